@@ -1,0 +1,1 @@
+"""Asyncio client of the STAN protocol."""

@@ -1,0 +1,1 @@
+"""The commands: stan-server (drop-in flags) and stan (the operator's tool)."""

@@ -1,0 +1,1 @@
+"""All IO: asyncio, NATS, files, processes, the clock. Nothing below this package awaits."""

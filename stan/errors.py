@@ -1,0 +1,94 @@
+"""What can go wrong, as a small tree: refusals for clients, "not now" for a node in trouble, damage on disk, bad settings.
+
+Texts on the wire are exactly those of the original server (STAN-SPEC, Appendix B).
+"""
+
+from typing import ClassVar
+
+
+class StanError(Exception):
+    """Root of all operating errors."""
+
+    retriable: ClassVar[bool] = False
+
+
+class NotNow(StanError):
+    """The node cannot do it at the moment; nothing was changed and a retry may succeed."""
+
+    retriable = True
+
+
+class DiskFull(NotNow):
+    """The disk has no room; the write was taken back whole."""
+
+
+class Frozen(NotNow):
+    """A write or fsync of this group failed; it acknowledges nothing until a restart has verified its log."""
+
+
+class Damage(StanError):
+    """The disk gave back something else than was written; the text names file and position."""
+
+
+class ConfigError(StanError):
+    """Settings that cannot work; `complaints` holds all of them, one sentence each."""
+
+    def __init__(self, complaints: list[str]) -> None:
+        super().__init__("\n".join(complaints))
+        self.complaints = complaints
+
+
+class StartError(StanError):
+    """The server cannot start; the text is the one the original server prints after "Failed to start: "."""
+
+
+# Refusals: values, not exceptions; the text goes back to the client as it stands.
+INVALID_CONNECT = "stan: invalid connection request"
+INVALID_CLIENT_ID = "stan: invalid clientID: only alphanumeric and `-` or `_` characters allowed"
+CLIENT_REGISTERED = "stan: clientID already registered"
+INVALID_PUBLISH = "stan: invalid publish request"
+INVALID_SUBSCRIBE = "stan: invalid subscription request"
+CLIENT_ID_MISSING = "stan: clientID missing"
+INVALID_ACK_WAIT = "stan: invalid ack wait time, should be >= 1s"
+INVALID_MAX_IN_FLIGHT = "stan: invalid MaxInflight, should be >= 1"
+INVALID_START = "stan: invalid start position"
+INVALID_SUBJECT = "stan: invalid subject"
+UNKNOWN_CLIENT = "stan: unknown clientID"
+DUPLICATE_DURABLE = "stan: duplicate durable registration"
+DURABLE_NAME_COLON = "stan: durable name of a durable queue subscriber can't contain the character ':'"
+INVALID_UNSUBSCRIBE = "stan: invalid unsubscribe request"
+UNKNOWN_CHANNEL = "stan: unknown channel"
+INVALID_SUBSCRIPTION = "stan: invalid subscription"
+INVALID_CLOSE = "stan: invalid close request"
+CHANNEL_DELETING = "stan: channel is being deleted"
+TOO_MANY_CHANNELS = "too many channels"
+TOO_MANY_SUBSCRIPTIONS = "too many subscriptions per channel"
+CLIENT_REPLACED = "client has been replaced or is no longer registered"
+
+
+def case_conflict(requested: str, existing: str) -> str:
+    """Text for a channel whose name differs from an existing one by case only (STAN-SPEC 4.2, spelled as there)."""
+    return (
+        f"rejecting channel {go_quote(requested)} because channel {go_quote(existing)} "
+        "alreay exists (different cases not allowed)"
+    )
+
+
+def go_quote(text: str) -> str:
+    """Quote as Go's %q does: double quotes, backslash escapes, \\x for bytes that are not UTF-8."""
+    out = []
+    for char in text:
+        code = ord(char)
+        if char in '"\\':
+            out.append("\\" + char)
+        elif char in "\a\b\f\n\r\t\v":
+            out.append({"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}[char])
+        elif 0xDC80 <= code <= 0xDCFF:
+            out.append(f"\\x{code - 0xDC00:02x}")
+        elif char.isprintable():
+            out.append(char)
+        elif code < 0x80:
+            out.append(f"\\x{code:02x}")
+        else:
+            out.append(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+    return '"' + "".join(out) + '"'

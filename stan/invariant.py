@@ -1,0 +1,16 @@
+"""One function that stops the process when the program is wrong.
+
+An operating error (bad input, full disk, lost peer) is handled; a broken invariant is not: code that is wrong
+can only be stopped. Model: TigerBeetle's assertions, which stay on in production.
+"""
+
+
+class InvariantError(RuntimeError):
+    """A promise the program makes to itself was broken; nothing may catch it."""
+
+
+def invariant(condition: bool, text: str, **numbers: object) -> None:  # noqa: FBT001 - reads as a sentence
+    """Raise InvariantError with every number in the text unless *condition* holds."""
+    if not condition:
+        shown = ", ".join(f"{name}={value!r}" for name, value in numbers.items())
+        raise InvariantError(f"{text} ({shown})" if shown else text)

@@ -1,0 +1,59 @@
+"""Every bound of the broker that no operator should change, with its name, unit and reason.
+
+Relations between bounds are checked at import, so that a change of one cannot silently break another.
+"""
+
+from stan.invariant import invariant
+from stan.types import GiB, KiB, MiB, MILLISECOND, SECOND
+
+# --- NATS connection -------------------------------------------------------------------------------------------
+NATS_PAYLOAD_BYTES_MAX = 64 * MiB
+"""Largest NATS payload the kernel accepts; nats-server itself refuses more."""
+NATS_CONTROL_LINE_BYTES_MAX = 64 * KiB
+"""Longest protocol line (MSG, HMSG, INFO) the kernel accepts before it calls the stream broken."""
+OUTBOUND_BYTES_HIGH = 8 * MiB
+"""Unsent bytes towards NATS above which delivery pauses until the socket has drained."""
+TURN_BYTES_MAX = 4 * MiB
+"""Bytes read from NATS that one turn of the driver handles at most."""
+
+# --- log -------------------------------------------------------------------------------------------------------
+ENTRY_BYTES_MAX = 72 * MiB
+"""Largest body of one log entry; larger than the largest NATS payload."""
+SEGMENT_BYTES_MAX = 64 * MiB
+"""A segment is rolled once it holds this much."""
+TAIL_CACHE_BYTES_MAX = 16 * MiB
+"""Record batches kept in memory behind the end of each group's log."""
+READ_BYTES_MAX = 1 * MiB
+"""Records handed to one cursor by one read (a single larger message is handed out alone)."""
+BATCHES_PER_READ_MAX = 256
+"""Record batches handed to one cursor by one read."""
+INDEX_BATCHES_FLUSH = 4096
+"""Index rows buffered before they are written to the sidecar file."""
+
+# --- publish ---------------------------------------------------------------------------------------------------
+UNCOMMITTED_BYTES_MAX = 64 * MiB
+"""Published bytes waiting for their commit above which reading from NATS pauses."""
+CHANNEL_NAME_BYTES_MAX = 4 * KiB
+"""Longest channel name."""
+
+# --- subscriptions ---------------------------------------------------------------------------------------------
+REDELIVERY_SLACK = 15 * MILLISECOND
+"""A deadline this close counts as reached, so that one timer serves many messages (STAN-SPEC 6.6)."""
+PROGRESS_RUNS_MAX = 1000
+"""Sent and acked runs in one progress entry."""
+
+# --- clients ---------------------------------------------------------------------------------------------------
+DUPLICATE_CHECK_TIMEOUT = 500 * MILLISECOND
+"""How long a registered client has to show that it is alive when its id is asked for again (STAN-SPEC 3.2)."""
+STANDALONE_PROBE_TIMEOUT = 250 * MILLISECOND
+"""How long start-up listens for another server with the same cluster id (STAN-SPEC 12.6)."""
+
+# --- state -----------------------------------------------------------------------------------------------------
+STATE_FLUSH_INTERVAL = 250 * MILLISECOND
+"""Changed rows go to SQLite about this often."""
+RETENTION_INTERVAL = 1 * SECOND
+"""Age limits are looked at this often."""
+
+invariant(ENTRY_BYTES_MAX > NATS_PAYLOAD_BYTES_MAX, "the largest message must fit into one entry")
+invariant(ENTRY_BYTES_MAX < 1 * GiB, "an entry's length is kept in 32 bits, with room to spare")
+invariant(READ_BYTES_MAX <= TAIL_CACHE_BYTES_MAX, "one read must fit into the tail cache")

@@ -1,0 +1,125 @@
+"""Words shared by the log's implementations: entries, places of record batches, and the port itself.
+
+The Raft log of a group *is* its message log: an entry of kind RECORDS carries the messages, and a channel is an
+index into it (DESIGN 6). Modelled on Liftbridge's commitlog interface: the whole log on one page.
+"""
+
+from collections.abc import Sequence as Seq
+from typing import NamedTuple, Protocol
+
+from stan.types import ChannelUid, RaftIndex, Sequence, Term, WallNanos
+
+
+class Entry(NamedTuple):
+    """One entry of a group's log."""
+
+    index: RaftIndex
+    term: Term
+    kind: int  # protocol.entries.Kind
+    body: bytes
+
+
+class BatchRef(NamedTuple):
+    """Where one channel's record batch lies; the messages are [base_sequence, base_sequence + count - 1]."""
+
+    base_sequence: Sequence
+    count: int
+    timestamp: WallNanos
+    segment: int  # number of the segment inside its log
+    position: int  # of the first byte of the records (not of the batch header) in the segment file
+    length: int  # bytes of the records
+
+
+class ChannelIndex(Protocol):
+    """Index of one channel inside its group's log; only committed batches are in it, hence visible. Pure memory."""
+
+    @property
+    def first_sequence(self) -> Sequence:
+        """Oldest kept; 0 if the channel never held a message, last_sequence + 1 if all were removed."""
+
+    @property
+    def last_sequence(self) -> Sequence:
+        """Newest ever written; 0 if none. Never goes back."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the kept messages: records minus their length prefixes plus `overhead` per message."""
+
+    @property
+    def last_timestamp(self) -> WallNanos:
+        """Timestamp of the newest batch ever written; 0 if none."""
+
+    @property
+    def first_timestamp(self) -> WallNanos:
+        """Timestamp of the oldest kept message; 0 if nothing is kept."""
+
+    def refs(self, first: Sequence, last: Sequence, bytes_max: int, batches_max: int) -> list[BatchRef]:
+        """Batches that overlap [first, last], in order, cut off after `bytes_max` bytes or `batches_max` batches
+        (at least one batch if there is any)."""
+
+    def sequence_at(self, timestamp: WallNanos) -> Sequence:
+        """First kept sequence with a timestamp >= *timestamp*; last_sequence + 1 if there is none; 0 if the channel
+        never held a message (STAN-SPEC 8.1, GetSequenceFromTimestamp)."""
+
+    def first_within_bytes(self, bytes_max: int) -> Sequence:
+        """Smallest first_sequence with which the kept bytes stay <= *bytes_max*, but the newest message always stays."""
+
+
+class GroupLog(Protocol):
+    """Append-only log of one group. `append`, `commit`, `trim` run on the event loop; `sync`, `read`, `clean` may run in a
+    worker thread beside them."""
+
+    @property
+    def first_index(self) -> RaftIndex:
+        """Oldest entry that can still be read by `entries`; last_index + 1 if none."""
+
+    @property
+    def last_index(self) -> RaftIndex:
+        """Newest written entry; 0 if none."""
+
+    @property
+    def last_term(self) -> Term:
+        """Term of the newest entry; 0 if none."""
+
+    @property
+    def durable_index(self) -> RaftIndex:
+        """Newest entry known to be on stable storage."""
+
+    def append(self, entries: Seq[Entry]) -> None:
+        """Write *entries* (consecutive indexes, the first is last_index + 1) in one write; they are not durable yet.
+
+        Raises DiskFull (everything taken back, the log goes on) or Frozen (the log takes nothing more)."""
+
+    def sync(self) -> RaftIndex:
+        """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises Frozen."""
+
+    def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
+        """Entries [first, last], cut off after *bytes_max* bytes of bodies but at least one. Raises Damage."""
+
+    def term_at(self, index: RaftIndex) -> Term:
+        """Term of the entry at *index*; 0 if it is not there."""
+
+    def truncate_after(self, index: RaftIndex) -> None:
+        """Remove every entry after *index*, durably (Raft: a conflicting suffix). Never below a committed index."""
+
+    def commit(self, index: RaftIndex) -> None:
+        """Everything up to *index* is committed: its record batches get indexed, hence visible."""
+
+    def channel(self, uid: ChannelUid) -> ChannelIndex:
+        """Index of a channel; an empty one for a channel that never had a committed batch."""
+
+    def read(self, ref: BatchRef) -> bytes:
+        """The records of one batch, CRC verified. Raises Damage with file and position."""
+
+    def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
+        """Messages below *first_sequence* are gone (a committed decision); lower values are ignored."""
+
+    def drop(self, uid: ChannelUid) -> None:
+        """The channel is gone; its messages no longer hold a segment."""
+
+    def release(self, index: RaftIndex) -> None:
+        """Entries up to *index* are covered by durable state; sealed segments that hold no kept message and nothing
+        above *index* are deleted."""
+
+    def close(self) -> None:
+        """Sync and close the files."""

@@ -1,0 +1,1 @@
+"""The wire: STAN messages, NATS frames, log entries and the batch kernel. Pure; imports only words above it."""

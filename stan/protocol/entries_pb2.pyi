@@ -1,0 +1,243 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Client(_message.Message):
+    __slots__ = ("client_id", "conn_id", "heartbeat_inbox", "protocol", "ping_interval", "ping_max_out", "incarnation")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CONN_ID_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_INBOX_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    PING_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    PING_MAX_OUT_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    client_id: bytes
+    conn_id: bytes
+    heartbeat_inbox: bytes
+    protocol: int
+    ping_interval: int
+    ping_max_out: int
+    incarnation: int
+    def __init__(self, client_id: _Optional[bytes] = ..., conn_id: _Optional[bytes] = ..., heartbeat_inbox: _Optional[bytes] = ..., protocol: _Optional[int] = ..., ping_interval: _Optional[int] = ..., ping_max_out: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class Channel(_message.Message):
+    __slots__ = ("name", "uid", "group")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    uid: int
+    group: int
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ...) -> None: ...
+
+class Cursor(_message.Message):
+    __slots__ = ("cursor_id", "uid", "name", "kind", "client_id", "last_sent", "owed", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "subscription_id")
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_SENT_FIELD_NUMBER: _ClassVar[int]
+    OWED_FIELD_NUMBER: _ClassVar[int]
+    INBOX_FIELD_NUMBER: _ClassVar[int]
+    ACK_INBOX_FIELD_NUMBER: _ClassVar[int]
+    MAX_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    ACK_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    cursor_id: int
+    uid: int
+    name: bytes
+    kind: int
+    client_id: bytes
+    last_sent: int
+    owed: _containers.RepeatedScalarFieldContainer[int]
+    inbox: bytes
+    ack_inbox: bytes
+    max_in_flight: int
+    ack_wait_s: int
+    subscription_id: int
+    def __init__(self, cursor_id: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[bytes] = ..., kind: _Optional[int] = ..., client_id: _Optional[bytes] = ..., last_sent: _Optional[int] = ..., owed: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., subscription_id: _Optional[int] = ...) -> None: ...
+
+class Subscription(_message.Message):
+    __slots__ = ("subscription_id", "cursor_id", "client_id", "incarnation", "inbox", "ack_inbox", "ack_key", "max_in_flight", "ack_wait_s", "pending", "last_sent")
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    INBOX_FIELD_NUMBER: _ClassVar[int]
+    ACK_INBOX_FIELD_NUMBER: _ClassVar[int]
+    ACK_KEY_FIELD_NUMBER: _ClassVar[int]
+    MAX_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    ACK_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    LAST_SENT_FIELD_NUMBER: _ClassVar[int]
+    subscription_id: int
+    cursor_id: int
+    client_id: bytes
+    incarnation: int
+    inbox: bytes
+    ack_inbox: bytes
+    ack_key: int
+    max_in_flight: int
+    ack_wait_s: int
+    pending: _containers.RepeatedScalarFieldContainer[int]
+    last_sent: int
+    def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ...) -> None: ...
+
+class MetaChange(_message.Message):
+    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info")
+    CONNECT_FIELD_NUMBER: _ClassVar[int]
+    DISCONNECT_FIELD_NUMBER: _ClassVar[int]
+    CREATE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    DELETE_CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_INFO_FIELD_NUMBER: _ClassVar[int]
+    connect: Connect
+    disconnect: Disconnect
+    create_channels: CreateChannels
+    delete_channel: DeleteChannel
+    cluster_info: ClusterInfo
+    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ...) -> None: ...
+
+class ClusterInfo(_message.Message):
+    __slots__ = ("cluster_id", "raft_groups", "nuid")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    RAFT_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NUID_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: bytes
+    raft_groups: int
+    nuid: bytes
+    def __init__(self, cluster_id: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., nuid: _Optional[bytes] = ...) -> None: ...
+
+class Connect(_message.Message):
+    __slots__ = ("client", "replaces")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    REPLACES_FIELD_NUMBER: _ClassVar[int]
+    client: Client
+    replaces: int
+    def __init__(self, client: _Optional[_Union[Client, _Mapping]] = ..., replaces: _Optional[int] = ...) -> None: ...
+
+class Disconnect(_message.Message):
+    __slots__ = ("client_id", "incarnation")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    client_id: bytes
+    incarnation: int
+    def __init__(self, client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class CreateChannels(_message.Message):
+    __slots__ = ("channels",)
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    channels: _containers.RepeatedCompositeFieldContainer[Channel]
+    def __init__(self, channels: _Optional[_Iterable[_Union[Channel, _Mapping]]] = ...) -> None: ...
+
+class DeleteChannel(_message.Message):
+    __slots__ = ("uid",)
+    UID_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    def __init__(self, uid: _Optional[int] = ...) -> None: ...
+
+class GroupChange(_message.Message):
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel")
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    TRIM_FIELD_NUMBER: _ClassVar[int]
+    DROP_CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    progress: _containers.RepeatedCompositeFieldContainer[Progress]
+    subscribe: Subscribe
+    leave: Leave
+    trim: Trim
+    drop_channel: DropChannel
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ...) -> None: ...
+
+class Subscribe(_message.Message):
+    __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    INBOX_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    MAX_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    ACK_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    START_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_MAX_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_DURABLE_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    client_id: bytes
+    incarnation: int
+    inbox: bytes
+    queue_group: bytes
+    durable_name: bytes
+    max_in_flight: int
+    ack_wait_s: int
+    start_sequence: int
+    subscriptions_max: int
+    replace_durable: bool
+    def __init__(self, uid: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., durable_name: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., start_sequence: _Optional[int] = ..., subscriptions_max: _Optional[int] = ..., replace_durable: bool = ...) -> None: ...
+
+class Leave(_message.Message):
+    __slots__ = ("uid", "subscription_id", "unsubscribe")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    UNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    subscription_id: int
+    unsubscribe: bool
+    def __init__(self, uid: _Optional[int] = ..., subscription_id: _Optional[int] = ..., unsubscribe: bool = ...) -> None: ...
+
+class Trim(_message.Message):
+    __slots__ = ("first_sequences",)
+    FIRST_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    first_sequences: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, first_sequences: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DropChannel(_message.Message):
+    __slots__ = ("uid",)
+    UID_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    def __init__(self, uid: _Optional[int] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("cursor_id", "subscription_id", "sent", "acked", "last_sent", "owed")
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    ACKED_FIELD_NUMBER: _ClassVar[int]
+    LAST_SENT_FIELD_NUMBER: _ClassVar[int]
+    OWED_FIELD_NUMBER: _ClassVar[int]
+    cursor_id: int
+    subscription_id: int
+    sent: _containers.RepeatedScalarFieldContainer[int]
+    acked: _containers.RepeatedScalarFieldContainer[int]
+    last_sent: int
+    owed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cursor_id: _Optional[int] = ..., subscription_id: _Optional[int] = ..., sent: _Optional[_Iterable[int]] = ..., acked: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., owed: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Snapshot(_message.Message):
+    __slots__ = ("applied_index", "applied_term", "clients", "channels", "cursors", "subscriptions", "first_sequences", "cluster_info", "next_id", "dropped")
+    APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_TERM_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    CURSORS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_INFO_FIELD_NUMBER: _ClassVar[int]
+    NEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    applied_index: int
+    applied_term: int
+    clients: _containers.RepeatedCompositeFieldContainer[Client]
+    channels: _containers.RepeatedCompositeFieldContainer[Channel]
+    cursors: _containers.RepeatedCompositeFieldContainer[Cursor]
+    subscriptions: _containers.RepeatedCompositeFieldContainer[Subscription]
+    first_sequences: _containers.RepeatedScalarFieldContainer[int]
+    cluster_info: ClusterInfo
+    next_id: int
+    dropped: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, applied_index: _Optional[int] = ..., applied_term: _Optional[int] = ..., clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[Channel, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[Cursor, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., first_sequences: _Optional[_Iterable[int]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., next_id: _Optional[int] = ..., dropped: _Optional[_Iterable[int]] = ...) -> None: ...

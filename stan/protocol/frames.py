@@ -1,0 +1,65 @@
+"""What the kernel hands over: batches of publishes and acks, and every other NATS frame as it came.
+
+Shared by both twins of the kernel. Nothing here is made per message on the hot path: one `Publishes` holds all
+messages of one channel in one read, one `Acks` all sequences acked for one subscription in that read.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Frame(NamedTuple):
+    """One NATS frame that is not a well-formed publish or ack.
+
+    `sid` 0 marks a frame of the connection itself; `subject` is then b"PING", b"PONG", b"+OK", b"-ERR" or b"INFO"
+    and `payload` the rest of its line.
+    """
+
+    sid: int
+    subject: bytes
+    reply: bytes  # b"" when there is none
+    header: bytes  # NATS header block of an HMSG, else b""
+    payload: bytes
+
+
+@dataclass(slots=True)
+class Publishes:
+    """The well-formed PubMsgs for one channel in one read, in order of arrival."""
+
+    channel: bytes
+    count: int
+    bodies: bytes
+    """Per message: u32 little-endian length, then MsgProto fields 3 (reply) and 4 (data) as encoded, absent when empty."""
+    acks: bytes
+    """`PUB <reply> <n>\\r\\n<PubAck{guid}>\\r\\n` per message that carried a NATS reply subject, in order."""
+    publishers: tuple[tuple[bytes, bytes], ...]
+    """Distinct (clientID, connID) pairs, in order of first appearance; connID b"" when absent."""
+    owners: bytes
+    """Per message: u16 little-endian index into `publishers`; b"" when there is only one publisher."""
+    payload_bytes: int
+    """Sum of the NATS payload sizes (monitoring's in_bytes)."""
+
+
+@dataclass(slots=True)
+class Acks:
+    """The well-formed Acks for one ack inbox in one read."""
+
+    group: int  # second to last token of the ack inbox, decimal
+    key: int  # last token of the ack inbox, decimal
+    ranges: list[tuple[int, int]]
+    """Runs [first, last] of acked sequences in order of arrival; a run grows while each next sequence is last + 1."""
+
+
+@dataclass(slots=True)
+class Scan:
+    """Result of one call of the kernel's `scan`, in the order in which it must be handled:
+    publishes and acks (which do not depend on each other), malformed, then others."""
+
+    consumed: int
+    """Bytes of the buffer, from its beginning, that were handled; an incomplete frame at the end is not."""
+    publishes: list[Publishes] = field(default_factory=list)
+    acks: list[Acks] = field(default_factory=list)
+    malformed: list[Frame] = field(default_factory=list)
+    """Frames for the publish or ack subscription that could not be taken: unparsable, no guid, PubMsg.subject different
+    from the rest of the NATS subject, ack inbox or sequence not a number."""
+    others: list[Frame] = field(default_factory=list)

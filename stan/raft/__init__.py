@@ -1,0 +1,1 @@
+"""The Consensus port and what stands behind it."""

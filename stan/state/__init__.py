@@ -1,0 +1,1 @@
+"""Rows of the replicated state in SQLite, at an applied index."""
