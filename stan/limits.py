@@ -4,7 +4,7 @@ Relations between bounds are checked at import, so that a change of one cannot s
 """
 
 from stan.invariant import invariant
-from stan.types import GiB, KiB, MiB, MILLISECOND, SECOND
+from stan.types import MILLISECOND, SECOND, GiB, KiB, MiB
 
 # --- NATS connection -------------------------------------------------------------------------------------------
 NATS_PAYLOAD_BYTES_MAX = 64 * MiB
@@ -54,6 +54,10 @@ STATE_FLUSH_INTERVAL = 250 * MILLISECOND
 RETENTION_INTERVAL = 1 * SECOND
 """Age limits are looked at this often."""
 
+# --- settings --------------------------------------------------------------------------------------------------
+CHANNEL_LIMITS_CACHED_MAX = 10_000
+"""Channels whose inherited limits are kept; asking again costs a walk over the configured patterns only."""
+
 invariant(ENTRY_BYTES_MAX > NATS_PAYLOAD_BYTES_MAX, "the largest message must fit into one entry")
-invariant(ENTRY_BYTES_MAX < 1 * GiB, "an entry's length is kept in 32 bits, with room to spare")
+invariant(1 * GiB > ENTRY_BYTES_MAX, "an entry's length is kept in 32 bits, with room to spare")
 invariant(READ_BYTES_MAX <= TAIL_CACHE_BYTES_MAX, "one read must fit into the tail cache")

@@ -1,0 +1,205 @@
+"""Every setting a server needs, as frozen values: what the command line is parsed into and what the edge reads.
+
+Promises: durations are nanoseconds (`_ns`), sizes are bytes, 0 means unlimited; `Config.validate` names every setting
+that cannot work, in the original server's words where it has any (STAN-SPEC 7.1, 7.2, 8.1, 12.4). Never reads a
+file, the environment or the command line. Secrets are left out of every repr.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from stan import limits as bounds
+from stan.errors import ConfigError, go_quote
+from stan.patterns import ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
+from stan.types import SECOND
+
+__all__ = [
+    "ChannelLimits",
+    "ChannelOverride",
+    "Config",
+    "EmbeddedConfig",
+    "HeartbeatConfig",
+    "LogConfig",
+    "NatsConfig",
+    "StoreConfig",
+    "StoreLimits",
+    "TlsConfig",
+    "parse_nats_urls",
+]
+
+StoreKind = Literal["memory", "file", "sql"]
+SyncKind = Literal["always", "interval", "never"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """How many channels there may be and how much each may hold."""
+
+    channels: int = 100
+    default: ChannelLimits = field(default_factory=ChannelLimits)
+    per_channel: Mapping[str, ChannelOverride] = field(default_factory=dict)
+    _resolved: dict[str, ChannelLimits] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _known: dict[str, ChannelLimits] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._resolved.update(inherit(self.default, self.per_channel))
+
+    def for_channel(self, name: str) -> ChannelLimits:
+        """Effective limits of channel *name* (STAN-SPEC 7.3). Cost: O(1) when asked again, else O(patterns)."""
+        if not self._resolved:
+            return self.default
+        found = self._known.get(name)
+        if found is None:
+            if len(self._known) >= bounds.CHANNEL_LIMITS_CACHED_MAX:
+                self._known.clear()
+            found = self._known[name] = narrowest(self.default, self._resolved, name)
+        return found
+
+    def complaints(self) -> list[str]:
+        """What is wrong with the limits, in the original's words (STAN-SPEC 7.1, 7.2)."""
+        default = self.default
+        values = (
+            ("channels", self.channels),
+            ("subscriptions", default.subscriptions),
+            ("messages", default.msgs),
+            ("bytes", default.bytes),
+            ("age", default.age_ns),
+            ("inactivity", default.inactivity_ns),
+        )
+        found = [f"max {what} limit cannot be negative ({value})" for what, value in values if value < 0]
+        names = self.per_channel
+        found += [f"invalid channel name {go_quote(name)}" for name in names if not valid_name(name, wildcards=True)]
+        literals = sum(literal(name) for name in names)
+        if 0 < self.channels < literals:
+            found.append(f"too many channels defined ({literals}). The max channels limit is set to {self.channels}")
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """Where messages are kept and when they are made durable."""
+
+    kind: StoreKind = "memory"
+    directory: Path | None = None
+    sync: SyncKind = "always"
+    sync_interval_ns: int = 60 * SECOND  # only for sync="interval"
+    raft_groups: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatConfig:
+    """Server to client heartbeats (STAN-SPEC 3.3); a client is dead on failure number fail_count + 1."""
+
+    interval_ns: int = 30 * SECOND
+    timeout_ns: int = 10 * SECOND
+    fail_count: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsConfig:
+    """TLS of our own connection to NATS; with no files at all the system's authorities are trusted."""
+
+    client_cert: Path | None = None
+    client_key: Path | None = None
+    client_ca: Path | None = None
+    server_name: str = ""  # overrides the host name that is verified
+    skip_verify: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsConfig:
+    """Our own connection to NATS; no `urls` means the embedded nats-server."""
+
+    urls: tuple[str, ...] = ()
+    user: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    credentials: Path | None = None
+    nkey_seed_file: Path | None = None
+    tls: TlsConfig | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedConfig:
+    """The nats-server that we start; empty host and port 0 leave it to `config_file`, else 0.0.0.0 and 4222."""
+
+    host: str = ""
+    port: int = 0  # -1: any free port
+    http_port: int = 0  # 0: no monitoring; -1: any free port
+    https_port: int = 0
+    user: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    config_file: Path | None = None
+    ports_file_dir: Path | None = None
+    extra_args: tuple[str, ...] = field(default=(), repr=False)  # handed to nats-server as they are; may hold URLs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """What is logged and where to."""
+
+    debug: bool = False
+    trace: bool = False
+    nats_debug: bool = False
+    nats_trace: bool = False
+    file: Path | None = None  # None: standard error
+    file_bytes_max: int = 0  # the file is rotated once it holds this much; 0: never
+    logtime: bool = True
+    logtime_utc: bool = False
+    syslog: bool = False
+    remote_syslog: str = ""  # udp://host:port, tcp://host:port; implies syslog
+    syslog_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All settings of one server."""
+
+    cluster_id: str = "test-cluster"
+    discover_prefix: str = "_STAN.discover"
+    store: StoreConfig = StoreConfig()
+    limits: StoreLimits = field(default_factory=StoreLimits)
+    heartbeat: HeartbeatConfig = HeartbeatConfig()
+    nats: NatsConfig = NatsConfig()
+    embedded: EmbeddedConfig = EmbeddedConfig()
+    log: LogConfig = LogConfig()
+    replace_durable: bool = False
+    io_batch_size: int = 1024
+    io_sleep_ns: int = 0
+    pid_file: Path | None = None
+    notices: tuple[str, ...] = ()  # warnings to log once at start, such as options without effect
+
+    def validate(self) -> list[str]:
+        """Every complaint, one sentence each; an empty list means that the server may start."""
+        found = self.limits.complaints()
+        if self.store.kind == "file" and self.store.directory is None:
+            found.append("for FILE stores, root directory must be specified")
+        if not self.cluster_id or any(char.isspace() for char in self.cluster_id):
+            found.append(f"invalid cluster ID {go_quote(self.cluster_id)}: it becomes part of NATS subjects")
+        if self.store.raft_groups < 1:
+            found.append(f"there must be at least one group of channels, not {self.store.raft_groups}")
+        beat = self.heartbeat
+        if beat.interval_ns <= 0 or beat.timeout_ns <= 0 or beat.fail_count < 0:
+            found.append("heartbeat interval and timeout must be above 0 and the fail count not below 0")
+        return found
+
+
+def parse_nats_urls(text: str) -> tuple[str, ...]:
+    """Split what `-ns` takes into URLs (STAN-SPEC 12.4).
+
+    Raises:
+        ConfigError: no scheme or no port where one is needed.
+    """
+    if "@" in text or "," in text:
+        return tuple(url for part in text.split(",") if (url := part.strip()))
+    scheme, mark, address = text.partition("://")
+    if not mark:
+        raise ConfigError([f"malformed url: {text}"])
+    address = address.split("/", 1)[0]
+    host, colon, port = address.rpartition(":")
+    if not scheme or not colon or not port.isdigit() or port != port.strip() or host.endswith(":"):
+        raise ConfigError([f"address {address}: missing port in address"])
+    return (f"nats://{host}:{port}",)
