@@ -1,0 +1,192 @@
+"""Every flag of `stan-server`, one row each: names, kind, default, help, and what becomes of it.
+
+Promises: the flags of NATS Streaming Server 0.25.6 with the same spelling and defaults (STAN-SPEC 8.3, 9.8, 12.2).
+A flag is served, passed on to nats-server, accepted without effect, or refused by name; never ignored.
+Holds no code that acts.
+"""
+# ruff: noqa: FBT003 - a table of values
+
+from stan.cli.goflags import Flag, Kind
+
+_BOOL, _INT, _TEXT, _DURATION, _SIZE = Kind.BOOL, Kind.INT, Kind.TEXT, Kind.DURATION, Kind.SIZE
+
+ONE_NODE = "this version runs on one node only"
+NO_SQL = "this version has no SQL store"
+NO_FT = "this version has no fault tolerance groups"
+NO_ENCRYPTION = "this version does not encrypt what it stores"
+NO_STREAMING_FILE = "this version reads no streaming configuration file"
+NO_ARCHIVE = "this version runs no archive script"
+
+_SERVER = (
+    Flag(("cid", "cluster_id"), _TEXT, "test-cluster", "<name>", "Cluster id that clients connect to"),
+    Flag(("st", "store"), _TEXT, "MEMORY", "<type>", "Where messages are kept: MEMORY or FILE"),
+    Flag(("dir",), _TEXT, "", "<directory>", "Root directory of the FILE store"),
+    Flag(("mc", "max_channels"), _INT, 100, "<count>", "Most channels, 0 for no limit"),
+    Flag(("msu", "max_subs"), _INT, 1000, "<count>", "Most subscriptions of a channel, 0 for no limit"),
+    Flag(("mm", "max_msgs"), _INT, 1_000_000, "<count>", "Most messages of a channel, 0 for no limit"),
+    Flag(("mb", "max_bytes"), _SIZE, "1024000000", "<size>", "Most bytes of a channel's messages, 0 for no limit"),
+    Flag(("ma", "max_age"), _DURATION, 0, "<duration>", "Age at which messages are dropped, 0 for never"),
+    Flag(("mi", "max_inactivity"), _DURATION, 0, "<duration>", "Idle time after which a channel goes, 0 for never"),
+    Flag(("ns", "nats_server"), _TEXT, "", "<url>[,<url>...]", "NATS to connect to, instead of the embedded one"),
+    Flag(("sc", "stan_config"), _TEXT, "", "<file>", "Streaming configuration file", refused=NO_STREAMING_FILE),
+    Flag(("hbi", "hb_interval"), _DURATION, 30_000_000_000, "<duration>", "Time between heartbeats to a client"),
+    Flag(("hbt", "hb_timeout"), _DURATION, 10_000_000_000, "<duration>", "Time a client has to answer a heartbeat"),
+    Flag(("hbf", "hb_fail_count"), _INT, 10, "<count>", "Missed heartbeats that a client survives"),
+    Flag(("ft_group",), _TEXT, "", "<name>", "Fault tolerance group", refused=NO_FT),
+    Flag(
+        ("sl", "signal"),
+        _TEXT,
+        "",
+        "<signal>[=<pid>]",
+        "Send stop, quit, term, ldm, reopen or reload to a running server (by pid or pid file) and exit",
+    ),
+    Flag(("encrypt",), _BOOL, False, "<bool>", "Encrypt what is stored", refused=NO_ENCRYPTION),
+    Flag(("encryption_cipher",), _TEXT, "", "<cipher>", "AES or CHACHA", refused=NO_ENCRYPTION),
+    Flag(("encryption_key",), _TEXT, "", "<key>", "Encryption key", refused=NO_ENCRYPTION),
+    Flag(("replace_durable",), _BOOL, False, "<bool>", "A second subscription of a durable replaces the first"),
+    Flag(("io_batch_size",), _INT, 1024, "<count>"),
+    Flag(("io_sleep_time",), _INT, 0, "<microseconds>"),
+)
+
+_CLUSTER = (
+    Flag(("clustered",), _BOOL, False, "<bool>", "Run as a node of a cluster", refused=ONE_NODE),
+    Flag(("cluster_node_id",), _TEXT, "", "<name>", "Id of this node", refused=ONE_NODE),
+    Flag(("cluster_bootstrap",), _BOOL, False, "<bool>", "Be the first node of a cluster", refused=ONE_NODE),
+    Flag(("cluster_peers",), _TEXT, "", "<id>[,<id>...]", "Ids of the other nodes", refused=ONE_NODE),
+    Flag(("cluster_log_path",), _TEXT, "", "<directory>", "Where the Raft log lies", refused=ONE_NODE),
+    Flag(("cluster_log_cache_size",), _INT, 512, "<count>", "Raft entries kept in memory", refused=ONE_NODE),
+    Flag(("cluster_log_snapshots",), _INT, 2, "<count>", "Raft snapshots kept", refused=ONE_NODE),
+    Flag(("cluster_trailing_logs",), _INT, 10240, "<count>", "Raft entries behind a snapshot", refused=ONE_NODE),
+    Flag(("cluster_sync",), _BOOL, False, "<bool>", "Sync the Raft log at each write", refused=ONE_NODE),
+    Flag(("cluster_raft_logging",), _BOOL, False, "<bool>", "Log what Raft does", refused=ONE_NODE),
+    Flag(
+        ("cluster_allow_add_remove_node",),
+        _BOOL,
+        False,
+        "<bool>",
+        "Let administrators add and remove nodes",
+        refused=ONE_NODE,
+    ),
+    Flag(("cluster_proceed_on_restore_failure",), _BOOL, False, "<bool>", refused=ONE_NODE),
+)
+
+_FILE = (
+    Flag(("file_sync",), _BOOL, True, "<bool>", "Sync before acknowledging; false syncs in the background"),
+    Flag(("file_auto_sync",), _DURATION, 60_000_000_000, "<duration>", "Time between background syncs, 0 for none"),
+    Flag(("file_compact_enabled",), _BOOL, True, "<bool>", "Without effect", idle=True),
+    Flag(("file_compact_frag",), _INT, 50, "<percent>", "Without effect", idle=True),
+    Flag(("file_compact_interval",), _INT, 300, "<seconds>", "Without effect", idle=True),
+    Flag(("file_compact_min_size",), _SIZE, "1048576", "<size>", "Without effect", idle=True),
+    Flag(("file_buffer_size",), _SIZE, "2097152", "<size>", "Without effect", idle=True),
+    Flag(("file_read_buffer_size",), _SIZE, "2097152", "<size>", "Without effect", idle=True),
+    Flag(("file_crc",), _BOOL, True, "<bool>", "Without effect: checksums are always verified", idle=True),
+    Flag(("file_crc_poly",), _INT, 3_988_292_384, "<number>", "Without effect", idle=True),
+    Flag(("file_slice_max_msgs",), _INT, 0, "<count>", "Without effect", idle=True),
+    Flag(("file_slice_max_bytes",), _SIZE, "67108864", "<size>", "Without effect", idle=True),
+    Flag(("file_slice_max_age",), _DURATION, 0, "<duration>", "Without effect", idle=True),
+    Flag(("file_slice_archive_script",), _TEXT, "", "<program>", "Run when a slice is dropped", refused=NO_ARCHIVE),
+    Flag(("file_fds_limit",), _INT, 0, "<count>", "Without effect", idle=True),
+    Flag(("file_parallel_recovery",), _INT, 1, "<count>", "Without effect", idle=True),
+    Flag(("file_truncate_bad_eof",), _BOOL, False, "<bool>", "Without effect: a torn end is always cut", idle=True),
+)
+
+_SQL = (
+    Flag(("sql_driver",), _TEXT, "", "<name>", "mysql or postgres", refused=NO_SQL),
+    Flag(("sql_source",), _TEXT, "", "<source>", "Data source", refused=NO_SQL),
+    Flag(("sql_no_caching",), _BOOL, False, "<bool>", "Write each message by itself", refused=NO_SQL),
+    Flag(("sql_max_open_conns",), _INT, 0, "<count>", "Most connections, 0 for no limit", refused=NO_SQL),
+    Flag(("sql_bulk_insert_limit",), _INT, 0, "<count>", "Most messages of one insert", refused=NO_SQL),
+)
+
+_CLIENT_TLS = (
+    Flag(("secure",), _BOOL, False, "<bool>", "Use TLS towards NATS, without certificates of our own"),
+    Flag(("tls_client_key",), _TEXT, "", "<file>", "Key of our certificate"),
+    Flag(("tls_client_cert",), _TEXT, "", "<file>", "Our certificate"),
+    Flag(("tls_client_cacert",), _TEXT, "", "<file>", "Authority that signed the certificate of NATS"),
+)
+
+_STREAMING_LOG = (
+    Flag(("SD", "stan_debug"), _BOOL, False, "<bool>", "Debug lines of the streaming server"),
+    Flag(("SV", "stan_trace"), _BOOL, False, "<bool>", "Trace lines of the streaming server"),
+    Flag(("SDV",), _BOOL, False, "<bool>", "Both"),
+    Flag(("syslog_name",), _TEXT, "", "<name>", "Name that the syslog shows"),
+)
+
+_EMBEDDED = (
+    Flag(("a", "net", "addr"), _TEXT, "", "<host>", "Address to listen on (default: 0.0.0.0)"),
+    Flag(("p", "port"), _INT, 0, "<port>", "Port to listen on, -1 for any (default: 4222)"),
+    Flag(("P", "pid"), _TEXT, "", "<file>", "File that gets the process id"),
+    Flag(("m", "http_port"), _INT, 0, "<port>", "Port of the HTTP monitoring pages"),
+    Flag(("ms", "https_port"), _INT, 0, "<port>", "Port of the HTTPS monitoring pages"),
+    Flag(("c", "config"), _TEXT, "", "<file>", "Configuration file of the embedded NATS server"),
+    Flag(("t",), _BOOL, False),
+    Flag(("n", "name", "server_name"), _TEXT, "", passed=True),
+    Flag(("client_advertise",), _TEXT, "", passed=True),
+    Flag(("ports_file_dir",), _TEXT, ""),
+    Flag(("profile",), _INT, 0, passed=True),
+    Flag(("js", "jetstream"), _BOOL, False, passed=True),
+    Flag(("sd", "store_dir"), _TEXT, "", passed=True),
+)
+
+_LOG = (
+    Flag(("l", "log"), _TEXT, "", "<file>", "File to log to (default: standard error)"),
+    Flag(("T", "logtime"), _BOOL, True, "<bool>", "Time stamps in the log", passed=True),
+    Flag(("s", "syslog"), _BOOL, False, "<bool>", "Log to the syslog", passed=True),
+    Flag(("r", "remote_syslog"), _TEXT, "", "<url>", "Log to a syslog server, as udp://localhost:514", passed=True),
+    Flag(("D", "debug"), _BOOL, False, "<bool>", "Debug lines of the embedded NATS server", passed=True),
+    Flag(("V", "trace"), _BOOL, False, "<bool>", "Protocol trace of the embedded NATS server", passed=True),
+    Flag(("DV",), _BOOL, False, "<bool>", "Both", passed=True),
+    Flag(("VV",), _BOOL, False, passed=True),
+    Flag(("DVV",), _BOOL, False, passed=True),
+    Flag(("log_size_limit",), _INT, 0),
+    Flag(("logtime_utc",), _BOOL, False, passed=True),
+    Flag(("max_traced_msg_len",), _INT, 0, passed=True),
+)
+
+_AUTHORIZATION = (
+    Flag(("user",), _TEXT, "", "<user>", "User that NATS connections need"),
+    Flag(("pass",), _TEXT, "", "<password>", "Password that NATS connections need"),
+    Flag(("auth",), _TEXT, "", "<token>", "Token that NATS connections need"),
+)
+
+_TLS = (
+    Flag(("tls",), _BOOL, False, "<bool>", "TLS for clients, without verifying them", passed=True),
+    Flag(("tlscert",), _TEXT, "", "<file>", "Certificate of the server", passed=True),
+    Flag(("tlskey",), _TEXT, "", "<file>", "Key of that certificate", passed=True),
+    Flag(("tlsverify",), _BOOL, False, "<bool>", "TLS, and clients must show a certificate", passed=True),
+    Flag(("tlscacert",), _TEXT, "", "<file>", "Authority that signed the clients' certificates", passed=True),
+)
+
+_ROUTES = (
+    Flag(("routes",), _TEXT, "", "<url>[,<url>...]", "NATS servers to connect to", passed=True),
+    Flag(("cluster",), _TEXT, "", "<url>", "URL to listen on for routes", passed=True),
+    Flag(("cluster_name",), _TEXT, "", passed=True),
+    Flag(("cluster_listen",), _TEXT, "", passed=True),
+    Flag(("cluster_advertise",), _TEXT, "", passed=True),
+    Flag(("no_advertise",), _BOOL, False, passed=True),
+    Flag(("connect_retries",), _INT, 0, passed=True),
+)
+
+_COMMON = (
+    Flag(("h", "help"), _BOOL, False, "", "Show this text"),
+    Flag(("v", "version"), _BOOL, False, "", "Show the version"),
+    Flag(("help_tls",), _BOOL, False, "", "Show help on TLS"),
+)
+
+GROUPS: tuple[tuple[str, tuple[Flag, ...]], ...] = (
+    ("Streaming Server Options", _SERVER),
+    ("Streaming Server Clustering Options", _CLUSTER),
+    ("Streaming Server File Store Options", _FILE),
+    ("Streaming Server SQL Store Options", _SQL),
+    ("Streaming Server TLS Options", _CLIENT_TLS),
+    ("Streaming Server Logging Options", _STREAMING_LOG),
+    ("Embedded NATS Server Options", _EMBEDDED),
+    ("Logging Options", _LOG),
+    ("Authorization Options", _AUTHORIZATION),
+    ("TLS Options", _TLS),
+    ("NATS Clustering Options", _ROUTES),
+    ("Common Options", _COMMON),
+)
+"""The table as the help groups it."""
+
+TABLE: tuple[Flag, ...] = tuple(flag for _, flags in GROUPS for flag in flags)

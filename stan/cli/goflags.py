@@ -1,0 +1,188 @@
+"""Command lines as Go's flag package reads them: `-x v`, `--x v`, `-x=v`, `--x=v`; pure.
+
+Promises: the same arguments are accepted, and the same texts complain, as in the original server (STAN-SPEC 12.1).
+Knows no flag by itself: it is given a table. Never prints, never exits. Modelled on the flag package of Go.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from stan.errors import StanError, go_quote
+from stan.types import MICROSECOND, MILLISECOND, SECOND
+
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+
+
+class Kind(Enum):
+    """What a flag's value is; SIZE stays text here, because a bad size is another error than a bad value."""
+
+    BOOL = "bool"
+    INT = "int"
+    TEXT = "text"
+    DURATION = "duration"
+    SIZE = "size"
+
+
+Value = bool | int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One row of a table of flags; the last of `names` is the flag's key."""
+
+    names: tuple[str, ...]
+    kind: Kind
+    default: Value
+    argument: str = ""  # how the help shows the value
+    help: str = ""  # empty: accepted but not listed
+    refused: str = ""  # why this version does not serve it
+    idle: bool = False  # accepted without effect
+    passed: bool = False  # handed on to nats-server
+
+    @property
+    def key(self) -> str:
+        """Name under which the value is found."""
+        return self.names[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """A command line split up: values by key, only of flags that were given, and what stood behind the flags."""
+
+    values: dict[str, Value]
+    arguments: tuple[str, ...]
+
+
+class FlagError(StanError):
+    """The command line cannot be read; the text is Go's."""
+
+
+def scan(argv: Sequence[str], table: Iterable[Flag]) -> Scanned:
+    """Read flags up to the first argument that is none (or `--`).
+
+    Raises:
+        FlagError: unknown flag, missing argument, bad syntax or bad value.
+    """
+    flags = {name: flag for flag in table for name in flag.names}
+    values: dict[str, Value] = {}
+    place = 0
+    while place < len(argv):
+        argument = argv[place]
+        if len(argument) < 2 or not argument.startswith("-"):
+            break
+        place += 1
+        if argument == "--":
+            break
+        name, mark, text = argument[2 if argument.startswith("--") else 1 :].partition("=")
+        if not name or name.startswith("-"):
+            raise FlagError(f"bad flag syntax: {argument}")
+        flag = flags.get(name)
+        if flag is None:
+            raise FlagError(f"flag provided but not defined: -{name}")
+        if not mark and flag.kind is not Kind.BOOL:
+            if place == len(argv):
+                raise FlagError(f"flag needs an argument: -{name}")
+            text = argv[place]
+            place += 1
+        values[flag.key] = True if flag.kind is Kind.BOOL and not mark else convert(flag.kind, name, text)
+    return Scanned(values, tuple(argv[place:]))
+
+
+def convert(kind: Kind, name: str, text: str) -> Value:
+    """Value of *text*; durations become nanoseconds.
+
+    Raises:
+        FlagError: with Go's text for a bad value of flag *name*.
+    """
+    try:
+        match kind:
+            case Kind.BOOL:
+                return parse_bool(text)
+            case Kind.INT:
+                return parse_int(text)
+            case Kind.DURATION:
+                return parse_duration(text)
+            case Kind.TEXT | Kind.SIZE:
+                return text
+    except ValueError as error:
+        what = "boolean value" if kind is Kind.BOOL else "value"
+        link = "for" if kind is Kind.BOOL else "for flag"
+        raise FlagError(f"invalid {what} {go_quote(text)} {link} -{name}: {error}") from None
+
+
+def parse_bool(text: str) -> bool:
+    """As strconv.ParseBool; ValueError otherwise."""
+    if text in {"1", "t", "T", "TRUE", "true", "True"}:
+        return True
+    if text in {"0", "f", "F", "FALSE", "false", "False"}:
+        return False
+    raise ValueError("parse error")
+
+
+_OCTAL = re.compile(r"([+-]?)0([0-7_]+)", re.ASCII)
+_INT = re.compile(r"[+-]?(0[xX](_?[0-9a-fA-F])+|0[bB](_?[01])+|0[oO](_?[0-7])+|[1-9](_?[0-9])*|0)", re.ASCII)
+
+
+def parse_int(text: str) -> int:
+    """As strconv.ParseInt with base 0 and 64 bits: prefixes 0x, 0b, 0o, 0 and underscores; ValueError otherwise."""
+    octal = _OCTAL.fullmatch(text)
+    if octal:
+        text = f"{octal[1]}0o{octal[2]}"
+    if not _INT.fullmatch(text):
+        raise ValueError("parse error")
+    value = int(text, 0)
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise ValueError("value out of range")
+    return value
+
+
+_UNITS = {
+    "ns": 1,
+    "us": MICROSECOND,
+    "µs": MICROSECOND,  # U+00B5, micro sign
+    "\N{GREEK SMALL LETTER MU}s": MICROSECOND,
+    "ms": MILLISECOND,
+    "s": SECOND,
+    "m": 60 * SECOND,
+    "h": 3600 * SECOND,
+}
+_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]+)", re.ASCII)
+
+
+def parse_duration(text: str) -> int:
+    """As time.ParseDuration, in nanoseconds: `1h30m`, `1.5s`, `-2ms`, `0`; ValueError otherwise."""
+    rest = text[1:] if text[:1] in {"+", "-"} else text
+    if rest == "0":
+        return 0
+    total = 0
+    place = 0
+    while place < len(rest):
+        part = _PART.match(rest, place)
+        if part is None or part[3] not in _UNITS or not (part[1] or part[2]):
+            raise ValueError("parse error")
+        unit = _UNITS[part[3]]
+        fraction = part[2] or ""
+        total += int(part[1] or 0) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
+        place = part.end()
+    if not rest or total > INT64_MAX:
+        raise ValueError("parse error")
+    return -total if text.startswith("-") else total
+
+
+_SIZE = re.compile(r"([+-]?[0-9]+)(?:([kmgtpe])(b|i|ib)?)?", re.ASCII | re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size: `k` is 1000, `kb`, `ki` and `kib` are 1024, likewise m, g, t, p, e; ValueError otherwise."""
+    parts = _SIZE.fullmatch(text)
+    if parts is None:
+        raise ValueError("parse error")
+    power = "kmgtpe".index(parts[2].lower()) + 1 if parts[2] else 0
+    unit: int = (1024 if parts[3] else 1000) ** power
+    value = int(parts[1]) * unit
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise ValueError("value out of range")
+    return value

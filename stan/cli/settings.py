@@ -1,0 +1,273 @@
+"""From a command line to what `stan-server` shall do; pure.
+
+Promises: `parse` never prints, exits, or touches a file; it tells what to do, the exit code and the settings. All bad
+values are found at once. Modelled on the original's option processing (STAN-SPEC 12.1, 12.2).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import cast
+
+from stan.cli.flags import TABLE
+from stan.cli.goflags import FlagError, Kind, Value, parse_size, scan
+from stan.config import (
+    ChannelLimits,
+    Config,
+    EmbeddedConfig,
+    HeartbeatConfig,
+    LogConfig,
+    NatsConfig,
+    StoreConfig,
+    StoreKind,
+    StoreLimits,
+    SyncKind,
+    TlsConfig,
+    parse_nats_urls,
+)
+from stan.errors import ConfigError, go_quote
+from stan.types import MICROSECOND
+
+_STORES: dict[str, StoreKind] = {"MEMORY": "memory", "FILE": "file", "SQL": "sql"}
+
+
+class Action(Enum):
+    """What the command line asks for."""
+
+    SERVE = "serve"
+    HELP = "help"
+    VERSION = "version"
+    HELP_TLS = "help_tls"
+    CHECK = "check"
+    SIGNAL = "signal"
+    REFUSE = "refuse"  # only `complaint` to show
+
+
+_WORDS = {"version": Action.VERSION, "help": Action.HELP, "help_tls": Action.HELP_TLS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """A command line, understood."""
+
+    action: Action
+    complaint: str = ""  # shown on standard error before anything else
+    exit_code: int = 0
+    config: Config = field(default_factory=Config)
+    complaints: tuple[str, ...] = ()  # why these settings cannot be served
+    signal: str = ""
+
+
+def parse(argv: Sequence[str]) -> Parsed:
+    """Read the arguments behind the program's name.
+
+    A line that cannot be read asks for the help with exit code 0, as the original does (STAN-SPEC 12.5).
+    """
+    try:
+        scanned = scan(argv, TABLE)
+    except FlagError as error:
+        return Parsed(action=Action.HELP, complaint=str(error))
+    values = _Values(scanned.values)
+    for argument in scanned.arguments:
+        if argument.lower() not in _WORDS:
+            text = f"unrecognized command: {go_quote(argument)}"
+            return Parsed(action=Action.REFUSE, complaint=text, exit_code=1)
+        return Parsed(action=_WORDS[argument.lower()])
+    for key, action in _WORDS.items():
+        if values.flag(key):
+            return Parsed(action=action)
+    if values.text("signal"):
+        return Parsed(action=Action.SIGNAL, signal=values.text("signal"))
+    config = _config(values)
+    action = Action.CHECK if values.flag("t") else Action.SERVE
+    return Parsed(action=action, config=config, complaints=tuple(_refused(values) + values.complaints))
+
+
+class _Values:
+    """Typed access to scanned values over the table's defaults; collects what cannot be used."""
+
+    def __init__(self, given: Mapping[str, Value]) -> None:
+        self.given = given
+        self.complaints: list[str] = []
+        self._defaults = {flag.key: flag.default for flag in TABLE}
+
+    def flag(self, key: str) -> bool:
+        return cast("bool", self._get(key))
+
+    def number(self, key: str) -> int:
+        return cast("int", self._get(key))
+
+    def text(self, key: str) -> str:
+        return cast("str", self._get(key))
+
+    def path(self, key: str) -> Path | None:
+        text = self.text(key)
+        return Path(text) if text else None
+
+    def size(self, key: str) -> int:
+        text = self.text(key)
+        try:
+            return parse_size(text)
+        except ValueError:
+            self.complaints.append(f"{key} should be a size, got '{text}'")
+            return parse_size(str(self._defaults[key]))
+
+    def _get(self, key: str) -> Value:
+        return self.given.get(key, self._defaults[key])
+
+
+def _config(values: _Values) -> Config:
+    return Config(
+        cluster_id=values.text("cluster_id"),
+        store=_store(values),
+        limits=_limits(values),
+        heartbeat=HeartbeatConfig(
+            interval_ns=values.number("hb_interval"),
+            timeout_ns=values.number("hb_timeout"),
+            fail_count=values.number("hb_fail_count"),
+        ),
+        nats=_nats(values),
+        embedded=_embedded(values),
+        log=_log(values),
+        replace_durable=values.flag("replace_durable"),
+        io_batch_size=values.number("io_batch_size"),
+        io_sleep_ns=values.number("io_sleep_time") * MICROSECOND,
+        pid_file=values.path("pid"),
+        notices=tuple(_notices(values)),
+    )
+
+
+def _store(values: _Values) -> StoreConfig:
+    name = values.text("store")
+    kind = _STORES.get(name.upper())
+    if kind is None:
+        values.complaints.append(f"unsupported store type: {name}")
+    elif kind == "file":
+        values.complaints.extend(_file_complaints(values))
+    sync: SyncKind = "always"
+    interval = values.number("file_auto_sync")
+    if not values.flag("file_sync"):
+        sync = "interval" if interval > 0 else "never"
+    return StoreConfig(
+        kind=kind or "memory",
+        directory=values.path("dir"),
+        sync=sync,
+        sync_interval_ns=max(interval, 0),
+    )
+
+
+def _file_complaints(values: _Values) -> Iterator[str]:
+    """Check options of the FILE store, also those without effect here (STAN-SPEC 8.3)."""
+    if values.size("file_buffer_size") < 0:
+        yield "buffer size value must be a positive number"
+    if values.size("file_read_buffer_size") < 0:
+        yield "read buffer size value must be a positive number"
+    if values.number("file_compact_interval") < 1:
+        yield "compact interval value must at least be 1 seconds"
+    if values.number("file_compact_frag") < 1:
+        yield "compact fragmentation value must at least be 1"
+    if values.size("file_compact_min_size") < 0:
+        yield "compact minimum file size value must be a positive number"
+    if not 1 <= values.number("file_crc_poly") <= 0xFFFFFFFF:
+        yield "crc polynomial should be between 1 and 4294967295"
+    slices = values.number("file_slice_max_msgs"), values.size("file_slice_max_bytes")
+    if min(*slices, values.number("file_slice_max_age")) < 0:
+        yield "slice max values must be positive numbers"
+    if values.number("file_fds_limit") < 0:
+        yield "file descriptor limit must be a positive number"
+    if values.number("file_parallel_recovery") < 1:
+        yield "parallel recovery value must be at least 1"
+
+
+def _limits(values: _Values) -> StoreLimits:
+    return StoreLimits(
+        channels=values.number("max_channels"),
+        default=ChannelLimits(
+            msgs=values.number("max_msgs"),
+            bytes=values.size("max_bytes"),
+            age_ns=values.number("max_age"),
+            subscriptions=values.number("max_subs"),
+            inactivity_ns=values.number("max_inactivity"),
+        ),
+    )
+
+
+def _nats(values: _Values) -> NatsConfig:
+    urls: tuple[str, ...] = ()
+    if values.text("nats_server"):
+        try:
+            urls = parse_nats_urls(values.text("nats_server"))
+        except ConfigError as error:
+            values.complaints.extend(error.complaints)
+    tls = None
+    files = [values.path(key) for key in ("tls_client_cert", "tls_client_key", "tls_client_cacert")]
+    if values.flag("secure") or any(files):
+        tls = TlsConfig(client_cert=files[0], client_key=files[1], client_ca=files[2])
+    return NatsConfig(
+        urls=urls, user=values.text("user"), password=values.text("pass"), token=values.text("auth"), tls=tls
+    )
+
+
+def _embedded(values: _Values) -> EmbeddedConfig:
+    if values.text("routes") and not ({"cluster", "cluster_listen", "config"} & values.given.keys()):
+        values.complaints.append("solicited routes require cluster capabilities, e.g. --cluster")
+    return EmbeddedConfig(
+        host=values.text("addr"),
+        port=values.number("port"),
+        http_port=values.number("http_port"),
+        https_port=values.number("https_port"),
+        user=values.text("user"),
+        password=values.text("pass"),
+        token=values.text("auth"),
+        config_file=values.path("config"),
+        ports_file_dir=values.path("ports_file_dir"),
+        extra_args=tuple(_passed(values)),
+    )
+
+
+def _passed(values: _Values) -> Iterator[str]:
+    """Spell the flags that are nats-server's business for it."""
+    for flag in TABLE:
+        if flag.passed and flag.key in values.given:
+            value = values.given[flag.key]
+            text = str(value).lower() if flag.kind is Kind.BOOL else str(value)
+            yield f"--{flag.key}={text}"
+
+
+def _log(values: _Values) -> LogConfig:
+    both = values.flag("DV") or values.flag("DVV")
+    streaming = values.flag("SDV")
+    return LogConfig(
+        debug=values.flag("stan_debug") if "stan_debug" in values.given else streaming,
+        trace=values.flag("stan_trace") if "stan_trace" in values.given else streaming,
+        nats_debug=values.flag("debug") or both,
+        nats_trace=values.flag("trace") or values.flag("VV") or both,
+        file=values.path("log"),
+        file_bytes_max=values.number("log_size_limit"),
+        logtime=values.flag("logtime"),
+        logtime_utc=values.flag("logtime_utc"),
+        syslog=values.flag("syslog") or bool(values.text("remote_syslog")),
+        remote_syslog=values.text("remote_syslog"),
+        syslog_name=values.text("syslog_name"),
+    )
+
+
+def _refused(values: _Values) -> list[str]:
+    """One complaint for each option that this version does not serve and that was set to something else than unset."""
+    found = [
+        f"-{flag.key}: {flag.refused}"
+        for flag in TABLE
+        if flag.refused and values.given.get(flag.key, flag.default) != flag.default
+    ]
+    if values.text("store").upper() == "SQL":
+        found.append("-store SQL: this version has no SQL store")
+    return found
+
+
+def _notices(values: _Values) -> Iterator[str]:
+    idle = [f"-{flag.key}" for flag in TABLE if flag.idle and flag.key in values.given]
+    if idle:
+        yield f"Options without effect in this version: {', '.join(idle)}"
+    if not values.flag("file_sync") and values.text("store").upper() == "FILE":
+        yield "Messages are acknowledged before they are synced to disk (-file_sync=false); a crash may lose them"
