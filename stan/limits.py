@@ -35,6 +35,8 @@ UNCOMMITTED_BYTES_MAX = 64 * MiB
 """Published bytes waiting for their commit above which reading from NATS pauses."""
 CHANNEL_NAME_BYTES_MAX = 4 * KiB
 """Longest channel name."""
+PUBLISHERS_PER_BATCH_MAX = 64 * KiB
+"""Different publishers of one channel in one batch of the kernel; an index of one has 16 bits."""
 
 # --- subscriptions ---------------------------------------------------------------------------------------------
 REDELIVERY_SLACK = 15 * MILLISECOND
@@ -54,10 +56,25 @@ STATE_FLUSH_INTERVAL = 250 * MILLISECOND
 RETENTION_INTERVAL = 1 * SECOND
 """Age limits are looked at this often."""
 
+# --- embedded nats-server --------------------------------------------------------------------------------------
+NATS_READY_TIMEOUT = 10 * SECOND
+"""How long nats-server has until it accepts connections (STAN-SPEC 12.4)."""
+NATS_POLL_INTERVAL = 3 * MILLISECOND
+"""Pause between two looks at whether nats-server accepts connections."""
+NATS_STOP_TIMEOUT = 2 * SECOND
+"""How long nats-server has to end after a SIGTERM before it is killed."""
+NATS_RESTART_MIN = 50 * MILLISECOND
+"""Pause before nats-server is started again; doubles up to NATS_RESTART_MAX while it keeps ending."""
+NATS_RESTART_MAX = 2 * SECOND
+NATS_LINES_KEPT = 5
+"""Last log lines of nats-server that an error text shows."""
+
 # --- settings --------------------------------------------------------------------------------------------------
 CHANNEL_LIMITS_CACHED_MAX = 10_000
 """Channels whose inherited limits are kept; asking again costs a walk over the configured patterns only."""
 
+invariant(NATS_RESTART_MIN <= NATS_RESTART_MAX, "a pause may only grow")
 invariant(ENTRY_BYTES_MAX > NATS_PAYLOAD_BYTES_MAX, "the largest message must fit into one entry")
 invariant(1 * GiB > ENTRY_BYTES_MAX, "an entry's length is kept in 32 bits, with room to spare")
+invariant(PUBLISHERS_PER_BATCH_MAX <= 1 << 16, "a publisher's index has 16 bits")
 invariant(READ_BYTES_MAX <= TAIL_CACHE_BYTES_MAX, "one read must fit into the tail cache")

@@ -38,6 +38,8 @@ class Publishes:
     """Per message: u16 little-endian index into `publishers`; b"" when there is only one publisher."""
     payload_bytes: int
     """Sum of the NATS payload sizes (monitoring's in_bytes)."""
+    replied: bytes = b""
+    """Per message: 1 if it carried a NATS reply subject, else 0; b"" when all did. Tells whose message an ack is."""
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ class Scan:
     publishes and acks (which do not depend on each other), malformed, then others."""
 
     consumed: int
-    """Bytes of the buffer, from its beginning, that were handled; an incomplete frame at the end is not."""
+    """Bytes that were handled, counted from `start`; an incomplete frame at the end is not."""
     publishes: list[Publishes] = field(default_factory=list)
     acks: list[Acks] = field(default_factory=list)
     malformed: list[Frame] = field(default_factory=list)

@@ -1,0 +1,38 @@
+"""The batch kernel of the server: the compiled twin if it is there and of the same version, else the plain one.
+
+Promises the contract that kernel_py.py states, whichever runs; NAME says which. STAN_KERNEL=python in the environment
+asks for the plain one. Never holds anything of its own. Modelled on how structlog and others pair twins: one chooser,
+no knowledge elsewhere.
+"""
+
+import importlib
+from os import environ  # the choice belongs to the process and is made once, at import
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from stan.protocol import kernel_py
+from stan.protocol.kernel_py import refuse, select
+
+__all__ = ["NAME", "frames", "refuse", "scan", "seal", "select"]
+
+
+def choose(compiled: str, twin: ModuleType) -> tuple[str, ModuleType]:
+    """The module named *compiled* if it can be imported, fits *twin*'s version and is not forbidden; else *twin*."""
+    if environ.get("STAN_KERNEL") != "python":
+        try:
+            module = importlib.import_module(compiled)
+        except ImportError:
+            return "python", twin
+        if module.KERNEL_VERSION == twin.KERNEL_VERSION:
+            return "compiled", module
+    return "python", twin
+
+
+NAME, _module = choose("_stan_kernel", kernel_py)
+
+if TYPE_CHECKING:
+    from stan.protocol.kernel_py import frames, scan, seal
+else:
+    scan = _module.scan
+    seal = _module.seal
+    frames = _module.frames

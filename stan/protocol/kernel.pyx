@@ -1,0 +1,407 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""The batch kernel of the server, compiled: scan, seal and frames as kernel_py.py promises them, byte for byte.
+
+Never makes a Python object per message in the steady case (same channel, same publisher as the message before); never
+reads behind a buffer, which wire_c.pxd sees to. Becomes the top-level module `_stan_kernel`, so that a source tree
+that shadows the installed package still finds it. Modelled on kernel_py.py, its twin.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcmp
+
+from stan.protocol.wire_c cimport (
+    Buffer, Field, RawFrame, Span, decimal_size, get_decimal, get_u32, next_field, next_frame, number_size, put,
+    put_crlf, put_number, put_pub, put_text, put_u32, reserve, same, text_size,
+)
+
+from stan import limits
+from stan.protocol.frames import Acks, Frame, Publishes, Scan
+
+KERNEL_VERSION = 1
+
+cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
+cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
+cdef Py_ssize_t PUBLISHERS_MAX = limits.PUBLISHERS_PER_BATCH_MAX
+cdef object _new = tuple.__new__
+
+
+cdef inline bytes _bytes(const uint8_t* at, Py_ssize_t size):
+    return PyBytes_FromStringAndSize(<const char*> at, size)
+
+
+cdef inline bytes _text(Span span):
+    return PyBytes_FromStringAndSize(<const char*> span.at, span.size)
+
+
+cdef inline const uint8_t* _start(bytes text):
+    return <const uint8_t*> PyBytes_AS_STRING(text)
+
+
+cdef class _Group:
+    """The publishes for one channel; the spans point into the buffer that is being scanned."""
+
+    cdef bytes channel
+    cdef dict publishers  # (clientID, connID) -> place in `publishers` of Publishes
+    cdef Buffer bodies
+    cdef Buffer acks
+    cdef Buffer owners
+    cdef Buffer replied
+    cdef Span client
+    cdef Span conn
+    cdef uint32_t owner  # place of (client, conn)
+    cdef Py_ssize_t count
+    cdef Py_ssize_t unreplied
+    cdef Py_ssize_t payload_bytes
+
+    def __dealloc__(self):
+        free(self.bodies.at)
+        free(self.acks.at)
+        free(self.owners.at)
+        free(self.replied.at)
+
+    cdef object publishes(self):
+        return Publishes(
+            self.channel,
+            self.count,
+            _bytes(self.bodies.at, self.bodies.used),
+            _bytes(self.acks.at, self.acks.used),
+            tuple(self.publishers),
+            _bytes(self.owners.at, self.owners.used) if len(self.publishers) > 1 else b"",
+            self.payload_bytes,
+            _bytes(self.replied.at, self.replied.used) if self.unreplied else b"",
+        )
+
+
+cdef class _Run:
+    """The acks for one ack inbox."""
+
+    cdef bytes inbox
+    cdef object group
+    cdef object key
+    cdef list ranges  # all but the one that still grows
+    cdef bint growing
+    cdef uint64_t first
+    cdef uint64_t last
+
+    cdef object acks(self):
+        self.ranges.append((self.first, self.last))
+        return Acks(self.group, self.key, self.ranges)
+
+
+cdef class _Scanner:
+    """What one call of scan has gathered so far."""
+
+    cdef dict groups  # channel -> _Group
+    cdef dict runs  # ack inbox -> _Run
+    cdef list malformed
+    cdef list others
+    cdef _Group group  # of the publish before
+    cdef _Run run  # of the ack before
+    cdef const uint8_t* prefix
+    cdef Py_ssize_t prefix_size
+
+    cdef int frame(self, list target, RawFrame* frame) except -1:
+        target.append(
+            _new(Frame, (
+                frame.sid, _text(frame.subject), _text(frame.reply), _text(frame.header), _text(frame.payload)
+            ))
+        )
+        return 1
+
+    cdef int publish(self, RawFrame* frame) except -1:
+        """1 if taken, be it as malformed; 0 if the group holds too many publishers already."""
+        cdef Span fields[7]
+        cdef Span channel = frame.subject
+        channel.at += self.prefix_size
+        channel.size -= self.prefix_size
+        if (
+            channel.size < 1
+            or memcmp(frame.subject.at, self.prefix, <size_t> self.prefix_size) != 0
+            or not _parse_pub(frame.payload, fields)
+            or fields[2].size == 0
+            or not same(channel, fields[3].at, fields[3].size)
+        ):
+            return self.frame(self.malformed, frame)
+        if self.group is None or not same(channel, _start(self.group.channel), PyBytes_GET_SIZE(self.group.channel)):
+            self.group = self.group_of(_text(channel))
+        cdef _Group group = self.group
+        if not (
+            group.count > 0
+            and same(group.client, fields[1].at, fields[1].size)
+            and same(group.conn, fields[6].at, fields[6].size)
+        ) and not _set_owner(group, fields):
+            return 0
+        _append(group, frame, fields)
+        return 1
+
+    cdef _Group group_of(self, bytes channel):
+        cdef _Group group = self.groups.get(channel)
+        if group is None:
+            group = _Group()
+            group.channel = channel
+            group.publishers = {}
+            self.groups[channel] = group
+        return group
+
+    cdef int ack(self, RawFrame* frame) except -1:
+        cdef uint64_t sequence = 0
+        cdef _Run run = self.run
+        if not _parse_ack(frame.payload, &sequence):
+            return self.frame(self.malformed, frame)
+        if run is None or not same(frame.subject, _start(run.inbox), PyBytes_GET_SIZE(run.inbox)):
+            run = self.run_of(frame.subject)
+            if run is None:
+                return self.frame(self.malformed, frame)
+            self.run = run
+        if run.growing and sequence == run.last + 1 and sequence != 0:
+            run.last = sequence
+            return 1
+        if run.growing:
+            run.ranges.append((run.first, run.last))
+        run.first = run.last = sequence
+        run.growing = True
+        return 1
+
+    cdef _Run run_of(self, Span subject):
+        """The run of this ack inbox, a new one if need be; None if the inbox does not end with two numbers."""
+        cdef bytes inbox = _text(subject)
+        cdef _Run run = self.runs.get(inbox)
+        cdef Span token
+        cdef int64_t group = 0, key = 0
+        if run is None:
+            token = _last_token(&subject)
+            if not get_decimal(token, &key):
+                return None
+            token = _last_token(&subject)
+            if not get_decimal(token, &group):
+                return None
+            run = _Run()
+            run.inbox, run.group, run.key, run.ranges = inbox, group, key, []
+            self.runs[inbox] = run
+        return run
+
+
+cdef Span _last_token(Span* subject) noexcept:
+    """Cut `.<token>` off the end of *subject*; an empty token if there is no dot."""
+    cdef Span token
+    token.at = subject.at + subject.size
+    token.size = 0
+    while subject.size > 0:
+        subject.size -= 1
+        if subject.at[subject.size] == 46:
+            return token
+        token.at -= 1
+        token.size += 1
+    token.size = 0
+    return token
+
+
+cdef bint _parse_pub(Span payload, Span* fields) noexcept:
+    """PubMsg: its text fields 1 to 6, the last value of each wins; sha256 and unknown fields are skipped."""
+    cdef const uint8_t* at = payload.at
+    cdef const uint8_t* end = at + payload.size
+    cdef Field field
+    cdef int i
+    for i in range(7):
+        fields[i].at = end
+        fields[i].size = 0
+    while at < end:
+        at = next_field(at, end, &field)
+        if at == NULL:
+            return False
+        if field.number <= 6 or field.number == 10:
+            if field.wire != 2:
+                return False
+            if field.number != 10:
+                fields[field.number] = field.text
+    return True
+
+
+cdef bint _parse_ack(Span payload, uint64_t* sequence) noexcept:
+    """Ack: its sequence; the ack inbox tells the subscription, so the subject is not looked at."""
+    cdef const uint8_t* at = payload.at
+    cdef const uint8_t* end = at + payload.size
+    cdef Field field
+    while at < end:
+        at = next_field(at, end, &field)
+        if at == NULL or (field.number == 1 and field.wire != 2) or (field.number == 2 and field.wire != 0):
+            return False
+        if field.number == 2:
+            sequence[0] = field.value
+    return True
+
+
+cdef int _set_owner(_Group group, Span* fields) except -1:
+    """Make the publisher of *fields* the group's current one; 0 if that is one too many."""
+    cdef tuple publisher = (_text(fields[1]), _text(fields[6]))
+    owner = group.publishers.get(publisher)
+    if owner is None:
+        owner = len(group.publishers)
+        if owner >= PUBLISHERS_MAX:
+            return 0
+        group.publishers[publisher] = owner
+    group.owner = owner
+    group.client = fields[1]
+    group.conn = fields[6]
+    return 1
+
+
+cdef int _append(_Group group, RawFrame* frame, Span* fields) except -1:
+    """Add one message: its body, its owner, and its PubAck if somebody waits for it."""
+    cdef Py_ssize_t size = text_size(fields[4].size) + text_size(fields[5].size)
+    cdef uint8_t* out = reserve(&group.bodies, <size_t> size + 4)
+    out = put_u32(out, <uint64_t> size)
+    out = put_text(out, 3, fields[4].at, fields[4].size)
+    out = put_text(out, 4, fields[5].at, fields[5].size)
+    group.bodies.used = <size_t> (out - group.bodies.at)
+    out = reserve(&group.owners, 2)
+    out[0] = group.owner & 0xFF
+    out[1] = group.owner >> 8
+    group.owners.used += 2
+    reserve(&group.replied, 1)[0] = frame.reply.size > 0
+    group.replied.used += 1
+    group.count += 1
+    group.payload_bytes += frame.payload.size
+    if frame.reply.size == 0:
+        group.unreplied += 1
+        return 0
+    size = text_size(fields[2].size)
+    out = reserve(&group.acks, <size_t> (frame.reply.size + 32 + size))
+    out = put_pub(out, frame.reply.at, frame.reply.size, size)
+    out = put_crlf(put_text(out, 1, fields[2].at, fields[2].size))
+    group.acks.used = <size_t> (out - group.acks.at)
+    return 0
+
+
+def scan(bytes data not None, Py_ssize_t start, int64_t pub_sid, int64_t ack_sid, bytes pub_prefix not None):
+    """See kernel_py.scan."""
+    cdef const uint8_t* begin = _start(data)
+    cdef const uint8_t* end = begin + PyBytes_GET_SIZE(data)
+    cdef const uint8_t* at = begin + start
+    cdef const char* wrong
+    cdef RawFrame frame
+    cdef int taken
+    cdef _Scanner scanner = _Scanner()
+    cdef _Group group
+    cdef _Run run
+    if start < 0 or start > end - begin:
+        raise ValueError("start lies outside of the data")
+    scanner.groups, scanner.runs, scanner.malformed, scanner.others = {}, {}, [], []
+    scanner.prefix, scanner.prefix_size = _start(pub_prefix), PyBytes_GET_SIZE(pub_prefix)
+    while at < end:
+        wrong = next_frame(at, end, LINE_MAX, PAYLOAD_MAX, &frame)
+        if wrong != NULL and at == begin + start:
+            raise ValueError(wrong.decode("ascii"))
+        if wrong != NULL or frame.next == NULL:
+            break
+        if frame.sid != 0 and (frame.sid == pub_sid or frame.sid == ack_sid):
+            if scanner.others:
+                break
+            taken = scanner.publish(&frame) if frame.sid == pub_sid else scanner.ack(&frame)
+            if taken == 0:
+                break
+        else:
+            scanner.frame(scanner.others, &frame)
+        at = frame.next
+    return Scan(
+        at - (begin + start),
+        [group.publishes() for group in scanner.groups.values()],
+        [run.acks() for run in scanner.runs.values()],
+        scanner.malformed,
+        scanner.others,
+    )
+
+
+def seal(bytes channel not None, uint64_t base_sequence, int64_t timestamp, bodies):
+    """See kernel_py.seal."""
+    cdef list parts = list(bodies)
+    cdef const uint8_t* name = _start(channel)
+    cdef Py_ssize_t name_size = PyBytes_GET_SIZE(channel)
+    cdef Py_ssize_t fixed = text_size(name_size) + number_size(<uint64_t> timestamp)
+    cdef Py_ssize_t total = 0, size
+    cdef uint64_t sequence = base_sequence
+    cdef const uint8_t* at
+    cdef const uint8_t* end
+    cdef uint8_t* out
+    cdef bytes part
+    for part in parts:
+        at = _start(part)
+        end = at + PyBytes_GET_SIZE(part)
+        while at < end:
+            size = _record_size(at, end)
+            total += 4 + number_size(sequence) + fixed + size
+            at += 4 + size
+            sequence += 1
+    cdef bytes records = PyBytes_FromStringAndSize(NULL, total)
+    out = <uint8_t*> PyBytes_AS_STRING(records)
+    sequence = base_sequence
+    for part in parts:
+        at = _start(part)
+        end = at + PyBytes_GET_SIZE(part)
+        while at < end:
+            size = <Py_ssize_t> get_u32(at)
+            out = put_u32(out, <uint64_t> (number_size(sequence) + fixed + size))
+            out = put_number(out, 1, sequence)
+            out = put_text(out, 2, name, name_size)
+            out = put(out, at + 4, size)
+            out = put_number(out, 5, <uint64_t> timestamp)
+            at += 4 + size
+            sequence += 1
+    return records
+
+
+cdef inline Py_ssize_t _record_size(const uint8_t* at, const uint8_t* end) except -1:
+    """The length in front of a record, checked against what is there."""
+    if end - at < 4 or <Py_ssize_t> get_u32(at) > end - at - 4:
+        raise ValueError("record cut off")
+    return <Py_ssize_t> get_u32(at)
+
+
+def frames(
+    records, uint64_t base_sequence, uint64_t first, uint64_t last, bytes inbox not None, uint32_t redelivery_count
+):
+    """See kernel_py.frames."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        return _frames(
+            <const uint8_t*> view.buf, view.len, base_sequence, first, last, inbox, redelivery_count
+        )
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef bytes _frames(
+    const uint8_t* at, Py_ssize_t length, uint64_t sequence, uint64_t first, uint64_t last, bytes inbox, uint32_t count
+):
+    cdef const uint8_t* end = at + length
+    cdef const uint8_t* begin
+    cdef Py_ssize_t inbox_size = PyBytes_GET_SIZE(inbox)
+    cdef Py_ssize_t extra = 2 + number_size(count) if count else 0
+    cdef Py_ssize_t total = 0, size
+    cdef uint8_t* out
+    while at < end and sequence < first:
+        at += 4 + _record_size(at, end)
+        sequence += 1
+    begin = at
+    while at < end and sequence <= last:
+        size = _record_size(at, end)
+        total += 4 + inbox_size + 1 + decimal_size(<uint64_t> (size + extra)) + 2 + size + extra + 2
+        at += 4 + size
+        sequence += 1
+    end = at
+    at = begin
+    cdef bytes result = PyBytes_FromStringAndSize(NULL, total)
+    out = <uint8_t*> PyBytes_AS_STRING(result)
+    while at < end:
+        size = <Py_ssize_t> get_u32(at)
+        out = put_pub(out, _start(inbox), inbox_size, size + extra)
+        out = put(out, at + 4, size)
+        if count:
+            out = put_number(put_number(out, 6, 1), 7, count)
+        out = put_crlf(out)
+        at += 4 + size
+    return result

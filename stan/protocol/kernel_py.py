@@ -1,0 +1,401 @@
+"""The batch kernel of the server in plain Python: what must be done for every message, and nothing else.
+
+Promises what its compiled twin, kernel.pyx, promises too, byte for byte; a property test holds them together. Never
+raises for what a STAN client sent (that is `malformed`), only for what no NATS server sends. Made fast by the fact
+that frames of one client look alike: what equals the frame before it, except for guid and data (or the acked
+sequence), is taken without being parsed. Modelled on the prototype that was measured for the design (section 8).
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+from struct import Struct
+from typing import NamedTuple
+
+from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX
+from stan.protocol.frames import Acks, Frame, Publishes, Scan
+from stan.protocol.wire_py import number, pub, read_fields, read_frame, read_varint, text
+
+KERNEL_VERSION = 1
+"""Raised with every change of the contract; a compiled twin with another one is not used."""
+
+_CRLF = b"\r\n"
+_LENGTH = Struct("<I")
+_OWNER = Struct("<H")
+
+
+class _Group:
+    """The publishes for one channel."""
+
+    __slots__ = ("acks", "bodies", "channel", "count", "owners", "payload_bytes", "publishers", "replied")
+
+    def __init__(self, channel: bytes) -> None:
+        self.channel = channel
+        self.count = 0
+        self.bodies: list[bytes] = []
+        self.acks: list[bytes] = []
+        self.publishers: dict[tuple[bytes, bytes], int] = {}
+        self.owners: list[bytes] = []
+        self.replied: list[bytes] = []
+        self.payload_bytes = 0
+
+    def publishes(self) -> Publishes:
+        replied = b"".join(self.replied)
+        return Publishes(
+            self.channel,
+            self.count,
+            b"".join(self.bodies),
+            b"".join(self.acks),
+            tuple(self.publishers),
+            b"".join(self.owners) if len(self.publishers) > 1 else b"",
+            self.payload_bytes,
+            replied if 0 in replied else b"",
+        )
+
+
+class _PublishShape(NamedTuple):
+    """All bytes of a publish frame but guid and data, as three pieces; places count from the frame's beginning."""
+
+    group: _Group
+    size: int  # of the frame
+    payload_size: int
+    head: bytes
+    one: tuple[int, int]  # guid or data, whichever comes first
+    middle: bytes
+    two: tuple[int, int]
+    tail: bytes
+    guid_is_one: bool
+    body_head: bytes  # what stands before the data in the body
+    ack_head: bytes  # what stands before the guid in the PubAck's frame; b"" if nobody waits for it
+    owner: bytes
+
+    def take(self, data: bytes, at: int) -> int:
+        """Take the frames from *at* on that have this shape; returns the place behind them."""
+        begin = at
+        startswith = data.startswith
+        size, head, middle, tail = self.size, self.head, self.middle, self.tail
+        (one_at, one_end), (two_at, two_end) = self.one, self.two
+        ones: list[bytes] = []
+        twos: list[bytes] = []
+        while startswith(head, at) and startswith(middle, at + one_end) and startswith(tail, at + two_end):
+            ones.append(data[at + one_at : at + one_end])
+            twos.append(data[at + two_at : at + two_end])
+            at += size
+        if at == begin:
+            return at
+        guids, texts = (ones, twos) if self.guid_is_one else (twos, ones)
+        count = len(ones)
+        group = self.group
+        group.count += count
+        group.payload_bytes += count * self.payload_size
+        group.owners.append(self.owner * count)
+        group.bodies += (self.body_head, self.body_head.join(texts))
+        if self.ack_head:
+            group.acks += (self.ack_head, (_CRLF + self.ack_head).join(guids), _CRLF)
+        group.replied.append((b"\1" if self.ack_head else b"\0") * count)
+        return at
+
+
+class _AckShape(NamedTuple):
+    """All bytes of an ack frame but the sequence, which stands at its end."""
+
+    acks: Acks
+    size: int  # of the frame
+    head: bytes
+
+    def take(self, data: bytes, at: int) -> int:
+        """Take the frames from *at* on that have this shape; returns the place behind them."""
+        acks, size, head = self
+        head_size = len(head)
+        while data.startswith(head, at) and data.startswith(_CRLF, at + size - 2):
+            try:
+                sequence, stop = read_varint(data, at + head_size, at + size - 2)
+            except ValueError:
+                break
+            if stop != at + size - 2:
+                break
+            _extend(acks.ranges, sequence)
+            at += size
+        return at
+
+
+def _extend(ranges: list[tuple[int, int]], sequence: int) -> None:
+    """Add *sequence* to the last run, or as a new one."""
+    if ranges and ranges[-1][1] + 1 == sequence:
+        ranges[-1] = (ranges[-1][0], sequence)
+    else:
+        ranges.append((sequence, sequence))
+
+
+class _Scanner:
+    """What one call of scan has gathered so far."""
+
+    def __init__(self, data: bytes, pub_sid: int, ack_sid: int, prefix: bytes) -> None:
+        self.data = data
+        self.pub_sid = pub_sid
+        self.ack_sid = ack_sid
+        self.prefix = prefix
+        self.groups: dict[bytes, _Group] = {}
+        self.runs: dict[bytes, Acks] = {}
+        self.malformed: list[Frame] = []
+        self.others: list[Frame] = []
+        self.shapes: dict[bytes, _PublishShape | _AckShape] = {}  # by control line
+
+    def step(self, at: int) -> int:
+        """Take one frame, or several that look alike; returns the place behind them, *at* if scan must stop here."""
+        data = self.data
+        line = data[at : data.find(b"\n", at, at + NATS_CONTROL_LINE_BYTES_MAX + 2) + 1]
+        shape = self.shapes.get(line)
+        if shape is not None and not self.others:
+            after = shape.take(data, at)
+            if after > at:
+                return after
+        found = read_frame(data, at)
+        if found is None:
+            return at
+        after, frame = found
+        if frame.sid == 0 or frame.sid not in (self.pub_sid, self.ack_sid):
+            self.others.append(frame)
+            return after
+        if self.others:
+            return at
+        try:
+            if frame.sid == self.pub_sid:
+                return self.publish(frame, line, at, after)
+            self.ack(frame, line, at, after)
+        except ValueError:
+            self.malformed.append(frame)
+        return after
+
+    def publish(self, frame: Frame, line: bytes, at: int, after: int) -> int:
+        """Take this publish and those like it, unless its publisher is one too many. Raises ValueError: malformed."""
+        payload = frame.payload
+        spans = dict.fromkeys(range(1, 7), (len(payload), len(payload)))
+        for field, wire, _, start, stop in read_fields(payload):
+            if (field <= 6 or field == 10) and wire != 2:
+                raise ValueError("wrong wire type")
+            if field <= 6:
+                spans[field] = start, stop
+        client, guid, channel, reply, content, conn = (payload[start:stop] for start, stop in spans.values())
+        if not guid or not channel or frame.subject != self.prefix + channel:
+            raise ValueError("no guid, or another subject")
+        group = self.groups.get(channel)
+        if group is None:
+            group = self.groups[channel] = _Group(channel)
+        owner = group.publishers.setdefault((client, conn), len(group.publishers))
+        if owner >= PUBLISHERS_PER_BATCH_MAX:
+            del group.publishers[client, conn]
+            return at
+        body = text(3, reply) + text(4, content)
+        ack = text(1, guid)
+        ack_head = pub(frame.reply, ack)[: -len(guid) - 2] if frame.reply else b""
+        shift = after - 2 - len(payload) - at
+        guid_is_one = spans[2] < spans[5]
+        (a, b), (c, d) = sorted((spans[2], spans[5]))
+        shape = self.shapes[line] = _PublishShape(
+            group,
+            after - at,
+            len(payload),
+            self.data[at : at + shift + a],
+            (shift + a, shift + b),
+            payload[b:c],
+            (shift + c, shift + d),
+            payload[d:] + _CRLF,
+            guid_is_one,
+            _LENGTH.pack(len(body)) + body[: len(body) - len(content)],
+            ack_head,
+            _OWNER.pack(owner),
+        )
+        return shape.take(self.data, at)
+
+    def ack(self, frame: Frame, line: bytes, at: int, after: int) -> None:
+        """Take this ack. Raises ValueError: malformed."""
+        payload = frame.payload
+        sequence, place, end = 0, 0, 0
+        for field, wire, value, start, stop in read_fields(payload):
+            if (field == 1 and wire != 2) or (field == 2 and wire != 0):
+                raise ValueError("wrong wire type")
+            if field == 2:
+                sequence, place, end = value, start, stop
+        acks = self.runs.get(frame.subject)
+        if acks is None:
+            _, *tokens = frame.subject.rsplit(b".", 2)
+            if len(tokens) != 2 or not all(len(token) <= 18 and token.isdigit() for token in tokens):
+                raise ValueError("not an ack inbox")
+            acks = self.runs[frame.subject] = Acks(int(tokens[0]), int(tokens[1]), [])
+        _extend(acks.ranges, sequence)
+        if end == len(payload) > 0:
+            head = after - 2 - (end - place)
+            self.shapes[line] = _AckShape(acks, after - at, self.data[at:head])
+
+
+def scan(data: bytes, start: int, pub_sid: int, ack_sid: int, pub_prefix: bytes) -> Scan:
+    """Split what NATS sent into batches of publishes and acks, and everything else as it came.
+
+    The scan ends before a publish or ack that follows a frame in `others`, and before a publisher too many for one
+    batch: call it again, with the place it came to, until it consumes nothing.
+
+    Args:
+        data: bytes read from NATS; the last frame may be incomplete.
+        start: where a frame begins.
+        pub_sid: NATS subscription of `_STAN.pub.<cid>.>`; 0 for none.
+        ack_sid: NATS subscription of the ack inboxes `<anything>.<group>.<key>`; 0 for none.
+        pub_prefix: `_STAN.pub.<cid>.`, with the dot.
+
+    Raises:
+        ValueError: *start* lies outside, or no NATS frame stands there; what precedes garbage is handed over first.
+
+    Cost: O(len(data) - start), without the rest of an incomplete frame.
+    Source: NATS client protocol; STAN-SPEC 2.1, 4.1, 6.5.
+    """
+    if not 0 <= start <= len(data):
+        raise ValueError("start lies outside of the data")
+    scanner = _Scanner(data, pub_sid, ack_sid, pub_prefix)
+    at, end = start, len(data)
+    while at < end:
+        try:
+            after = scanner.step(at)
+        except ValueError:
+            if at == start:
+                raise
+            break
+        if after == at:
+            break
+        at = after
+    groups = [group.publishes() for group in scanner.groups.values()]
+    return Scan(at - start, groups, list(scanner.runs.values()), scanner.malformed, scanner.others)
+
+
+def _records(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
+    """Start and end of each record behind its length. Raises ValueError: cut off."""
+    at, end = 0, len(data)
+    while at < end:
+        if end - at < 4:
+            raise ValueError("record cut off")
+        start = at + 4
+        at = start + _LENGTH.unpack_from(data, at)[0]
+        if at > end:
+            raise ValueError("record cut off")
+        yield start, at
+
+
+def seal(channel: bytes, base_sequence: int, timestamp: int, bodies: Seq[bytes]) -> bytes:
+    """The record batch of *bodies* (`Publishes.bodies`, in this order): u32 length and MsgProto per message.
+
+    Args:
+        channel: its name.
+        base_sequence: of the first message, 1 or more; all sequences fit into 64 bits.
+        timestamp: the leader's, Unix nanoseconds, the same for all.
+        bodies: any number of blobs.
+
+    Raises:
+        ValueError: a body is cut off.
+
+    Source: STAN-SPEC 2.1, MsgProto.
+    """
+    head = text(2, channel)
+    tail = number(5, timestamp)
+    fixed = len(head) + len(tail)
+    parts: list[bytes] = []
+    sequence = base_sequence
+    for blob in bodies:
+        for start, end in _records(blob):
+            mark = number(1, sequence) + head
+            parts += (_LENGTH.pack(len(mark) - len(head) + fixed + end - start), mark, blob[start:end], tail)
+            sequence += 1
+    return b"".join(parts)
+
+
+def frames(  # noqa: PLR0913, PLR0917 - where from, which, where to
+    records: bytes | bytearray | memoryview,
+    base_sequence: int,
+    first: int,
+    last: int,
+    inbox: bytes,
+    redelivery_count: int,
+) -> bytes:
+    """`PUB` frames to *inbox* with the messages [first, last] of one record batch, as far as it holds them.
+
+    Args:
+        records: as `seal` made them.
+        base_sequence: of the first message in *records*.
+        first: of the first message wanted.
+        last: of the last one.
+        inbox: of the subscription.
+        redelivery_count: 0 for a first delivery; else the messages are flagged as redelivered, with this count.
+
+    Raises:
+        ValueError: a record that had to be read is cut off.
+
+    Source: STAN-SPEC 2.1, MsgProto; 6.6.
+    """
+    extra = number(6, 1) + number(7, redelivery_count) if redelivery_count else b""
+    view = memoryview(records)
+    parts: list[bytes | memoryview] = []
+    head, head_for = b"", -1
+    sequence = base_sequence
+    for start, end in _records(view):
+        if sequence > last:
+            break
+        if sequence >= first:
+            if end - start != head_for:
+                head_for = end - start
+                head = b"PUB %b %d\r\n" % (inbox, head_for + len(extra))
+            parts += (head, view[start:end], extra, _CRLF)
+        sequence += 1
+    return b"".join(parts)
+
+
+def _ack_frames(acks: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
+    """Start and end, reply subject and payload of each prepared PubAck frame."""
+    at = 0
+    while at < len(acks):
+        line = acks.index(_CRLF, at)
+        _, reply, size = acks[at:line].split(b" ")
+        start = at
+        at = line + 2 + int(size) + 2
+        yield start, at, reply, acks[line + 2 : at - 2]
+
+
+def refuse(acks: bytes, error: bytes) -> bytes:
+    """The PubAck frames of `Publishes.acks` with PubAck.error set to *error*; off the hot path."""
+    field = text(2, error)
+    return b"".join(pub(reply, payload + field) for _, _, reply, payload in _ack_frames(acks))
+
+
+def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, bytes]:
+    """Part the messages of some publishers from the rest; off the hot path.
+
+    Args:
+        publishes: left as it is.
+        keep: for each of `publishes.publishers`, whether its messages stay.
+
+    Returns:
+        What stays (None if nothing), and the prepared PubAck frames of what goes, to be given to `refuse`. The
+        payload_bytes stay those of the whole: what is refused was received, too (STAN-SPEC 4.1, step 2).
+    """
+    if all(keep):
+        return publishes, b""
+    if not any(keep):
+        return None, publishes.acks
+    kept = _Group(publishes.channel)
+    place = {old: new for new, old in enumerate(old for old, wanted in enumerate(keep) if wanted)}
+    kept.publishers = {publishes.publishers[old]: new for old, new in place.items()}
+    acks = _ack_frames(publishes.acks)
+    refused: list[bytes] = []
+    owners = _OWNER.iter_unpack(publishes.owners)
+    replied = publishes.replied or b"\1" * publishes.count
+    for (owner,), answer, (start, end) in zip(owners, replied, _records(publishes.bodies), strict=True):
+        ack = b""
+        if answer:
+            ack_start, ack_end, _, _ = next(acks)
+            ack = publishes.acks[ack_start:ack_end]
+        if not keep[owner]:
+            refused.append(ack)
+            continue
+        kept.count += 1
+        kept.bodies.append(publishes.bodies[start - 4 : end])
+        kept.acks.append(ack)
+        kept.owners.append(_OWNER.pack(place[owner]))
+        kept.replied.append(b"\1" if answer else b"\0")
+    kept.payload_bytes = publishes.payload_bytes
+    return kept.publishes(), b"".join(refused)

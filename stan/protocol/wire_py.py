@@ -1,0 +1,131 @@
+"""Building blocks of both plain kernels: NATS frames and protobuf fields.
+
+Promises the same answers, texts and order of checks as its compiled twin, wire_c.pxd. Never trusts a length.
+Modelled on the original's generated Go code (STAN-SPEC 2) for protobuf, on the NATS client protocol for frames.
+"""
+
+from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, NATS_PAYLOAD_BYTES_MAX
+from stan.protocol.frames import Frame
+
+_VERBS = frozenset((b"PING", b"PONG", b"+OK", b"-ERR", b"INFO"))
+_UINT64_MAX = (1 << 64) - 1
+
+Field = tuple[int, int, int, int, int]
+"""Number, wire type, value (wire type 0, else 0), start and end of the content."""
+
+
+def varint(value: int) -> bytes:
+    """*value* (0 <= value < 2**64) as a protobuf varint."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def text(number: int, content: bytes) -> bytes:
+    """A text field with a number below 16; b"" if it is empty, because proto3 omits it."""
+    return b"%c%b%b" % (number << 3 | 2, varint(len(content)), content) if content else b""
+
+
+def number(field: int, value: int) -> bytes:
+    """A varint field; b"" if it is 0, because proto3 omits it."""
+    return b"%c%b" % (field << 3, varint(value & _UINT64_MAX)) if value else b""
+
+
+def pub(subject: bytes, payload: bytes) -> bytes:
+    """A NATS PUB frame."""
+    return b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload)
+
+
+def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Value and the place behind it. Bits above 64 are lost, as in Go.
+
+    Raises:
+        ValueError: cut off, or longer than 10 bytes.
+    """
+    value = 0
+    for place in range(at, min(end, at + 10)):
+        byte = data[place]
+        value |= (byte & 0x7F) << 7 * (place - at)
+        if byte < 0x80:
+            return value & _UINT64_MAX, place + 1
+    raise ValueError("varint cut off or too long")
+
+
+def read_fields(data: bytes) -> list[Field]:
+    """All fields of one message.
+
+    Raises:
+        ValueError: truncated, a group, an illegal tag or wire type.
+    """
+    fields = []
+    at, end = 0, len(data)
+    while at < end:
+        tag, at = read_varint(data, at, end)
+        field, wire = tag >> 3 & 0xFFFFFFFF, tag & 7
+        value, start = 0, at
+        if not 0 < field <= 0x7FFFFFFF:
+            raise ValueError("illegal tag")
+        if wire == 0:
+            value, at = read_varint(data, at, end)
+        elif wire == 2:
+            size, start = read_varint(data, at, end)
+            at = start + size
+        elif wire in (1, 5):
+            at += 8 if wire == 1 else 4
+        else:
+            raise ValueError("group or unknown wire type")
+        if at > end:
+            raise ValueError("truncated")
+        fields.append((field, wire, value, start, at))
+    return fields
+
+
+def read_frame(data: bytes, at: int) -> tuple[int, Frame] | None:
+    """The frame at *at* and the place behind it; None if it is not whole yet.
+
+    Raises:
+        ValueError: this is no NATS frame, or one beyond the limits.
+    """
+    stop = data.find(b"\n", at, at + NATS_CONTROL_LINE_BYTES_MAX + 2)
+    if stop < 0:
+        if len(data) - at >= NATS_CONTROL_LINE_BYTES_MAX + 2:
+            raise ValueError("NATS: control line too long")
+        return None
+    if stop == at or data[stop - 1] != 13:
+        raise ValueError("NATS: control line without CRLF")
+    verb, _, rest = data[at : stop - 1].partition(b" ")
+    if verb in _VERBS:
+        return stop + 1, Frame(0, verb, b"", b"", rest)
+    if verb not in (b"MSG", b"HMSG") or data[at + len(verb)] != 32:
+        raise ValueError("NATS: unknown verb")
+    subject, sid, reply, header, size = _read_line(rest.split(b" ", 6), len(verb) - 3)
+    start = stop + 1
+    stop = start + size
+    if len(data) < stop + 2:
+        return None
+    if data[stop : stop + 2] != b"\r\n":
+        raise ValueError("NATS: payload without CRLF")
+    return stop + 2, Frame(sid, subject, reply, data[start : start + header], data[start + header : stop])
+
+
+def _read_line(tokens: list[bytes], with_header: int) -> tuple[bytes, int, bytes, int, int]:
+    """Subject, sid, reply, bytes of the header and of header plus payload; *with_header* is 1 for HMSG, else 0."""
+    reply = b""
+    if len(tokens) == 4 + with_header:
+        reply = tokens.pop(2)
+        if not reply:
+            raise ValueError("NATS: bad message line")
+    if len(tokens) != 3 + with_header or not tokens[0]:
+        raise ValueError("NATS: bad message line")
+    numbers = tokens[1:]
+    if not all(len(token) <= 18 and token.isdigit() for token in numbers):
+        raise ValueError("NATS: bad message line")
+    sid, header, size = int(numbers[0]), int(numbers[1]) if with_header else 0, int(numbers[-1])
+    if header > size:
+        raise ValueError("NATS: bad message line")
+    if size > NATS_PAYLOAD_BYTES_MAX:
+        raise ValueError("NATS: payload too large")
+    return tokens[0], sid, reply, header, size
