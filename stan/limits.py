@@ -29,6 +29,14 @@ BATCHES_PER_READ_MAX = 256
 """Record batches handed to one cursor by one read."""
 INDEX_BATCHES_FLUSH = 4096
 """Index rows buffered before they are written to the sidecar file."""
+SEGMENT_FILES_OPEN_MAX = 32
+"""Sealed segment files each group keeps open for reading; a thousand groups' worth of files would exhaust the process."""
+SCAN_BYTES = 1 * MiB
+"""Read at once when a segment file is walked through."""
+MARK_BYTES = 64 * KiB
+"""Distance of the remembered entries of a segment: walking to any other entry reads no more than this."""
+CLEAN_BELOW_PERCENT = 25
+"""A sealed segment that keeps less of its bytes than this is rewritten: at most a third as much is written as gets free."""
 
 # --- publish ---------------------------------------------------------------------------------------------------
 UNCOMMITTED_BYTES_MAX = 64 * MiB

@@ -48,7 +48,7 @@ class ServerLog:
         """Something that an operator wants to know."""
         self._stream("INF", text)
 
-    def warn(self, text: str) -> None:
+    def warning(self, text: str) -> None:
         """Something that may become a problem."""
         self._stream("WRN", text)
 
@@ -176,7 +176,7 @@ def _open_syslog(config: LogConfig) -> "SysLogHandler":
         handler = SysLogHandler(address, _FACILITY_DAEMON, kind)
     except OSError as error:
         raise StartError(f"unable to connect to the syslog: {error}") from error
-    handler.handleError = _forget  # type: ignore[method-assign]
+    handler.handleError = _forget  # type: ignore[assignment, method-assign]
     handler.ident = f"{config.syslog_name or Path(sys.argv[0]).name}[{os.getpid()}]: "
     return handler
 

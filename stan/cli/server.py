@@ -1,0 +1,231 @@
+"""`stan-server`: the process around the broker. Command line, signals, exit codes, log, and the embedded nats-server.
+
+Promises: flags, exit codes and signals of the original (STAN-SPEC 12.5). nats-server is started first, and what takes long
+to import is imported while it starts, because old test harnesses expect an answer within half a second.
+Never holds logic of the broker, which is `stan.edge.server.serve`.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from stan import COMPATIBLE_VERSION, __version__
+from stan.cli.natsconf import streaming_keys
+from stan.cli.settings import Action, Parsed, parse
+from stan.edge.log import ServerLog
+from stan.edge.nats_process import NatsProcess, find_binary, version
+from stan.errors import StartError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from stan.config import Config
+    from stan.edge.embedded import EmbeddedNats
+
+_NAME = "nats-streaming-server"
+_TERMINATED = 128 + signal.SIGTERM
+
+
+def main(argv: "Sequence[str] | None" = None) -> int:
+    """Run the command with *argv*, by default the process's own arguments; returns the exit code."""
+    parsed = parse(sys.argv[1:] if argv is None else argv)
+    match parsed.action:
+        case Action.SERVE:
+            return _serve(parsed)
+        case Action.HELP:
+            from stan.cli.help import help_text  # noqa: PLC0415 - not needed to serve
+
+            if parsed.complaint:
+                _complain(parsed.complaint)
+            sys.stdout.write(help_text())
+            return 0
+        case Action.REFUSE:
+            _complain(f"{_NAME}: {parsed.complaint}")
+            return parsed.exit_code
+        case _:
+            try:
+                return _ask(parsed)
+            except StartError as error:
+                _complain(f"{_NAME}: {error}")
+                return 1
+
+
+def _ask(parsed: Parsed) -> int:
+    """Answer what needs a nats-server or another process but no broker."""
+    match parsed.action:
+        case Action.SIGNAL:
+            from stan.cli.signals import send  # noqa: PLC0415 - not needed to serve
+
+            send(parsed.signal)
+            return 0
+        case Action.VERSION:
+            try:
+                nats_version = version(find_binary())
+            except StartError:
+                nats_version = "none found"
+            sys.stdout.write(f"{_NAME} version {COMPATIBLE_VERSION}, nats-server: {nats_version}\n")
+            sys.stdout.write(f"stan {__version__}\n")
+            return 0
+        case Action.CHECK:
+            if (complaints := _complaints(parsed)) or parsed.config.embedded.config_file is None:
+                return _refuse(complaints or ["-t needs a configuration file, -c"])
+            return _become_nats("-t", "-c", str(parsed.config.embedded.config_file))
+        case _:
+            return _become_nats("--help_tls")
+
+
+def _become_nats(*arguments: str) -> NoReturn:
+    """Let nats-server answer in our place."""
+    binary = find_binary()
+    sys.stdout.flush()
+    os.execv(binary, [str(binary), *arguments])  # noqa: S606 - no shell is needed
+
+
+def _serve(parsed: Parsed) -> int:
+    config = parsed.config
+    complaints = _complaints(parsed)
+    if complaints:
+        return _refuse(complaints)
+    try:
+        log = ServerLog(config.log)
+    except StartError as error:
+        return _refuse([str(error)])
+    process = None
+    try:
+        for notice in config.notices:
+            log.warning(notice)
+        if not config.nats.urls:
+            process = NatsProcess(config.embedded, log)
+        if config.pid_file is not None:
+            _write_pid(config.pid_file)
+        return _run(config, process, log)
+    except StartError as error:
+        log.fatal(f"Failed to start: {error}")
+        return 1
+    finally:
+        if process is not None:
+            process.kill()
+        if config.pid_file is not None:
+            _remove_pid(config.pid_file)
+        log.close()
+
+
+def _run(config: "Config", process: NatsProcess | None, log: ServerLog) -> int:
+    """Serve until a signal ends it; returns the exit code."""
+    import asyncio  # noqa: PLC0415 - nats-server starts meanwhile
+
+    from stan.edge.server import serve  # noqa: PLC0415
+
+    received: list[signal.Signals] = []
+
+    async def shell() -> None:
+        stop = asyncio.Event()
+        embedded = _embedded(config, process, log)
+        _handle_signals(embedded, log, stop, received)
+        try:
+            if embedded is not None:
+                await embedded.start()
+            await serve(config, embedded, log, stop)
+        finally:
+            if embedded is not None:
+                await embedded.stop()
+
+    _run_on_loop(shell())
+    return _TERMINATED if signal.SIGTERM in received else 0
+
+
+def _embedded(config: "Config", process: NatsProcess | None, log: ServerLog) -> "EmbeddedNats | None":
+    if process is None:
+        return None
+    from stan.edge.embedded import EmbeddedNats  # noqa: PLC0415 - imports asyncio
+
+    return EmbeddedNats(config.embedded, log, process)
+
+
+def _run_on_loop(main_task: "Coroutine[object, object, None]") -> None:
+    """Run on uvloop where it is installed, else on asyncio's own loop."""
+    import asyncio  # noqa: PLC0415
+
+    factory: Callable[[], asyncio.AbstractEventLoop] | None
+    try:
+        from uvloop import new_event_loop as factory  # noqa: PLC0415
+    except ImportError:
+        factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main_task)
+
+
+def _handle_signals(
+    embedded: "EmbeddedNats | None",
+    log: ServerLog,
+    stop: "asyncio.Event",
+    received: list[signal.Signals],
+) -> None:
+    """Set what the signals of STAN-SPEC 12.5 do; *received* gets those that end the server."""
+    import asyncio  # noqa: PLC0415
+
+    def end(number: signal.Signals) -> None:
+        if not received:
+            log.info("Shutting down.")
+        received.append(number)
+        stop.set()
+
+    def reload() -> None:
+        if embedded is None:
+            log.warning("Reload supported only for embedded NATS Server's configuration")
+        else:
+            embedded.reload()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end, number)
+    loop.add_signal_handler(signal.SIGUSR1, log.reopen)
+    loop.add_signal_handler(signal.SIGUSR2, lambda: None)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+
+
+def _complaints(parsed: Parsed) -> list[str]:
+    """Everything that speaks against these settings."""
+    found = [*parsed.complaints, *parsed.config.validate()]
+    file = parsed.config.embedded.config_file
+    if file is not None:
+        try:
+            keys = streaming_keys(file.read_text(encoding="utf-8", errors="replace"))
+        except OSError as error:
+            found.append(f"open {file}: {(error.strerror or '').lower()}")
+        else:
+            found += [f"{key} in {file}: this version reads no streaming configuration file" for key in keys]
+    return found
+
+
+def _refuse(complaints: list[str]) -> int:
+    for complaint in complaints:
+        _complain(f"{_NAME}: {complaint}")
+    return 1
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _write_pid(path: Path) -> None:
+    try:
+        path.write_text(str(os.getpid()), encoding="ascii")
+    except OSError as error:
+        raise StartError(f"unable to write pid file {path}: {error.strerror}") from error
+
+
+def _remove_pid(path: Path) -> None:
+    """Remove the pid file if it is ours."""
+    try:
+        if path.read_text(encoding="ascii") == str(os.getpid()):
+            path.unlink()
+    except (OSError, ValueError):
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())

