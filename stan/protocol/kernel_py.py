@@ -305,7 +305,7 @@ def seal(channel: bytes, base_sequence: int, timestamp: int, bodies: Seq[bytes])
     return b"".join(parts)
 
 
-def frames(  # noqa: PLR0913, PLR0917 - where from, which, where to
+def frames(
     records: bytes | bytearray | memoryview,
     base_sequence: int,
     first: int,

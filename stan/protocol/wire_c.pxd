@@ -175,6 +175,9 @@ cdef inline const uint8_t* get_varint(const uint8_t* at, const uint8_t* end, uin
 cdef inline const uint8_t* next_field(const uint8_t* at, const uint8_t* end, Field* field) noexcept:
     """Behind the next field; NULL if it is truncated, a group, or has an illegal tag. Needs at < end."""
     cdef uint64_t value = 0
+    field.value = 0
+    field.text.at = end
+    field.text.size = 0
     at = get_varint(at, end, &value)
     if at == NULL:
         return NULL

@@ -1,0 +1,222 @@
+"""The client's kernel in plain Python: frames in, STAN messages out and in; and a load generator's bulk work.
+
+Promises what its compiled twin, client_kernel.pyx, promises too, byte for byte. Never keeps anything between calls.
+Modelled on the server's kernel_py.py; the load half on what the original's benchmark client does per message.
+"""
+
+from stan.protocol.frames import Frame
+from stan.protocol.wire_py import number, pub, read_fields, read_frame, text
+
+KERNEL_VERSION = 1
+"""Raised with every change of the contract; a compiled twin with another one is not used."""
+
+Tally = tuple[int, int, int, int, bool]
+"""Of the messages for one NATS subscription: count; first and last sequence of those not redelivered (0 if none); count
+of the redelivered; whether the sequences of those not redelivered only went up."""
+
+_MESSAGE_WIRES = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 0, 7: 0, 10: 0}
+
+
+def split(data: bytes, start: int) -> tuple[int, list[Frame]]:
+    """All whole frames from *start* on, and how many bytes they take.
+
+    Raises:
+        ValueError: *start* lies outside, or no NATS frame stands there; what precedes garbage is handed over first.
+
+    Source: NATS client protocol.
+    """
+    if not 0 <= start <= len(data):
+        raise ValueError("start lies outside of the data")
+    frames: list[Frame] = []
+    at = start
+    while at < len(data):
+        try:
+            found = read_frame(data, at)
+        except ValueError:
+            if at == start:
+                raise
+            break
+        if found is None:
+            break
+        at, frame = found
+        frames.append(frame)
+    return at - start, frames
+
+
+def decode_message(payload: bytes) -> tuple[int, bytes, bytes, bytes, int, bool, int]:
+    """MsgProto: sequence, subject, reply, data, timestamp (Unix ns), redelivered, redelivery count.
+
+    Raises:
+        ValueError: not a MsgProto.
+
+    Source: STAN-SPEC 2.1.
+    """
+    values: dict[int, int] = {}
+    texts: dict[int, bytes] = {}
+    for field, wire, value, start, end in read_fields(payload):
+        if wire != _MESSAGE_WIRES.get(field, wire):
+            raise ValueError("not a MsgProto")
+        if wire == 2:
+            texts[field] = payload[start:end]
+        else:
+            values[field] = value
+    timestamp = values.get(5, 0)
+    return (
+        values.get(1, 0),
+        texts.get(2, b""),
+        texts.get(3, b""),
+        texts.get(4, b""),
+        timestamp - (1 << 64) if timestamp >> 63 else timestamp,
+        values.get(6, 0) != 0,
+        values.get(7, 0) & 0xFFFFFFFF,
+    )
+
+
+def decode_puback(payload: bytes) -> tuple[bytes, bytes]:
+    """PubAck: guid and error text (b"": the message is stored).
+
+    Raises:
+        ValueError: not a PubAck.
+
+    Source: STAN-SPEC 2.1.
+    """
+    texts = {1: b"", 2: b""}
+    for field, wire, _, start, end in read_fields(payload):
+        if field in texts:
+            if wire != 2:
+                raise ValueError("not a PubAck")
+            texts[field] = payload[start:end]
+    return texts[1], texts[2]
+
+
+def encode_publish(
+    pub_subject: bytes,
+    nats_reply: bytes,
+    client_id: bytes,
+    guid: bytes,
+    channel: bytes,
+    reply: bytes,
+    data: bytes,
+    conn_id: bytes,
+) -> bytes:
+    """One `PUB` frame with a PubMsg.
+
+    Args:
+        pub_subject: `<pub prefix>.<channel>`.
+        nats_reply: where the PubAck goes; b"" for no PubAck.
+        client_id: of the publisher.
+        guid: not empty, or the server refuses it.
+        channel: its name.
+        reply: the application's, or b"".
+        data: the message.
+        conn_id: of the publisher's connection.
+
+    Source: STAN-SPEC 2.1.
+    """
+    subject = b"%b %b" % (pub_subject, nats_reply) if nats_reply else pub_subject
+    body = text(1, client_id) + text(2, guid) + text(3, channel) + text(4, reply) + text(5, data) + text(6, conn_id)
+    return pub(subject, body)
+
+
+def encode_acks(ack_inbox: bytes, channel: bytes, first: int, last: int) -> bytes:
+    """`PUB` frames with one Ack for each sequence of [first, last]; b"" if *last* is below *first*.
+
+    Source: STAN-SPEC 2.1, 6.5: acks are not cumulative.
+    """
+    head = text(1, channel)
+    return b"".join(pub(ack_inbox, head + number(2, sequence)) for sequence in range(first, last + 1))
+
+
+def load_publishes(
+    pub_subject: bytes,
+    nats_reply: bytes,
+    client_id: bytes,
+    channel: bytes,
+    conn_id: bytes,
+    guid_prefix: bytes,
+    first: int,
+    count: int,
+    data: bytes,
+) -> bytes:
+    """*count* `PUB` frames as `encode_publish` makes them, with the guids prefix + decimal *first*, first + 1, …"""
+    return b"".join(
+        encode_publish(pub_subject, nats_reply, client_id, b"%b%d" % (guid_prefix, place), channel, b"", data, conn_id)
+        for place in range(first, first + count)
+    )
+
+
+def raw_publishes(subject: bytes, count: int, data: bytes) -> bytes:
+    """*count* equal `PUB` frames, without STAN: what NATS alone can move."""
+    return pub(subject, data) * count
+
+
+def count_raw(data: bytes, start: int, sid: int) -> tuple[int, int, list[Frame]]:
+    """Bytes consumed, frames counted for subscription *sid*, and all other frames. Raises as `split` does."""
+    consumed, frames = split(data, start)
+    others = [frame for frame in frames if frame.sid != sid or not sid]
+    return consumed, len(frames) - len(others), others
+
+
+class _Tally:
+    """What has come for one NATS subscription."""
+
+    __slots__ = ("count", "first", "in_order", "last", "redelivered")
+
+    def __init__(self) -> None:
+        self.count = self.first = self.last = self.redelivered = 0
+        self.in_order = True
+
+    def add(self, sequence: int, *, redelivered: bool) -> None:
+        self.count += 1
+        if redelivered:
+            self.redelivered += 1
+            return
+        if self.count - self.redelivered == 1:
+            self.first = sequence
+        elif sequence <= self.last:
+            self.in_order = False
+        self.last = sequence
+
+
+def absorb(
+    data: bytes, start: int, ack_sid: int, ack_inboxes: dict[int, tuple[bytes, bytes]]
+) -> tuple[int, int, int, dict[int, Tally], bytes, list[Frame]]:
+    """Take in what a benchmark client receives: count PubAcks, count messages and prepare their acks.
+
+    Args:
+        data: bytes read from NATS; the last frame may be incomplete.
+        start: where a frame begins.
+        ack_sid: NATS subscription of the PubAcks; 0 for none.
+        ack_inboxes: for each NATS subscription of messages, where its acks go, and its channel.
+
+    Returns:
+        Bytes consumed, PubAcks without error, PubAcks with one, what came per subscription (see `Tally`), `PUB` frames
+        with an Ack for every message in order of arrival, and all frames that are none of these or unparsable.
+
+    Raises:
+        ValueError: as `split` does.
+    """
+    consumed, frames = split(data, start)
+    good = bad = 0
+    tallies: dict[int, _Tally] = {}
+    acks: list[bytes] = []
+    others: list[Frame] = []
+    for frame in frames:
+        sid, payload = frame.sid, frame.payload
+        try:
+            if sid and sid == ack_sid:
+                if decode_puback(payload)[1]:
+                    bad += 1
+                else:
+                    good += 1
+            elif sid and sid in ack_inboxes:
+                sequence, _, _, _, _, redelivered, _ = decode_message(payload)
+                inbox, channel = ack_inboxes[sid]
+                tallies.setdefault(sid, _Tally()).add(sequence, redelivered=redelivered)
+                acks.append(pub(inbox, text(1, channel) + number(2, sequence)))
+            else:
+                others.append(frame)
+        except ValueError:
+            others.append(frame)
+    counts = {sid: (t.count, t.first, t.last, t.redelivered, t.in_order) for sid, t in tallies.items()}
+    return consumed, good, bad, counts, b"".join(acks), others
