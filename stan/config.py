@@ -13,7 +13,7 @@ from typing import Literal
 from stan import limits as bounds
 from stan.errors import ConfigError, go_quote
 from stan.patterns import ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
-from stan.types import SECOND
+from stan.types import MICROSECOND, MILLISECOND, SECOND
 
 __all__ = [
     "ChannelLimits",
@@ -26,6 +26,7 @@ __all__ = [
     "StoreConfig",
     "StoreLimits",
     "TlsConfig",
+    "go_duration",
     "parse_nats_urls",
 ]
 
@@ -61,14 +62,14 @@ class StoreLimits:
         """What is wrong with the limits, in the original's words (STAN-SPEC 7.1, 7.2)."""
         default = self.default
         values = (
-            ("channels", self.channels),
-            ("subscriptions", default.subscriptions),
-            ("messages", default.msgs),
-            ("bytes", default.bytes),
-            ("age", default.age_ns),
-            ("inactivity", default.inactivity_ns),
+            ("channels", self.channels, str),
+            ("subscriptions", default.subscriptions, str),
+            ("messages", default.msgs, str),
+            ("bytes", default.bytes, str),
+            ("age", default.age_ns, go_duration),
+            ("inactivity", default.inactivity_ns, go_duration),
         )
-        found = [f"max {what} limit cannot be negative ({value})" for what, value in values if value < 0]
+        found = [f"max {what} limit cannot be negative ({show(value)})" for what, value, show in values if value < 0]
         names = self.per_channel
         found += [f"invalid channel name {go_quote(name)}" for name in names if not valid_name(name, wildcards=True)]
         literals = sum(literal(name) for name in names)
@@ -112,7 +113,7 @@ class TlsConfig:
 class NatsConfig:
     """Our own connection to NATS; no `urls` means the embedded nats-server."""
 
-    urls: tuple[str, ...] = ()
+    urls: tuple[str, ...] = field(default=(), repr=False)  # may hold passwords
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
@@ -184,7 +185,33 @@ class Config:
         beat = self.heartbeat
         if beat.interval_ns <= 0 or beat.timeout_ns <= 0 or beat.fail_count < 0:
             found.append("heartbeat interval and timeout must be above 0 and the fail count not below 0")
+        ports = self.embedded
+        found += [
+            f"port must be between -1 and 65535, not {port}"
+            for port in (ports.port, ports.http_port, ports.https_port)
+            if not -1 <= port <= 65535
+        ]
         return found
+
+
+def go_duration(nanos: int) -> str:
+    """As Go prints a time.Duration: `1h30m0s`, `1.5s`, `250ms`, `0s`."""
+    sign, nanos = ("-", -nanos) if nanos < 0 else ("", nanos)
+    if nanos < SECOND:
+        for unit, name in ((MILLISECOND, "ms"), (MICROSECOND, "µs"), (1, "ns")):
+            if nanos >= unit:
+                return f"{sign}{_decimal(nanos, unit)}{name}"
+        return "0s"
+    minutes, nanos = divmod(nanos, 60 * SECOND)
+    hours, minutes = divmod(minutes, 60)
+    before = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{sign}{before}{_decimal(nanos, SECOND)}s"
+
+
+def _decimal(value: int, unit: int) -> str:
+    whole, rest = divmod(value, unit)
+    digits = str(rest).zfill(len(str(unit)) - 1).rstrip("0") if rest else ""
+    return f"{whole}.{digits}" if digits else str(whole)
 
 
 def parse_nats_urls(text: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from stan.cli.flags import GROUPS
 from stan.cli.goflags import Flag, Kind, Value
+from stan.config import go_duration
 
 _COLUMN = 46
 
@@ -36,5 +37,5 @@ def _default(flag: Flag) -> str:
     if flag.kind is Kind.BOOL:
         return "true" if value else ""
     if flag.kind is Kind.DURATION and isinstance(value, int):
-        return f"{value // 1_000_000_000}s" if value else ""
+        return go_duration(value) if value else ""
     return str(value) if value else ""

