@@ -37,14 +37,14 @@ class Batch(NamedTuple):
 
     uid: ChannelUid
     base_sequence: Sequence
-    count: int
+    count: int  # type: ignore[assignment]
     timestamp: WallNanos
     first_sequence: Sequence
     records: memoryview
     position: int  # of the first byte of `records` inside the body
 
 
-def encode_batch(  # noqa: PLR0913 - the header's fields
+def encode_batch(
     uid: ChannelUid, base_sequence: Sequence, count: int, timestamp: WallNanos, first_sequence: Sequence, records: bytes
 ) -> tuple[bytes, bytes]:
     """Header and records of one batch, to be joined into a RECORDS body."""

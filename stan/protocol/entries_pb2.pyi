@@ -203,20 +203,24 @@ class DropChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("cursor_id", "subscription_id", "sent", "acked", "last_sent", "owed")
+    __slots__ = ("cursor_id", "last_sent", "held", "acked")
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
-    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
-    SENT_FIELD_NUMBER: _ClassVar[int]
-    ACKED_FIELD_NUMBER: _ClassVar[int]
     LAST_SENT_FIELD_NUMBER: _ClassVar[int]
-    OWED_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    ACKED_FIELD_NUMBER: _ClassVar[int]
     cursor_id: int
-    subscription_id: int
-    sent: _containers.RepeatedScalarFieldContainer[int]
-    acked: _containers.RepeatedScalarFieldContainer[int]
     last_sent: int
-    owed: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, cursor_id: _Optional[int] = ..., subscription_id: _Optional[int] = ..., sent: _Optional[_Iterable[int]] = ..., acked: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., owed: _Optional[_Iterable[int]] = ...) -> None: ...
+    held: _containers.RepeatedCompositeFieldContainer[Held]
+    acked: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cursor_id: _Optional[int] = ..., last_sent: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., acked: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Held(_message.Message):
+    __slots__ = ("subscription_id", "runs")
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    subscription_id: int
+    runs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, subscription_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Snapshot(_message.Message):
     __slots__ = ("applied_index", "applied_term", "clients", "channels", "cursors", "subscriptions", "first_sequences", "cluster_info", "next_id", "dropped")

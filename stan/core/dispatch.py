@@ -1,0 +1,371 @@
+"""Delivery of one channel group, on its leader: windows, redelivery, hand-over, progress.
+
+Everything works on runs and batches. What is owed (a message that was delivered once and is now nobody's) goes first, oldest
+first, inside the window's budget; new messages follow. So a resumed durable gets its unacked messages before new ones, no
+more than its window at once, and nothing can be stalled by a stale flag (FIELD 1a). Never reads a disk: what it needs it asks
+for with a Fetch.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+
+from stan import limits
+from stan.core.cursors import LiveCursor, LiveMember
+from stan.core.group import Cursor, GroupMachine, Subscription
+from stan.core.ready import Delivery, Fetch, Fetched, Index, Indexes, Ready
+from stan.core.runs import Run, Runs, pairs
+from stan.core.timers import Timers
+from stan.protocol import entries_pb2 as pb
+from stan.types import ChannelUid, Nanos, WallNanos
+
+
+class Dispatch:
+    """The live cursors of one group."""
+
+    def __init__(self, machine: GroupMachine, indexes: Indexes, timers: Timers) -> None:
+        self.machine = machine
+        self.indexes = indexes
+        self.timers = timers
+        self.cursors: dict[int, LiveCursor] = {}
+        self.by_channel: dict[ChannelUid, dict[int, LiveCursor]] = {}
+        self.by_ack_key: dict[int, tuple[LiveCursor, LiveMember]] = {}
+        self.by_subscription: dict[int, tuple[LiveCursor, LiveMember]] = {}
+        self.hungry: deque[LiveCursor] = deque()
+        self.dirty: dict[int, LiveCursor] = {}
+        self.paused = False  # no connection to NATS: nothing is sent, no ack wait runs
+        self.out_messages = 0
+        self.redelivered_messages = 0
+
+    # --- members ----------------------------------------------------------------------------------------------------
+
+    def lead(self, now: Nanos, wall: WallNanos, *, doubt: bool) -> None:
+        """Make the live view from the replicated state: at start and when leadership begins.
+
+        What was pending keeps its member; its ack wait counts from the message's timestamp (STAN-SPEC 6.10). With *doubt*
+        (fail-over, power loss) whatever is in the channels now may have been sent already and is flagged.
+        """
+        for cursor in self.machine.cursors.values():
+            for sub in cursor.members:
+                self.join(cursor, sub)
+            live = self.cursors.get(cursor.cursor_id)
+            if live is None:
+                continue
+            index = self._index(live)
+            if doubt:
+                live.doubt_until = index.last_sequence
+            age = max(0, wall - index.last_timestamp)
+            for member in live.members:
+                deadline = max(now, now + member.ack_wait_ns - age)
+                for run in member.sub.pending:
+                    live.owed.remove(run.first, run.last)
+                    member.window.add(Run(run.first, run.last, deadline, 0))
+                self._arm(live, member)
+
+    def join(self, cursor: Cursor, sub: Subscription) -> None:
+        """A subscription came online; call `feed` once its response is on the way."""
+        live = self.cursors.get(cursor.cursor_id)
+        if live is None:
+            owed = Runs(Run(run.first, run.last) for run in cursor.owed)
+            live = LiveCursor(cursor, cursor.last_sent, owed, reported=cursor.last_sent)
+            self.cursors[cursor.cursor_id] = live
+            self.by_channel.setdefault(cursor.uid, {})[cursor.cursor_id] = live
+        member = LiveMember(sub)
+        live.members.append(member)
+        self.by_ack_key[sub.ack_key] = self.by_subscription[sub.subscription_id] = (live, member)
+        self.feed(live)
+
+    def leave(self, sub: Subscription, *, gone: bool) -> None:
+        """The replicated state let a subscription go; *gone* when its cursor ended with it or is offline now."""
+        found = self.by_subscription.get(sub.subscription_id)
+        if found is None or found[1].sub is not sub:
+            return
+        live, member = found
+        del self.by_subscription[sub.subscription_id], self.by_ack_key[sub.ack_key]
+        live.members.remove(member)
+        if gone or not live.members:
+            self._forget(live)
+            return
+        for run in member.window:
+            live.owed.merge(Run(run.first, run.last, 0, run.count))
+        self.feed(live)
+
+    def drop_channel(self, uid: ChannelUid) -> None:
+        """The channel and everything on it is gone."""
+        for live in list(self.by_channel.get(uid, {}).values()):
+            for member in live.members:
+                del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
+            live.members.clear()
+            self._forget(live)
+
+    def _forget(self, live: LiveCursor) -> None:
+        self.cursors.pop(live.cursor.cursor_id, None)
+        of_channel = self.by_channel.get(live.cursor.uid)
+        if of_channel is not None:
+            of_channel.pop(live.cursor.cursor_id, None)
+            if not of_channel:
+                del self.by_channel[live.cursor.uid]
+        self.dirty.pop(live.cursor.cursor_id, None)
+        live.batches.clear()
+
+    def set_failed_heartbeat(self, incarnation: int, *, failed: bool) -> None:
+        """Heartbeats of a client fail, or work again (STAN-SPEC 3.3)."""
+        for subscription_id in self.machine.by_incarnation.get(incarnation, ()):
+            found = self.by_subscription.get(subscription_id)
+            if found is not None:
+                found[1].failed_heartbeat = failed
+                self.feed(found[0])
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def committed(self, uid: ChannelUid, batch: Fetched) -> None:
+        """New messages are visible: cursors that are at the end take them from memory."""
+        for live in self.by_channel.get(uid, {}).values():
+            if live.batches:
+                tail = live.batches[-1]
+                at_end = tail.base_sequence + tail.count == batch.base_sequence
+            else:
+                at_end = live.last_sent + 1 == batch.base_sequence
+            if at_end and len(live.batches) < limits.BATCHES_PER_READ_MAX and any(m.open_slots for m in live.members):
+                live.batches.append(batch)
+            self.feed(live)
+
+    def ack(self, key: int, ranges: Iterable[tuple[int, int]]) -> bool:
+        """Sequences were acked on one ack inbox; False if nobody has it (any more)."""
+        found = self.by_ack_key.get(key)
+        if found is None:
+            return False
+        live, member = found
+        for first, last in ranges:
+            runs = member.window.remove(first, last)
+            if sum(run.size for run in runs) < last - first + 1:
+                runs += live.holders(first, last)  # a late ack: somebody else holds it, or nobody
+            for run in runs:
+                live.touch(run.first, run.last)
+        self._mark(live)
+        self.feed(live)
+        return True
+
+    def fetched(
+        self, cursor_id: int, runs: Iterable[tuple[int, int]], batches: list[Fetched], now: Nanos
+    ) -> list[Delivery]:
+        """The answer to a Fetch: redeliveries are made at once, new messages are kept in hand for the next pump."""
+        live = self.cursors.get(cursor_id)
+        if live is None:
+            return []
+        live.fetching = False
+        self.feed(live)
+        if live.owed:
+            return self._redeliver(live, list(runs), batches, now)
+        if live.batches:
+            return []
+        if not batches:  # retention was faster than the read, or a lost segment
+            self._skip(live, max(last for _, last in runs))
+        live.batches.extend(batches)
+        return []
+
+    def read_failed(self, cursor_id: int, retry_at: Nanos) -> None:
+        """The log could not answer a Fetch; delivery of this cursor stops until *retry_at* (STAN-SPEC 6.2)."""
+        live = self.cursors.get(cursor_id)
+        if live is not None:
+            self.timers.at(retry_at, partial(self._retry_read, cursor_id))
+
+    def _retry_read(self, cursor_id: int, _now: Nanos) -> None:
+        live = self.cursors.get(cursor_id)
+        if live is not None:
+            live.fetching = False
+            self.feed(live)
+
+    def pause(self) -> None:
+        """NATS is away."""
+        self.paused = True
+
+    def resume(self, away_ns: int) -> None:
+        """NATS is back after *away_ns*: ack waits did not run meanwhile, so that an outage causes no redelivery storm."""
+        self.paused = False
+        for live, member in list(self.by_subscription.values()):
+            member.window.shift(away_ns)
+            member.timer_at = 0
+            self._arm(live, member)
+            self.feed(live)
+
+    # --- delivery -----------------------------------------------------------------------------------------------------
+
+    def feed(self, live: LiveCursor) -> None:
+        """Queue a cursor for the next pump."""
+        if not live.hungry:
+            live.hungry = True
+            self.hungry.append(live)
+
+    def pump(self, ready: Ready, now: Nanos, room: int) -> int:
+        """Send what the windows allow, until about *room* bytes are out; returns the room left."""
+        if self.paused:
+            return room
+        for _ in range(len(self.hungry)):
+            if room <= 0:
+                break
+            live = self.hungry.popleft()
+            live.hungry = False
+            if live.members and not live.fetching:
+                room -= self._pump_one(live, ready, now, room)
+        return room
+
+    def _pump_one(self, live: LiveCursor, ready: Ready, now: Nanos, room: int) -> int:
+        if live.owed:
+            return self._fetch_owed(live, ready)
+        index = self._index(live)
+        last = index.last_sequence
+        sent = 0
+        while live.last_sent < last:
+            member = live.choose()
+            if member is None:
+                live.batches.clear()
+                break
+            first = live.last_sent + 1
+            live.drop_before(first)
+            if not live.batches:
+                self._skip(live, index.first_sequence - 1)
+                first = live.last_sent + 1
+                if first > last:
+                    break
+                ready.fetches.append(self._fetch(live, ((first, last),), min(limits.READ_BYTES_MAX, max(room, 1))))
+                return sent + limits.READ_BYTES_MAX // 4
+            batch = live.batches[0]
+            if batch.base_sequence > first:  # a hole: retention or a lost segment
+                self._skip(live, batch.base_sequence - 1)
+                continue
+            end = min(batch.base_sequence + batch.count - 1, last)
+            size = min(end - first + 1, member.open_slots)
+            size = min(size, live.share(member, end - first + 1)) if len(live.members) > 1 else size
+            sent += self._deliver_new(live, member, batch, Run(first, first + size - 1), ready, now)
+            if sent >= room:
+                self.feed(live)
+                break
+        return sent
+
+    def _deliver_new(
+        self, live: LiveCursor, member: LiveMember, batch: Fetched, run: Run, ready: Ready, now: Nanos
+    ) -> int:
+        if run.first <= live.doubt_until < run.last:  # the doubtful part is flagged, the rest is not
+            run = Run(run.first, live.doubt_until)
+        count = 1 if run.first <= live.doubt_until else 0
+        ready.sends.append(self._send(live, member, batch, Run(run.first, run.last, 0, count), now))
+        live.last_sent = run.last
+        return max(1, len(batch.records) * run.size // batch.count)
+
+    def _send(self, live: LiveCursor, member: LiveMember, batch: Fetched, run: Run, now: Nanos) -> Delivery:
+        """One delivery, and what it does to the window; `run.count` is the number of redeliveries, this one included."""
+        member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
+        live.touch(run.first, run.last)
+        self._mark(live)
+        self._arm(live, member)
+        self.out_messages += run.size
+        if run.count:
+            self.redelivered_messages += run.size
+        return Delivery(member.sub.inbox, batch.records, batch.base_sequence, run.first, run.last, run.count)
+
+    # --- redelivery ---------------------------------------------------------------------------------------------------
+
+    def _fetch_owed(self, live: LiveCursor, ready: Ready) -> int:
+        slots = sum(m.open_slots for m in live.members)
+        if not slots:
+            return 0
+        live.batches.clear()
+        runs = tuple((run.first, run.last) for run in live.owed.peek(slots)[: limits.BATCHES_PER_READ_MAX])
+        ready.fetches.append(self._fetch(live, runs, limits.READ_BYTES_MAX))
+        return limits.READ_BYTES_MAX // 4
+
+    def _redeliver(
+        self, live: LiveCursor, wanted: list[tuple[int, int]], batches: list[Fetched], now: Nanos
+    ) -> list[Delivery]:
+        """Send what is still owed of the fetched batches, oldest first; what no longer exists counts as acked."""
+        out: list[Delivery] = []
+        seen = Runs()
+        for batch in batches:
+            end = batch.base_sequence + batch.count - 1
+            seen.merge(Run(batch.base_sequence, end))
+            for run in live.owed.within(batch.base_sequence, end):
+                out += self._hand_out(live, batch, run, now)
+        reached = batches[-1].base_sequence + batches[-1].count - 1 if batches else 0
+        for first, last in wanted:  # a bounded read may end early: only what it passed over is missing
+            for gap_first, gap_last in seen.missing(first, min(last, reached) if batches else last):
+                if live.owed.remove(gap_first, gap_last):
+                    live.touch(gap_first, gap_last)
+                    self._mark(live)
+        return out
+
+    def _hand_out(self, live: LiveCursor, batch: Fetched, run: Run, now: Nanos) -> list[Delivery]:
+        out = []
+        first = run.first
+        while first <= run.last:
+            member = live.choose()
+            if member is None:
+                break
+            size = min(run.last - first + 1, member.open_slots)
+            size = min(size, live.share(member, run.last - first + 1)) if len(live.members) > 1 else size
+            live.owed.remove(first, first + size - 1)
+            out.append(self._send(live, member, batch, Run(first, first + size - 1, 0, run.count + 1), now))
+            first += size
+        return out
+
+    def _arm(self, live: LiveCursor, member: LiveMember) -> None:
+        """One timer per member, at or before its earliest deadline."""
+        if not member.timer_at and member.window:
+            member.timer_at = member.window.earliest
+            self.timers.at(member.timer_at, partial(self._ack_wait_over, live, member))
+
+    def _ack_wait_over(self, live: LiveCursor, member: LiveMember, now: Nanos) -> None:
+        """Take back what was not acked in time (STAN-SPEC 6.6); the pump sends it again."""
+        if not member.timer_at or member.timer_at > now or self.paused or member not in live.members:
+            return
+        member.timer_at = 0
+        for run in member.window.due(now + limits.REDELIVERY_SLACK):
+            member.window.remove(run.first, run.last)
+            if member.failed_heartbeat and all(m.failed_heartbeat for m in live.members):
+                member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
+            else:
+                live.owed.add(Run(run.first, run.last, 0, run.count))
+                live.touch(run.first, run.last)
+                self._mark(live)
+                self.feed(live)
+        self._arm(live, member)
+
+    # --- progress -----------------------------------------------------------------------------------------------------
+
+    def progress(self, runs_max: int) -> list[pb.Progress]:
+        """What changed since the last call, for the log; at most *runs_max* cursors."""
+        out: list[pb.Progress] = []
+        while self.dirty and len(out) < runs_max:
+            _, live = self.dirty.popitem()
+            if live.dirty:
+                out.append(live.progress())
+        return out
+
+    def progress_lost(self, entries: Iterable[pb.Progress]) -> None:
+        """These entries were not written: tell it all again."""
+        for entry in entries:
+            live = self.cursors.get(entry.cursor_id)
+            if live is not None:
+                for numbers in (*(held.runs for held in entry.held), entry.acked):
+                    for first, last in pairs(numbers):
+                        live.touch(first, last)
+                live.reported = -1
+                self._mark(live)
+
+    # --- small parts ------------------------------------------------------------------------------------------------
+
+    def _mark(self, live: LiveCursor) -> None:
+        self.dirty[live.cursor.cursor_id] = live
+
+    def _index(self, live: LiveCursor) -> Index:
+        return self.indexes(self.machine.group, live.cursor.uid)
+
+    def _fetch(self, live: LiveCursor, runs: tuple[tuple[int, int], ...], bytes_max: int) -> Fetch:
+        live.fetching = True
+        return Fetch(self.machine.group, live.cursor.uid, live.cursor.cursor_id, runs, bytes_max)
+
+    def _skip(self, live: LiveCursor, to: int) -> None:
+        """Messages up to *to* are gone: the cursor stands behind them."""
+        if to > live.last_sent:
+            live.last_sent = to
+            self._mark(live)

@@ -1,0 +1,297 @@
+"""One channel group's replicated state: cursors, subscriptions, their sent and acked sequences, first sequences.
+
+A deterministic machine fed by committed entries (P2): it looks at nothing but them. A *cursor* is a position in a channel:
+of a plain subscription, of a durable, or shared by the members of a queue group. A *subscription* is one online member of a
+cursor with the sequences it was sent and has not acked. What a cursor `owes` was delivered once and is now nobody's.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from stan.core.runs import Run, Runs, pairs
+from stan.errors import DUPLICATE_DURABLE, INVALID_SUBSCRIPTION, TOO_MANY_SUBSCRIPTIONS
+from stan.protocol import entries_pb2 as pb
+from stan.types import ChannelUid, GroupId, RaftIndex
+
+
+class CursorKind(IntEnum):
+    """Whose position it is; stored, so numbers are never reused."""
+
+    PLAIN = 0
+    DURABLE = 1
+    QUEUE = 2
+    DURABLE_QUEUE = 3
+
+    @property
+    def durable(self) -> bool:
+        """Whether it outlives its members."""
+        return self in (CursorKind.DURABLE, CursorKind.DURABLE_QUEUE)
+
+    @property
+    def shared(self) -> bool:
+        """Whether it may have several members."""
+        return self in (CursorKind.QUEUE, CursorKind.DURABLE_QUEUE)
+
+
+@dataclass(slots=True)
+class Subscription:
+    """One online member of a cursor. `pending`: sent to it, not acked."""
+
+    subscription_id: int
+    cursor_id: int
+    client_id: bytes
+    incarnation: int
+    inbox: bytes
+    ack_inbox: bytes
+    ack_key: int
+    max_in_flight: int
+    ack_wait_s: int
+    last_sent: int = 0
+    pending: Runs = field(default_factory=Runs)
+
+
+@dataclass(slots=True)
+class Cursor:
+    """A position in a channel. Invariants: G1 the members' pending sets and `owed` are disjoint; C1 last_sent never decreases."""
+
+    cursor_id: int
+    uid: ChannelUid
+    kind: CursorKind
+    name: bytes
+    client_id: bytes  # owner of a durable, last owner of a durable group
+    last_sent: int
+    owed: Runs = field(default_factory=Runs)
+    members: list[Subscription] = field(default_factory=list)
+    # What the last member asked for, shown while nobody is online.
+    inbox: bytes = b""
+    ack_inbox: bytes = b""
+    max_in_flight: int = 0
+    ack_wait_s: int = 0
+    subscription_id: int = 0
+
+    @property
+    def key(self) -> tuple[int, bytes, bytes]:
+        """What a subscription request finds it by; plain subscriptions are never found."""
+        return (self.kind, self.name, self.client_id if self.kind is CursorKind.DURABLE else b"")
+
+
+@dataclass(slots=True)
+class GroupChannel:
+    """What the group keeps of one channel besides its messages."""
+
+    first_sequence: int = 0  # messages below are gone; 0 = nothing was ever removed
+    cursors: dict[int, Cursor] = field(default_factory=dict)
+    by_key: dict[tuple[int, bytes, bytes], Cursor] = field(default_factory=dict)
+
+    @property
+    def subscription_count(self) -> int:
+        """Records that count against the limit: online members and offline cursors (STAN-SPEC 7.1)."""
+        return sum(len(cursor.members) or 1 for cursor in self.cursors.values())
+
+
+@dataclass(slots=True)
+class GroupResult:
+    """What one entry did."""
+
+    error: str = ""
+    joined: Subscription | None = None
+    cursor: Cursor | None = None
+    left: Subscription | None = None
+    ended: bool = False  # the cursor is gone with its last member
+    replaced: Subscription | None = None
+
+
+@dataclass(slots=True)
+class GroupMachine:
+    """The replicated state of one channel group."""
+
+    group: GroupId
+    ack_prefix: bytes = b""  # `_INBOX.<nuid>.<group>.`; set before the first entry is applied
+    channels: dict[ChannelUid, GroupChannel] = field(default_factory=dict)
+    cursors: dict[int, Cursor] = field(default_factory=dict)
+    subscriptions: dict[int, Subscription] = field(default_factory=dict)
+    by_incarnation: dict[int, set[int]] = field(default_factory=dict)  # -> subscription ids
+    dropped: set[int] = field(default_factory=set)  # uids whose removal the registry may not know yet
+    next_id: int = 1
+    dirty_cursors: set[int] = field(default_factory=set)
+    dirty_subscriptions: set[int] = field(default_factory=set)
+    dirty_channels: set[int] = field(default_factory=set)
+
+    def channel(self, uid: ChannelUid) -> GroupChannel:
+        """The channel's part; made empty when it is asked for first."""
+        found = self.channels.get(uid)
+        if found is None:
+            found = self.channels[uid] = GroupChannel()
+        return found
+
+    # --- entries ----------------------------------------------------------------------------------------------------
+
+    def apply(self, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
+        """Apply one committed CHANGE entry."""
+        for progress in change.progress:
+            self._progress(progress)
+        match change.WhichOneof("change"):
+            case "subscribe":
+                return self._subscribe(change.subscribe, index)
+            case "leave":
+                return self._leave(change.leave)
+            case "trim":
+                for uid, first in pairs(change.trim.first_sequences):
+                    self.trim(ChannelUid(uid), first)
+            case "drop_channel":
+                self._drop(ChannelUid(change.drop_channel.uid))
+        return GroupResult()
+
+    def trim(self, uid: ChannelUid, first_sequence: int) -> None:
+        """Messages below *first_sequence* are gone. Pending ones among them are settled when they come up."""
+        channel = self.channel(uid)
+        if first_sequence > channel.first_sequence:
+            channel.first_sequence = first_sequence
+            self.dirty_channels.add(uid)
+
+    def _subscribe(self, request: pb.Subscribe, index: RaftIndex) -> GroupResult:
+        uid = ChannelUid(request.uid)
+        channel = self.channel(uid)
+        kind, name = kind_and_name(request.queue_group, request.durable_name)
+        key = (kind, name, request.client_id if kind is CursorKind.DURABLE else b"")
+        cursor = None if kind is CursorKind.PLAIN else channel.by_key.get(key)
+        replaced = None
+        if cursor is not None and cursor.members and not kind.shared:
+            if not request.replace_durable:
+                return GroupResult(error=DUPLICATE_DURABLE)
+            replaced = cursor.members[0]
+            self._remove_member(cursor, replaced)
+        if cursor is None or cursor.members:
+            limit = request.subscriptions_max
+            if limit and channel.subscription_count >= limit:
+                return GroupResult(error=TOO_MANY_SUBSCRIPTIONS)
+        if cursor is None:
+            cursor = Cursor(self._new_id(), uid, kind, name, request.client_id, max(0, request.start_sequence - 1))
+            self._index_cursor(cursor)
+        resumed = cursor.subscription_id if not cursor.members else 0
+        member = Subscription(
+            subscription_id=resumed or self._new_id(),
+            cursor_id=cursor.cursor_id,
+            client_id=request.client_id,
+            incarnation=request.incarnation,
+            inbox=request.inbox,
+            ack_inbox=self.ack_prefix + b"%d" % index,
+            ack_key=index,
+            max_in_flight=request.max_in_flight,
+            ack_wait_s=request.ack_wait_s,
+        )
+        self._index_member(cursor, member)
+        cursor.client_id = request.client_id
+        cursor.subscription_id = 0
+        self.dirty_cursors.add(cursor.cursor_id)
+        self.dirty_subscriptions.add(member.subscription_id)
+        return GroupResult(joined=member, cursor=cursor, replaced=replaced)
+
+    def _leave(self, leave: pb.Leave) -> GroupResult:
+        member = self.subscriptions.get(leave.subscription_id)
+        if member is None:
+            return GroupResult(error=INVALID_SUBSCRIPTION)
+        cursor = self.cursors[member.cursor_id]
+        self._remove_member(cursor, member)
+        ended = not cursor.members and (leave.unsubscribe or not cursor.kind.durable)
+        if ended:
+            self._remove_cursor(cursor)
+        return GroupResult(left=member, cursor=cursor, ended=ended)
+
+    def _progress(self, progress: pb.Progress) -> None:
+        cursor = self.cursors.get(progress.cursor_id)
+        if cursor is None:
+            return
+        for first, last in pairs(progress.acked):
+            self._take(cursor, first, last)
+        for held in progress.held:
+            member = self.subscriptions.get(held.subscription_id)
+            if member is not None and member.cursor_id != cursor.cursor_id:
+                member = None
+            for first, last in pairs(held.runs):
+                self._take(cursor, first, last)
+                (cursor.owed if member is None else member.pending).add(Run(first, last))
+            if member is not None:
+                member.last_sent = max(member.last_sent, member.pending.last)
+                self.dirty_subscriptions.add(member.subscription_id)
+        cursor.last_sent = max(cursor.last_sent, progress.last_sent)
+        self.dirty_cursors.add(cursor.cursor_id)
+
+    def _take(self, cursor: Cursor, first: int, last: int) -> None:
+        """Take [first, last] from whoever holds it (G1)."""
+        cursor.owed.remove(first, last)
+        for member in cursor.members:
+            if member.pending.remove(first, last):
+                self.dirty_subscriptions.add(member.subscription_id)
+
+    def _drop(self, uid: ChannelUid) -> None:
+        channel = self.channels.pop(uid, None)
+        self.dropped.add(uid)
+        self.dirty_channels.add(uid)
+        if channel is None:
+            return
+        for cursor in list(channel.cursors.values()):
+            for member in list(cursor.members):
+                self._unindex_member(cursor, member)
+            self.cursors.pop(cursor.cursor_id, None)
+            self.dirty_cursors.add(cursor.cursor_id)
+
+    def forget_dropped(self, uid: ChannelUid) -> None:
+        """The registry knows that the channel is gone."""
+        self.dropped.discard(uid)
+        self.dirty_channels.add(uid)
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    def _new_id(self) -> int:
+        self.next_id += 1
+        return self.next_id - 1
+
+    def _index_cursor(self, cursor: Cursor) -> None:
+        channel = self.channel(cursor.uid)
+        self.cursors[cursor.cursor_id] = channel.cursors[cursor.cursor_id] = cursor
+        if cursor.kind is not CursorKind.PLAIN:
+            channel.by_key[cursor.key] = cursor
+
+    def _remove_cursor(self, cursor: Cursor) -> None:
+        channel = self.channel(cursor.uid)
+        del self.cursors[cursor.cursor_id], channel.cursors[cursor.cursor_id]
+        if channel.by_key.get(cursor.key) is cursor:
+            del channel.by_key[cursor.key]
+        self.dirty_cursors.add(cursor.cursor_id)
+
+    def _index_member(self, cursor: Cursor, member: Subscription) -> None:
+        cursor.members.append(member)
+        self.subscriptions[member.subscription_id] = member
+        self.by_incarnation.setdefault(member.incarnation, set()).add(member.subscription_id)
+
+    def _unindex_member(self, cursor: Cursor, member: Subscription) -> None:
+        cursor.members.remove(member)
+        del self.subscriptions[member.subscription_id]
+        of_client = self.by_incarnation[member.incarnation]
+        of_client.discard(member.subscription_id)
+        if not of_client:
+            del self.by_incarnation[member.incarnation]
+        self.dirty_subscriptions.add(member.subscription_id)
+
+    def _remove_member(self, cursor: Cursor, member: Subscription) -> None:
+        """Take a member out; what it had pending is owed by the cursor."""
+        self._unindex_member(cursor, member)
+        for run in member.pending:
+            cursor.owed.merge(Run(run.first, run.last))
+        if not cursor.members:
+            cursor.inbox, cursor.ack_inbox = member.inbox, member.ack_inbox
+            cursor.max_in_flight, cursor.ack_wait_s = member.max_in_flight, member.ack_wait_s
+            cursor.subscription_id = member.subscription_id
+        self.dirty_cursors.add(cursor.cursor_id)
+
+
+def kind_and_name(queue_group: bytes, durable_name: bytes) -> tuple[CursorKind, bytes]:
+    """Which cursor a request means: durable groups are called `durable:group` (STAN-SPEC 5.5)."""
+    if queue_group and durable_name:
+        return CursorKind.DURABLE_QUEUE, durable_name + b":" + queue_group
+    if queue_group:
+        return CursorKind.QUEUE, queue_group
+    if durable_name:
+        return CursorKind.DURABLE, durable_name
+    return CursorKind.PLAIN, b""

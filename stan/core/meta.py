@@ -1,0 +1,190 @@
+"""The metadata group's replicated state: who is connected, which channels exist, what the cluster is.
+
+A deterministic machine: the same committed entries give the same state on every node (P2). It never looks at a clock and
+never sends; what a change means for the outside is its return value.
+"""
+
+from dataclasses import dataclass, field
+
+from stan.errors import CLIENT_REGISTERED
+from stan.protocol import entries_pb2 as pb
+from stan.types import ChannelUid, GroupId, RaftIndex
+
+
+@dataclass(slots=True)
+class Client:
+    """One registered connection of a client id (STAN-SPEC 2.3, 3)."""
+
+    client_id: bytes
+    conn_id: bytes  # b"" for protocol 0
+    heartbeat_inbox: bytes
+    protocol: int
+    ping_interval: int
+    ping_max_out: int
+    incarnation: int  # raft index of its connect
+
+
+@dataclass(slots=True)
+class ChannelInfo:
+    """One channel of the registry."""
+
+    name: bytes
+    uid: ChannelUid
+    group: GroupId
+
+
+@dataclass(slots=True)
+class MetaResult:
+    """What one entry did."""
+
+    error: str = ""
+    connected: Client | None = None
+    gone: Client | None = None
+    created: list[ChannelInfo] = field(default_factory=list)
+    deleted: ChannelInfo | None = None
+
+
+@dataclass(slots=True)
+class MetaMachine:
+    """Clients by id and by connection, channels by name and by uid.
+
+    Invariants: a connection id belongs to one client; lower-cased channel names are unique (STAN-SPEC 4.2);
+    a uid is never used twice.
+    """
+
+    info: pb.ClusterInfo | None = None
+    clients: dict[bytes, Client] = field(default_factory=dict)
+    by_conn: dict[bytes, Client] = field(default_factory=dict)
+    channels: dict[bytes, ChannelInfo] = field(default_factory=dict)
+    by_uid: dict[ChannelUid, ChannelInfo] = field(default_factory=dict)
+    by_lower: dict[bytes, bytes] = field(default_factory=dict)
+    next_uid: int = 1
+    dirty_clients: set[bytes] = field(default_factory=set)
+    dirty_channels: set[int] = field(default_factory=set)
+    dirty_info: bool = False
+
+    def known(self, client_id: bytes, conn_id: bytes) -> Client | None:
+        """The client that a publish belongs to: by connection id if it has one, else by client id (STAN-SPEC 2.3)."""
+        return self.by_conn.get(conn_id) if conn_id else self.clients.get(client_id)
+
+    def apply(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
+        """Apply one committed META entry."""
+        match change.WhichOneof("change"):
+            case "connect":
+                return self._connect(change.connect, index)
+            case "disconnect":
+                return self._disconnect(change.disconnect)
+            case "create_channels":
+                return self._create(change.create_channels)
+            case "delete_channel":
+                return self._delete(ChannelUid(change.delete_channel.uid))
+            case "cluster_info":
+                if self.info is None:
+                    self.info = change.cluster_info
+                    self.dirty_info = True
+        return MetaResult()
+
+    def _connect(self, connect: pb.Connect, index: RaftIndex) -> MetaResult:
+        row = connect.client
+        old = self.clients.get(row.client_id)
+        if (old.incarnation if old else 0) != connect.replaces:
+            return MetaResult(error=CLIENT_REGISTERED)
+        row.incarnation = index
+        if old is not None:
+            self.by_conn.pop(old.conn_id, None)
+        return MetaResult(connected=self.load_client(row, dirty=True), gone=old)
+
+    def _disconnect(self, disconnect: pb.Disconnect) -> MetaResult:
+        old = self.clients.get(disconnect.client_id)
+        if old is None or old.incarnation != disconnect.incarnation:
+            return MetaResult()
+        del self.clients[old.client_id]
+        self.by_conn.pop(old.conn_id, None)
+        self.dirty_clients.add(old.client_id)
+        return MetaResult(gone=old)
+
+    def _create(self, create: pb.CreateChannels) -> MetaResult:
+        result = MetaResult()
+        for row in create.channels:
+            if row.name in self.channels or row.name.lower() in self.by_lower:
+                continue
+            row.uid = self.next_uid
+            result.created.append(self.load_channel(row, dirty=True))
+        return result
+
+    def _delete(self, uid: ChannelUid) -> MetaResult:
+        info = self.by_uid.pop(uid, None)
+        if info is None:
+            return MetaResult()
+        del self.channels[info.name]
+        del self.by_lower[info.name.lower()]
+        self.dirty_channels.add(uid)
+        return MetaResult(deleted=info)
+
+    # --- rows -----------------------------------------------------------------------------------------------------
+
+    def load_client(self, row: pb.Client, *, dirty: bool = False) -> Client:
+        """Take in one row of the state."""
+        client = Client(
+            row.client_id,
+            row.conn_id,
+            row.heartbeat_inbox,
+            row.protocol,
+            row.ping_interval,
+            row.ping_max_out,
+            row.incarnation,
+        )
+        self.clients[client.client_id] = client
+        if client.conn_id:
+            self.by_conn[client.conn_id] = client
+        if dirty:
+            self.dirty_clients.add(client.client_id)
+        return client
+
+    def load_channel(self, row: pb.Channel, *, dirty: bool = False) -> ChannelInfo:
+        """Take in one row of the state."""
+        info = ChannelInfo(row.name, ChannelUid(row.uid), GroupId(row.group))
+        self.channels[info.name] = info
+        self.by_uid[info.uid] = info
+        self.by_lower[info.name.lower()] = info.name
+        self.next_uid = max(self.next_uid, info.uid + 1)
+        if dirty:
+            self.dirty_channels.add(info.uid)
+        return info
+
+    def client_row(self, client_id: bytes) -> pb.Client | None:
+        """The row of a client; None if it is gone."""
+        client = self.clients.get(client_id)
+        if client is None:
+            return None
+        return pb.Client(
+            client_id=client.client_id,
+            conn_id=client.conn_id,
+            heartbeat_inbox=client.heartbeat_inbox,
+            protocol=client.protocol,
+            ping_interval=client.ping_interval,
+            ping_max_out=client.ping_max_out,
+            incarnation=client.incarnation,
+        )
+
+    def channel_row(self, uid: ChannelUid) -> pb.Channel | None:
+        """The row of a channel; None if it is gone."""
+        info = self.by_uid.get(uid)
+        return None if info is None else pb.Channel(name=info.name, uid=info.uid, group=info.group)
+
+    def snapshot(self, snapshot: pb.Snapshot) -> None:
+        """Write the whole state into *snapshot*, in an order that depends on the state alone."""
+        if self.info is not None:
+            snapshot.cluster_info.CopyFrom(self.info)
+        snapshot.clients.extend(client for key in sorted(self.clients) if (client := self.client_row(key)))
+        snapshot.channels.extend(channel for uid in sorted(self.by_uid) if (channel := self.channel_row(uid)))
+        snapshot.next_id = self.next_uid
+
+    def restore(self, snapshot: pb.Snapshot) -> None:
+        """Become what *snapshot* says; call on a new machine."""
+        self.info = snapshot.cluster_info if snapshot.HasField("cluster_info") else None
+        for client in snapshot.clients:
+            self.load_client(client)
+        for channel in snapshot.channels:
+            self.load_channel(channel)
+        self.next_uid = max(self.next_uid, snapshot.next_id)

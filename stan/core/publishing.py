@@ -1,0 +1,176 @@
+"""From PubMsgs to committed record batches to PubAcks (STAN-SPEC 4), always in batches.
+
+A message is acknowledged (P1) only once its entry is committed, which means: on stable storage. Messages that cannot be taken
+are refused with the original's texts and consume no sequence.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from google.protobuf.message import DecodeError
+
+from stan import errors, limits
+from stan.core.channels import Channel, Channels
+from stan.core.ready import Fetched, Proposal
+from stan.core.shared import Shared
+from stan.protocol import kernel
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.channels import is_channel_name, publication
+from stan.protocol.entries import Kind, decode_batches, encode_batch
+from stan.protocol.frames import Frame, Publishes
+from stan.types import ChannelUid, GroupId, MiB, Sequence, WallNanos
+
+ENTRY_BYTES_TARGET = 1 * MiB
+"""An entry is closed once it holds this much (RAFT.md: larger ones only hurt the latency of others)."""
+
+
+@dataclass(slots=True)
+class Sealed:
+    """One RECORDS entry on its way: what to send when it is committed, what to take back when it is not."""
+
+    group: GroupId
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+    acks: list[bytes] = field(default_factory=list)
+    channels: list[tuple[Channel, int, int, int]] = field(default_factory=list)  # channel, base, count, bytes
+
+
+class Publishing:
+    """The publish path of the channels that this node leads."""
+
+    def __init__(self, shared: Shared, channels: Channels) -> None:
+        self.shared = shared
+        self.channels = channels
+        self.waiting: dict[GroupId, dict[ChannelUid, Channel]] = {}  # channels with unsealed messages
+        self.unsealed_bytes = 0
+        self.uncommitted_bytes = 0
+
+    # --- intake -----------------------------------------------------------------------------------------------------
+
+    def publishes(self, batch: Publishes) -> None:
+        """Take the publishes of one channel in one read."""
+        totals = self.shared.totals
+        totals.in_messages += batch.count
+        totals.in_bytes += batch.payload_bytes
+        meta = self.shared.meta
+        keep = [meta.known(client_id, conn_id) is not None for client_id, conn_id in batch.publishers]
+        if not all(keep):
+            kept, refused = kernel.select(batch, keep)
+            self._refuse(refused, errors.INVALID_PUBLISH)
+            if kept is None:
+                return
+            batch = kept
+        channel = self.channels.by_name.get(batch.channel)
+        if channel is not None and not channel.deleting:
+            self._queue(channel, batch)
+        elif not is_channel_name(batch.channel) or len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
+            self._refuse(batch.acks, errors.INVALID_PUBLISH)
+        else:
+            self.channels.open(batch.channel, partial(self._opened, batch))
+
+    def _opened(self, batch: Publishes, channel: Channel | None, error: str) -> None:
+        if channel is None:
+            self._refuse(batch.acks, error)
+        else:
+            self._queue(channel, batch)
+
+    def _queue(self, channel: Channel, batch: Publishes) -> None:
+        channel.unsealed.append(batch)
+        channel.unsealed_count += batch.count
+        self.unsealed_bytes += len(batch.bodies)
+        self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
+
+    def _refuse(self, acks: bytes, error: str) -> None:
+        if acks:
+            self.shared.pub_acks.append(kernel.refuse(acks, error.encode()))
+
+    def malformed(self, frame: Frame) -> None:
+        """A payload on the publish subject that is no PubMsg, or has no guid, or names another channel than its subject."""
+        guid = b""
+        try:
+            message = wire.PubMsg.FromString(frame.payload)
+            guid = message.guid
+            self.shared.totals.in_messages += 1
+            self.shared.totals.in_bytes += len(frame.payload)
+        except DecodeError:
+            if _is_control(frame.payload):
+                return
+        if frame.reply:
+            payload = wire.PubAck(guid=guid, error=errors.INVALID_PUBLISH.encode()).SerializeToString()
+            self.shared.pub_acks.append(publication(frame.reply, payload))
+
+    # --- sealing ------------------------------------------------------------------------------------------------------
+
+    def seal(self) -> list[Proposal]:
+        """Give everything that is waiting its sequences and timestamp; one entry per group, more if it gets large."""
+        proposals: list[Proposal] = []
+        for group, waiting in self.waiting.items():
+            entry = Sealed(group)
+            for channel in waiting.values():
+                if channel.deleting:
+                    for batch in channel.unsealed:
+                        self._refuse(batch.acks, errors.CHANNEL_DELETING)
+                else:
+                    self._seal_channel(channel, entry)
+                channel.unsealed = []
+                channel.unsealed_count = 0
+                if entry.size >= ENTRY_BYTES_TARGET:
+                    proposals.append(self._close(entry))
+                    entry = Sealed(group)
+            if entry.parts:
+                proposals.append(self._close(entry))
+        self.waiting.clear()
+        self.unsealed_bytes = 0
+        return proposals
+
+    def _seal_channel(self, channel: Channel, entry: Sealed) -> None:
+        count = channel.unsealed_count
+        base = channel.next_sequence
+        timestamp = max(self.shared.clock.wall, channel.last_timestamp)
+        records = kernel.seal(channel.info.name, base, timestamp, [batch.bodies for batch in channel.unsealed])
+        first = self.channels.first_after(channel, count, len(records))
+        entry.parts += encode_batch(
+            channel.info.uid, Sequence(base), count, WallNanos(timestamp), Sequence(first), records
+        )
+        entry.size += len(records)
+        entry.acks += [batch.acks for batch in channel.unsealed]
+        entry.channels.append((channel, base, count, len(records)))
+        channel.next_sequence = base + count
+        channel.last_timestamp = timestamp
+        channel.uncommitted_bytes += len(records)
+        self.uncommitted_bytes += len(records)
+
+    def _close(self, entry: Sealed) -> Proposal:
+        ticket = self.shared.ticket(partial(self._done, entry))
+        return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
+
+    # --- outcome ------------------------------------------------------------------------------------------------------
+
+    def _done(self, entry: Sealed, result: object, error: str) -> None:
+        for channel, base, _count, size in entry.channels:
+            channel.uncommitted_bytes -= size
+            self.uncommitted_bytes -= size
+            if result is None:  # not written: its sequences are free again
+                channel.next_sequence = min(channel.next_sequence, base)
+        if result is None:
+            for acks in entry.acks:
+                self._refuse(acks, error)
+        else:
+            self.shared.pub_acks += entry.acks
+
+    def committed(self, group: GroupId, body: bytes) -> None:
+        """A RECORDS entry is committed and indexed: its messages are visible (on every node, own entry or not)."""
+        part = self.shared.groups[group]
+        for batch in decode_batches(body):
+            part.machine.trim(batch.uid, batch.first_sequence)
+            self.shared.trims.append((group, batch.uid, batch.first_sequence))
+            part.dispatch.committed(batch.uid, Fetched(batch.base_sequence, batch.count, batch.records))
+
+
+def _is_control(payload: bytes) -> bool:
+    """Whether an old server sent one of its own messages on the publish subject (STAN-SPEC 4.1)."""
+    try:
+        wire.CtrlMsg.FromString(payload)
+    except DecodeError:
+        return False
+    return True

@@ -1,0 +1,106 @@
+"""What goes into the broker and what comes out of it.
+
+`Ready` names every output once. The driver handles its fields in the order in which they stand here, so that "durable
+before visible" is a matter of where the code stands (model: etcd-io/raft's Ready).
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from stan.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
+
+
+class Proposal(NamedTuple):
+    """One entry that should be committed; `ticket` comes back with its outcome."""
+
+    group: GroupId
+    kind: int
+    body: bytes
+    urgent: bool  # somebody waits for its commit; else it may wait for the next sync
+    ticket: int
+
+
+class Delivery(NamedTuple):
+    """Messages [first, last] of one record batch, for one inbox."""
+
+    inbox: bytes
+    records: bytes | memoryview
+    base_sequence: int
+    first: int
+    last: int
+    redelivery_count: int  # 0 = first delivery, not flagged
+
+
+class Fetch(NamedTuple):
+    """Records wanted for one cursor; answered by `Broker.fetched`."""
+
+    group: GroupId
+    uid: ChannelUid
+    cursor_id: int
+    runs: tuple[tuple[int, int], ...]  # [first, last] each
+    bytes_max: int
+
+
+class Fetched(NamedTuple):
+    """One record batch of an answer to a Fetch."""
+
+    base_sequence: int
+    count: int  # type: ignore[assignment]
+    records: bytes | memoryview
+
+
+@dataclass(slots=True)
+class Ready:
+    """One turn's output."""
+
+    trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)
+    """Committed decisions: messages below the sequence are gone."""
+    drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
+    """Committed decisions: the channel is gone."""
+    proposals: list[Proposal] = field(default_factory=list)
+    """To be written before anything of `sends` leaves: what is sent now is told in these entries."""
+    sends: list[bytes | Delivery] = field(default_factory=list)
+    """To NATS, in this order: prepared protocol bytes, and deliveries to be rendered by the kernel."""
+    fetches: list[Fetch] = field(default_factory=list)
+    """Reads, any time; no answer is lost."""
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    """(level, text) for the log."""
+    deadline: Nanos | None = None
+    """Call again no later than this, even if nothing happens."""
+
+
+class Index(Protocol):
+    """What the core sees of a channel's messages: the log's index, pure memory (stan.log.types.ChannelIndex)."""
+
+    @property
+    def first_sequence(self) -> Sequence:
+        """Oldest kept; 0 if the channel never held a message, last + 1 if all were removed."""
+
+    @property
+    def last_sequence(self) -> Sequence:
+        """Newest committed; 0 if none."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes kept."""
+
+    @property
+    def last_timestamp(self) -> WallNanos:
+        """Of the newest message ever; 0 if none."""
+
+    @property
+    def first_timestamp(self) -> WallNanos:
+        """Of the oldest kept message; 0 if none."""
+
+    def sequence_at(self, timestamp: WallNanos) -> Sequence:
+        """First kept sequence at or after *timestamp*; last + 1 if none; 0 if the channel never held a message."""
+
+    def first_within_bytes(self, bytes_max: int) -> Sequence:
+        """Smallest first sequence with which the kept bytes are within *bytes_max*."""
+
+
+class Indexes(Protocol):
+    """Where the core finds the index of a channel."""
+
+    def __call__(self, group: GroupId, uid: ChannelUid) -> Index:
+        """The index; an empty one for a channel without messages."""

@@ -1,0 +1,204 @@
+"""A set of sequences kept as runs, so that a window of a thousand messages costs a few tuples.
+
+Every run carries the deadline and the number of redeliveries its sequences share. Runs are disjoint and sorted by
+sequence. Never knows what a deadline means. Cost: O(runs) worst case, O(1) amortised for the usual case (new deliveries at
+the end, acks from the beginning).
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from stan.invariant import invariant
+
+
+class Run(NamedTuple):
+    """The sequences [first, last]."""
+
+    first: int
+    last: int
+    deadline: int = 0  # Nanos; 0 = none
+    count: int = 0  # type: ignore[assignment]  # redeliveries so far
+
+    @property
+    def size(self) -> int:
+        """Number of sequences."""
+        return self.last - self.first + 1
+
+
+class Runs:
+    """Disjoint runs in increasing order; `len()` is the number of sequences, not of runs."""
+
+    __slots__ = ("_runs", "_size")
+
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        self._runs: list[Run] = []
+        self._size = 0
+        for run in runs:
+            self.add(run)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __bool__(self) -> bool:
+        return self._size > 0
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    def __repr__(self) -> str:
+        return "Runs(" + ", ".join(f"{r.first}-{r.last}" for r in self._runs) + ")"
+
+    @property
+    def first(self) -> int:
+        """Lowest sequence; 0 when empty."""
+        return self._runs[0].first if self._runs else 0
+
+    @property
+    def last(self) -> int:
+        """Highest sequence; 0 when empty."""
+        return self._runs[-1].last if self._runs else 0
+
+    @property
+    def earliest(self) -> int:
+        """Lowest deadline; 0 when empty."""
+        return min((run.deadline for run in self._runs), default=0)
+
+    def __contains__(self, sequence: int) -> bool:
+        at = self._from(sequence)
+        return at < len(self._runs) and self._runs[at].first <= sequence
+
+    def add(self, run: Run) -> None:
+        """Add *run*, none of whose sequences may be there yet."""
+        runs = self._runs
+        invariant(run.first >= 1 and run.last >= run.first, "a run is not empty", run=run)
+        self._size += run.last - run.first + 1
+        if not runs or runs[-1].last < run.first:
+            if runs and runs[-1].last + 1 == run.first and runs[-1][2:] == run[2:]:
+                runs[-1] = Run(runs[-1].first, run.last, run.deadline, run.count)
+            else:
+                runs.append(run)
+            return
+        at = self._from(run.first)
+        invariant(at == len(runs) or runs[at].first > run.last, "added twice", run=run)
+        if at < len(runs) and run.last + 1 == runs[at].first and runs[at][2:] == run[2:]:
+            run = Run(run.first, runs[at].last, run.deadline, run.count)
+            del runs[at]
+        if at > 0 and runs[at - 1].last + 1 == run.first and runs[at - 1][2:] == run[2:]:
+            runs[at - 1] = Run(runs[at - 1].first, run.last, run.deadline, run.count)
+        else:
+            runs.insert(at, run)
+
+    def merge(self, run: Run) -> None:
+        """Add those sequences of *run* that are not there yet."""
+        for gap in self.missing(run.first, run.last):
+            self.add(Run(gap[0], gap[1], run.deadline, run.count))
+
+    def missing(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The parts of [first, last] that are not in the set."""
+        gaps = []
+        at = self._from(first)
+        runs = self._runs
+        while first <= last and at < len(runs) and runs[at].first <= last:
+            if runs[at].first > first:
+                gaps.append((first, runs[at].first - 1))
+            first = runs[at].last + 1
+            at += 1
+        if first <= last:
+            gaps.append((first, last))
+        return gaps
+
+    def within(self, first: int, last: int) -> list[Run]:
+        """What of [first, last] is in the set, cut to that interval, in order; nothing is changed."""
+        found = []
+        at = self._from(first)
+        runs = self._runs
+        while at < len(runs) and runs[at].first <= last:
+            run = runs[at]
+            found.append(Run(max(run.first, first), min(run.last, last), run.deadline, run.count))
+            at += 1
+        return found
+
+    def remove(self, first: int, last: int) -> list[Run]:
+        """Take [first, last] out; returns what was there, cut to that interval, in order."""
+        runs = self._runs
+        if not runs or last < runs[0].first or first > runs[-1].last:
+            return []
+        start = self._from(first)
+        removed: list[Run] = []
+        kept: list[Run] = []
+        at = start
+        while at < len(runs) and runs[at].first <= last:
+            run = runs[at]
+            if run.first < first:
+                kept.append(Run(run.first, first - 1, run.deadline, run.count))
+            if run.last > last:
+                kept.append(Run(last + 1, run.last, run.deadline, run.count))
+            taken = Run(max(run.first, first), min(run.last, last), run.deadline, run.count)
+            removed.append(taken)
+            self._size -= taken.last - taken.first + 1
+            at += 1
+        if at > start:
+            runs[start:at] = kept
+        return removed
+
+    def take(self, size: int) -> list[Run]:
+        """Take the *size* lowest sequences out (fewer if there are not so many)."""
+        taken = []
+        while size > 0 and self._runs:
+            run = self._runs[0]
+            last = min(run.last, run.first + size - 1)
+            taken += self.remove(run.first, last)
+            size -= last - run.first + 1
+        return taken
+
+    def peek(self, size: int) -> list[Run]:
+        """The *size* lowest sequences, left in place."""
+        seen = []
+        for run in self._runs:
+            if size <= 0:
+                break
+            last = min(run.last, run.first + size - 1)
+            seen.append(Run(run.first, last, run.deadline, run.count))
+            size -= last - run.first + 1
+        return seen
+
+    def due(self, now: int) -> list[Run]:
+        """Runs whose deadline is at or before *now*, by (deadline, sequence); nothing is changed."""
+        return sorted((run for run in self._runs if run.deadline <= now), key=lambda run: (run.deadline, run.first))
+
+    def shift(self, delta: int) -> None:
+        """Move every deadline by *delta*."""
+        self._runs = [Run(r.first, r.last, r.deadline + delta, r.count) for r in self._runs]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._runs.clear()
+        self._size = 0
+
+    def flat(self) -> list[int]:
+        """first, last, first, last, ... with equal neighbours joined: the form in entries and rows."""
+        out: list[int] = []
+        for run in self._runs:
+            if out and out[-1] + 1 == run.first:
+                out[-1] = run.last
+            else:
+                out += (run.first, run.last)
+        return out
+
+    def _from(self, sequence: int) -> int:
+        """Index of the first run whose last is >= *sequence*."""
+        runs = self._runs
+        at = bisect_left(runs, (sequence,))
+        return at - 1 if at > 0 and runs[at - 1].last >= sequence else at
+
+
+def pairs(flat: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(first, last) pairs of the form that `flat` gives."""
+    numbers = iter(flat)
+    return zip(numbers, numbers, strict=True)
+
+
+def from_flat(flat: Iterable[int]) -> Runs:
+    """The set whose `flat` form is given."""
+    return Runs(Run(first, last) for first, last in pairs(flat))

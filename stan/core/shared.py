@@ -1,0 +1,151 @@
+"""What the parts of the broker share: the replicated state, the live view, proposals on their way, answers to send.
+
+Each part of the broker (publishing, clients, subscribing, channels) holds this one object and nothing of the others' insides.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from stan.config import Config
+from stan.core.dispatch import Dispatch
+from stan.core.group import GroupMachine
+from stan.core.meta import ChannelInfo, MetaMachine
+from stan.core.ready import Delivery, Indexes, Proposal, Ready
+from stan.core.timers import Timers
+from stan.protocol import entries_pb2 as pb
+from stan.protocol.channels import Subjects, publication
+from stan.protocol.entries import Kind
+from stan.types import ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
+
+META_GROUP = GroupId(0)
+
+Done = Callable[[object, str], None]
+"""Called once with the result of the entry (MetaResult, GroupResult, True), or with None and why it was not taken."""
+
+
+class Clock(NamedTuple):
+    """The two times of a turn."""
+
+    now: Nanos
+    wall: WallNanos
+
+
+@dataclass(slots=True)
+class Group:
+    """One channel group on this node."""
+
+    machine: GroupMachine
+    dispatch: Dispatch
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters since the process started (STAN-SPEC 13.2)."""
+
+    in_messages: int = 0
+    in_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Shared:
+    """See the module's docstring. `outbox` fields are emptied into the next Ready."""
+
+    config: Config
+    subjects: Subjects
+    indexes: Indexes
+    reply_prefix: bytes  # subjects `<reply_prefix><number>` come back to this node
+    meta: MetaMachine = field(default_factory=MetaMachine)
+    groups: dict[GroupId, Group] = field(default_factory=dict)
+    timers: Timers = field(default_factory=Timers)
+    totals: Totals = field(default_factory=Totals)
+    clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))
+    connected: bool = True  # to NATS
+    responses: list[bytes] = field(default_factory=list)
+    redeliveries: list[Delivery] = field(default_factory=list)
+    pub_acks: list[bytes] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)
+    drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
+    changes: list[Proposal] = field(default_factory=list)
+    waiting: dict[int, Done] = field(default_factory=dict)  # by ticket
+    by_index: dict[tuple[GroupId, RaftIndex], int] = field(default_factory=dict)  # -> ticket
+    awaited: dict[int, Callable[[bool], None]] = field(default_factory=dict)  # number of a request -> on answer
+    tickets: int = 0
+    requests: int = 0
+
+    # --- proposals ----------------------------------------------------------------------------------------------------
+
+    def ticket(self, done: Done) -> int:
+        """A number under which the outcome of one proposal comes back."""
+        self.tickets += 1
+        self.waiting[self.tickets] = done
+        return self.tickets
+
+    def change_meta(self, done: Done, **change: object) -> None:
+        """Propose one META change, e.g. `connect=pb.Connect(...)`."""
+        body = pb.MetaChange(**change).SerializeToString()  # type: ignore[arg-type]
+        self.changes.append(Proposal(META_GROUP, Kind.META, body, urgent=True, ticket=self.ticket(done)))
+
+    def change_group(self, group: GroupId, done: Done, **change: object) -> None:
+        """Propose one CHANGE of a channel group; what is dirty in its progress is told before it."""
+        body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
+        self.changes.append(Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.ticket(done)))
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def respond(self, reply: bytes, payload: bytes) -> None:
+        """Answer a request; nothing happens if it carried no reply subject."""
+        if reply:
+            self.responses.append(publication(reply, payload))
+
+    def request(self, subject: bytes, timeout_ns: int, answered: Callable[[bool], None]) -> None:
+        """Send an empty request; `answered(True)` on a reply, `answered(False)` on "no responders" or after *timeout_ns*."""
+        self.requests += 1
+        number = self.requests
+        self.awaited[number] = answered
+        self.responses.append(b"PUB %b %b%d 0\r\n\r\n" % (subject, self.reply_prefix, number))
+
+        def late(_now: Nanos) -> None:
+            if self.awaited.pop(number, None) is not None:
+                answered(False)  # noqa: FBT003 - an answer
+
+        self.timers.at(self.clock.now + timeout_ns, late)
+
+    def note(self, level: str, text: str) -> None:
+        """A line for the log: level INF, WRN, ERR or DBG."""
+        self.notes.append((level, text))
+
+    # --- look-ups -----------------------------------------------------------------------------------------------------
+
+    def group_of(self, info: ChannelInfo) -> Group:
+        """The group that holds a channel."""
+        return self.groups[info.group]
+
+    def subscriptions_of(self, incarnation: int) -> list[tuple[GroupId, int]]:
+        """(group, subscription id) of everything one connection of a client has online."""
+        return [
+            (number, subscription_id)
+            for number, group in self.groups.items()
+            for subscription_id in sorted(group.machine.by_incarnation.get(incarnation, ()))
+        ]
+
+    def drain_into(self, ready: Ready) -> None:
+        """Move what must leave before deliveries into *ready*."""
+        ready.sends += self.responses
+        ready.sends += self.redeliveries
+        ready.notes += self.notes
+        ready.trims += self.trims
+        ready.drops += self.drops
+        for emptied in (self.responses, self.redeliveries, self.notes, self.trims, self.drops):
+            emptied.clear()
+
+
+def text(raw: bytes) -> str:
+    """Bytes of the wire as text; what is not UTF-8 survives a round trip."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def raw(shown: str) -> bytes:
+    """The inverse of `text`."""
+    return shown.encode("utf-8", "surrogateescape")

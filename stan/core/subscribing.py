@@ -1,0 +1,203 @@
+"""Subscribe, unsubscribe and subscription close on the leader of the channel's group (STAN-SPEC 5)."""
+
+from functools import partial
+
+from google.protobuf.message import DecodeError
+
+from stan import errors
+from stan.core.channels import Channel, Channels
+from stan.core.cursors import LiveMember
+from stan.core.group import GroupResult, Subscription
+from stan.core.shared import Shared, text
+from stan.protocol import entries_pb2 as pb
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.channels import is_channel_name
+from stan.protocol.frames import Frame
+from stan.types import GroupId, WallNanos
+
+NEW_ONLY, LAST_RECEIVED, TIME_DELTA, SEQUENCE, FIRST = range(5)
+
+
+class Subscribing:
+    """See the module's docstring."""
+
+    def __init__(self, shared: Shared, channels: Channels) -> None:
+        self.shared = shared
+        self.channels = channels
+
+    # --- subscribe ----------------------------------------------------------------------------------------------------
+
+    def subscribe(self, frame: Frame) -> None:
+        """A SubscriptionRequest, checked in the original's order (STAN-SPEC 5.1)."""
+        try:
+            request = wire.SubscriptionRequest.FromString(frame.payload)
+        except DecodeError:
+            self._refuse(frame.reply, errors.INVALID_SUBSCRIBE)
+            return
+        error = self._refusal(request)
+        if error:
+            self._refuse(frame.reply, error)
+        else:
+            self.channels.open(request.subject, partial(self._opened, request, frame.reply))
+
+    def _refusal(self, request: wire.SubscriptionRequest) -> str:
+        checks = (
+            (not request.client_id, errors.CLIENT_ID_MISSING),
+            (request.ack_wait_s <= 0, errors.INVALID_ACK_WAIT),
+            (request.max_in_flight <= 0, errors.INVALID_MAX_IN_FLIGHT),
+            (not NEW_ONLY <= request.start_position <= FIRST, errors.INVALID_START),
+            (not is_channel_name(request.subject), errors.INVALID_SUBJECT),
+            (request.client_id not in self.shared.meta.clients, errors.UNKNOWN_CLIENT),
+        )
+        return next((error for wrong, error in checks if wrong), "")
+
+    def _opened(self, request: wire.SubscriptionRequest, reply: bytes, channel: Channel | None, error: str) -> None:
+        if channel is None:
+            self._refuse(reply, error)
+            return
+        if request.queue_group and b":" in request.durable_name:
+            self._refuse(reply, errors.DURABLE_NAME_COLON)
+            return
+        client = self.shared.meta.clients.get(request.client_id)
+        if client is None:  # closed while the channel was being created
+            self._refuse(reply, errors.UNKNOWN_CLIENT)
+            return
+        start = self.start_sequence(channel, request)
+        subscribe = pb.Subscribe(
+            uid=channel.info.uid,
+            client_id=client.client_id,
+            incarnation=client.incarnation,
+            inbox=request.inbox,
+            queue_group=request.queue_group,
+            durable_name=request.durable_name,
+            max_in_flight=request.max_in_flight,
+            ack_wait_s=request.ack_wait_s,
+            start_sequence=start,
+            subscriptions_max=channel.limits.subscriptions,
+            replace_durable=self.shared.config.replace_durable,
+        )
+        done = partial(self._subscribed, request, reply, channel, start)
+        self.shared.change_group(channel.info.group, done, subscribe=subscribe)
+
+    def start_sequence(self, channel: Channel, request: wire.SubscriptionRequest) -> int:
+        """First candidate message of a new cursor (STAN-SPEC 5.3); never an error, beyond the ends it is moved to them."""
+        index = self.shared.indexes(channel.info.group, channel.info.uid)
+        last = channel.next_sequence - 1 + channel.unsealed_count  # what was received before this request
+        first = index.first_sequence or 1
+        match request.start_position:
+            case 1:  # last received; the last one may have expired
+                return max(last, first) if last else 1
+            case 2:
+                if request.start_time_delta < 0:
+                    return last + 1
+                found = index.sequence_at(WallNanos(self.shared.clock.wall - request.start_time_delta))
+                return found or 1
+            case 3:
+                return min(max(request.start_sequence, first), last + 1)
+            case 4:
+                return first
+        return last + 1
+
+    def _subscribed(
+        self,
+        request: wire.SubscriptionRequest,
+        reply: bytes,
+        channel: Channel,
+        start: int,
+        result: object,
+        error: str,
+    ) -> None:
+        if not isinstance(result, GroupResult) or result.joined is None:
+            self._refuse(reply, result.error if isinstance(result, GroupResult) else error)
+            self.channels.watch_idle(channel)
+            return
+        sub = result.joined
+        self.shared.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
+        self.shared.note("DBG", _describe(request, sub, start))
+        client = self.shared.meta.clients.get(sub.client_id)
+        if client is None or client.incarnation != sub.incarnation:
+            self._abandon(channel.info.group, sub)
+
+    def _abandon(self, group: GroupId, sub: Subscription) -> None:
+        """The client was closed while its subscription was on its way: close that too."""
+        found = self.shared.groups[group].dispatch.by_subscription.get(sub.subscription_id)
+        if found is not None:
+            found[1].leaving = True
+        leave = pb.Leave(subscription_id=sub.subscription_id)
+        self.shared.change_group(group, lambda _result, _error: None, leave=leave)
+
+    def _refuse(self, reply: bytes, error: str) -> None:
+        self.shared.respond(reply, wire.SubscriptionResponse(error=error.encode()).SerializeToString())
+
+    # --- unsubscribe, close -----------------------------------------------------------------------------------------------
+
+    def leave(self, frame: Frame, *, unsubscribe: bool) -> None:
+        """An UnsubscribeRequest on the unsubscribe or on the close subject (STAN-SPEC 5.7)."""
+        try:
+            request = wire.UnsubscribeRequest.FromString(frame.payload)
+        except DecodeError:
+            self._refuse(frame.reply, errors.INVALID_UNSUBSCRIBE)
+            return
+        channel = self.channels.by_name.get(request.subject)
+        if channel is None:
+            self._refuse(frame.reply, errors.UNKNOWN_CHANNEL)
+            return
+        member = self._find(channel, request.inbox)
+        if member is None:
+            self._refuse(frame.reply, errors.INVALID_SUBSCRIPTION)
+        elif member.sub.client_id != request.client_id or request.client_id not in self.shared.meta.clients:
+            self._refuse(frame.reply, errors.UNKNOWN_CLIENT)
+        else:
+            member.leaving = True
+            leave = pb.Leave(subscription_id=member.sub.subscription_id, unsubscribe=unsubscribe)
+            done = partial(self._left, channel, member, frame.reply)
+            self.shared.change_group(channel.info.group, done, leave=leave)
+
+    def _find(self, channel: Channel, inbox: bytes) -> LiveMember | None:
+        """By ack inbox, else by message inbox."""
+        live = self.shared.group_of(channel.info).dispatch.by_channel.get(channel.info.uid, {})
+        members = [member for cursor in live.values() for member in cursor.members if not member.leaving]
+        by_ack = next((m for m in members if m.sub.ack_inbox == inbox), None)
+        return by_ack or next((m for m in members if m.sub.inbox == inbox), None)
+
+    def _left(self, channel: Channel, member: LiveMember, reply: bytes, result: object, error: str) -> None:
+        if not isinstance(result, GroupResult):
+            member.leaving = False
+            self._refuse(reply, error)
+            return
+        self._refuse(reply, result.error)  # an empty error is the answer to a success
+        self.channels.watch_idle(channel)
+
+    # --- applied ------------------------------------------------------------------------------------------------------
+
+    def applied(self, group: GroupId, result: GroupResult) -> None:
+        """A CHANGE entry was applied: the live view follows the replicated state."""
+        dispatch = self.shared.groups[group].dispatch
+        if result.replaced is not None:
+            dispatch.leave(result.replaced, gone=True)
+        if result.joined is not None and result.cursor is not None:
+            dispatch.join(result.cursor, result.joined)
+        if result.left is not None and result.cursor is not None:
+            dispatch.leave(result.left, gone=not result.cursor.members)
+            channel = self.channels.by_uid.get(result.cursor.uid)
+            if channel is not None:
+                self.channels.watch_idle(channel)
+
+
+def _describe(request: wire.SubscriptionRequest, sub: Subscription, start: int) -> str:
+    """The original's debug line (STAN-SPEC 12.6); test harnesses look for it."""
+    from_text = {
+        NEW_ONLY: f"new-only, seq={start}",
+        LAST_RECEIVED: f"last message, seq={start}",
+        TIME_DELTA: f"from time, seq={start}",
+        SEQUENCE: f"from sequence, asked_seq={request.start_sequence} actual_seq={start}",
+        FIRST: f"from beginning, seq={start}",
+    }[request.start_position]
+    kind = ("durable " if request.durable_name else "") + ("queue " if request.queue_group else "")
+    names = (f" queue={text(request.queue_group)}," if request.queue_group else "") + (
+        f" durable={text(request.durable_name)}," if request.durable_name else ""
+    )
+    return (
+        f"[Client:{text(request.client_id)}] Started new {kind}subscription, subject={text(request.subject)}, "
+        f"inbox={text(request.inbox)},{names} subid={sub.subscription_id}, sending {from_text}"
+    )

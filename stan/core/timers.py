@@ -1,0 +1,35 @@
+"""One heap for every deadline of the broker.
+
+Time is an argument; nothing here looks at a clock. A timer is not cancelled: what it calls checks whether it is still wanted.
+"""
+
+import heapq
+from collections.abc import Callable
+
+from stan.types import Nanos
+
+
+class Timers:
+    """Calls things when their time has come."""
+
+    __slots__ = ("_heap", "_made")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Callable[[Nanos], None]]] = []
+        self._made = 0
+
+    def at(self, deadline: int, call: Callable[[Nanos], None]) -> None:
+        """Call `call(now)` at the first `run` at or after *deadline*; equal deadlines in the order they were set."""
+        self._made += 1
+        heapq.heappush(self._heap, (deadline, self._made, call))
+
+    def run(self, now: Nanos) -> None:
+        """Call everything that is due; what these calls add for *now* runs too."""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            heapq.heappop(heap)[2](now)
+
+    @property
+    def next(self) -> Nanos | None:
+        """The earliest deadline, None when there is none."""
+        return Nanos(self._heap[0][0]) if self._heap else None

@@ -1,0 +1,174 @@
+"""The broker's connection to NATS: nats-py connects, authenticates and reconnects; the bytes are ours.
+
+What the socket reads goes straight to `on_data` in pieces as large as the event loop reads them, and what the broker sends is
+written in one piece per turn. nats-py's parser, queues and per-message tasks are not used. Nothing is buffered while the
+connection is down: a message that could not be sent is not sent later (STAN-SPEC 1.4).
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
+
+from stan import limits
+from stan.config import NatsConfig, TlsConfig
+from stan.types import SECOND
+
+RECONNECT_WAIT_NS = SECOND // 4
+
+
+class Connection(Client):
+    """One NATS connection with a data path of its own.
+
+    `on_data(bytes)`: read from the server. `on_up()`: connected, subscriptions made. `on_down()`: lost.
+    `on_drained()`: room to write again.
+    """
+
+    def __init__(
+        self,
+        subscriptions: dict[int, str],
+        *,
+        on_data: Callable[[bytes], None],
+        on_up: Callable[[], None],
+        on_down: Callable[[], None],
+        on_drained: Callable[[], None],
+    ) -> None:
+        super().__init__()
+        self.subscriptions = subscriptions  # sid -> subject
+        self._on_data = on_data
+        self._on_up = on_up
+        self._on_down = on_down
+        self._on_drained = on_drained
+        self._socket: asyncio.Transport | None = None
+
+    # --- connecting ---------------------------------------------------------------------------------------------------
+
+    async def open(self, config: NatsConfig, urls: tuple[str, ...], name: str, error: Callable[[str], None]) -> None:
+        """Connect; raises what nats-py raises if no server can be reached at first. Afterwards it reconnects for ever."""
+
+        async def on_error(problem: Exception) -> None:
+            error(str(problem) or type(problem).__name__)
+
+        options: dict[str, Any] = {
+            "servers": list(urls),
+            "name": name,
+            "error_cb": on_error,
+            "allow_reconnect": True,
+            "max_reconnect_attempts": -1,
+            "reconnect_time_wait": RECONNECT_WAIT_NS / SECOND,
+            "connect_timeout": 2,
+            "ping_interval": 20,
+        }
+        if config.user:
+            options |= {"user": config.user, "password": config.password}
+        if config.token:
+            options["token"] = config.token
+        if config.credentials:
+            options["user_credentials"] = str(config.credentials)
+        if config.nkey_seed_file:
+            options["nkeys_seed"] = str(config.nkey_seed_file)
+        if config.tls is not None:
+            options["tls"] = tls_context(config.tls)
+            if config.tls.server_name:
+                options["tls_hostname"] = config.tls.server_name
+        options["allow_reconnect"] = False  # the first attempt fails at once instead of trying for ever
+        await self.connect(**options)
+        self.options["allow_reconnect"] = True
+
+    async def _read_loop(self) -> None:
+        """Run by nats-py after each CONNECT: take the socket over, wait for its end, then follow nats-py's way to reconnect."""
+        transport = self._transport
+        if not isinstance(transport, TcpTransport):
+            raise TypeError("the broker speaks to NATS over TCP or TLS only")
+        reader, writer = transport._io_reader, transport._io_writer  # noqa: SLF001 - nats-py has no public way
+        socket: asyncio.Transport = writer.transport
+        socket.set_write_buffer_limits(high=limits.OUTBOUND_BYTES_HIGH // 2)
+        protocol: Any = socket.get_protocol()
+        resume = protocol.resume_writing
+
+        def resume_writing() -> None:
+            resume()
+            self._on_drained()
+
+        protocol.resume_writing = resume_writing
+        early = bytes(reader._buffer)  # noqa: SLF001
+        reader._buffer.clear()  # noqa: SLF001
+        reader.feed_data = self._on_data
+        socket.write(
+            b"".join(b"SUB %b %d\r\n" % (subject.encode(), sid) for sid, subject in self.subscriptions.items())
+        )
+        self._socket = socket
+        self._on_up()
+        if early:
+            self._on_data(early)
+        problem: Exception
+        try:
+            await reader.read(1)  # never gives data: returns at the end of the stream
+            problem = ConnectionResetError("connection to NATS closed")
+        except asyncio.CancelledError:
+            self._lost(socket)
+            raise
+        except OSError as error:
+            problem = error
+        self._lost(socket)
+        await self._process_op_err(problem)
+
+    def _lost(self, socket: asyncio.Transport) -> None:
+        if self._socket is socket:
+            self._socket = None
+            self._on_down()
+
+    # --- data -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> bool:
+        """Whether bytes can be written now."""
+        return self._socket is not None and not self._socket.is_closing()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written and have not left the process."""
+        return self._socket.get_write_buffer_size() if self._socket is not None else 0
+
+    def write(self, data: bytes) -> bool:
+        """Write bytes in one piece; False if there is no connection, and they are gone."""
+        if self._socket is None or self._socket.is_closing():
+            return False
+        self._socket.write(data)
+        return True
+
+    def hold_reading(self, hold: bool) -> None:  # noqa: FBT001 - a switch
+        """Stop or go on reading: back-pressure towards NATS."""
+        if self._socket is None or self._socket.is_closing():
+            return
+        if hold and self._socket.is_reading():
+            self._socket.pause_reading()
+        elif not hold and not self._socket.is_reading():
+            self._socket.resume_reading()
+
+    def break_off(self) -> None:
+        """The stream makes no sense any more: cut it; nats-py connects again."""
+        if self._socket is not None:
+            self._socket.abort()
+
+    async def settle(self) -> None:
+        """Until nats-server has handled everything written so far."""
+        await self.flush()
+
+    async def pong(self) -> None:
+        """A PONG came: nats-py counts them and wakes who waits for a flush."""
+        await self._process_pong()
+
+
+def tls_context(config: TlsConfig) -> ssl.SSLContext:
+    """TLS towards NATS as configured (STAN-SPEC 12.4)."""
+    context = ssl.create_default_context(cafile=str(config.client_ca) if config.client_ca else None)
+    if config.client_cert:
+        context.load_cert_chain(str(config.client_cert), str(config.client_key) if config.client_key else None)
+    if config.skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,31 @@
+"""Channel names: what is a name, and what NATS subjects are made of them (STAN-SPEC 1, 4.2). Pure."""
+
+
+def is_channel_name(name: bytes) -> bool:
+    """Whether *name* is a literal channel name: tokens separated by dots, none empty, without `/`, `*`, `>`.
+
+    Bytes that cannot travel inside a NATS subject (space, tab, CR, LF) are refused too.
+    """
+    if not name or name.startswith(b".") or name.endswith(b".") or b".." in name:
+        return False
+    return not any(char in name for char in (b"/", b"*", b">", b" ", b"\t", b"\r", b"\n"))
+
+
+class Subjects:
+    """The NATS subjects of one streaming cluster (STAN-SPEC 1.2)."""
+
+    __slots__ = ("close", "discover", "pings", "pub_prefix", "sub", "sub_close", "unsub")
+
+    def __init__(self, cluster_id: str, discover_prefix: str) -> None:
+        self.discover = f"{discover_prefix}.{cluster_id}"
+        self.pings = f"{self.discover}.pings"
+        self.pub_prefix = f"_STAN.pub.{cluster_id}"
+        self.sub = f"_STAN.sub.{cluster_id}"
+        self.unsub = f"_STAN.unsub.{cluster_id}"
+        self.sub_close = f"_STAN.subclose.{cluster_id}"
+        self.close = f"_STAN.close.{cluster_id}"
+
+
+def publication(subject: bytes, payload: bytes) -> bytes:
+    """One NATS PUB frame."""
+    return b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload)

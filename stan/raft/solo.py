@@ -1,0 +1,60 @@
+"""Consensus of one: an entry is committed once this node's own log has it on stable storage."""
+
+from collections import deque
+from collections.abc import Sequence as Seq
+from typing import Literal
+
+from stan.log.types import Entry, GroupLog
+from stan.types import GroupId, RaftIndex, Term
+
+SOLO_TERM = Term(1)
+
+
+class Solo:
+    """See raft.consensus. With `sync` other than "always" an entry is committed as soon as it is written."""
+
+    def __init__(self, group: GroupId, log: GroupLog, sync: Literal["always", "interval", "never"]) -> None:
+        self.group = group
+        self.log = log
+        self._always = sync == "always"
+        self._uncommitted: deque[Entry] = deque()
+        self._committed: list[Entry] = []
+        self._wanted = RaftIndex(0)  # newest entry that somebody waits for
+
+    @property
+    def leads(self) -> bool:
+        """A node that is alone always leads."""
+        return True
+
+    @property
+    def wants_sync(self) -> bool:
+        """Whether somebody waits for entries that are written but not durable."""
+        return self._always and self._wanted > self.log.durable_index
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether `take_committed` would give something."""
+        return bool(self._committed)
+
+    def propose(self, bodies: Seq[tuple[int, bytes]], *, urgent: bool) -> RaftIndex:
+        """Write entries; see raft.consensus."""
+        first = RaftIndex(self.log.last_index + 1)
+        entries = [Entry(RaftIndex(first + at), SOLO_TERM, kind, body) for at, (kind, body) in enumerate(bodies)]
+        self.log.append(entries)
+        if self._always:
+            self._uncommitted += entries
+            if urgent:
+                self._wanted = self.log.last_index
+        else:
+            self._committed += entries
+        return first
+
+    def synced(self, durable: RaftIndex) -> None:
+        """Commit what is durable now."""
+        while self._uncommitted and self._uncommitted[0].index <= durable:
+            self._committed.append(self._uncommitted.popleft())
+
+    def take_committed(self) -> list[Entry]:
+        """Entries committed since the last call."""
+        taken, self._committed = self._committed, []
+        return taken
