@@ -1,1 +1,68 @@
-"""Asyncio client of the STAN protocol."""
+"""Asyncio client of the STAN protocol: publish with acks, subscribe with windows, come back after a loss.
+
+client = await stan_client.connect("test-cluster", "me")
+await client.publish("orders", b"one")
+async for message in await client.subscribe("orders", start=stan_client.everything()):
+    print(message.sequence, message.data)
+"""
+
+from stan_client.client import Client, connect
+from stan_client.errors import (
+    BadAckError,
+    BadConnectionError,
+    BadSubscriptionError,
+    CloseRequestTimeoutError,
+    ConnectionClosedError,
+    ConnectRequestTimeoutError,
+    ManualAckError,
+    MessageTooLargeError,
+    NilMessageError,
+    NotSupportedError,
+    PingFailureError,
+    PingOptionsError,
+    PublishAckTimeoutError,
+    PublishManyError,
+    RequestTimeoutError,
+    ServerError,
+    StanClientError,
+    SubscribeRequestTimeoutError,
+    TooManyInFlightError,
+    UnsubscribeRequestTimeoutError,
+)
+from stan_client.messages import Message
+from stan_client.positions import Start, ago, everything, from_sequence, from_time, last_received, new_only
+from stan_client.subscription import Subscription
+
+__all__ = [
+    "BadAckError",
+    "BadConnectionError",
+    "BadSubscriptionError",
+    "Client",
+    "CloseRequestTimeoutError",
+    "ConnectRequestTimeoutError",
+    "ConnectionClosedError",
+    "ManualAckError",
+    "Message",
+    "MessageTooLargeError",
+    "NilMessageError",
+    "NotSupportedError",
+    "PingFailureError",
+    "PingOptionsError",
+    "PublishAckTimeoutError",
+    "PublishManyError",
+    "RequestTimeoutError",
+    "ServerError",
+    "StanClientError",
+    "Start",
+    "SubscribeRequestTimeoutError",
+    "Subscription",
+    "TooManyInFlightError",
+    "UnsubscribeRequestTimeoutError",
+    "ago",
+    "connect",
+    "everything",
+    "from_sequence",
+    "from_time",
+    "last_received",
+    "new_only",
+]

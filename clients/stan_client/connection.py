@@ -1,0 +1,320 @@
+"""A NATS connection with its own data path: nats-py connects, authenticates and reconnects; bytes go past it.
+
+Promises: what the socket reads goes straight to a parser of whole reads (no task, queue or object of nats-py per message), and
+what is sent during one turn of the event loop leaves in one write. Works on asyncio's loop and on uvloop, over TCP and TLS.
+Never decodes a STAN message and never drops what it is asked to send while nats-py reconnects: that waits, and every sender
+here is bounded by its own window (acks outstanding, messages in flight).
+
+How: the StreamReader of nats-py's transport gets another `feed_data`; frames of the connection itself (PING, INFO, -ERR, ...) are
+fed to nats-py's reader as before, so that its own read loop, parser and error handling go on unchanged.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Protocol
+
+from nats.aio.client import Client as NatsClient
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+from nats.aio.transport import TcpTransport
+from nats.errors import ConnectionClosedError as NatsClosedError
+from nats.errors import Error as NatsError
+
+from stan.protocol.client_kernel import split
+from stan.protocol.frames import Frame
+
+log = logging.getLogger("stan_client")
+
+Handler = Callable[[list[Frame]], None]
+"""Takes the frames of one subscription that arrived together, at least one, in order."""
+
+OUTBOUND_BYTES_HIGH = 4 * 1024 * 1024
+"""Unsent bytes above which `drained` waits for the socket."""
+
+RECONNECT_WAIT_S = 0.25
+"""Pause of nats-py between two attempts to reach the same server."""
+
+_SID = itemgetter(0)
+
+
+class Link(Protocol):
+    """What a STAN client needs of a NATS connection; two implementations: Connection and BorrowedLink."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether bytes sent now reach the server now."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone for good."""
+
+    @property
+    def max_payload(self) -> int:
+        """Largest payload the NATS server takes, in bytes."""
+
+    async def listen(self, subject: str, handler: Handler) -> int:
+        """Subscribe; frames go to *handler* in the turn that read them. Returns the sid."""
+
+    async def unlisten(self, sid: int) -> None:
+        """Drop a subscription; its handler is not called again."""
+
+    def send(self, frames: bytes) -> None:
+        """Send whole NATS frames; they leave together with all others of this turn."""
+
+    async def drained(self) -> None:
+        """Wait while too many bytes are unsent."""
+
+    async def shut(self) -> None:
+        """Give the connection up: close it if it is ours, else drop our subscriptions."""
+
+
+class Connection(NatsClient):
+    """nats-py's client with the data path of this module; made by `Connection.open`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_online: Callable[[], None] | None = None
+        """Called whenever a connection is up, after its subscriptions were replayed."""
+        self._handlers: dict[int, Handler] = {}
+        self._rest = b""  # an incomplete frame, waiting for its end
+        self._out: list[bytes] = []
+        self._flush_due = False
+
+    @classmethod
+    async def open(cls, servers: str | list[str], options: Mapping[str, Any], connect_timeout_s: float) -> "Connection":
+        """Connect; each server is tried without delay, later losses are repaired for ever.
+
+        Raises:
+            nats.errors.Error, OSError, TimeoutError: as nats-py tells why no server could be used.
+        """
+        nats = cls()
+        given: dict[str, Any] = {"error_cb": nats.note_error, **options}
+        first = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0}
+        try:
+            await nats.connect(
+                servers,
+                **{**given, **first, "pending_size": 0, "connect_timeout": connect_timeout_s},
+            )
+        except BaseException:
+            cause = nats.last_error
+            await nats.close()
+            if cause is not None:
+                raise cause from None
+            raise
+        nats.options["allow_reconnect"] = given.get("allow_reconnect", True)
+        nats.options["max_reconnect_attempts"] = given.get("max_reconnect_attempts", -1)
+        nats.options["reconnect_time_wait"] = given.get("reconnect_time_wait", RECONNECT_WAIT_S)
+        return nats
+
+    async def note_error(self, error: Exception) -> None:
+        """nats-py's error callback when the caller gave none: one line, not a traceback."""
+        if not isinstance(error, NatsClosedError):
+            log.debug("nats: %s", error)
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    async def _read_loop(self) -> None:
+        # nats-py starts this once per connection, after CONNECT was answered and subscriptions were replayed.
+        self._rest = b""
+        if isinstance(self._transport, TcpTransport):
+            self._take_over(self._transport)
+        self._flush()
+        if self.on_online is not None:
+            self.on_online()
+        await super()._read_loop()
+
+    def _take_over(self, transport: TcpTransport) -> None:
+        reader = transport._io_reader  # noqa: SLF001 - the one place where nats-py's transport is opened up
+        if reader is None:
+            return
+        to_nats_py = reader.feed_data
+        buffered: bytearray = reader._buffer  # type: ignore[attr-defined]  # noqa: SLF001
+        early = bytes(buffered)
+        buffered.clear()
+
+        def feed(data: bytes) -> None:
+            try:
+                self._feed(data, to_nats_py)
+            except ValueError as error:
+                log.warning("nats: protocol error, reconnecting: %s", error)
+                reader.set_exception(ConnectionError(f"nats: {error}"))
+
+        reader.feed_data = feed  # type: ignore[method-assign, assignment]
+        if early:
+            feed(early)
+
+    def _feed(self, data: bytes, to_nats_py: Callable[[bytes], None]) -> None:
+        if self._rest:
+            data = self._rest + data
+        consumed, frames = split(data, 0)
+        self._rest = data[consumed:]
+        for sid, group in groupby(frames, _SID):
+            together = list(group)
+            if sid == 0:
+                for frame in together:
+                    to_nats_py(_line(frame))
+                continue
+            handler = self._handlers.get(sid)
+            if handler is not None:
+                handler(together)
+            elif sid in self._subs:
+                for frame in together:
+                    to_nats_py(_message(frame))
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        """Whether bytes sent now reach the server now."""
+        return self.is_connected
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone for good."""
+        return self.is_closed
+
+    def send(self, frames: bytes) -> None:
+        """Send whole NATS frames; they leave together with all others of this turn."""
+        self._out.append(frames)
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self._out and self.is_connected and self._transport is not None:
+            self._transport.write(b"".join(self._out))
+            self._out.clear()
+
+    async def drained(self) -> None:
+        """Wait while more than OUTBOUND_BYTES_HIGH bytes are unsent."""
+        transport = self._transport
+        if isinstance(transport, TcpTransport) and transport._io_writer is not None:  # noqa: SLF001
+            socket = transport._io_writer.transport  # noqa: SLF001
+            if socket.get_write_buffer_size() > OUTBOUND_BYTES_HIGH:
+                await transport.drain()  # type: ignore[no-untyped-call]
+
+    # --- subscriptions ---------------------------------------------------------------------------------------------
+
+    async def listen(self, subject: str, handler: Handler) -> int:
+        """Subscribe; frames go to *handler* in the turn that read them. Returns the sid."""
+        self._sid += 1
+        sid = self._sid
+        # Known to nats-py, so that it is replayed after a reconnect; never started, for its messages do not go there.
+        self._subs[sid] = NatsSubscription(self, sid, subject)
+        self._handlers[sid] = handler
+        if self.is_connected:
+            self.send(f"SUB {subject}  {sid}\r\n".encode())
+        return sid
+
+    async def unlisten(self, sid: int) -> None:
+        """Drop a subscription; its handler is not called again."""
+        self._subs.pop(sid, None)
+        if self._handlers.pop(sid, None) is not None and self.is_connected:
+            self.send(f"UNSUB {sid}\r\n".encode())
+
+    async def shut(self) -> None:
+        """Send what is waiting and close the connection."""
+        self._flush()
+        self._handlers.clear()
+        await self.close()
+
+
+def _line(frame: Frame) -> bytes:
+    """A frame of the connection itself, as it came."""
+    rest = frame.payload.strip()
+    return frame.subject + (b" " + rest if rest else b"") + b"\r\n"
+
+
+def _message(frame: Frame) -> bytes:
+    """A message for a subscription that nats-py made itself (its request inbox, say), as it came."""
+    size = len(frame.header) + len(frame.payload)
+    words = [b"HMSG" if frame.header else b"MSG", frame.subject, b"%d" % frame.sid]
+    if frame.reply:
+        words.append(frame.reply)
+    if frame.header:
+        words.append(b"%d" % len(frame.header))
+    words.append(b"%d\r\n" % size)
+    return b" ".join(words) + frame.header + frame.payload + b"\r\n"
+
+
+class BorrowedLink:
+    """A nats-py client of the caller, used through its own subscribe and never closed here."""
+
+    def __init__(self, nats: NatsClient) -> None:
+        """Take a connected client; the caller keeps owning it."""
+        self._nats = nats
+        self._subscriptions: dict[int, NatsSubscription] = {}
+        self._out: list[bytes] = []
+        self._flushing: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether bytes sent now reach the server now."""
+        return self._nats.is_connected
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone for good."""
+        return self._nats.is_closed
+
+    @property
+    def max_payload(self) -> int:
+        """Largest payload the NATS server takes, in bytes."""
+        return self._nats.max_payload
+
+    async def listen(self, subject: str, handler: Handler) -> int:
+        """Subscribe through nats-py, with unlimited pending (STAN-SPEC 14.3); frames come one by one."""
+
+        def take(message: Msg) -> None:
+            headers = message.headers or {}
+            status = headers.get("Status", "")
+            header = f"NATS/1.0 {status}\r\n\r\n".encode() if headers else b""
+            handler([Frame(sid, message.subject.encode(), message.reply.encode(), header, message.data)])
+
+        async def callback(message: Msg) -> None:
+            take(message)
+
+        cb: Callable[[Msg], Awaitable[None]] = callback
+        subscription = await self._nats.subscribe(subject, cb=cb, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        sid = subscription._id  # noqa: SLF001 - nats-py has no public name for it
+        self._subscriptions[sid] = subscription
+        return sid
+
+    async def unlisten(self, sid: int) -> None:
+        """Drop a subscription made by `listen`."""
+        subscription = self._subscriptions.pop(sid, None)
+        if subscription is not None and not self._nats.is_closed:
+            await subscription.unsubscribe()
+
+    def send(self, frames: bytes) -> None:
+        """Queue whole NATS frames; one task per turn hands them to nats-py."""
+        self._out.append(frames)
+        if self._flushing is None:
+            self._flushing = asyncio.get_running_loop().create_task(self._flush())
+
+    async def _flush(self) -> None:
+        out, self._out, self._flushing = b"".join(self._out), [], None
+        if self._nats.is_closed:
+            return
+        await self._nats._send_command(out)  # noqa: SLF001 - publish() would cost a call per message
+        await self._nats._flush_pending()  # noqa: SLF001
+
+    async def drained(self) -> None:
+        """Wait until nats-py has handed its buffer to the socket, when that is large."""
+        if self._nats.pending_data_size > OUTBOUND_BYTES_HIGH:
+            await self._nats._flush_pending(force_flush=True)  # noqa: SLF001
+
+    async def shut(self) -> None:
+        """Drop our subscriptions; the connection stays open."""
+        if self._flushing is not None:
+            await self._flushing
+        for sid in list(self._subscriptions):
+            await self.unlisten(sid)
+
+
+CONNECT_FAILURES = (NatsError, OSError, TimeoutError)
+"""What Connection.open may raise."""

@@ -1,0 +1,134 @@
+"""What can go wrong for a client: one class per text of the original client, under StanClientError.
+
+Texts are those of stan.go (STAN-SPEC 14.2); what the server refuses comes as ServerError with the server's own text.
+"""
+
+from collections.abc import Sequence as Ordered
+from typing import ClassVar
+
+
+class StanClientError(Exception):
+    """Root of everything this package raises; `text` is what str() shows when nothing else was given."""
+
+    text: ClassVar[str] = "stan: client error"
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text or self.text)
+
+
+class ServerError(StanClientError):
+    """The server refused; the text is the server's (STAN-SPEC, Appendix B)."""
+
+
+class RequestTimeoutError(StanClientError):
+    """A control request got no answer in time."""
+
+
+class ConnectRequestTimeoutError(RequestTimeoutError):
+    """No server answers for this cluster id: it does not run, has another cluster id, or has no leader."""
+
+    text = "stan: connect request timeout (possibly wrong cluster ID?)"
+
+
+class CloseRequestTimeoutError(RequestTimeoutError):
+    """The close request of the client got no answer; the server will notice by its heartbeats."""
+
+    text = "stan: close request timeout"
+
+
+class SubscribeRequestTimeoutError(RequestTimeoutError):
+    """The subscription request got no answer; a close for it was sent in case it was made after all."""
+
+    text = "stan: subscribe request timeout"
+
+
+class UnsubscribeRequestTimeoutError(RequestTimeoutError):
+    """The close or unsubscribe request of a subscription got no answer; it may be tried again."""
+
+    text = "stan: unsubscribe request timeout"
+
+
+class ConnectionClosedError(StanClientError):
+    """The client is closed, or its session was lost and could not be made again; `__cause__` tells why."""
+
+    text = "stan: connection closed"
+
+
+class PublishAckTimeoutError(StanClientError):
+    """No ack came in time: whether the message was stored is not known."""
+
+    text = "stan: publish ack timeout"
+
+
+class TooManyInFlightError(StanClientError):
+    """publish_async was called although `max_pub_acks_in_flight` acks are outstanding; await room() first."""
+
+    text = "stan: max in flight reached."
+
+
+class MessageTooLargeError(StanClientError):
+    """The encoded message is larger than the NATS server's max_payload."""
+
+    text = "stan: message larger than the server's max_payload"
+
+
+class BadAckError(StanClientError):
+    """A publish ack could not be decoded."""
+
+    text = "stan: malformed ack"
+
+
+class BadSubscriptionError(StanClientError):
+    """The subscription is closed."""
+
+    text = "stan: invalid subscription"
+
+
+class BadConnectionError(StanClientError):
+    """The NATS connection handed in is not connected."""
+
+    text = "stan: invalid connection"
+
+
+class ManualAckError(StanClientError):
+    """ack() on a message of a subscription that acks by itself."""
+
+    text = "stan: cannot manually ack in auto-ack mode"
+
+
+class NilMessageError(StanClientError):
+    """ack() on a message that belongs to no subscription."""
+
+    text = "stan: nil message"
+
+
+class NotSupportedError(StanClientError):
+    """The server is too old for this request."""
+
+    text = "stan: not supported by server"
+
+
+class PingFailureError(StanClientError):
+    """The server did not answer `ping_max_out` pings in a row."""
+
+    text = "stan: connection lost due to PING failure"
+
+
+class PingOptionsError(StanClientError, ValueError):
+    """ping_interval_s below 1 or ping_max_out below 2."""
+
+    def __init__(self, interval: int, max_out: int) -> None:
+        super().__init__(f"invalid ping values: interval={interval} (min>0) maxOut={max_out} (min=2)")
+
+
+class PublishManyError(StanClientError):
+    """Some messages of publish_many were not acknowledged."""
+
+    def __init__(self, acked: int, failures: Ordered[tuple[int, StanClientError]]) -> None:
+        """Take how many were acked and, for each other one, its place in the iterable and its error."""
+        first, reason = failures[0]
+        super().__init__(
+            f"{len(failures)} of {acked + len(failures)} messages not acked; first is number {first}: {reason}"
+        )
+        self.acked = acked
+        self.failures = failures

@@ -1,0 +1,65 @@
+"""Where a new subscription begins: small constructors for the five start positions of STAN (STAN-SPEC 5.3).
+
+A position counts only when the subscription is new: a durable that is resumed and a queue group that exists go on where
+they are. The server clamps positions outside the channel; none is ever an error.
+"""
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+
+_NEW_ONLY, _LAST_RECEIVED, _TIME_DELTA, _SEQUENCE, _FIRST = range(5)  # StartPosition (STAN-SPEC 2.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A start position; made by the functions below."""
+
+    position: int
+    sequence: int = 0  # of a sequence position
+    delta_ns: int = 0  # of a relative time: nanoseconds before the request
+    time_ns: int = 0  # of an absolute time: Unix nanoseconds
+
+    def start_time_delta(self) -> int:
+        """Nanoseconds before now, as the request wants it; 0 for other positions."""
+        if self.position != _TIME_DELTA:
+            return 0
+        return time.time_ns() - self.time_ns if self.time_ns else self.delta_ns
+
+    def since(self, elapsed_ns: int) -> "Start":
+        """The position that finds, *elapsed_ns* later, what this one would have found then and everything since."""
+        if self.position in (_NEW_ONLY, _LAST_RECEIVED):
+            return Start(_TIME_DELTA, delta_ns=elapsed_ns)
+        if self.position == _TIME_DELTA and not self.time_ns:
+            return Start(_TIME_DELTA, delta_ns=self.delta_ns + elapsed_ns)
+        return self
+
+
+def new_only() -> Start:
+    """Only what is published from now on."""
+    return Start(_NEW_ONLY)
+
+
+def last_received() -> Start:
+    """The newest message of the channel, then everything after it."""
+    return Start(_LAST_RECEIVED)
+
+
+def from_sequence(sequence: int) -> Start:
+    """From *sequence* on, or from the oldest message kept when it is gone."""
+    return Start(_SEQUENCE, sequence=sequence)
+
+
+def from_time(when: datetime) -> Start:
+    """From the first message published at or after *when*; a datetime without zone is local time."""
+    return Start(_TIME_DELTA, time_ns=int(when.timestamp() * 1_000_000) * 1_000)
+
+
+def ago(seconds: float) -> Start:
+    """From the first message that is at most *seconds* old."""
+    return Start(_TIME_DELTA, delta_ns=int(seconds * 1_000_000_000))
+
+
+def everything() -> Start:
+    """From the oldest message kept."""
+    return Start(_FIRST)

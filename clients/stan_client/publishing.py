@@ -1,0 +1,231 @@
+"""Publishes that wait for their acks: the window, the timeouts, and what happens to them when the session is lost.
+
+Never a task or a timer per message: acks come in batches from the read turn, and one timer looks at the oldest publish,
+because all wait equally long. Never sends a message twice unless `republish` was asked for: a lost ack does not tell whether
+the message was stored, so that a second sending may store it twice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from stan.protocol.client_kernel import decode_puback, encode_publish
+from stan.protocol.frames import Frame
+from stan_client.errors import (
+    BadAckError,
+    MessageTooLargeError,
+    PublishAckTimeoutError,
+    PublishManyError,
+    ServerError,
+    StanClientError,
+    TooManyInFlightError,
+)
+from stan_client.session import Session, fresh_id, text_of
+
+log = logging.getLogger("stan_client")
+
+OnAck = Callable[[str, StanClientError | None], None]
+"""Called once per message with its guid and None, or the error; in the turn that read the ack, so it must be short."""
+
+PUBLISHES_PER_TURN_MAX: Final = 1024
+"""Messages encoded by publish_many before the event loop gets its turn (and the socket its bytes)."""
+
+
+class Pending(NamedTuple):
+    """A publish without ack."""
+
+    deadline: float  # loop time
+    on_ack: OnAck
+    again: tuple[str, bytes, str] | None  # channel, data, reply: kept only to be sent again
+
+
+class Publisher:
+    """All publishes of one client; outlives its sessions."""
+
+    def __init__(self, *, in_flight_max: int, ack_timeout_s: float, republish: bool) -> None:
+        """Take the window in messages, the time a publish waits, and whether a loss sends again what had no ack."""
+        self._in_flight_max = in_flight_max
+        self._ack_timeout_s = ack_timeout_s
+        self._republish = republish
+        self._session: Session | None = None
+        self._ack_inbox = self._pub_prefix = self._client_id = b""
+        self._sid = 0
+        self._prefix = fresh_id()
+        self._published = 0
+        self._pending: dict[bytes, Pending] = {}  # guid -> publish, oldest deadline first
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Publishes without ack."""
+        return len(self._pending)
+
+    async def attach(self, session: Session) -> None:
+        """Publish on *session* from now on."""
+        ack_inbox = f"_STAN.acks.{fresh_id()}"
+        self._sid = await session.link.listen(ack_inbox, self._take)
+        self._ack_inbox = ack_inbox.encode()
+        self._session = session
+        self._pub_prefix = session.answer.pub_prefix + b"."
+        self._client_id = session.options.client_id.encode()
+        self.send_again()
+        self._wake()
+
+    async def detach(self, error: StanClientError, *, final: bool) -> None:
+        """The session is gone: fail what has no ack, unless it may be sent again and there will be another session."""
+        session, self._session = self._session, None
+        if final or not self._republish:
+            pending, self._pending = self._pending, {}
+            for guid, publish in pending.items():
+                _tell(publish.on_ack, guid, error)
+        self._wake()
+        if session is not None:
+            await session.link.unlisten(self._sid)
+
+    def send_again(self) -> None:
+        """After a new session or a NATS reconnect: send what has no ack once more, if that was asked for; same guids."""
+        if not self._republish or self._session is None:
+            return
+        pending, self._pending = self._pending, {}
+        deadline = asyncio.get_running_loop().time() + self._ack_timeout_s
+        for guid, publish in pending.items():
+            if publish.again is not None:
+                self._pending[guid] = publish._replace(deadline=deadline)
+                self._session.link.send(self._encode(self._session, guid, *publish.again))
+
+    # --- publishing ------------------------------------------------------------------------------------------------
+
+    def free(self) -> int:
+        """Messages that may be published now."""
+        return self._in_flight_max - len(self._pending) if self._session is not None else 0
+
+    async def wait_for_room(self) -> None:
+        """Wait until something about the window has changed; the caller looks again."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._room_waiters.append(waiter)
+        await waiter
+
+    def publish(self, channel: str, data: bytes, reply: str, on_ack: OnAck) -> str:
+        """Send one message; its guid. The caller has seen to it that there is a session and room.
+
+        Raises:
+            TooManyInFlightError: no room, or no session at the moment.
+            MessageTooLargeError: NATS would not take it.
+        """
+        if self._session is None or len(self._pending) >= self._in_flight_max:
+            raise TooManyInFlightError
+        self._published += 1
+        name = f"{self._prefix}{self._published:x}"
+        guid = name.encode()
+        frame = self._encode(self._session, guid, channel, data, reply)
+        loop = asyncio.get_running_loop()
+        again = (channel, data, reply) if self._republish else None
+        self._pending[guid] = Pending(loop.time() + self._ack_timeout_s, on_ack, again)
+        self._session.link.send(frame)
+        if self._timer is None:
+            self._timer = loop.call_later(self._ack_timeout_s, self._expire)
+        return name
+
+    def _encode(self, session: Session, guid: bytes, channel: str, data: bytes, reply: str) -> bytes:
+        name = channel.encode()
+        frame = encode_publish(
+            self._pub_prefix + name,
+            self._ack_inbox,
+            self._client_id,
+            guid,
+            name,
+            reply.encode(),
+            data,
+            session.conn_id,
+        )
+        max_payload = session.link.max_payload
+        if len(frame) > max_payload and len(frame) - frame.index(b"\r\n") - 4 > max_payload:
+            raise MessageTooLargeError
+        return frame
+
+    # --- acks ------------------------------------------------------------------------------------------------------
+
+    def _take(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            try:
+                guid, error = decode_puback(frame.payload)
+            except ValueError:
+                log.warning("%s", BadAckError())
+                continue
+            publish = self._pending.pop(guid, None)
+            if publish is not None:  # else late or unknown: ignored (STAN-SPEC 14.3)
+                _tell(publish.on_ack, guid, ServerError(text_of(error)) if error else None)
+        self._wake()
+
+    def _expire(self) -> None:
+        """Fail what has waited too long; then sleep until the oldest of the rest is due."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        while self._pending:
+            guid, publish = next(iter(self._pending.items()))
+            if publish.deadline > now:
+                self._timer = loop.call_at(publish.deadline, self._expire)
+                break
+            del self._pending[guid]
+            _tell(publish.on_ack, guid, PublishAckTimeoutError())
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._room_waiters:
+            waiters, self._room_waiters = self._room_waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def stop(self) -> None:
+        """No timer is left behind."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _tell(on_ack: OnAck, guid: bytes, error: StanClientError | None) -> None:
+    try:
+        on_ack(guid.decode(), error)
+    except Exception:
+        log.exception("on_ack of publish %s failed", guid.decode())
+
+
+class Batch:
+    """The outcome of one publish_many, counted as the acks come."""
+
+    def __init__(self) -> None:
+        self.acked = 0
+        self.failures: list[tuple[int, StanClientError]] = []
+        self._places: dict[str, int] = {}  # guid -> place in the iterable, of those without ack
+        self._done: asyncio.Future[None] | None = None
+
+    def expect(self, guid: str, place: int) -> None:
+        """A message was published."""
+        self._places[guid] = place
+
+    def settle(self, guid: str, error: StanClientError | None) -> None:
+        """Its ack came, or will not come; an OnAck."""
+        place = self._places.pop(guid)
+        if error is None:
+            self.acked += 1
+        else:
+            self.failures.append((place, error))
+        if not self._places and self._done is not None and not self._done.done():
+            self._done.set_result(None)
+
+    async def result(self) -> int:
+        """Wait for all; how many were acked.
+
+        Raises:
+            PublishManyError: with the places and errors of those that were not.
+        """
+        if self._places:
+            self._done = asyncio.get_running_loop().create_future()
+            await self._done
+        if self.failures:
+            raise PublishManyError(self.acked, self.failures)
+        return self.acked

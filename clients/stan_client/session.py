@@ -1,0 +1,225 @@
+"""One registration of a client with the server: connect, heartbeats, pings, control requests, close (STAN-SPEC 3).
+
+A session has one connection id and one inbox; when it is lost another one takes its place. Everything the server asks or answers
+arrives on that one inbox: the last token of the subject tells what it is. Never retries and never decides what a loss means.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf.message import DecodeError
+from nats.nuid import NUID
+
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.frames import Frame
+from stan_client.connection import Link
+from stan_client.errors import (
+    BadConnectionError,
+    CloseRequestTimeoutError,
+    ConnectRequestTimeoutError,
+    PingFailureError,
+    RequestTimeoutError,
+    ServerError,
+    StanClientError,
+)
+
+log = logging.getLogger("stan_client")
+
+HEARTBEAT: Final = b"hb"
+PING: Final = b"ping"
+PROTOCOL: Final = 1  # connID and pings (STAN-SPEC 2.3)
+
+nuid = NUID()
+
+
+def fresh_id() -> str:
+    """22 characters that nobody else has (STAN-SPEC 1.7)."""
+    return nuid.next().decode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """Who connects to what, and how long it waits."""
+
+    cluster_id: str
+    client_id: str
+    discover_prefix: str = "_STAN.discover"
+    connect_timeout_s: float = 2  # of connect, subscribe, unsubscribe and close requests
+    ping_interval_s: int = 5  # >= 1
+    ping_max_out: int = 88  # >= 2; unanswered pings before the session counts as lost
+
+
+class Session:
+    """A registration; usable between `open` and `close` or loss."""
+
+    def __init__(
+        self, link: Link, options: SessionOptions, on_lost: Callable[["Session", StanClientError], None]
+    ) -> None:
+        self.link = link
+        self.options = options
+        self.conn_id = fresh_id().encode()
+        self.answer = wire.ConnectResponse()
+        self.lost: StanClientError | None = None
+        self._on_lost = on_lost
+        self._inbox = f"_INBOX.{fresh_id()}"
+        self._sid = 0
+        self._answers: dict[bytes, asyncio.Future[Frame]] = {}
+        self._asked = 0
+        self._pings_out = 0
+        self._ping_timer: asyncio.TimerHandle | None = None
+
+    async def open(self) -> None:
+        """Register at the server and begin to ping.
+
+        Raises:
+            ConnectRequestTimeoutError: nobody answers for this cluster id.
+            ServerError: the server refuses, for example "stan: clientID already registered".
+        """
+        self._sid = await self.link.listen(f"{self._inbox}.*", self._take)
+        try:
+            self.answer = await self._register()
+        except BaseException:
+            await self.drop()
+            raise
+        if self.answer.protocol < PROTOCOL or not self.answer.ping_requests:
+            self.conn_id = b""  # an old server does not know it and would take it for a stranger's
+        elif self.answer.ping_interval > 0:
+            self._schedule_ping()
+
+    async def _register(self) -> wire.ConnectResponse:
+        request = wire.ConnectRequest(
+            client_id=self.options.client_id.encode(),
+            heartbeat_inbox=f"{self._inbox}.{HEARTBEAT.decode()}".encode(),
+            protocol=PROTOCOL,
+            conn_id=self.conn_id,
+            ping_interval=self.options.ping_interval_s,
+            ping_max_out=self.options.ping_max_out,
+        )
+        subject = f"{self.options.discover_prefix}.{self.options.cluster_id}"
+        payload = await self.request(subject.encode(), request.SerializeToString(), ConnectRequestTimeoutError)
+        answer = wire.ConnectResponse.FromString(payload)
+        if answer.error:
+            raise ServerError(text_of(answer.error))
+        return answer
+
+    async def request(self, subject: bytes, payload: bytes, late: type[RequestTimeoutError]) -> bytes:
+        """Ask the server for one thing; the payload of its answer.
+
+        Raises:
+            RequestTimeoutError: of class *late*: no answer in time, nobody listens, or NATS is not connected.
+        """
+        if not self.link.connected:
+            raise late
+        self._asked += 1
+        token = b"%d" % self._asked
+        answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+        self._answers[token] = answer
+        self.link.send(pub(subject, payload, f"{self._inbox}.".encode() + token))
+        try:
+            frame = await asyncio.wait_for(answer, self.options.connect_timeout_s)
+        except TimeoutError:
+            raise late from None
+        finally:
+            del self._answers[token]
+        if no_responders(frame):
+            raise late
+        return frame.payload
+
+    async def close(self) -> None:
+        """Tell the server that the client leaves; whatever comes of it, the session is over.
+
+        Raises:
+            CloseRequestTimeoutError: no answer.
+            ServerError: the server refuses, for example because the client was replaced.
+        """
+        self._stop_pings()
+        request = wire.CloseRequest(client_id=self.options.client_id.encode())
+        try:
+            payload = await self.request(
+                self.answer.close_requests, request.SerializeToString(), CloseRequestTimeoutError
+            )
+            error = wire.CloseResponse.FromString(payload).error
+            if error:
+                raise ServerError(text_of(error))
+        finally:
+            await self.drop()
+
+    async def drop(self) -> None:
+        """Forget the session without a word to the server; a newer one of the same client can then replace it at once."""
+        self._stop_pings()
+        await self.link.unlisten(self._sid)
+
+    # --- what arrives ----------------------------------------------------------------------------------------------
+
+    def _take(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            token = frame.subject.rpartition(b".")[2]
+            if token == HEARTBEAT:
+                if frame.reply:
+                    self.link.send(pub(frame.reply, b""))
+            elif token == PING:
+                self._take_ping_answer(frame)
+            else:
+                answer = self._answers.get(token)
+                if answer is not None and not answer.done():
+                    answer.set_result(frame)
+
+    def _take_ping_answer(self, frame: Frame) -> None:
+        if no_responders(frame):
+            return  # the server may be starting again: it counts as a ping without answer
+        self._pings_out = 0
+        if frame.payload:
+            try:
+                error = text_of(wire.PingResponse.FromString(frame.payload).error)
+            except DecodeError:
+                return
+            if error:
+                self.lose(ServerError(error))
+
+    # --- pings -----------------------------------------------------------------------------------------------------
+
+    def _schedule_ping(self) -> None:
+        self._ping_timer = asyncio.get_running_loop().call_later(self.answer.ping_interval, self._ping)
+
+    def _stop_pings(self) -> None:
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+            self._ping_timer = None
+
+    def _ping(self) -> None:
+        if self.link.closed:
+            self.lose(BadConnectionError("nats: connection closed"))
+            return
+        self._pings_out += 1
+        if self._pings_out > self.answer.ping_max_out:
+            self.lose(PingFailureError())
+            return
+        if self.link.connected:
+            payload = wire.Ping(conn_id=self.conn_id).SerializeToString()
+            self.link.send(pub(self.answer.ping_requests, payload, f"{self._inbox}.".encode() + PING))
+        self._schedule_ping()
+
+    def lose(self, error: StanClientError) -> None:
+        """The server does not know this session any more: say so, once."""
+        self._stop_pings()
+        if self.lost is None:
+            self.lost = error
+            self._on_lost(self, error)
+
+
+def pub(subject: bytes, payload: bytes, reply: bytes = b"") -> bytes:
+    """One NATS PUB frame."""
+    return b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(payload), payload)
+
+
+def no_responders(frame: Frame) -> bool:
+    """Whether nats-server says that nobody listens to the subject asked."""
+    return frame.header.startswith(b"NATS/1.0 503")
+
+
+def text_of(data: bytes) -> str:
+    """Text of the wire; bytes that are not UTF-8 are kept as surrogates."""
+    return data.decode("utf-8", "surrogateescape")
