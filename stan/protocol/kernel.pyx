@@ -327,6 +327,8 @@ def seal(bytes channel not None, uint64_t base_sequence, int64_t timestamp, bodi
     cdef const uint8_t* end
     cdef uint8_t* out
     cdef bytes part
+    if base_sequence < 1:
+        raise ValueError("base_sequence must be 1 or more")
     for part in parts:
         at = _start(part)
         end = at + PyBytes_GET_SIZE(part)
@@ -383,7 +385,7 @@ cdef bytes _frames(
     cdef Py_ssize_t extra = 2 + number_size(count) if count else 0
     cdef Py_ssize_t total = 0, size
     cdef uint8_t* out
-    while at < end and sequence < first:
+    while at < end and sequence < first and sequence <= last:
         at += 4 + _record_size(at, end)
         sequence += 1
     begin = at

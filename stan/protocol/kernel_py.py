@@ -8,12 +8,13 @@ sequence), is taken without being parsed. Modelled on the prototype that was mea
 
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
+from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
 from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX
 from stan.protocol.frames import Acks, Frame, Publishes, Scan
-from stan.protocol.wire_py import number, pub, read_fields, read_frame, read_varint, text
+from stan.protocol.wire_py import number, pub, read_fields, read_frame, read_varint, text, varint
 
 KERNEL_VERSION = 1
 """Raised with every change of the contract; a compiled twin with another one is not used."""
@@ -21,6 +22,8 @@ KERNEL_VERSION = 1
 _CRLF = b"\r\n"
 _LENGTH = Struct("<I")
 _OWNER = Struct("<H")
+_PLAIN = [bytes((low,)) for low in range(0x80)]
+_GOES_ON = [bytes((low | 0x80,)) for low in range(0x80)]
 
 
 class _Group:
@@ -265,14 +268,12 @@ def scan(data: bytes, start: int, pub_sid: int, ack_sid: int, pub_prefix: bytes)
     return Scan(at - start, groups, list(scanner.runs.values()), scanner.malformed, scanner.others)
 
 
-def _records(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
+def _records(data: bytes) -> Iterator[tuple[int, int]]:
     """Start and end of each record behind its length. Raises ValueError: cut off."""
-    at, end = 0, len(data)
+    at, end, length_at = 0, len(data), _LENGTH.unpack_from
     while at < end:
-        if end - at < 4:
-            raise ValueError("record cut off")
         start = at + 4
-        at = start + _LENGTH.unpack_from(data, at)[0]
+        at = start + length_at(data, at)[0] if start <= end else start
         if at > end:
             raise ValueError("record cut off")
         yield start, at
@@ -288,19 +289,28 @@ def seal(channel: bytes, base_sequence: int, timestamp: int, bodies: Seq[bytes])
         bodies: any number of blobs.
 
     Raises:
-        ValueError: a body is cut off.
+        ValueError: a body is cut off, or *base_sequence* is below 1.
 
     Source: STAN-SPEC 2.1, MsgProto.
     """
-    head = text(2, channel)
+    if base_sequence < 1:
+        raise ValueError("base_sequence must be 1 or more")
     tail = number(5, timestamp)
-    fixed = len(head) + len(tail)
     parts: list[bytes] = []
-    sequence = base_sequence
+    sequence, page = base_sequence, -1
+    low, rest, fixed = _PLAIN, b"", 0
+    size_for, size = -1, b""
     for blob in bodies:
         for start, end in _records(blob):
-            mark = number(1, sequence) + head
-            parts += (_LENGTH.pack(len(mark) - len(head) + fixed + end - start), mark, blob[start:end], tail)
+            if sequence >> 7 != page:  # all bytes of the sequence but the first are the same on a page of 128
+                page, size_for = sequence >> 7, -1
+                low, high = (_GOES_ON, varint(page)) if page else (_PLAIN, b"")
+                rest = high + text(2, channel)
+                fixed = 2 + len(rest) + len(tail)
+            if end - start != size_for:
+                size_for = end - start
+                size = _LENGTH.pack(fixed + size_for) + b"\x08"
+            parts += (size, low[sequence & 0x7F], rest, blob[start:end], tail)
             sequence += 1
     return b"".join(parts)
 
@@ -329,19 +339,18 @@ def frames(
     Source: STAN-SPEC 2.1, MsgProto; 6.6.
     """
     extra = number(6, 1) + number(7, redelivery_count) if redelivery_count else b""
-    view = memoryview(records)
-    parts: list[bytes | memoryview] = []
-    head, head_for = b"", -1
-    sequence = base_sequence
-    for start, end in _records(view):
-        if sequence > last:
-            break
-        if sequence >= first:
-            if end - start != head_for:
-                head_for = end - start
-                head = b"PUB %b %d\r\n" % (inbox, head_for + len(extra))
-            parts += (head, view[start:end], extra, _CRLF)
-        sequence += 1
+    end_mark = extra + _CRLF
+    data = bytes(records)
+    parts: list[bytes] = []
+    head, size = b"", -1
+    upto = max(0, min(last - base_sequence + 1, len(data)))
+    for sequence, (start, end) in enumerate(islice(_records(data), upto), base_sequence):
+        if sequence < first:
+            continue
+        if end - start != size:
+            size = end - start
+            head = b"PUB %b %d\r\n" % (inbox, size + len(extra))
+        parts += (head, data[start:end], end_mark)
     return b"".join(parts)
 
 

@@ -1,0 +1,406 @@
+"""The kernels' twins agree byte for byte, and both with protobuf, whatever arrives and however it is cut."""
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+from types import ModuleType
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stan.protocol import client_kernel_py, kernel_py, wire_pb2
+from stan.protocol.frames import Publishes, Scan
+
+try:
+    import _stan_client_kernel
+    import _stan_kernel
+except ImportError:
+    _stan_kernel = _stan_client_kernel = None
+
+PREFIX = b"_STAN.pub.c."
+PUB, ACK = 1, 2
+OWNER = Struct("<H")
+MODULES = [kernel_py] if _stan_kernel is None else [kernel_py, _stan_kernel]
+both = pytest.mark.parametrize("twin", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
+needs_compiled = pytest.mark.skipif(_stan_kernel is None, reason="the compiled kernels are not installed")
+
+small = st.binary(max_size=6)
+names = st.sampled_from([b"a", b"ab", b"b.c"])
+clients = st.sampled_from([(b"me", b"1"), (b"me", b"2"), (b"you", b""), (b"", b"")])
+sequences = st.integers(0, 6) | st.integers(0, (1 << 64) - 1)
+skipped = st.sampled_from([b"\x52\x01s", b"\x78\x05", b"\x7d1234", b"\x79" + b"8" * 8, b"\x7a\x00", b"\x12\x01z"])
+
+
+def frame(subject: bytes, sid: int, reply: bytes, header: bytes, payload: bytes) -> bytes:
+    words = [subject, b"%d" % sid, *([reply] if reply else []), *([b"%d" % len(header)] if header else [])]
+    verb = b"HMSG" if header else b"MSG"
+    return b"%b %b %d\r\n%b%b\r\n" % (verb, b" ".join(words), len(header) + len(payload), header, payload)
+
+
+@st.composite
+def publishes(draw: st.DrawFn) -> bytes:
+    """A publish, mostly well-formed."""
+    channel = draw(names)
+    client, conn = draw(clients)
+    payload = wire_pb2.PubMsg(
+        client_id=client,
+        guid=draw(st.binary(min_size=1, max_size=3)),
+        subject=draw(st.just(channel) | names),
+        reply=draw(st.just(b"") | small),
+        data=draw(small | st.binary(min_size=120, max_size=140)),
+        conn_id=conn,
+    ).SerializeToString()
+    payload = draw(st.just(b"") | skipped) + payload + draw(st.just(b"") | skipped)
+    reply = draw(st.sampled_from([b"r", b"r", b"acks.2", b""]))
+    return frame(PREFIX + channel, PUB, reply, draw(st.sampled_from([b"", b"", b"NATS/1.0\r\n\r\n"])), payload)
+
+
+@st.composite
+def acks(draw: st.DrawFn) -> bytes:
+    """Some acks in a row, mostly well-formed."""
+    inbox = draw(st.sampled_from([b"ack.1.2", b"ack.1.3", b"ack.1.2", b"ack.01.2", b"ack.x.2", b"7"]))
+    first = draw(sequences)
+    count = draw(st.integers(1, 4))
+    extra = draw(st.sampled_from([b"", b"", b"\x1a\x01x", b"\x10\x07"]))
+    payloads = [
+        wire_pb2.Ack(subject=b"a", sequence=min(first + n, (1 << 64) - 1)).SerializeToString() + extra
+        for n in range(count)
+    ]
+    return b"".join(frame(inbox, ACK, b"", b"", payload) for payload in payloads)
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> bytes:
+    """A whole frame for a known subscription with any payload, often one that begins well."""
+    sid, subject = draw(st.sampled_from([(PUB, PREFIX + b"a"), (ACK, b"ack.1.2"), (3, b"in"), (4, b"in")]))
+    payload = draw(st.sampled_from([b"", b"\x12\x01g\x1a\x01a", b"\x0a\x01a", b"\x08\x05", b"\x0a\x01a\x10"]))
+    return frame(subject, sid, b"r", b"", payload + draw(st.binary(max_size=14)))
+
+
+messages = st.builds(
+    lambda sid, sequence, redelivered, data: frame(
+        b"in",
+        sid,
+        b"",
+        b"",
+        wire_pb2.MsgProto(
+            sequence=sequence, subject=b"a", data=data, redelivered=redelivered, redelivery_count=3 * redelivered
+        ).SerializeToString(),
+    ),
+    st.sampled_from([3, 4]),
+    sequences,
+    st.booleans(),
+    small,
+)
+pub_acks = st.builds(
+    lambda guid, error: frame(b"in", ACK, b"", b"", wire_pb2.PubAck(guid=guid, error=error).SerializeToString()),
+    small,
+    st.sampled_from([b"", b"no"]),
+)
+others = st.sampled_from(
+    [b"PING\r\n", b"+OK\r\n", b"-ERR 'x'\r\n", b"INFO {}\r\n", frame(b"x", 9, b"", b"", b"PING\r\n")]
+)
+garbage = st.sampled_from(
+    [b"\r\n", b"MSG a b c\r\n", b"MSG a 1 999999999\r\n", b"HMSG a 1 9 3\r\n", b"MSG a 1 0\r\n.."]
+)
+whole_frames = st.lists(publishes() | publishes() | acks() | hostile() | messages | pub_acks | others, max_size=12)
+clean = whole_frames.map(b"".join)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A stream with garbage, single bytes changed, or its end cut off."""
+    pieces = draw(whole_frames)
+    if draw(st.booleans()):
+        pieces.insert(draw(st.integers(0, len(pieces))), draw(garbage))
+    data = bytearray(b"".join(pieces))
+    for place, byte in draw(st.lists(st.tuples(st.integers(0, 1 << 12), st.integers(0, 255)), max_size=3)):
+        if data:
+            data[place % len(data)] = byte
+    return bytes(data[: draw(st.integers(0, len(data)))]) if draw(st.booleans()) else bytes(data)
+
+
+streams = clean | mutated()
+
+
+def outcome(function: Callable[..., object], *arguments: object) -> object:
+    """What a call returns, or that it refuses."""
+    try:
+        return function(*arguments)
+    except ValueError:
+        return ValueError
+
+
+def same(plain: ModuleType, compiled: ModuleType, name: str, *arguments: object) -> None:
+    assert outcome(getattr(plain, name), *arguments) == outcome(getattr(compiled, name), *arguments)
+
+
+def drain(twin: ModuleType, chunks: Iterable[bytes]) -> tuple[list[Scan], bytes, str]:
+    """Feed *chunks* as the gateway does; all scans, what is left over, and the error if there was one."""
+    scans: list[Scan] = []
+    rest = b""
+    for chunk in chunks:
+        rest += chunk
+        at = 0
+        while True:
+            try:
+                scan = twin.scan(rest, at, PUB, ACK, PREFIX)
+            except ValueError as problem:
+                return scans, rest[at:], str(problem)
+            if not scan.consumed:
+                break
+            scans.append(scan)
+            at += scan.consumed
+        rest = rest[at:]
+    return scans, rest, ""
+
+
+def meaning(scans: list[Scan]) -> object:
+    """What *scans* say, however it was divided among them."""
+    channels: dict[bytes, list[object]] = {}
+    acked: dict[tuple[int, int], list[int]] = {}
+    for scan in scans:
+        for found in scan.publishes:
+            owners = [place for (place,) in OWNER.iter_unpack(found.owners)] or [0] * found.count
+            told = channels.setdefault(found.channel, [0, b"", b"", [], 0, b""])
+            replied = found.replied or b"\1" * found.count
+            new = [found.count, found.bodies, found.acks, [found.publishers[place] for place in owners]]
+            channels[found.channel] = [a + b for a, b in zip(told, [*new, found.payload_bytes, replied], strict=True)]
+        for run in scan.acks:
+            for first, last in run.ranges:
+                acked.setdefault((run.group, run.key), []).extend(range(first, last + 1))
+    return channels, acked, [f for scan in scans for f in scan.malformed], [f for scan in scans for f in scan.others]
+
+
+def records(parts: list[bytes]) -> bytes:
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+
+
+# --- server half -------------------------------------------------------------------------------------------------
+
+
+@needs_compiled
+@given(streams, st.integers(0, 3))
+def test_scan_twins_agree_on_any_stream(data, start):
+    same(kernel_py, _stan_kernel, "scan", data, start, PUB, ACK, PREFIX)
+    assert drain(kernel_py, [data]) == drain(_stan_kernel, [data])
+
+
+@needs_compiled
+@given(st.binary(max_size=80))
+def test_scan_twins_agree_on_noise(data):
+    same(kernel_py, _stan_kernel, "scan", data, 0, PUB, ACK, PREFIX)
+    for sid in (PUB, ACK):
+        subject = PREFIX + b"a" if sid == PUB else b"ack.1.2"
+        same(kernel_py, _stan_kernel, "scan", frame(subject, sid, b"r", b"", data), 0, PUB, ACK, PREFIX)
+
+
+@both
+@given(data=clean, cut=st.integers(0, 2000))
+def test_scan_in_two_chunks_says_the_same_as_whole(twin, data, cut):
+    whole, rest, error = drain(twin, [data])
+    cut = min(cut, len(data))
+    parts, rest_of_parts, error_of_parts = drain(twin, [data[:cut], data[cut:]])
+    assert (rest, error) == (rest_of_parts, error_of_parts) == (b"", "")
+    assert meaning(whole) == meaning(parts)
+
+
+@both
+def test_scan_every_truncation_of_a_payload_is_refused_or_read_within(twin):
+    payload = wire_pb2.PubMsg(
+        client_id=b"me", guid=b"g", subject=b"a", data=b"d" * 130, conn_id=b"1"
+    ).SerializeToString()
+    known = wire_pb2.PubMsg()
+    for size in range(len(payload)):
+        scan = twin.scan(frame(PREFIX + b"a", PUB, b"r", b"", payload[:size]), 0, PUB, ACK, PREFIX)
+        assert len(scan.publishes) + len(scan.malformed) == 1
+        if scan.publishes:
+            known.ParseFromString(payload[:size])
+            assert scan.publishes[0].publishers == ((known.client_id, known.conn_id),)
+
+
+@both
+@given(
+    kinds=st.lists(st.sampled_from(["publish", "ack", "malformed", "other"]), max_size=20),
+    cut=st.integers(0, 2000),
+)
+def test_scan_order_of_handling_is_the_order_of_arrival(twin, kinds, cut):
+    make = {
+        "publish": lambda n: frame(
+            PREFIX + b"a", PUB, b"r", b"", wire_pb2.PubMsg(guid=b"%04d" % n, subject=b"a").SerializeToString()
+        ),
+        "ack": lambda n: frame(b"ack.1.2", ACK, b"", b"", wire_pb2.Ack(sequence=2 * n + 1).SerializeToString()),
+        "malformed": lambda n: frame(PREFIX + b"a", PUB, b"", b"", b"\xff%04d" % n),
+        "other": lambda n: frame(b"x", 9, b"", b"", b"%04d" % n),
+    }
+    data = b"".join(make[kind](n) for n, kind in enumerate(kinds))
+    scans, _, _ = drain(twin, [data[:cut], data[cut:]])
+    before = -1
+    seen = 0
+    for scan in scans:
+        early = [int(frame.payload[1:]) for frame in scan.malformed]
+        early += [int(ack[-4:]) for found in scan.publishes for ack in found.acks.split(b"\r\n") if b"\x0a\x04" in ack]
+        early += [(first - 1) // 2 for run in scan.acks for first, _ in run.ranges]
+        late = [int(frame.payload) for frame in scan.others]
+        assert max([before, *early]) <= min([*late, len(kinds)])
+        assert min([*early, *late]) > before
+        before = max(early + late)
+        seen += len(early) + len(late)
+    assert seen == len(kinds)
+
+
+@both
+@given(
+    st.data(),
+    st.lists(st.tuples(small, small | st.binary(min_size=120, max_size=140)), min_size=1, max_size=8),
+    st.sampled_from([1, 120, 126, 16380, (1 << 63) - 3]) | st.integers(1, 1 << 63),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.integers(0, 3) | st.integers(0, (1 << 32) - 1),
+)
+def test_publish_to_delivery_is_what_protobuf_says(twin, data, contents, base, timestamp, count):
+    sent = [
+        wire_pb2.PubMsg(client_id=b"me", guid=b"%d" % n, subject=b"a", reply=reply, data=text)
+        for n, (reply, text) in enumerate(contents)
+    ]
+    stream = b"".join(frame(PREFIX + b"a", PUB, b"r", b"", m.SerializeToString()) for m in sent)
+    (found,) = twin.scan(stream, 0, PUB, ACK, PREFIX).publishes
+    expected_acks = [wire_pb2.PubAck(guid=m.guid).SerializeToString() for m in sent]
+    assert found.acks == b"".join(b"PUB r %d\r\n%b\r\n" % (len(ack), ack) for ack in expected_acks)
+    first = data.draw(st.integers(0, len(sent) - 1))
+    last = data.draw(st.integers(first, len(sent) - 1))
+    delivered = twin.frames(
+        twin.seal(b"a", base, timestamp, [found.bodies]), base, base + first, base + last, b"in", count
+    )
+    expected = []
+    for place in range(first, last + 1):
+        m = wire_pb2.MsgProto(
+            sequence=base + place,
+            subject=b"a",
+            reply=sent[place].reply,
+            data=sent[place].data,
+            timestamp=timestamp,
+            redelivered=count > 0,
+            redelivery_count=count,
+        ).SerializeToString()
+        expected.append(b"PUB in %d\r\n%b\r\n" % (len(m), m))
+    assert delivered == b"".join(expected)
+
+
+@needs_compiled
+@given(
+    st.lists(st.lists(st.binary(max_size=140), max_size=4).map(records) | small, max_size=3),
+    st.integers(0, 300) | st.integers(1, 1 << 63),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    small,
+)
+def test_seal_twins_agree_on_any_bodies(bodies, base, timestamp, channel):
+    same(kernel_py, _stan_kernel, "seal", channel, base, timestamp, bodies)
+
+
+@needs_compiled
+@given(
+    st.lists(st.binary(max_size=140), max_size=5),
+    small,
+    st.integers(0, 8),
+    st.integers(0, 8),
+    st.integers(0, 8),
+    st.integers(0, 300),
+)
+def test_frames_twins_agree_on_any_records(parts, tail, base, first, last, count):
+    same(kernel_py, _stan_kernel, "frames", records(parts) + tail, base, first, last, b"in", count)
+
+
+@both
+@given(st.lists(publishes(), max_size=12), st.sets(st.sampled_from([(b"me", b"1"), (b"me", b"2"), (b"you", b"")])))
+def test_select_gives_what_scans_of_the_two_parts_give(twin, stream, kept):
+    keeps: list[bytes] = []
+    goes: list[bytes] = []
+    for piece in stream:
+        for found in twin.scan(piece, 0, PUB, ACK, PREFIX).publishes:
+            (keeps if found.publishers[0] in kept else goes).append(piece)
+    wanted = by_channel(twin, keeps)
+    refused = by_channel(twin, goes)
+    for found in twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX).publishes:
+        stays, acks = kernel_py.select(found, [publisher in kept for publisher in found.publishers])
+        assert acks == (refused[found.channel].acks if found.channel in refused else b"")
+        if stays is not None:
+            stays.payload_bytes = wanted[found.channel].payload_bytes
+        assert stays == wanted.get(found.channel)
+
+
+def by_channel(twin: ModuleType, stream: list[bytes]) -> dict[bytes, Publishes]:
+    return {found.channel: found for found in twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX).publishes}
+
+
+@both
+@given(st.lists(publishes(), max_size=6).map(b"".join), small)
+def test_refuse_sets_the_error_and_nothing_else(twin, stream, error):
+    for found in twin.scan(stream, 0, PUB, ACK, PREFIX).publishes:
+        _, before = client_kernel_py.split(found.acks.replace(b"PUB ", b"MSG in 1 "), 0)
+        _, after = client_kernel_py.split(kernel_py.refuse(found.acks, error).replace(b"PUB ", b"MSG in 1 "), 0)
+        assert [f.reply for f in after] == [f.reply for f in before]
+        for old, new in zip(before, after, strict=True):
+            expected = wire_pb2.PubAck.FromString(old.payload)
+            expected.error = error
+            assert wire_pb2.PubAck.FromString(new.payload) == expected
+
+
+# --- client half -------------------------------------------------------------------------------------------------
+
+
+@needs_compiled
+@given(streams, st.integers(0, 3))
+def test_client_twins_agree_on_any_stream(data, start):
+    inboxes = {3: (b"ack3", b"a"), 4: (b"ack4", b"")}
+    same(client_kernel_py, _stan_client_kernel, "split", data, start)
+    same(client_kernel_py, _stan_client_kernel, "count_raw", data, start, 3)
+    same(client_kernel_py, _stan_client_kernel, "absorb", data, start, ACK, inboxes)
+
+
+@st.composite
+def payloads(draw: st.DrawFn) -> bytes:
+    """A MsgProto, often with a byte changed or its end cut off; or noise."""
+    fields = {
+        "sequence": draw(sequences),
+        "subject": draw(small),
+        "data": draw(small),
+        "timestamp": draw(st.integers(-(1 << 63), (1 << 63) - 1)),
+        "redelivered": draw(st.booleans()),
+        "redelivery_count": draw(st.integers(0, (1 << 32) - 1)),
+    }
+    payload = bytearray(draw(st.just(wire_pb2.MsgProto(**fields).SerializeToString()) | st.binary(max_size=30)))
+    if payload and draw(st.booleans()):
+        payload[draw(st.integers(0, len(payload) - 1))] = draw(st.integers(0, 255))
+    return bytes(payload[: draw(st.integers(0, len(payload)))]) if draw(st.booleans()) else bytes(payload)
+
+
+@needs_compiled
+@given(payloads())
+def test_decode_twins_agree_with_each_other_and_with_protobuf(payload):
+    same(client_kernel_py, _stan_client_kernel, "decode_message", payload)
+    same(client_kernel_py, _stan_client_kernel, "decode_puback", payload)
+    try:
+        mine = _stan_client_kernel.decode_message(payload)
+        m = wire_pb2.MsgProto.FromString(payload)
+    except (ValueError, DecodeError):
+        return
+    assert mine == (m.sequence, m.subject, m.reply, m.data, m.timestamp, m.redelivered, m.redelivery_count)
+
+
+@needs_compiled
+@given(st.lists(small | st.binary(min_size=120, max_size=140), min_size=8, max_size=8))
+def test_encode_publish_twins_agree_with_each_other_and_with_protobuf(texts):
+    same(client_kernel_py, _stan_client_kernel, "encode_publish", *texts)
+    names = ("client_id", "guid", "subject", "reply", "data", "conn_id")
+    payload = wire_pb2.PubMsg(**dict(zip(names, texts[2:], strict=True))).SerializeToString()
+    assert _stan_client_kernel.encode_publish(*texts).endswith(b" %d\r\n%b\r\n" % (len(payload), payload))
+
+
+@needs_compiled
+@settings(max_examples=50)
+@given(small, small, st.integers(0, 300) | st.integers(0, (1 << 63)), st.integers(0, 12))
+def test_bulk_twins_agree(one, two, first, count):
+    same(client_kernel_py, _stan_client_kernel, "encode_acks", one, two, first, first + count - 1 if first else count)
+    same(client_kernel_py, _stan_client_kernel, "load_publishes", one, two, b"c", b"a", b"n", two, first, count, one)
+    same(client_kernel_py, _stan_client_kernel, "raw_publishes", one, count, two)
