@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stan.edge.embedded import EmbeddedNats
 
 _NAME = "nats-streaming-server"
-_TERMINATED = 128 + signal.SIGTERM
+_EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 128 + signal.SIGTERM}
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
@@ -94,6 +94,7 @@ def _serve(parsed: Parsed) -> int:
     except StartError as error:
         return _refuse([str(error)])
     process = None
+    _handle_early_signals()
     try:
         for notice in config.notices:
             log.warning(notice)
@@ -136,7 +137,7 @@ def _run(config: "Config", process: NatsProcess | None, log: ServerLog) -> int:
                 await embedded.stop()
 
     _run_on_loop(shell())
-    return _TERMINATED if signal.SIGTERM in received else 0
+    return _EXIT_CODES[received[0]] if received else 0
 
 
 def _embedded(config: "Config", process: NatsProcess | None, log: ServerLog) -> "EmbeddedNats | None":
@@ -158,6 +159,18 @@ def _run_on_loop(main_task: "Coroutine[object, object, None]") -> None:
         factory = None
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(main_task)
+
+
+def _handle_early_signals() -> None:
+    """Until the loop runs: leave with the right exit code, and let no other signal end the process."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(_EXIT_CODES[signal.Signals(number)])
+
+    for number in _EXIT_CODES:
+        signal.signal(number, leave)
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _handle_signals(
@@ -182,7 +195,7 @@ def _handle_signals(
             embedded.reload()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _EXIT_CODES:
         loop.add_signal_handler(number, end, number)
     loop.add_signal_handler(signal.SIGUSR1, log.reopen)
     loop.add_signal_handler(signal.SIGUSR2, lambda: None)

@@ -54,16 +54,21 @@ def watchmen(pid: int) -> list[int]:
     return [int(row[0]) for row in rows if int(row[1]) == pid and row[2] in {"sh", "dash", "bash"}]
 
 
-def greet(port: int, connect: str) -> list[str]:
-    """Lines that nats-server says to a client that sends CONNECT and PING, the INFO left out."""
+def command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def greet(port: int, **connect: str) -> str:
+    """What nats-server answers to a client that sends CONNECT and PING."""
     with closing(socket.create_connection(("127.0.0.1", port), timeout=5)) as client, client.makefile("rb") as lines:
         assert lines.readline().startswith(b"INFO")
-        client.sendall(f"CONNECT {connect}\r\nPING\r\n".encode())
-        return [lines.readline().decode().strip()]
+        client.sendall(f"CONNECT {json.dumps(connect | {'verbose': False})}\r\nPING\r\n".encode())
+        return lines.readline().decode().strip()
 
 
-PONG = ["PONG"]
-DENIED = ["-ERR 'Authorization Violation'"]
+PONG = "PONG"
+TOKEN = {"auth_token": "t"}
+DENIED = "-ERR 'Authorization Violation'"
 
 
 @pytest.fixture
@@ -93,15 +98,15 @@ async def test_started_server_answers_on_its_port_and_logs_into_ours(log, tmp_pa
     port = free_port()
     async with started(EmbeddedConfig(host="127.0.0.1", port=port), log) as embedded:
         assert (embedded.port, embedded.url) == (port, f"nats://127.0.0.1:{port}")
-        assert greet(port, "{}") == PONG
-    assert f"[{embedded.pid or ''}" in logged(tmp_path)
+        assert greet(port) == PONG
+        assert f"[{embedded.pid}] " in logged(tmp_path)
     assert "[INF] Server is ready" in logged(tmp_path)
 
 
 async def test_any_port_is_found_out(log):
     async with started(EmbeddedConfig(host="127.0.0.1", port=-1), log) as embedded:
         assert embedded.port > 0
-        assert greet(embedded.port, "{}") == PONG
+        assert greet(embedded.port) == PONG
 
 
 async def test_address_of_config_file_is_found_out(log, tmp_path):
@@ -121,7 +126,7 @@ async def test_killed_server_is_started_again_on_the_same_port(log, tmp_path):
         await until(lambda: embedded.pid not in {0, first})
         await until(lambda: logged(tmp_path).count("Server is ready") == 2)
         assert embedded.port == port
-        assert greet(port, "{}") == PONG
+        assert greet(port) == PONG
         await until(lambda: not alive(watching[0]))
     assert "[ERR] STREAM: nats-server ended with exit code -9; starting it again" in logged(tmp_path)
 
@@ -173,7 +178,7 @@ async def test_server_that_refuses_its_settings_is_a_start_error_with_its_words(
     file = tmp_path / "nats.conf"
     file.write_text("no_such_thing: [\n")
     embedded = EmbeddedNats(EmbeddedConfig(config_file=file), log)
-    with pytest.raises(StartError, match=r"(?s)^unable to start a NATS Server on 0\.0\.0\.0:4222:\n.*nats\.conf"):
+    with pytest.raises(StartError, match=r"(?s)^unable to start a NATS Server on 0\.0\.0\.0:4222:\n.*Parse error"):
         await embedded.start()
     assert embedded.pid == 0
 
@@ -184,7 +189,7 @@ async def test_server_that_never_listens_is_a_start_error_and_is_gone(log, tmp_p
     script.chmod(0o755)
     monkeypatch.setattr(nats_process, "find_binary", lambda: script)
     monkeypatch.setattr(limits, "NATS_READY_TIMEOUT", 300_000_000)
-    with pytest.raises(StartError, match="unable to start a NATS Server on 127.0.0.1"):
+    with pytest.raises(StartError, match="unable to start a NATS Server on"):
         await EmbeddedNats(EmbeddedConfig(host="127.0.0.1", port=free_port()), log).start()
     await until(lambda: not alive(int((tmp_path / "pid").read_text())))
 
@@ -210,11 +215,11 @@ async def test_other_flags_are_passed_on(log, tmp_path):
 async def test_user_and_password_are_enforced_and_not_on_the_command_line(log):
     config = EmbeddedConfig(host="127.0.0.1", port=-1, user="u", password='p"\\$x {')  # noqa: S106
     async with started(config, log) as embedded:
-        assert greet(embedded.port, "{}") == DENIED
-        assert greet(embedded.port, json.dumps({"user": "u", "pass": "wrong"})) == DENIED
-        assert greet(embedded.port, json.dumps({"user": "u", "pass": 'p"\\$x {'})) == PONG
+        assert greet(embedded.port) == DENIED
+        assert greet(embedded.port, **{"user": "u", "pass": "wrong"}) == DENIED
+        assert greet(embedded.port, **{"user": "u", "pass": 'p"\\$x {'}) == PONG
         for pid in [embedded.pid, *watchmen(embedded.pid)]:
-            assert b"$x" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            assert b"$x" not in command_line(pid)
 
 
 async def test_token_is_enforced_beside_a_config_file_and_after_a_reload(log, tmp_path):
@@ -223,13 +228,13 @@ async def test_token_is_enforced_beside_a_config_file_and_after_a_reload(log, tm
     config = EmbeddedConfig(host="127.0.0.1", port=-1, token="t", config_file=file)  # noqa: S106
     async with started(config, log) as embedded:
         assert "Name:     first" in logged(tmp_path)
-        assert greet(embedded.port, "{}") == DENIED
-        assert greet(embedded.port, json.dumps({"auth_token": "t"})) == PONG
+        assert greet(embedded.port) == DENIED
+        assert greet(embedded.port, **TOKEN) == PONG
         file.write_text("server_name: first\ndebug: true\n")
         embedded.reload()
         await until(lambda: "Reloaded: debug = true" in logged(tmp_path))
-        assert greet(embedded.port, "{}") == DENIED
-        assert greet(embedded.port, json.dumps({"auth_token": "t"})) == PONG
+        assert greet(embedded.port) == DENIED
+        assert greet(embedded.port, **TOKEN) == PONG
 
 
 async def test_folder_for_the_ports_file_does_not_stay(log, tmp_path, monkeypatch):

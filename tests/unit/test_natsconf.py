@@ -39,7 +39,11 @@ def test_keys_of_nats_are_no_streaming_keys():
 
 
 def test_streaming_keys_are_found_in_any_case_and_once():
-    assert streaming_keys("port: 1\nSTORE: file\nStreaming {}\nSTORE: memory\nft_group: a") == ["STORE", "Streaming", "ft_group"]
+    assert streaming_keys("port: 1\nSTORE: file\nStreaming {}\nSTORE: memory\nft_group: a") == [
+        "STORE",
+        "Streaming",
+        "ft_group",
+    ]
 
 
 @given(st.text(alphabet="ab {}[]#\"'\n:=,;/()\\", max_size=60))

