@@ -7,13 +7,21 @@ index into it (DESIGN 6). Modelled on Liftbridge's commitlog interface: the whol
 from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
+from stan.errors import NotNow
 from stan.types import ChannelUid, RaftIndex, Sequence, Term, WallNanos
+
+
+class StaleRef(NotNow):
+    """The batch's place is no longer valid: its segment was deleted or rewritten since the index gave it out.
+
+    Ask the index again; if it still has the batch, it has a place that can be read.
+    """
 
 
 class Entry(NamedTuple):
     """One entry of a group's log."""
 
-    index: RaftIndex
+    index: RaftIndex  # type: ignore[assignment] # hides tuple.index, which nobody calls on an entry
     term: Term
     kind: int  # protocol.entries.Kind
     body: bytes
@@ -23,7 +31,7 @@ class BatchRef(NamedTuple):
     """Where one channel's record batch lies; the messages are [base_sequence, base_sequence + count - 1]."""
 
     base_sequence: Sequence
-    count: int
+    count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a place
     timestamp: WallNanos
     segment: int  # number of the segment inside its log
     position: int  # of the first byte of the records (not of the batch header) in the segment file
@@ -85,6 +93,10 @@ class GroupLog(Protocol):
     def durable_index(self) -> RaftIndex:
         """Newest entry known to be on stable storage."""
 
+    @property
+    def sealed_index(self) -> RaftIndex:
+        """Newest entry of a sealed segment; 0 if none is sealed. Once durable state covers it, `release` may delete files."""
+
     def append(self, entries: Seq[Entry]) -> None:
         """Write *entries* (consecutive indexes, the first is last_index + 1) in one write; they are not durable yet.
 
@@ -97,7 +109,7 @@ class GroupLog(Protocol):
         """Entries [first, last], cut off after *bytes_max* bytes of bodies but at least one. Raises Damage."""
 
     def term_at(self, index: RaftIndex) -> Term:
-        """Term of the entry at *index*; 0 if it is not there."""
+        """Term of the entry at *index*, also of the one before first_index if it is known; 0 if it is not there."""
 
     def truncate_after(self, index: RaftIndex) -> None:
         """Remove every entry after *index*, durably (Raft: a conflicting suffix). Never below a committed index."""
@@ -109,7 +121,11 @@ class GroupLog(Protocol):
         """Index of a channel; an empty one for a channel that never had a committed batch."""
 
     def read(self, ref: BatchRef) -> bytes:
-        """The records of one batch, CRC verified. Raises Damage with file and position."""
+        """The records of one batch, CRC verified. Raises Damage with file and position, StaleRef if it is not there any
+        more (its segment was rewritten or deleted: ask the index again)."""
+
+    def recent(self, ref: BatchRef) -> bytes | memoryview | None:
+        """The records of one batch if they are in memory, else None. Never blocks; for the event loop."""
 
     def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
         """Messages below *first_sequence* are gone (a committed decision); lower values are ignored."""
@@ -120,6 +136,13 @@ class GroupLog(Protocol):
     def release(self, index: RaftIndex) -> None:
         """Entries up to *index* are covered by durable state; sealed segments that hold no kept message and nothing
         above *index* are deleted."""
+
+    def clean(self) -> str | None:
+        """Rewrite one sealed, released segment that is mostly removed messages; says what it did. Blocking, for a worker;
+        the next commit() or release() takes the new file into use."""
+
+    def channels(self) -> list[ChannelUid]:
+        """Channels that have an index. After a start, those that the registry does not know any more want a drop()."""
 
     def close(self) -> None:
         """Sync and close the files."""

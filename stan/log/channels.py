@@ -1,0 +1,85 @@
+"""The indexes of all channels of one group, and what happens to them when entries are committed, trimmed or dropped.
+
+Shared by the log on disk and the one in memory; pure. Tells its ledger of every batch that is kept or not kept any more, so
+that the log knows which of its bytes are dead.
+"""
+
+from typing import Protocol
+
+from stan.log.index import BatchIndex, Removed
+from stan.log.pending import Placed
+from stan.log.segment import Row
+from stan.types import ChannelUid, RaftIndex, Sequence
+
+
+class Ledger(Protocol):
+    """Who counts the kept batches. Each committed batch is announced once, by `kept` or by `refused`."""
+
+    def kept(self, segment: int, row: Row) -> None:
+        """A batch became visible."""
+
+    def refused(self, segment: int, row: Row) -> None:
+        """A batch was committed of which everything had been removed before."""
+
+    def removed(self, removed: Removed) -> None:
+        """These batches are not kept any more."""
+
+
+class Channels:
+    """Channel indexes by uid; made at the first question or the first batch."""
+
+    def __init__(self, ledger: Ledger, overhead: int) -> None:
+        self._ledger = ledger
+        self._overhead = overhead  # bytes accounted per message on top of its encoding
+        self._channels: dict[ChannelUid, BatchIndex] = {}
+        self._walked = RaftIndex(0)  # newest committed entry
+        self._hole = RaftIndex(0)  # newest index that was missing on the way there
+
+    def get(self, uid: ChannelUid) -> BatchIndex:
+        """The channel's index; an empty one for a channel without committed batch."""
+        channel = self._channels.get(uid)
+        if channel is None:
+            channel = self._channels[uid] = BatchIndex(uid, self._overhead)
+        return channel
+
+    def uids(self) -> list[ChannelUid]:
+        """Channels that were asked for or had a batch, and were not dropped."""
+        return list(self._channels)
+
+    def commit(self, placed: Placed) -> None:
+        """Index the batches of the next committed entry, and trim what their headers say is gone."""
+        if placed.index != self._walked + 1:
+            self._hole = RaftIndex(placed.index - 1)
+        self._walked = placed.index
+        for row in placed.rows:
+            channel = self.get(row.uid)
+            if channel.add(row, placed.segment, raft_index=placed.index, hole=self._hole):
+                self._ledger.kept(placed.segment, row)
+                self._trim(channel, row.first_sequence)
+            else:
+                self._ledger.refused(placed.segment, row)
+
+    def trim(self, uid: ChannelUid, first: Sequence) -> None:
+        """See GroupLog.trim."""
+        self._trim(self.get(uid), first)
+
+    def drop(self, uid: ChannelUid) -> None:
+        """See GroupLog.drop; an index that someone still holds is empty from now on."""
+        channel = self._channels.pop(uid, None)
+        if channel is not None:
+            self._trim(channel, Sequence(channel.last_sequence + 1))
+
+    def is_kept(self, row: Row) -> bool:
+        """Whether a committed batch still holds a message; may be asked by any thread and then lags behind the loop."""
+        channel = self._channels.get(row.uid)
+        return channel is not None and row.base_sequence + row.count > channel.floor
+
+    def move(self, row: Row, source: int, target: int) -> bool:
+        """The batch went from one segment to *row*'s place in another; False if it is not kept any more."""
+        channel = self._channels.get(row.uid)
+        return channel is not None and channel.move(row.base_sequence, source, target, row.position)
+
+    def _trim(self, channel: BatchIndex, first: Sequence) -> None:
+        removed = channel.trim(first)
+        if removed is not None:
+            self._ledger.removed(removed)

@@ -1,0 +1,103 @@
+"""A bounded number of open segment files, shared by the event loop and the worker threads.
+
+Promises that a descriptor is never closed while someone uses it: a number closed under a reader could already belong
+to another file. Never looks into a file.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from stan.log.files import Files
+
+
+class Pin:
+    """One open file, not closed while it has users."""
+
+    __slots__ = ("descriptor", "gone", "users")
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.users = 1
+        self.gone = False  # the last user closes it
+
+
+class Descriptors:
+    """Open files by segment number, the least recently used one closed first.
+
+    The lock is held for dictionary work, open and close, never for reading, writing or syncing.
+    """
+
+    def __init__(self, files: Files, open_max: int) -> None:
+        self._files = files
+        self._open_max = open_max
+        self._open: OrderedDict[int, Pin] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def adopt(self, number: int, descriptor: int) -> Pin:
+        """Take over an open descriptor; it is in use until unpin()."""
+        with self._lock:
+            pin = self._open[number] = Pin(descriptor)
+            return pin
+
+    def pin(self, number: int, path: str) -> Pin:
+        """The segment's file, opened if need be; in use until unpin(). Raises OSError."""
+        with self._lock:
+            pin = self._open.get(number)
+            if pin is None:
+                pin = self._open[number] = Pin(self._files.open(path))
+            else:
+                pin.users += 1
+                self._open.move_to_end(number)
+            self._evict()
+            return pin
+
+    def unpin(self, pin: Pin) -> None:
+        """The caller is done with it."""
+        with self._lock:
+            pin.users -= 1
+            if pin.gone and not pin.users:
+                self._files.close(pin.descriptor)
+            else:
+                self._evict()
+
+    @contextmanager
+    def using(self, number: int, path: str) -> Iterator[int]:
+        """Descriptor of the segment's file for the time of a `with`. Raises OSError."""
+        pin = self.pin(number, path)
+        try:
+            yield pin.descriptor
+        finally:
+            self.unpin(pin)
+
+    def forget(self, number: int) -> None:
+        """The segment is gone; its file is closed now or by its last user."""
+        with self._lock:
+            pin = self._open.pop(number, None)
+            if pin is not None:
+                self._retire(pin)
+
+    def close(self) -> None:
+        """Forget all."""
+        with self._lock:
+            for pin in self._open.values():
+                self._retire(pin)
+            self._open.clear()
+
+    def _retire(self, pin: Pin) -> None:
+        pin.gone = True
+        if not pin.users:
+            self._files.close(pin.descriptor)
+
+    def _evict(self) -> None:
+        for number in [number for number, pin in self._open.items() if not pin.users] if self._full() else ():
+            if not self._full():
+                return
+            self._files.close(self._open.pop(number).descriptor)
+
+    def _full(self) -> bool:
+        return len(self._open) > self._open_max

@@ -1,0 +1,135 @@
+"""The operating system's files, as few calls as the log needs, so that a test can put a lying disk in their place.
+
+Promises nothing about durability except through `fdatasync` and `sync_directory`. Never retries, never hides an
+OSError: what a failed call means is decided by the log. The idea of a file port with a faulty twin is TigerBeetle's `storage`.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+IOVEC_MAX = 1024
+"""Buffers that one pwritev call takes (Linux and macOS: IOV_MAX)."""
+
+
+class Files(Protocol):
+    """Paths are strings, descriptors are ints, positions and lengths are bytes. Every method may raise OSError."""
+
+    def open(self, path: str) -> int:
+        """Open an existing file for reading and writing."""
+
+    def create(self, path: str) -> int:
+        """Open an empty file for reading and writing; what was there under that name is gone."""
+
+    def close(self, descriptor: int) -> None:
+        """Give the descriptor back; says nothing about durability."""
+
+    def size(self, descriptor: int) -> int:
+        """Length of the file."""
+
+    def pwritev(self, descriptor: int, buffers: Sequence[bytes], position: int) -> None:
+        """Write all buffers one after the other from *position* on, without joining them."""
+
+    def pread(self, descriptor: int, length: int, position: int) -> bytes:
+        """Read *length* bytes; fewer only at the end of the file."""
+
+    def ftruncate(self, descriptor: int, size: int) -> None:
+        """Cut the file to *size*."""
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Return once the file's bytes and size are on stable storage."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name, replacing atomically what has that name."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a name; open descriptors go on reading the file."""
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a directory."""
+
+    def makedirs(self, path: str) -> None:
+        """Make a directory and its parents; one that is there is fine."""
+
+    def sync_directory(self, path: str) -> None:
+        """Return once the directory's names are on stable storage."""
+
+
+class OsFiles:
+    """`Files` over the operating system."""
+
+    def open(self, path: str) -> int:
+        """See Files."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def create(self, path: str) -> int:
+        """See Files."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+
+    def close(self, descriptor: int) -> None:
+        """See Files."""
+        os.close(descriptor)
+
+    def size(self, descriptor: int) -> int:
+        """See Files."""
+        return os.fstat(descriptor).st_size
+
+    def pwritev(self, descriptor: int, buffers: Sequence[bytes], position: int) -> None:
+        """See Files; a short write is carried on until the system says why it was short."""
+        for start in range(0, len(buffers), IOVEC_MAX):
+            part = buffers[start : start + IOVEC_MAX]
+            length = sum(map(len, part))
+            written = os.pwritev(descriptor, part, position)
+            if written < length:
+                rest = memoryview(b"".join(part))
+                while written < length:
+                    written += os.pwrite(descriptor, rest[written:], position + written)
+            position += length
+
+    def pread(self, descriptor: int, length: int, position: int) -> bytes:
+        """See Files."""
+        return os.pread(descriptor, length, position)
+
+    def ftruncate(self, descriptor: int, size: int) -> None:
+        """See Files."""
+        os.ftruncate(descriptor, size)
+
+    def fdatasync(self, descriptor: int) -> None:
+        """See Files; on macOS only F_FULLFSYNC reaches the medium."""
+        if sys.platform == "darwin":
+            import fcntl  # noqa: PLC0415 - exists on Unix only
+
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(descriptor)
+
+    def rename(self, source: str, target: str) -> None:
+        """See Files."""
+        os.replace(source, target)  # noqa: PTH105 - paths are strings in this port
+
+    def unlink(self, path: str) -> None:
+        """See Files."""
+        os.unlink(path)  # noqa: PTH108 - paths are strings in this port
+
+    def listdir(self, path: str) -> list[str]:
+        """See Files."""
+        return os.listdir(path)  # noqa: PTH208 - paths are strings in this port
+
+    def makedirs(self, path: str) -> None:
+        """See Files; new directories are made durable in their parents."""
+        missing = []
+        while not os.path.isdir(path):  # noqa: PTH112 - paths are strings in this port
+            missing.append(path)
+            path = os.path.dirname(path) or "."  # noqa: PTH120 - same
+        for directory in reversed(missing):
+            os.mkdir(directory, 0o750)  # noqa: PTH102 - same
+            self.sync_directory(os.path.dirname(directory) or ".")  # noqa: PTH120 - same
+
+    def sync_directory(self, path: str) -> None:
+        """See Files."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,281 @@
+"""Index of one channel inside its group's log: which batch of records holds which sequences, and where it lies.
+
+Promises: pure memory, 36 bytes a batch, nothing allocated for a channel that holds no message; only what the log hands
+to `add` (committed batches) is in it. Never reads a file and never deletes one: `trim` tells which rows left.
+Modelled on Kafka's offset and time index, with columns instead of files.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from itertools import groupby
+from typing import NamedTuple
+
+from stan.invariant import invariant
+from stan.log.segment import Row
+from stan.log.types import BatchRef
+from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
+
+GAP = 0xFFFF_FFFF
+"""Segment number of a row that stands for lost sequences; no segment has it."""
+LENGTH_PREFIX = 4
+"""Bytes in front of each message of a batch (protocol.entries)."""
+COMPACT_ROWS_MIN = 64
+"""Removed rows stay in front until there are this many and they are half of all: cheap trimming, bounded memory."""
+
+
+class Removed(NamedTuple):
+    """Rows that left the index, column by column."""
+
+    segments: "array[int]"
+    positions: "array[int]"
+    lengths: "array[int]"
+
+    def by_segment(self) -> list[tuple[int, int, int]]:
+        """(segment, batches, bytes of records) for each run of rows in one segment."""
+        runs = []
+        start = 0
+        for segment, rows in groupby(self.segments):
+            count = sum(1 for _ in rows)
+            if segment != GAP:
+                runs.append((segment, count, sum(self.lengths[start : start + count])))
+            start += count
+        return runs
+
+
+class _Rows:
+    """Columns of the index; the rows from `head` on are kept.
+
+    A row ends where the next one begins; the last ends at the channel's last written sequence.
+    """
+
+    __slots__ = ("base", "head", "length", "position", "segment", "size_before", "timestamp")
+
+    def __init__(self) -> None:
+        self.head = 0
+        self.base = array("Q")
+        self.timestamp = array("q")
+        self.size_before = array("Q")  # accounted bytes of all earlier rows, also of removed ones
+        self.segment = array("I")
+        self.position = array("I")
+        self.length = array("I")
+
+    def append(self, row: tuple[int, int, int, int, int, int]) -> None:
+        """One more row, its values in the order of the columns above."""
+        base, timestamp, size_before, segment, position, length = row
+        self.base.append(base)
+        self.timestamp.append(timestamp)
+        self.size_before.append(size_before)
+        self.segment.append(segment)
+        self.position.append(position)
+        self.length.append(length)
+
+    def compact(self) -> None:
+        """Forget removed rows, now and then."""
+        if self.head < COMPACT_ROWS_MIN or 2 * self.head < len(self.base):
+            return
+        for column in (self.base, self.timestamp, self.size_before, self.segment, self.position, self.length):
+            del column[: self.head]
+        self.head = 0
+
+
+class BatchIndex:
+    """`ChannelIndex` over compact columns; see there for the reading side.
+
+    Invariants:
+        S1  batches are dense: base_sequence = last written + 1, except for a first batch and over lost entries.
+        S2  first_sequence <= last_sequence + 1, and both only grow.
+
+    `bytes` and `first_within_bytes` take the messages of a batch that is only partly kept as equally large.
+    """
+
+    __slots__ = (
+        "_last_timestamp",
+        "_overhead",
+        "_rows",
+        "_size",
+        "_written",
+        "floor",
+        "raft_index",
+        "uid",
+    )
+
+    def __init__(self, uid: ChannelUid, overhead: int) -> None:
+        self.uid = uid
+        self.raft_index = RaftIndex(0)  # of the newest batch
+        self.floor = Sequence(0)  # messages below are gone
+        self._overhead = overhead  # bytes accounted per message on top of its encoding
+        self._written = Sequence(0)  # newest sequence of a batch; 0 before the first
+        self._size = 0  # accounted bytes of all rows ever
+        self._last_timestamp = WallNanos(0)
+        self._rows: _Rows | None = None
+
+    def __repr__(self) -> str:
+        return f"<BatchIndex {self.uid} first={self.first_sequence} last={self.last_sequence} bytes={self.bytes}>"
+
+    # --- what the log changes --------------------------------------------------------------------------------------
+    def add(self, row: Row, segment: int, *, raft_index: RaftIndex, hole: RaftIndex) -> bool:
+        """Append a committed batch; False if trim() already removed all of it.
+
+        *hole* is the newest raft index before this one that the log does not have; sequences may be missing only if a
+        batch of this channel can have been in it. A timestamp before its predecessor's counts as the predecessor's.
+        """
+        written = self._written
+        base, count = row.base_sequence, row.count
+        invariant(count > 0, "a batch holds a message", uid=self.uid, base=base)
+        invariant(
+            base == written + 1 or not written or (base > written and self.raft_index <= hole),
+            "S1: sequences are dense",
+            uid=self.uid,
+            base=base,
+            last=written,
+            raft_index=raft_index,
+        )
+        self._written = last = Sequence(base + count - 1)
+        self.raft_index = raft_index
+        self._last_timestamp = timestamp = max(row.timestamp, self._last_timestamp)
+        if last < self.floor:
+            return False
+        rows = self._rows
+        if rows is None:
+            rows = self._rows = _Rows()
+        elif base != written + 1:
+            rows.append((written + 1, timestamp, self._size, GAP, 0, 0))
+        rows.append((base, timestamp, self._size, segment, row.position, row.length))
+        self._size += row.length + (self._overhead - LENGTH_PREFIX) * count
+        return True
+
+    def trim(self, first: Sequence) -> Removed | None:
+        """Messages below *first* are gone; returns the rows of which nothing is left, None if there are none.
+
+        A *first* beyond last_sequence + 1 (state restored before the log was replayed) raises last_sequence too.
+        """
+        if first <= self.floor:
+            return None
+        self.floor = first
+        rows = self._rows
+        if rows is None:
+            return None
+        head = rows.head
+        if first > self._written:
+            keep = len(rows.base)
+        else:
+            keep = max(head, bisect_right(rows.base, first, head) - 1)
+            keep += rows.segment[keep] == GAP
+        if keep == head:
+            return None
+        removed = Removed(rows.segment[head:keep], rows.position[head:keep], rows.length[head:keep])
+        if keep == len(rows.base):
+            self._rows = None
+        else:
+            rows.head = keep
+            rows.compact()
+        return removed
+
+    def move(self, base: Sequence, source: int, target: int, position: int) -> bool:
+        """The batch at *base* went from segment *source* to *target*; False if it is not kept any more."""
+        rows = self._rows
+        if rows is None:
+            return False
+        row = bisect_left(rows.base, base, rows.head)
+        if row == len(rows.base) or rows.base[row] != base or rows.segment[row] != source:
+            return False
+        rows.segment[row] = target
+        rows.position[row] = position
+        return True
+
+    # --- what readers ask ------------------------------------------------------------------------------------------
+    @property
+    def first_sequence(self) -> Sequence:
+        """See ChannelIndex."""
+        rows = self._rows
+        if rows is None:
+            last = self.last_sequence
+            return Sequence(last + 1) if last else last
+        return max(self.floor, Sequence(rows.base[rows.head]))
+
+    @property
+    def last_sequence(self) -> Sequence:
+        """See ChannelIndex."""
+        return max(self._written, Sequence(self.floor - 1))
+
+    @property
+    def bytes(self) -> int:
+        """See ChannelIndex; exact but for the share of a partly kept first batch."""
+        rows = self._rows
+        if rows is None:
+            return 0
+        head = rows.head
+        size, count = self._extent(rows, head)
+        kept = count - (self.first_sequence - rows.base[head])
+        return self._size - rows.size_before[head] - size + -(-size * kept // count)
+
+    @property
+    def last_timestamp(self) -> WallNanos:
+        """See ChannelIndex."""
+        return self._last_timestamp
+
+    @property
+    def first_timestamp(self) -> WallNanos:
+        """See ChannelIndex."""
+        rows = self._rows
+        return WallNanos(rows.timestamp[rows.head] if rows else 0)
+
+    def refs(self, first: Sequence, last: Sequence, bytes_max: int, batches_max: int) -> list[BatchRef]:
+        """See ChannelIndex; batches are whole: the first may begin below first_sequence, the last end after *last*."""
+        rows = self._rows
+        if rows is None or first > self._written:
+            return []
+        refs: list[BatchRef] = []
+        room = bytes_max
+        base = rows.base
+        for row in range(max(rows.head, bisect_right(base, first, rows.head) - 1), len(base)):
+            if base[row] > last or len(refs) == batches_max:
+                break
+            if rows.segment[row] == GAP:
+                continue
+            room -= rows.length[row]
+            if refs and room < 0:
+                break
+            end = base[row + 1] if row + 1 < len(base) else self._written + 1
+            refs.append(
+                BatchRef(
+                    Sequence(base[row]),
+                    end - base[row],
+                    WallNanos(rows.timestamp[row]),
+                    rows.segment[row],
+                    rows.position[row],
+                    rows.length[row],
+                )
+            )
+        return refs
+
+    def sequence_at(self, timestamp: WallNanos) -> Sequence:
+        """See ChannelIndex."""
+        rows = self._rows
+        if rows is None:
+            return self.first_sequence
+        row = bisect_left(rows.timestamp, timestamp, rows.head)
+        if row == len(rows.base):
+            return Sequence(self._written + 1)
+        row += rows.segment[row] == GAP  # carries the timestamp of the batch after it
+        return max(self.floor, Sequence(rows.base[row]))
+
+    def first_within_bytes(self, bytes_max: int) -> Sequence:
+        """See ChannelIndex."""
+        rows = self._rows
+        if rows is None:
+            return self.first_sequence
+        row = bisect_left(rows.size_before, self._size - bytes_max, rows.head)
+        first = rows.base[row] if row < len(rows.base) else self._written + 1
+        if row > rows.head:
+            size, count = self._extent(rows, row - 1)
+            room = bytes_max - (self._size - rows.size_before[row - 1] - size)
+            first -= room * count // size if size else 0
+        return Sequence(max(self.first_sequence, min(first, self._written)))
+
+    def _extent(self, rows: _Rows, row: int) -> tuple[int, int]:
+        """Accounted bytes and number of sequences of one row."""
+        after = row + 1
+        if after < len(rows.base):
+            return rows.size_before[after] - rows.size_before[row], rows.base[after] - rows.base[row]
+        return self._size - rows.size_before[row], self._written + 1 - rows.base[row]

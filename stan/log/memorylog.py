@@ -1,0 +1,192 @@
+"""The log of one group in memory: the twin of `FileLog` that `-st memory` asks for.
+
+Promises the same order, visibility and trimming as the log on disk; nothing outlives the process. Never shares a path
+with the disk: `sync` only says what was appended. Contract: tests/contracts/test_group_log.py.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+from itertools import islice
+
+from stan.invariant import invariant
+from stan.log.channels import Channels
+from stan.log.index import GAP, Removed
+from stan.log.pending import Pending, Placed
+from stan.log.segment import Row
+from stan.log.types import BatchRef, ChannelIndex, Entry, StaleRef
+from stan.protocol.entries import BATCH_HEADER, Batch, Kind, decode_batches
+from stan.types import ChannelUid, RaftIndex, Sequence, Term
+
+
+class MemoryLog:
+    """`GroupLog` without files.
+
+    The place of a batch is its entry (as segment) and its position in the entry's body. Its records go when its last
+    message is trimmed.
+    """
+
+    def __init__(self, *, overhead: int = 0, replayable: bool = False) -> None:
+        """Make an empty log.
+
+        Args:
+            overhead: bytes that a channel accounts per message on top of its encoding (STAN-SPEC 7.1: none in memory).
+            replayable: keep committed entries until release(), for peers; else commit() lets go of them, as nobody
+                can replay a log that does not outlive its process.
+        """
+        self._replayable = replayable
+        self._entries: deque[Entry] = deque()
+        self._last_index = RaftIndex(0)
+        self._last_term = Term(0)
+        self._before = (RaftIndex(0), Term(0))  # index and term of the newest released entry
+        self._committed = RaftIndex(0)
+        self._records: dict[tuple[int, int], bytes | memoryview] = {}
+        self._channels = Channels(self, overhead)
+        self._pending = Pending(iter(()), RaftIndex(0))
+
+    @property
+    def first_index(self) -> RaftIndex:
+        """See GroupLog."""
+        return RaftIndex(self._before[0] + 1)
+
+    @property
+    def last_index(self) -> RaftIndex:
+        """See GroupLog."""
+        return self._last_index
+
+    @property
+    def last_term(self) -> Term:
+        """See GroupLog."""
+        return self._last_term
+
+    @property
+    def durable_index(self) -> RaftIndex:
+        """See GroupLog; memory is as stable as it gets here."""
+        return self._last_index
+
+    @property
+    def sealed_index(self) -> RaftIndex:
+        """See GroupLog; there are no segments."""
+        return RaftIndex(0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all records."""
+        return sum(map(len, list(self._records.values())))
+
+    def append(self, entries: Seq[Entry]) -> None:
+        """See GroupLog; never refuses."""
+        for entry in entries:
+            last, term = self._last_index, self._last_term
+            invariant(entry.index == last + 1, "entries are consecutive", index=entry.index, last_index=last)
+            invariant(entry.term >= term, "terms never go back", term=entry.term, last_term=term)
+            segment = entry.index % GAP
+            rows: list[Row] = []
+            for uid, base, count, timestamp, first, records, at in _batches(entry):
+                rows.append(Row(uid, base, count, timestamp, first, at, len(records)))
+                alone = at == BATCH_HEADER.size and at + len(records) == len(entry.body)
+                self._records[segment, at] = records if alone else bytes(records)  # else one holds the others' memory
+            self._entries.append(entry)
+            self._pending.add(Placed(entry.index, segment, rows))
+            self._last_index, self._last_term = entry.index, entry.term
+
+    def sync(self) -> RaftIndex:
+        """See GroupLog."""
+        return self._last_index
+
+    def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
+        """See GroupLog."""
+        start = max(0, first - self.first_index)
+        found: list[Entry] = []
+        size = 0
+        for entry in islice(self._entries, start, max(start, last - self.first_index + 1)):
+            size += len(entry.body)
+            if found and size > bytes_max:
+                break
+            found.append(entry)
+        return found
+
+    def term_at(self, index: RaftIndex) -> Term:
+        """See GroupLog; also known for the entry before first_index."""
+        if index == self._before[0]:
+            return self._before[1]
+        if not self.first_index <= index <= self._last_index:
+            return Term(0)
+        return self._entries[index - self.first_index].term
+
+    def truncate_after(self, index: RaftIndex) -> None:
+        """See GroupLog."""
+        invariant(index >= self._committed, "L3: committed entries stay", index=index, committed=self._committed)
+        for placed in self._pending.truncate_after(index):
+            for row in placed.rows:
+                del self._records[placed.segment, row.position]
+        while self._last_index > index:
+            self._entries.pop()
+            self._last_index = RaftIndex(self._last_index - 1)
+        self._last_term = self._entries[-1].term if self._entries else self._before[1]
+
+    def commit(self, index: RaftIndex) -> None:
+        """See GroupLog."""
+        invariant(index <= self._last_index, "only what is here can be committed", index=index, last=self._last_index)
+        for placed in self._pending.take(index):
+            self._channels.commit(placed)
+        self._committed = max(self._committed, index)
+        if not self._replayable:
+            self.release(index)
+
+    def channel(self, uid: ChannelUid) -> ChannelIndex:
+        """See GroupLog."""
+        return self._channels.get(uid)
+
+    def channels(self) -> list[ChannelUid]:
+        """See GroupLog."""
+        return self._channels.uids()
+
+    def read(self, ref: BatchRef) -> bytes:
+        """See GroupLog."""
+        records = self.recent(ref)
+        if records is None:
+            raise StaleRef(f"batch {ref.base_sequence} is gone")
+        return bytes(records)
+
+    def recent(self, ref: BatchRef) -> bytes | memoryview | None:
+        """See GroupLog."""
+        return self._records.get((ref.segment, ref.position))
+
+    def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
+        """See GroupLog."""
+        self._channels.trim(uid, first_sequence)
+
+    def drop(self, uid: ChannelUid) -> None:
+        """See GroupLog."""
+        self._channels.drop(uid)
+
+    def kept(self, segment: int, row: Row) -> None:
+        """Ledger: nothing to do, the records are here since they were appended."""
+
+    def refused(self, segment: int, row: Row) -> None:
+        """Ledger: the batch was gone before it was committed."""
+        del self._records[segment, row.position]
+
+    def removed(self, removed: Removed) -> None:
+        """Ledger: free the records."""
+        for place in zip(removed.segments, removed.positions, strict=True):
+            self._records.pop(place, None)  # a gap has none
+
+    def release(self, index: RaftIndex) -> None:
+        """See GroupLog; records that are kept stay."""
+        while self._entries and self._entries[0].index <= min(index, self._committed):
+            entry = self._entries.popleft()
+            self._before = (entry.index, entry.term)
+
+    def clean(self) -> str | None:
+        """See GroupLog; there is never anything to do."""
+        return None
+
+    def close(self) -> None:
+        """See GroupLog."""
+
+
+def _batches(entry: Entry) -> Iterator[Batch]:
+    """The record batches of an entry of any kind."""
+    return decode_batches(entry.body) if entry.kind == Kind.RECORDS else iter(())

@@ -1,0 +1,254 @@
+"""Opening a log's directory: what is right is kept, what is torn is cut, what is damaged is put aside and reported.
+
+Promises: nothing that was synced is dropped silently; nothing is invented; files of others stay as they are. Never deletes
+an entry that is right: a damaged segment moves to lost+found whole, after its good beginning was written anew.
+
+A crash can interrupt recovery at any point; doing it again leads to the same end.
+"""
+
+import os.path
+import re
+from dataclasses import dataclass, field
+from itertools import count, zip_longest
+
+from stan.errors import Damage, StartError
+from stan.limits import SCAN_BYTES
+from stan.log.files import Files
+from stan.log.segment import (
+    SEGMENT_HEADER_SIZE,
+    Scan,
+    Segment,
+    SegmentHeader,
+    Window,
+    decode_segment_header,
+    outline,
+)
+from stan.log.sidecar import SidecarWriter, load_sidecar, sidecar_path
+from stan.log.types import Entry
+from stan.types import GroupId, RaftIndex, Term
+
+_SEGMENT_NAME = re.compile(r"\d{20}\.log")
+_SIDECAR_NAME = re.compile(r"\d{20}\.idx")
+_REMAINDER = ".rest"
+"""Ends the name of the good beginning of a damaged segment until it takes the segment's place."""
+REWRITE = ".new"
+"""Ends the name of a segment that the cleaner is writing."""
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a log found."""
+
+    texts: list[str] = field(default_factory=list)  # for the operator; each names file and position
+    quarantined: list[tuple[RaftIndex, RaftIndex]] = field(default_factory=list)  # [first, last] entries lost to damage
+    torn_bytes: int = 0  # cut from the end of the last segment; never synced
+    entries: int = 0
+    segments: int = 0
+    bytes: int = 0
+    scanned_bytes: int = 0  # verified entry by entry; the other segments had a right sidecar
+
+
+def segment_name(first_index: int) -> str:
+    """Name of the file that begins with that entry."""
+    return f"{first_index:020d}.log"
+
+
+def create_segment(files: Files, directory: str, header: SegmentHeader, number: int) -> tuple[Segment, int]:
+    """A new, empty segment and its descriptor; neither its bytes nor its name are synced. Raises OSError."""
+    path = f"{directory}/{segment_name(header.first_index)}"
+    descriptor = files.create(path)
+    try:
+        files.pwritev(descriptor, [header.encode()], 0)
+    except OSError:
+        files.close(descriptor)
+        files.unlink(path)
+        raise
+    return Segment(number, path, header, named=False), descriptor
+
+
+class Recovery:
+    """One opening of one directory; `run` once, then take the attributes.
+
+    `segments` are all files in order; the last is active, synced, and open as `descriptor`.
+    """
+
+    def __init__(self, files: Files, directory: str, lost_found: str, group: GroupId, store_id: bytes) -> None:
+        self.report = RecoveryReport()
+        self.segments: list[Segment] = []
+        self.outlines: list[list[bytes]] = []  # of the entries of the active segment
+        self.writer: SidecarWriter | None = None  # of the active segment's sidecar, so far
+        self.descriptor = -1
+        self.numbers = count(1)
+        self._files = files
+        self._directory = directory
+        self._lost_found = lost_found
+        self._group = group
+        self._store_id = store_id
+        self._next_index = RaftIndex(1)  # where the log goes on ...
+        self._next_term = Term(0)  # ... and the term before that
+
+    def run(self) -> None:
+        """Bring the directory into order. Raises StartError, or OSError from the disk."""
+        files, report = self._files, self.report
+        files.makedirs(self._directory)
+        names = self._tidy()
+        for name, following in zip_longest(names, names[1:]):
+            self._take(name, following)
+        if not self.segments or self.segments[-1].sealed:
+            header = SegmentHeader(self._group, self._next_index, self._next_term, self._store_id, 0)
+            segment, self.descriptor = create_segment(files, self._directory, header, next(self.numbers))
+            self.segments.append(segment)
+        files.fdatasync(self.descriptor)
+        files.sync_directory(self._directory)
+        self.segments[-1].named = True
+        report.segments = len(self.segments)
+        report.entries = sum(segment.entries for segment in self.segments)
+        report.bytes = sum(segment.end for segment in self.segments)
+
+    def _tidy(self) -> list[str]:
+        """Finish or forget what a crash left half done; returns the names of the segments, oldest first."""
+        files, directory = self._files, self._directory
+        names = set(files.listdir(directory))
+        for name in sorted(names):
+            stem, ending = name[:24], name[24:]
+            if not _SEGMENT_NAME.fullmatch(stem) or ending not in (_REMAINDER, REWRITE):
+                continue
+            if ending == _REMAINDER and stem not in names:
+                files.rename(f"{directory}/{name}", f"{directory}/{stem}")
+                names.add(stem)
+            else:
+                files.unlink(f"{directory}/{name}")
+        for name in names:
+            if _SIDECAR_NAME.fullmatch(name) and name[:20] + ".log" not in names:
+                files.unlink(f"{directory}/{name}")
+        return sorted(filter(_SEGMENT_NAME.fullmatch, names))
+
+    def _take(self, name: str, following: str | None) -> None:
+        """Look at one segment file; *following* is the name of the next one, None if this is the last."""
+        path = f"{self._directory}/{name}"
+        descriptor = self._files.open(path)
+        try:
+            size = self._files.size(descriptor)
+            header = self._header(path, self._files.pread(descriptor, SEGMENT_HEADER_SIZE, 0))
+            if header is not None and following is not None:
+                segment = Segment(next(self.numbers), path, header, sealed=True)
+                if load_sidecar(self._files, segment, size) is not None:
+                    self._keep(segment)
+                    return
+            if self._scan(path, descriptor, size, header, following):
+                self.descriptor, descriptor = descriptor, -1
+        finally:
+            if descriptor >= 0:
+                self._files.close(descriptor)
+
+    def _header(self, path: str, data: bytes) -> SegmentHeader | None:
+        """The segment's header; None if it is damaged. Raises StartError if the file belongs to someone else."""
+        try:
+            header = decode_segment_header(data)
+        except Damage:
+            return None
+        if header.store_id != self._store_id:
+            raise StartError(f"{path} belongs to another store ({header.store_id.hex()}, not {self._store_id.hex()})")
+        if header.group != self._group:
+            raise StartError(f"{path} belongs to group {header.group}, not {self._group}")
+        if not path.endswith("/" + segment_name(header.first_index)):
+            raise StartError(f"{path} was renamed: its first entry is {header.first_index}")
+        if header.first_index < self._next_index:
+            raise StartError(f"{path} overlaps the file before it, which ends with entry {self._next_index - 1}")
+        return header
+
+    def _scan(self, path: str, descriptor: int, size: int, header: SegmentHeader | None, following: str | None) -> bool:
+        """Verify a segment entry by entry and keep what is right; True if it is the active one from now on."""
+        first = RaftIndex(int(path[-24:-4]))
+        term = self._next_term if first == self._next_index else Term(0)
+        made = SegmentHeader(self._group, first, term, self._store_id, 0)
+        segment = Segment(next(self.numbers), path, header or made)
+        scan = Scan(Window(self._files, descriptor, size), segment.header)
+        writer = SidecarWriter(self._files, sidecar_path(path))
+        for found in scan:
+            segment.note(found)
+            parts = outline(found)
+            writer.add(parts)
+            if following is None:
+                self.outlines.append(parts)
+        self.report.scanned_bytes += size
+        survivor = scan.survivor() if scan.fault else None
+        if header is None or (scan.fault and (following or survivor)):
+            self._put_aside(segment, descriptor, scan.fault or "wrong header", writer)
+            self._count_lost(segment, survivor, following)
+            return False
+        if scan.fault:
+            self._cut(segment, descriptor, size, scan.fault)
+        self._keep(segment)
+        if following is not None:
+            segment.sealed = True
+            writer.seal(segment)
+            return False
+        self.writer = writer
+        return True
+
+    def _keep(self, segment: Segment) -> None:
+        self.segments.append(segment)
+        self._next_index = RaftIndex(segment.last_index + 1)
+        self._next_term = segment.last_term
+
+    def _cut(self, segment: Segment, descriptor: int, size: int, fault: str) -> None:
+        """Nothing right follows the fault: the end of a write that no sync covered."""
+        self._files.ftruncate(descriptor, segment.end)
+        self.report.torn_bytes += size - segment.end
+        self.report.texts.append(
+            f"{segment.path}: cut {size - segment.end} bytes at position {segment.end}, the end of an unfinished write "
+            f"({fault}); the log goes on after entry {segment.last_index}"
+        )
+
+    def _put_aside(self, segment: Segment, descriptor: int, fault: str, writer: SidecarWriter) -> None:
+        """Move a damaged segment to lost+found; its right entries up to the damage stay, as a sealed segment."""
+        files = self._files
+        remainder = segment.path + _REMAINDER
+        self.outlines.clear()
+        if segment.entries:
+            copy = files.create(remainder)
+            try:
+                files.pwritev(copy, [segment.header.encode()], 0)
+                for start in range(SEGMENT_HEADER_SIZE, segment.end, SCAN_BYTES):
+                    length = min(SCAN_BYTES, segment.end - start)
+                    files.pwritev(copy, [files.pread(descriptor, length, start)], start)
+                files.fdatasync(copy)
+            finally:
+                files.close(copy)
+            files.sync_directory(self._directory)
+            segment.sealed = True
+            writer.seal(segment)
+        else:
+            writer.drop()
+        target = self._free_name(segment.path)
+        files.rename(segment.path, target)
+        if segment.entries:
+            files.rename(remainder, segment.path)
+            self._keep(segment)
+        files.sync_directory(self._lost_found)
+        files.sync_directory(self._directory)
+        self.report.texts.append(f"{segment.path}: damaged at position {segment.end} ({fault}); moved to {target}")
+
+    def _free_name(self, path: str) -> str:
+        """A name in lost+found that nothing has yet."""
+        self._files.makedirs(self._lost_found)
+        taken = set(self._files.listdir(self._lost_found))
+        directory, name = os.path.split(path)
+        stem = f"{os.path.basename(directory)}-{name}"  # noqa: PTH119 - the port's paths are strings
+        numbered = (stem if number == 1 else f"{stem}.{number}" for number in count(1))
+        return f"{self._lost_found}/{next(name for name in numbered if name not in taken)}"
+
+    def _count_lost(self, segment: Segment, survivor: Entry | None, following: str | None) -> None:
+        """Say which entries a damaged segment held behind its right ones; a lost index is never given out again."""
+        first = RaftIndex(segment.last_index + 1)
+        self._next_index = max(first, self._next_index)
+        last = segment.last_index
+        if following is not None:
+            last = RaftIndex(int(following[:20]) - 1)
+        elif survivor is not None:
+            last = survivor.index
+            self._next_index, self._next_term = RaftIndex(last + 1), survivor.term
+        if first <= last:
+            self.report.quarantined.append((first, last))
+            self.report.texts[-1] += f"; entries {first} to {last} are lost"

@@ -1,0 +1,271 @@
+"""One segment file: its header, its entries, and the reading back of both with every checksum verified.
+
+Promises that an entry is handed out only if all its bytes are those that were written. Never decides what to do about
+damage: a scan says where it ends and why. The byte format is in FORMAT.md; modelled on Liftbridge's commitlog segment.
+"""
+
+import zlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from struct import Struct, unpack_from
+from typing import NamedTuple
+
+from stan.errors import Damage
+from stan.limits import ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES
+from stan.log.files import Files
+from stan.log.types import Entry
+from stan.protocol.entries import BATCH_HEADER, Kind, decode_batches
+from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term, WallNanos
+
+SEGMENT_MAGIC = b"STANSEGM"
+SEGMENT_VERSION = 1
+_SEGMENT_HEADER = Struct("<8sHHIQI16s")
+SEGMENT_HEADER_SIZE = _SEGMENT_HEADER.size + 4
+
+ENTRY_MAGIC = b"\xe7\x5a"
+ENTRY_VERSION = 1
+_FRONT = Struct("<2sBBI")  # magic, version, kind, length of the body
+_BACK = Struct("<IQ")  # term, index
+_CRC = Struct("<I")
+ENTRY_HEADER = Struct("<2sBBIIIQ")  # front, crc of front, back and body, back
+ENTRY_HEADER_SIZE = ENTRY_HEADER.size
+
+
+class Row(NamedTuple):
+    """One record batch and its place in the segment file."""
+
+    uid: ChannelUid
+    base_sequence: Sequence
+    count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a row
+    timestamp: WallNanos
+    first_sequence: Sequence
+    position: int  # of the first byte of the records
+    length: int
+
+
+class Found(NamedTuple):
+    """One verified entry of a segment file."""
+
+    header: bytes
+    entry: Entry
+    rows: list[Row]
+    position: int  # of the entry's header
+    end: int  # of the entry's last byte, plus one
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """First bytes of a segment file."""
+
+    group: GroupId
+    first_index: RaftIndex
+    previous_term: Term  # of the entry before first_index; 0 if unknown
+    store_id: bytes  # 16 bytes, the same in all files of a store
+    generation: int  # how often the cleaner rewrote the file; above 0 entries may be missing
+
+    def encode(self) -> bytes:
+        """The header's bytes, CRC last."""
+        packed = _SEGMENT_HEADER.pack(
+            SEGMENT_MAGIC,
+            SEGMENT_VERSION,
+            self.generation,
+            self.group,
+            self.first_index,
+            self.previous_term,
+            self.store_id,
+        )
+        return packed + _CRC.pack(zlib.crc32(packed))
+
+
+def decode_segment_header(data: bytes) -> SegmentHeader:
+    """Read a header back; raises Damage if it is not one, or not of this version."""
+    packed = data[: _SEGMENT_HEADER.size]
+    if len(data) < SEGMENT_HEADER_SIZE or unpack_from("<I", data, len(packed))[0] != zlib.crc32(packed):
+        raise Damage("wrong header")
+    magic, version, generation, group, first, term, store_id = _SEGMENT_HEADER.unpack(packed)
+    if magic != SEGMENT_MAGIC or version != SEGMENT_VERSION:
+        raise Damage(f"header of another kind or version ({magic!r} {version})")
+    return SegmentHeader(GroupId(group), RaftIndex(first), Term(term), store_id, generation)
+
+
+def encode_entry_header(entry: Entry) -> bytes:
+    """The bytes in front of the entry's body."""
+    front = _FRONT.pack(ENTRY_MAGIC, ENTRY_VERSION, entry.kind, len(entry.body))
+    back = _BACK.pack(entry.term, entry.index)
+    crc = zlib.crc32(entry.body, zlib.crc32(back, zlib.crc32(front)))
+    return front + _CRC.pack(crc) + back
+
+
+def rows_of(entry: Entry, position: int) -> list[Row]:
+    """The record batches of an entry whose header is at *position*; raises Damage if the body is not made of batches."""
+    if entry.kind != Kind.RECORDS:
+        return []
+    start = position + ENTRY_HEADER_SIZE
+    return [
+        Row(uid, base, count, timestamp, first, start + at, len(records))
+        for uid, base, count, timestamp, first, records, at in decode_batches(entry.body)
+    ]
+
+
+def outline(found: Found) -> list[bytes]:
+    """The entry without its records: its header and those of its batches, as the sidecar keeps it."""
+    parts = [found.header]
+    body = found.entry.body
+    start = found.position + ENTRY_HEADER_SIZE + BATCH_HEADER.size
+    parts += [bytes(body[row.position - start : row.position - start + BATCH_HEADER.size]) for row in found.rows]
+    return parts
+
+
+@dataclass(slots=True)
+class Segment:
+    """What is known in memory of one segment file."""
+
+    number: int  # inside its log; a rewritten segment gets another one
+    path: str
+    header: SegmentHeader
+    end: int = SEGMENT_HEADER_SIZE  # bytes of header and complete entries
+    last_index: RaftIndex = field(init=False)  # of the newest entry; first_index - 1 if there is none
+    entries: int = 0
+    terms: list[tuple[RaftIndex, Term]] = field(default_factory=list)  # first index of each run of one term
+    mark_indexes: "array[int]" = field(default_factory=lambda: array("Q"))  # an entry about every MARK_BYTES ...
+    mark_positions: "array[int]" = field(default_factory=lambda: array("I"))  # ... and where its header is
+    sealed: bool = False  # gets no entry any more
+    kept_batches: int = 0
+    kept_bytes: int = 0  # of records
+    named: bool = True  # its name is known to be on stable storage
+    clean_below: int = 0  # kept bytes under which a rewrite pays
+
+    def __post_init__(self) -> None:
+        self.last_index = RaftIndex(self.header.first_index - 1)
+
+    @property
+    def first_index(self) -> RaftIndex:
+        """First index this file was made for; the entry may have been cleaned away."""
+        return self.header.first_index
+
+    @property
+    def last_term(self) -> Term:
+        """Term of the newest entry, or of the one before the first."""
+        return self.terms[-1][1] if self.terms else self.header.previous_term
+
+    def note(self, found: Found) -> None:
+        """The entry was added at the end."""
+        index, term = found.entry.index, found.entry.term
+        if not self.terms or self.terms[-1][1] != term:
+            self.terms.append((index, term))
+        if not self.mark_positions or found.position - self.mark_positions[-1] >= MARK_BYTES:
+            self.mark_indexes.append(index)
+            self.mark_positions.append(found.position)
+        self.last_index = index
+        self.entries += 1
+        self.end = found.end
+
+    def term_at(self, index: RaftIndex) -> Term:
+        """Term of an entry between the first and the last."""
+        return self.terms[bisect_right(self.terms, index, key=lambda run: run[0]) - 1][1]
+
+    def position_before(self, index: RaftIndex) -> int:
+        """Where to start walking towards *index*."""
+        mark = bisect_right(self.mark_indexes, index) - 1
+        return self.mark_positions[mark] if mark >= 0 else SEGMENT_HEADER_SIZE
+
+
+class Window:
+    """Buffered look at the bytes [0, end) of one file."""
+
+    def __init__(self, files: Files, descriptor: int, end: int) -> None:
+        self.end = end
+        self._files = files
+        self._descriptor = descriptor
+        self._start = 0
+        self._data = b""
+
+    def get(self, position: int, length: int) -> bytes:
+        """*length* bytes from *position* on; fewer only at the end."""
+        length = min(length, self.end - position)
+        if not self._start <= position <= position + length <= self._start + len(self._data):
+            ahead = min(max(length, SCAN_BYTES), self.end - position)
+            self._data = self._files.pread(self._descriptor, ahead, position)
+            self._start = position
+        start = position - self._start
+        return self._data[start : start + length]
+
+    def find(self, wanted: bytes, position: int) -> int:
+        """Position of the next occurrence of *wanted*; -1 if there is none."""
+        while position < self.end:
+            data = self.get(position, SCAN_BYTES)
+            at = data.find(wanted)
+            if at >= 0:
+                return position + at
+            position += max(1, len(data) - len(wanted) + 1)
+        return -1
+
+
+def read_entry(window: Window, position: int) -> Found:
+    """The entry at *position*; raises Damage with the reason if there is no complete and correct one."""
+    header = window.get(position, ENTRY_HEADER_SIZE)
+    if len(header) < ENTRY_HEADER_SIZE:
+        raise Damage("entry header cut off")
+    magic, version, kind, length, crc, term, index = ENTRY_HEADER.unpack(header)
+    start = position + ENTRY_HEADER_SIZE
+    if magic != ENTRY_MAGIC or version != ENTRY_VERSION:
+        raise Damage("no entry begins here")
+    if start + length > window.end or length > ENTRY_BYTES_MAX:
+        raise Damage(f"entry cut off, {length} bytes announced, {window.end - start} there")
+    body = window.get(start, length)
+    if zlib.crc32(body, zlib.crc32(header[12:], zlib.crc32(header[:8]))) != crc:
+        raise Damage("wrong CRC")
+    entry = Entry(RaftIndex(index), Term(term), kind, body)
+    return Found(header, entry, rows_of(entry, position), position, start + length)
+
+
+class Scan:
+    """Walk over the entries of a segment file; stops at the end of the file or at the first entry that is not right.
+
+    Iterate once, then look at `fault`. In a file of generation 0 indexes go up by one, in a cleaned one they go up.
+    """
+
+    def __init__(self, window: Window, header: SegmentHeader) -> None:
+        self.fault = ""  # why the walk stopped before the end; "" if it did not
+        self.position = SEGMENT_HEADER_SIZE  # behind the last right entry
+        self.expected = header.first_index  # lowest index the next entry may have
+        self._dense = header.generation == 0
+        self._window = window
+
+    def __iter__(self) -> Iterator[Found]:
+        while self.position < self._window.end:
+            try:
+                found = read_entry(self._window, self.position)
+            except Damage as damage:
+                self.fault = str(damage)
+                return
+            index = found.entry.index
+            if index < self.expected or (self._dense and index != self.expected):
+                self.fault = f"entry {index} where {self.expected} belongs"
+                return
+            self.position = found.end
+            self.expected = RaftIndex(index + 1)
+            yield found
+
+    def survivor(self) -> Entry | None:
+        """The last right entry behind the fault, however many bytes are wrong in between; None if there is none."""
+        window = self._window
+        newest: Entry | None = None
+        lowest = self.expected
+        at = self.position + 1
+        while (at := window.find(ENTRY_MAGIC, at)) >= 0:
+            highest = lowest + (window.end - at) // ENTRY_HEADER_SIZE
+            try:
+                found = read_entry(window, at)
+            except Damage:
+                at += 1
+                continue
+            if self._dense and not lowest <= found.entry.index <= highest:
+                at += 1
+                continue
+            newest = found.entry
+            lowest = RaftIndex(newest.index + 1)
+            at = found.end
+        return newest

@@ -1,0 +1,153 @@
+"""Sidecar of a sealed segment: everything a start needs to know of it, without its records.
+
+Promises that what it returns was written for exactly this segment file, or returns None. It is a cache: any trouble
+with it means that it is written anew from the segment, and no error of it reaches the log. Modelled on Kafka's index
+files, one per segment.
+"""
+
+import zlib
+from array import array
+from collections.abc import Iterator
+from contextlib import suppress
+from struct import Struct
+
+from stan.limits import INDEX_BATCHES_FLUSH
+from stan.log.files import Files
+from stan.log.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, Row, Segment
+from stan.protocol.entries import BATCH_HEADER, Kind
+from stan.types import ChannelUid, RaftIndex, Sequence, Term, WallNanos
+
+SIDECAR_MAGIC = b"STANSIDE"
+SIDECAR_VERSION = 1
+# magic, version, terms, marks, entries, bytes of the segment, last index, CRC of the segment's header, CRC of all before
+_FOOTER = Struct("<8sIIIIQQII")
+_TERM = Struct("<QI")
+
+
+def sidecar_path(segment_path: str) -> str:
+    """`<first index>.idx` beside `<first index>.log`."""
+    return segment_path.removesuffix(".log") + ".idx"
+
+
+class SidecarWriter:
+    """Writes the sidecar of the active segment along with it, so that sealing costs no second look."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._parts: list[bytes] = []
+        self._position = 0
+        self._crc = 0
+        self._descriptor: int | None = None
+        self._failed = False
+
+    def add(self, parts: list[bytes]) -> None:
+        """Take the outline of the next entry (segment.outline)."""
+        self._parts += parts
+        if len(self._parts) >= INDEX_BATCHES_FLUSH:
+            self._flush()
+
+    def seal(self, segment: Segment) -> None:
+        """Write the footer; the segment gets no entry any more."""
+        self._parts += [_TERM.pack(index, term) for index, term in segment.terms]
+        self._parts += [segment.mark_indexes.tobytes(), segment.mark_positions.tobytes()]
+        footer = _FOOTER.pack(
+            SIDECAR_MAGIC,
+            SIDECAR_VERSION,
+            len(segment.terms),
+            len(segment.mark_indexes),
+            segment.entries,
+            segment.end,
+            segment.last_index,
+            zlib.crc32(segment.header.encode()),
+            0,
+        )[:-_CRC_SIZE]
+        self._parts.append(footer)
+        self._flush()
+        self._parts = [self._crc.to_bytes(_CRC_SIZE, "little")]
+        self._flush()
+        self.close()
+
+    def close(self) -> None:
+        """Leave the file as it is; without a footer it counts for nothing."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                self._files.close(self._descriptor)
+            self._descriptor = None
+
+    def drop(self) -> None:
+        """Remove the file: what it was written for has changed."""
+        self._failed = True
+        self.close()
+        with suppress(OSError):
+            self._files.unlink(self._path)
+
+    def _flush(self) -> None:
+        parts, self._parts = self._parts, []
+        if self._failed:
+            return
+        data = b"".join(parts)
+        self._crc = zlib.crc32(data, self._crc)
+        try:
+            if self._descriptor is None:
+                self._descriptor = self._files.create(self._path)
+            self._files.pwritev(self._descriptor, [data], self._position)
+        except OSError:  # a full disk must not cost a message for the sake of a cache
+            self.drop()
+        self._position += len(data)
+
+
+_CRC_SIZE = 4
+
+
+def load_sidecar(files: Files, segment: Segment, size: int) -> bytes | None:
+    """Fill *segment* from the sidecar made for its header and *size*; returns its entries' outlines, None if unfit."""
+    try:
+        descriptor = files.open(sidecar_path(segment.path))
+    except OSError:
+        return None
+    try:
+        data = files.pread(descriptor, files.size(descriptor), 0)
+    except OSError:
+        return None
+    finally:
+        files.close(descriptor)
+    if len(data) < _FOOTER.size:
+        return None
+    magic, version, terms, marks, entries, end, last, header_crc, crc = _FOOTER.unpack_from(
+        data, len(data) - _FOOTER.size
+    )
+    right = (SIDECAR_MAGIC, SIDECAR_VERSION, size, zlib.crc32(segment.header.encode()))
+    if (magic, version, end, header_crc) != right or crc != zlib.crc32(memoryview(data)[:-_CRC_SIZE]):
+        return None
+    at_positions = len(data) - _FOOTER.size - 4 * marks
+    at_indexes = at_positions - 8 * marks
+    at_terms = at_indexes - _TERM.size * terms
+    segment.terms = [(RaftIndex(i), Term(t)) for i, t in _TERM.iter_unpack(data[at_terms:at_indexes])]
+    segment.mark_indexes = array("Q", data[at_indexes:at_positions])
+    segment.mark_positions = array("I", data[at_positions : at_positions + 4 * marks])
+    segment.entries, segment.end, segment.last_index = entries, end, RaftIndex(last)
+    return data[:at_terms]
+
+
+def walk_outlines(data: bytes) -> Iterator[tuple[RaftIndex, list[Row]]]:
+    """Index and record batches of each entry, from the outlines of a segment's entries in order."""
+    at = 0
+    position = SEGMENT_HEADER_SIZE
+    while at < len(data):
+        _, _, kind, length, _, _, index = ENTRY_HEADER.unpack_from(data, at)
+        at += ENTRY_HEADER_SIZE
+        position += ENTRY_HEADER_SIZE
+        end = position + length
+        rows = []
+        if kind == Kind.RECORDS:
+            while position < end:
+                uid, base, count, timestamp, first, size, _, _ = BATCH_HEADER.unpack_from(data, at)
+                at += BATCH_HEADER.size
+                position += BATCH_HEADER.size
+                rows.append(
+                    Row(ChannelUid(uid), Sequence(base), count, WallNanos(timestamp), Sequence(first), position, size)
+                )
+                position += size
+        position = end
+        yield RaftIndex(index), rows

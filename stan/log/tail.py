@@ -1,0 +1,51 @@
+"""The newest record batches of a log in memory, so that subscribers who keep up cost no reads.
+
+Promises to hold at most its bound. Never copies: it keeps the bodies that were appended and points into them.
+"""
+
+from collections import deque
+
+from stan.log.segment import Row
+
+
+class TailCache:
+    """Record batches by place. `put` and `clear` belong to one thread; `get` may run in any."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._records: dict[tuple[int, int], memoryview] = {}
+        self._bodies: deque[tuple[int, int, list[Row]]] = deque()  # segment, bytes, batches; oldest first
+
+    def __len__(self) -> int:
+        return self._bytes
+
+    def put(self, segment: int, body: bytes, body_position: int, rows: list[Row]) -> None:
+        """Remember the batches of an entry's body, which begins at *body_position* in the segment; drop the oldest."""
+        size = len(body)
+        if size > self._bytes_max or not rows:
+            return
+        self._bytes += size
+        while self._bytes > self._bytes_max:
+            self._drop_oldest()
+        view = memoryview(body)
+        for row in rows:
+            start = row.position - body_position
+            self._records[segment, row.position] = view[start : start + row.length]
+        self._bodies.append((segment, size, rows))
+
+    def get(self, segment: int, position: int) -> memoryview | None:
+        """Records of the batch at that place, if they are still here."""
+        return self._records.get((segment, position))
+
+    def clear(self) -> None:
+        """Forget all: places are about to be written a second time."""
+        self._records.clear()
+        self._bodies.clear()
+        self._bytes = 0
+
+    def _drop_oldest(self) -> None:
+        segment, size, rows = self._bodies.popleft()
+        self._bytes -= size
+        for row in rows:
+            del self._records[segment, row.position]
