@@ -6,8 +6,8 @@ Knows no flag by itself: it is given a table. Never prints, never exits. Modelle
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from stan.errors import StanError, go_quote
 from stan.types import MICROSECOND, MILLISECOND, SECOND
@@ -29,8 +29,7 @@ class Kind(Enum):
 Value = bool | int | str
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(NamedTuple):
     """One row of a table of flags; the last of `names` is the flag's key."""
 
     names: tuple[str, ...]
@@ -48,8 +47,7 @@ class Flag:
         return self.names[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
+class Scanned(NamedTuple):
     """A command line split up: values by key, only of flags that were given, and what stood behind the flags."""
 
     values: dict[str, Value]

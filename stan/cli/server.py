@@ -5,6 +5,7 @@ to import is imported while it starts, because old test harnesses expect an answ
 Never holds logic of the broker, which is `stan.edge.server.serve`.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from stan import COMPATIBLE_VERSION, __version__
-from stan.cli.natsconf import streaming_keys
 from stan.cli.settings import Action, Parsed, parse
 from stan.edge.log import ServerLog
 from stan.edge.nats_process import NatsProcess, find_binary, version
@@ -122,6 +122,7 @@ def _run(config: "Config", process: NatsProcess | None, log: ServerLog) -> int:
 
     from stan.edge.server import serve  # noqa: PLC0415
 
+    gc.freeze()  # what is imported stays; no collection needs to look at it again
     received: list[signal.Signals] = []
 
     async def shell() -> None:
@@ -207,6 +208,8 @@ def _complaints(parsed: Parsed) -> list[str]:
     found = [*parsed.complaints, *parsed.config.validate()]
     file = parsed.config.embedded.config_file
     if file is not None:
+        from stan.cli.natsconf import streaming_keys  # noqa: PLC0415 - seldom needed
+
         try:
             keys = streaming_keys(file.read_text(encoding="utf-8", errors="replace"))
         except OSError as error:

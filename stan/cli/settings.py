@@ -269,5 +269,3 @@ def _notices(values: _Values) -> Iterator[str]:
     idle = [f"-{flag.key}" for flag in TABLE if flag.idle and flag.key in values.given]
     if idle:
         yield f"Options without effect in this version: {', '.join(idle)}"
-    if not values.flag("file_sync") and values.text("store").upper() == "FILE":
-        yield "Messages are acknowledged before they are synced to disk (-file_sync=false); a crash may lose them"

@@ -129,6 +129,22 @@ def test_signal_shuts_down_cleanly_with_its_exit_code(start, number, code):
         assert "Traceback" not in server.logged()
 
 
+def test_signal_before_the_broker_is_there_ends_with_the_same_exit_code():
+    port = free_port()
+    with subprocess.Popen(
+        command("-a", "127.0.0.1", "-p", str(port)), stderr=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        try:
+            assert "Starting nats-server" in process.stderr.readline()
+            process.send_signal(signal.SIGHUP)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=10) == 143
+            assert "Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
+    until(lambda: not accepts(port))
+
+
 def test_killed_server_leaves_no_nats_server_behind(start):
     with start() as server:
         server.process.kill()

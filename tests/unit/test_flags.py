@@ -221,7 +221,6 @@ def test_client_tls_flags_make_a_tls_config():
 def test_file_sync_decides_the_sync_mode(argv, sync, interval):
     config = serve("-st", "FILE", "-dir", "d", *argv)
     assert (config.store.sync, config.store.sync_interval_ns) == (sync, interval)
-    assert bool(config.notices) is (sync != "always")
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_bad_pid_is_refused(sent, target):
 
 
 def test_unknown_word_is_refused(sent):
-    with pytest.raises(StartError, match='^unknown signal "halt"$'):
+    with pytest.raises(StartError, match=r'^unknown signal "halt"$'):
         signals.send("halt=77")
 
 
