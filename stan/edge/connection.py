@@ -43,6 +43,7 @@ class Connection(Client):
         self._on_down = on_down
         self._on_drained = on_drained
         self._socket: asyncio.Transport | None = None
+        self._taken_over = asyncio.Event()
 
     # --- connecting ---------------------------------------------------------------------------------------------------
 
@@ -56,7 +57,6 @@ class Connection(Client):
             "servers": list(urls),
             "name": name,
             "error_cb": on_error,
-            "allow_reconnect": True,
             "max_reconnect_attempts": -1,
             "reconnect_time_wait": RECONNECT_WAIT_NS / SECOND,
             "connect_timeout": 2,
@@ -77,6 +77,7 @@ class Connection(Client):
         options["allow_reconnect"] = False  # the first attempt fails at once instead of trying for ever
         await self.connect(**options)
         self.options["allow_reconnect"] = True
+        await self._taken_over.wait()
 
     async def _read_loop(self) -> None:
         """Run by nats-py after each CONNECT: take the socket over, wait for its end, then follow nats-py's way to reconnect."""
@@ -101,6 +102,7 @@ class Connection(Client):
             b"".join(b"SUB %b %d\r\n" % (subject.encode(), sid) for sid, subject in self.subscriptions.items())
         )
         self._socket = socket
+        self._taken_over.set()
         self._on_up()
         if early:
             self._on_data(early)

@@ -51,7 +51,8 @@ class Node:
         self.config = config
         self.storage = storage
         self.log = log
-        self.groups = {number: Solo(number, kept, config.store.sync) for number, kept in storage.logs.items()}
+        sync = "never" if config.store.kind == "memory" else config.store.sync  # memory has nothing to wait for
+        self.groups = {number: Solo(number, kept, sync) for number, kept in storage.logs.items()}
         self.broker = Broker(config, self._index, b"_INBOX.%b." % server_id.encode())
         self.driver: Driver | None = None
 

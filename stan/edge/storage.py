@@ -73,7 +73,7 @@ class Storage:
                 directory / "groups" / str(number),
                 group=number,
                 store_id=manifest.store_bytes,
-                lost_and_found=directory / "lost+found",
+                lost_found=directory / "lost+found",
             )
             for line in report.texts:
                 log.warning(line)
@@ -211,6 +211,8 @@ class Storage:
     async def release(self, broker: Broker) -> None:
         """Write a snapshot of each group that has sealed segments behind its flushed state, then give these segments free."""
         if self.directory is None:
+            for number, log in self.logs.items():
+                log.release(self.applied[number][0])
             return
         loop = asyncio.get_running_loop()
         for number, log in self.logs.items():

@@ -1,0 +1,293 @@
+"""The core on a desk: one broker, its log as plain lists, virtual time, and everything it says decoded.
+
+No IO and no asyncio: what the driver does in production is done here in a few lines, at once and in the same order. Proposals commit
+at once unless `hold` is set; `restart()` makes a new broker from what was committed, as a crash leaves it.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from stan.config import Config
+from stan.core.broker import Broker
+from stan.core.ready import Delivery, Fetched
+from stan.protocol import entries_pb2 as pb
+from stan.protocol import kernel
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.entries import Kind, decode_batches
+from stan.protocol.frames import Frame
+from stan.types import MILLISECOND, SECOND
+
+START = 1_700_000_000 * SECOND
+
+
+class Index:
+    """A channel's messages as a list of batches (base, count, timestamp, records)."""
+
+    def __init__(self):
+        self.batches = []
+        self.first = 0
+
+    @property
+    def last_sequence(self):
+        return self.batches[-1][0] + self.batches[-1][1] - 1 if self.batches else 0
+
+    @property
+    def first_sequence(self):
+        return min(max(self.first, self.batches[0][0]), self.last_sequence + 1) if self.batches else 0
+
+    @property
+    def bytes(self):
+        return sum(self._size(s) for s in range(self.first_sequence or 1, self.last_sequence + 1))
+
+    def _size(self, sequence):
+        base, count, _, records = self.find(sequence)
+        return len(records) // count - 4 + 40
+
+    def find(self, sequence):
+        at = bisect_left([b[0] for b in self.batches], sequence + 1) - 1
+        return self.batches[at]
+
+    @property
+    def last_timestamp(self):
+        return self.batches[-1][2] if self.batches else 0
+
+    @property
+    def first_timestamp(self):
+        return self.find(self.first_sequence)[2] if 0 < self.first_sequence <= self.last_sequence else 0
+
+    def sequence_at(self, timestamp):
+        if not self.batches:
+            return 0
+        for base, _, at, _ in self.batches:
+            if at >= timestamp and base >= 1:
+                return max(base, self.first_sequence)
+        return self.last_sequence + 1
+
+    def first_within_bytes(self, bytes_max):
+        total, sequence = 0, self.last_sequence
+        while sequence >= self.first_sequence:
+            total += self._size(sequence)
+            if total > bytes_max:
+                return min(sequence + 1, self.last_sequence)
+            sequence -= 1
+        return self.first_sequence
+
+
+@dataclass
+class Said:
+    """One PUB of the broker."""
+
+    subject: str
+    reply: str
+    payload: bytes
+
+    @property
+    def message(self):
+        return wire.MsgProto.FromString(self.payload)
+
+
+@dataclass
+class Desk:
+    config: Config = field(default_factory=Config)
+    now: int = 10 * SECOND
+    wall: int = START
+    hold: bool = False  # do not commit
+    full: bool = False  # the disk takes nothing
+    alive: set = field(default_factory=set)  # heartbeat inboxes that answer
+
+    def __post_init__(self):
+        self.logs = defaultdict(list)  # group -> [(index, kind, body)]
+        self.indexes = defaultdict(Index)
+        self.said: list[Said] = []
+        self.notes = []
+        self.uncommitted = []
+        self.inboxes = 0
+        self.guids = 0
+        self._boot()
+
+    # --- the driver ---------------------------------------------------------------------------------------------------
+
+    def _boot(self):
+        self.broker = Broker(self.config, lambda group, uid: self.indexes[group, uid], b"_INBOX.node.")
+        if not self.logs[0]:
+            info = pb.ClusterInfo(cluster_id=b"test-cluster", raft_groups=1, nuid=b"NUID")
+            self.logs[0].append((1, Kind.META, pb.MetaChange(cluster_info=info).SerializeToString()))
+        self.broker.set_ack_prefix(b"NUID")
+        for group in sorted(self.logs):
+            for index, kind, body in self.logs[group]:
+                self._apply(group, index, kind, body)
+        self.broker.lead(self.now, self.wall, doubt=False)
+        self.turn()
+
+    def _apply(self, group, index, kind, body):
+        shared = self.broker.shared
+        if kind == Kind.META:
+            shared.meta.apply(pb.MetaChange.FromString(body), index)
+        elif kind == Kind.CHANGE:
+            shared.groups[group].machine.apply(pb.GroupChange.FromString(body), index)
+        else:
+            for batch in decode_batches(body):
+                shared.groups[group].machine.trim(batch.uid, batch.first_sequence)
+
+    def restart(self):
+        """Crash and start again: what was committed is there, nothing else."""
+        self.uncommitted.clear()
+        self._boot()
+
+    def turn(self):
+        broker = self.broker
+        broker.tick(self.now, self.wall)
+        for _ in range(100):
+            ready = broker.ready(self.now, self.wall, 8 << 20)
+            self.notes += ready.notes
+            for group, uid, first in ready.trims:
+                self.indexes[group, uid].first = max(self.indexes[group, uid].first, first)
+            for key in ready.drops:
+                self.indexes.pop(key, None)
+            for proposal in ready.proposals:
+                if self.full:
+                    broker.refused(proposal, "disk full")
+                    continue
+                log = self.logs[proposal.group]
+                index = len(log) + 1
+                log.append((index, proposal.kind, proposal.body))
+                broker.written(proposal, index)
+                self.uncommitted.append((proposal.group, index, proposal.kind, proposal.body))
+            for send in ready.sends:
+                self._say(send)
+            for fetch in ready.fetches:
+                index = self.indexes[fetch.group, fetch.uid]
+                found = [
+                    Fetched(base, count, records)
+                    for base, count, _, records in index.batches
+                    if base + count > index.first
+                    and any(base <= last and base + count > first for first, last in fetch.runs)
+                ]
+                broker.step_fetched(fetch, found)
+            if not self.hold:
+                self.commit()
+            if not broker.hungry and not self.uncommitted:
+                break
+            if self.hold and not broker.hungry:
+                break
+
+    def commit(self):
+        taken, self.uncommitted = self.uncommitted, []
+        for group, index, kind, body in taken:
+            if kind == Kind.RECORDS:
+                for batch in decode_batches(body):
+                    entry = (batch.base_sequence, batch.count, batch.timestamp, bytes(batch.records))
+                    self.indexes[group, batch.uid].batches.append(entry)
+            self.broker.step_committed(group, index, kind, body)
+
+    def pass_time(self, seconds):
+        """Let time go by, stopping at every deadline."""
+        end = self.now + round(seconds * SECOND)
+        while True:
+            due = self.broker.shared.timers.next
+            step = min(end, max(due, self.now + MILLISECOND)) if due is not None else end
+            self.wall += step - self.now
+            self.now = step
+            self.turn()
+            if self.now >= end:
+                return
+
+    def _say(self, send):
+        if isinstance(send, Delivery):
+            send = kernel.frames(
+                send.records, send.base_sequence, send.first, send.last, send.inbox, send.redelivery_count
+            )
+        while send:
+            line, rest = send.split(b"\r\n", 1)
+            parts = line.decode().split(" ")
+            size = int(parts[-1])
+            said = Said(parts[1], parts[2] if len(parts) == 4 else "", rest[:size])
+            send = rest[size + 2 :]
+            if said.reply and said.subject in self.alive:
+                self.broker.step_frame(Frame(3, said.reply.encode(), b"", b"", b""))
+            else:
+                self.said.append(said)
+
+    # --- the clients ----------------------------------------------------------------------------------------------------
+
+    def hear(self, subject=None):
+        """What was said to a subject (to all) since the last call for it."""
+        heard = [s for s in self.said if subject is None or s.subject == subject]
+        self.said = [s for s in self.said if s not in heard]
+        return heard
+
+    def ask(self, subject, payload, answer):
+        self.inboxes += 1
+        reply = f"reply.{self.inboxes}"
+        raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
+        self.broker.step_frame(Frame(10, subject.encode(), reply.encode(), b"", raw))
+        self.turn()
+        heard = self.hear(reply)
+        return answer.FromString(heard[0].payload) if heard else None
+
+    def connect(self, client_id="me", *, conn_id=None, alive=True, protocol=1):
+        inbox = f"hb.{client_id}.{self.inboxes}"
+        if alive:
+            self.alive.add(inbox)
+        request = wire.ConnectRequest(
+            client_id=client_id.encode(),
+            heartbeat_inbox=inbox.encode(),
+            protocol=protocol,
+            conn_id=(conn_id or f"conn-{client_id}-{self.inboxes}").encode() if protocol else b"",
+            ping_interval=5,
+            ping_max_out=3,
+        )
+        return self.ask("_STAN.discover.test-cluster", request, wire.ConnectResponse)
+
+    def close(self, client_id="me"):
+        request = wire.CloseRequest(client_id=client_id.encode())
+        return self.ask("_STAN.close.test-cluster", request, wire.CloseResponse)
+
+    def publish(self, channel, *payloads, client_id="me"):
+        """Publish in one read; returns the errors of the acks, in order ("" = acked)."""
+        frames = []
+        for payload in payloads:
+            self.guids += 1
+            message = wire.PubMsg(
+                client_id=client_id.encode(), guid=b"g%d" % self.guids, subject=channel.encode(), data=payload
+            ).SerializeToString()
+            subject = b"_STAN.pub.test-cluster." + channel.encode()
+            frames.append(b"MSG %b 1 pub.acks %d\r\n%b\r\n" % (subject, len(message), message))
+        scan = kernel.scan(b"".join(frames), 0, 1, 2, b"_STAN.pub.test-cluster.")
+        self.broker.step_publishes(scan.publishes)
+        self.broker.step_malformed(scan.malformed, 1)
+        self.turn()
+        return [wire.PubAck.FromString(s.payload).error.decode() for s in self.hear("pub.acks")]
+
+    def subscribe(self, channel, inbox="inbox", *, client_id="me", queue="", durable="", in_flight=10, wait=30, start=4, seq=0, delta=0):
+        request = wire.SubscriptionRequest(
+            client_id=client_id.encode(),
+            subject=channel.encode(),
+            queue_group=queue.encode(),
+            inbox=inbox.encode(),
+            max_in_flight=in_flight,
+            ack_wait_s=wait,
+            durable_name=durable.encode(),
+            start_position=start,
+            start_sequence=seq,
+            start_time_delta=delta,
+        )
+        return self.ask("_STAN.sub.test-cluster", request, wire.SubscriptionResponse)
+
+    def leave(self, channel, ack_inbox, *, client_id="me", unsubscribe=False):
+        request = wire.UnsubscribeRequest(client_id=client_id.encode(), subject=channel.encode(), inbox=ack_inbox)
+        subject = "_STAN.unsub.test-cluster" if unsubscribe else "_STAN.subclose.test-cluster"
+        return self.ask(subject, request, wire.SubscriptionResponse)
+
+    def ack(self, ack_inbox, *sequences, channel=b"foo"):
+        frames = []
+        for sequence in sequences:
+            payload = wire.Ack(subject=channel, sequence=sequence).SerializeToString()
+            frames.append(b"MSG %b 2 %d\r\n%b\r\n" % (ack_inbox, len(payload), payload))
+        self.broker.step_acks(kernel.scan(b"".join(frames), 0, 1, 2, b"_STAN.pub.test-cluster.").acks)
+        self.turn()
+
+    def received(self, inbox="inbox"):
+        """(sequence, redelivered count) of the messages an inbox got since the last call."""
+        return [(m.sequence, m.redelivery_count) for m in (s.message for s in self.hear(inbox))]
