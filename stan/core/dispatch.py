@@ -211,10 +211,11 @@ class Dispatch:
         return room
 
     def _pump_one(self, live: LiveCursor, ready: Ready, now: Nanos, room: int) -> int:
-        if live.owed:
-            return self._fetch_owed(live, ready)
         index = self._index(live)
         last = index.last_sequence
+        self._settle_removed(live, index.first_sequence - 1)
+        if live.owed:
+            return self._fetch_owed(live, ready)
         sent = 0
         while live.last_sent < last:
             member = live.choose()
@@ -224,10 +225,6 @@ class Dispatch:
             first = live.last_sent + 1
             live.drop_before(first)
             if not live.batches:
-                self._skip(live, index.first_sequence - 1)
-                first = live.last_sent + 1
-                if first > last:
-                    break
                 ready.fetches.append(self._fetch(live, ((first, last),), min(limits.READ_BYTES_MAX, max(room, 1))))
                 return sent + limits.READ_BYTES_MAX // 4
             batch = live.batches[0]
@@ -363,6 +360,14 @@ class Dispatch:
     def _fetch(self, live: LiveCursor, runs: tuple[tuple[int, int], ...], bytes_max: int) -> Fetch:
         live.fetching = True
         return Fetch(self.machine.group, live.cursor.uid, live.cursor.cursor_id, runs, bytes_max)
+
+    def _settle_removed(self, live: LiveCursor, to: int) -> None:
+        """Messages up to *to* were removed by the channel's limits: they are neither sent nor sent again (STAN-SPEC 6.6)."""
+        if live.owed and live.owed.first <= to:
+            for run in live.owed.remove(1, to):
+                live.touch(run.first, run.last)
+            self._mark(live)
+        self._skip(live, to)
 
     def _skip(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* are gone: the cursor stands behind them."""
