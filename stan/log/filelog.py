@@ -14,9 +14,6 @@ Modelled on Liftbridge's commitlog; segment and index as in Kafka.
 """
 
 import errno
-import zlib
-from bisect import bisect_right
-from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from contextlib import suppress
 from pathlib import Path
@@ -27,13 +24,15 @@ from stan import limits
 from stan.errors import Damage, DiskFull, Frozen, StartError
 from stan.invariant import invariant
 from stan.log.channels import Channels
-from stan.log.descriptors import Descriptors, Pin
+from stan.log.cleaner import Rewritten, rewrite
+from stan.log.descriptors import Pin
 from stan.log.files import Files, OsFiles
 from stan.log.index import Removed
 from stan.log.pending import Pending, Placed
 from stan.log.recovery import Recovery, RecoveryReport, create_segment
 from stan.log.segment import (
     ENTRY_HEADER_SIZE,
+    POSITION_MAX,
     Found,
     Row,
     Scan,
@@ -42,17 +41,14 @@ from stan.log.segment import (
     Window,
     encode_entry_header,
     outline,
-    read_entry,
     rows_of,
 )
-from stan.log.sidecar import SidecarWriter, load_sidecar, sidecar_path, walk_outlines
+from stan.log.segments import Segments
+from stan.log.sidecar import SidecarWriter, sidecar_path
 from stan.log.tail import TailCache
-from stan.log.types import BatchRef, ChannelIndex, Entry, StaleRef
-from stan.protocol.entries import BATCH_HEADER
+from stan.log.types import BatchRef, ChannelIndex, Entry
 from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term
 
-POSITION_MAX = 0xFFFF_FFFF
-"""Places in a segment file are kept in 32 bits."""
 FILE_MESSAGE_OVERHEAD = 40
 """Bytes that a file store accounts per message on top of its encoding (STAN-SPEC 7.1)."""
 
@@ -74,22 +70,23 @@ class FileLog:
         self._directory = directory
         self._segment_bytes_max = segment_bytes_max
         self._numbers = recovery.numbers
-        self._segments = recovery.segments  # oldest first, the last is active
-        self._by_number = {segment.number: segment for segment in self._segments}
-        self._descriptors = Descriptors(files, limits.SEGMENT_FILES_OPEN_MAX)
-        self._active = self._segments[-1]
-        self._active_pin = self._descriptors.adopt(self._active.number, recovery.descriptor)
+        self._segments = Segments(files, directory, recovery.segments[:-1])
+        self._active = recovery.segments[-1]
+        self._active_pin = self._segments.add(self._active, recovery.descriptor)
         self._sidecar = recovery.writer or SidecarWriter(files, sidecar_path(self._active.path))
         self._channels = Channels(self, overhead)
-        self._pending = Pending(self._recovered(list(self._segments), recovery.outlines), self._active.last_index)
+        self._pending = Pending(self._segments.placed(recovery.outlines), self._active.last_index)
         self._tail = TailCache(tail_cache_bytes_max)
         self._tip = self._active.last_index  # newest entry that a sync would cover
         self._durable = self._tip
         self._committed = RaftIndex(0)
         self._released = RaftIndex(0)
         self._sync_lock = Lock()  # one fdatasync at a time: the kernel tells of a failed write-back only once
+        self._clean_lock = Lock()  # held while a segment is chosen to be cleaned or deleted, not while it is rewritten
+        self._cleaning: Segment | None = None  # being rewritten, or its rewritten file not yet in use
+        self._rewritten: tuple[Rewritten, Pin] | None = None
         self._frozen = ""  # why the log takes nothing any more
-        self._first_index = self._contiguous_from()
+        self._first_index = self._segments.first_index()
 
     @classmethod
     def open(
@@ -135,26 +132,6 @@ class FileLog:
         )
         return log, recovery.report
 
-    def _recovered(self, segments: list[Segment], active_outlines: list[list[bytes]]) -> Iterator[Placed]:
-        """What the files held at the start, one segment's outlines in memory at a time."""
-        for segment in segments[:-1]:
-            for index, rows in walk_outlines(self._outlines(segment)):
-                yield Placed(index, segment.number, rows)
-        for index, rows in walk_outlines(b"".join(map(b"".join, active_outlines))):
-            yield Placed(index, segments[-1].number, rows)
-
-    def _outlines(self, segment: Segment) -> bytes:
-        """Outlines of a sealed segment's entries: from its sidecar, or from itself if that has vanished meanwhile."""
-        outlines = load_sidecar(self._files, segment, segment.end)
-        if outlines is not None:
-            return outlines
-        with self._descriptors.using(segment.number, segment.path) as descriptor:
-            scan = Scan(Window(self._files, descriptor, segment.end), segment.header)
-            parts = [part for found in scan for part in outline(found)]
-        if scan.fault:
-            raise Damage(f"{segment.path}: position {scan.position}: {scan.fault}")
-        return b"".join(parts)
-
     # --- where the log begins and ends -----------------------------------------------------------------------------
     @property
     def first_index(self) -> RaftIndex:
@@ -179,12 +156,13 @@ class FileLog:
     @property
     def sealed_index(self) -> RaftIndex:
         """See GroupLog."""
-        return self._segments[-2].last_index if len(self._segments) > 1 else RaftIndex(0)
+        sealed = self._segments.sealed()
+        return sealed[-1].last_index if sealed else RaftIndex(0)
 
     @property
     def size(self) -> int:
         """Bytes of all segment files."""
-        return sum(segment.end for segment in list(self._segments))
+        return self._segments.size()
 
     # --- writing ---------------------------------------------------------------------------------------------------
     def append(self, entries: Seq[Entry]) -> None:
@@ -257,14 +235,13 @@ class FileLog:
         old = self._active.header
         header = SegmentHeader(old.group, first, previous_term, old.store_id, 0)
         segment, descriptor = create_segment(self._files, self._directory, header, next(self._numbers))
-        self._segments.append(segment)
-        self._activate(segment, self._descriptors.adopt(segment.number, descriptor))
+        self._activate(segment, self._segments.add(segment, descriptor))
 
     def _activate(self, segment: Segment, pin: Pin) -> None:
         """Entries go to *segment* from now on."""
-        self._descriptors.unpin(self._active_pin)
+        self._segments.descriptors.unpin(self._active_pin)
         self._active_pin = pin
-        self._by_number[segment.number] = self._active = segment
+        self._active = segment
         self._sidecar = SidecarWriter(self._files, sidecar_path(segment.path))
 
     def _take_back(self, error: OSError) -> DiskFull | Frozen:
@@ -291,7 +268,7 @@ class FileLog:
         invariant(index >= self._committed, "L3: committed entries stay", index=index, committed=self._committed)
         if index >= self.last_index:
             return
-        with self._sync_lock:
+        with self._sync_lock, self._clean_lock:
             try:
                 self._truncate(index)
             except OSError as error:
@@ -299,26 +276,27 @@ class FileLog:
         self._pending.truncate_after(index)
         self._tail.clear()  # the places behind *index* are about to be written again
         self._tip = self._durable = self.last_index
-        self._first_index = self._contiguous_from()
+        self._first_index = self._segments.first_index()
 
     def _truncate(self, index: RaftIndex) -> None:
         """Remove whole segments, the newest first, so that a crash in between leaves a beginning; then cut the last."""
         self._sidecar.drop()
-        while self._segments and self._segments[-1].first_index > index + 1:
-            self._delete(self._segments.pop())
+        segments = self._segments
+        while segments.all and segments.all[-1].first_index > index + 1:
+            segments.delete(segments.all[-1])
             self._files.sync_directory(self._directory)
-        last = self._segments[-1] if self._segments else None
-        if last is not None and last.header.generation == 0:
-            self._reopen(last, index)
-        else:
+        last = segments.all[-1] if segments.all else None
+        if last is None or last.header.generation or last is self._cleaning:
             self._begin(RaftIndex(index + 1), last.last_term if last and last.last_index == index else Term(0))
+        else:
+            self._reopen(last, index)
         self._files.fdatasync(self._active_pin.descriptor)
         self._files.sync_directory(self._directory)
         self._active.named = True
 
     def _reopen(self, segment: Segment, index: RaftIndex) -> None:
         """Cut a segment behind *index* and make it the active one."""
-        pin = self._descriptors.pin(segment.number, segment.path)
+        pin = self._segments.descriptors.pin(segment.number, segment.path)
         shorter = Segment(
             segment.number,
             segment.path,
@@ -326,8 +304,8 @@ class FileLog:
             kept_batches=segment.kept_batches,
             kept_bytes=segment.kept_bytes,
         )
-        self._drop_sidecar(segment)
-        self._segments[-1] = shorter
+        self._segments.drop_sidecar(segment)
+        self._segments.all[-1] = self._segments.by_number[segment.number] = shorter
         self._activate(shorter, pin)
         scan = Scan(Window(self._files, pin.descriptor, segment.end), segment.header)
         for found in scan:
@@ -340,71 +318,19 @@ class FileLog:
                 raise OSError(errno.EIO, f"damaged at position {scan.position}: {scan.fault}")
         self._files.ftruncate(pin.descriptor, shorter.end)
 
-    def _delete(self, segment: Segment) -> None:
-        """Remove a segment's files. Raises OSError."""
-        self._by_number.pop(segment.number, None)
-        self._descriptors.forget(segment.number)
-        self._files.unlink(segment.path)
-        self._drop_sidecar(segment)
-
-    def _drop_sidecar(self, segment: Segment) -> None:
-        with suppress(OSError):  # there may be none; an orphan is removed at the next start
-            self._files.unlink(sidecar_path(segment.path))
-
     # --- reading ---------------------------------------------------------------------------------------------------
     def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
         """See GroupLog; below first_index there may be holes, which are left out."""
-        found: list[Entry] = []
-        for segment in list(self._segments):
-            if segment.first_index > last:
-                break
-            if segment.last_index < first or not segment.entries:
-                continue
-            try:
-                with self._descriptors.using(segment.number, segment.path) as descriptor:
-                    if self._by_number.get(segment.number) is not segment:
-                        continue  # rewritten or deleted since: below first_index
-                    window = Window(self._files, descriptor, segment.end)
-                    if not _collect(window, segment, first, last, bytes_max, found):
-                        break
-            except FileNotFoundError:
-                continue
-        return found
+        return self._segments.entries(first, last, bytes_max)
 
     def term_at(self, index: RaftIndex) -> Term:
-        """See GroupLog; also known for the entry before first_index, which Raft's consistency check asks for."""
-        if not self._first_index - 1 <= index <= self.last_index:
-            return Term(0)
-        segments = self._segments
-        segment = segments[max(0, bisect_right(segments, index, key=lambda segment: segment.first_index) - 1)]
-        if index > segment.last_index:
-            return Term(0)
-        return segment.term_at(index) if index >= segment.first_index else segment.header.previous_term
+        """See GroupLog."""
+        return self._segments.term_at(index) if self._first_index - 1 <= index <= self.last_index else Term(0)
 
     def read(self, ref: BatchRef) -> bytes:
-        """See GroupLog. Raises StaleRef if the batch's segment was deleted or rewritten: ask the index again."""
+        """See GroupLog."""
         cached = self.recent(ref)
-        if cached is not None:
-            return bytes(cached)
-        segment = self._by_number.get(ref.segment)
-        if segment is None:
-            raise StaleRef(f"segment {ref.segment} of {self._directory} is gone")
-        start = ref.position - BATCH_HEADER.size
-        try:
-            with self._descriptors.using(segment.number, segment.path) as descriptor:
-                data = self._files.pread(descriptor, BATCH_HEADER.size + ref.length, start)
-        except FileNotFoundError as error:
-            raise StaleRef(f"{segment.path} is gone") from error
-        except OSError as error:
-            raise Damage(f"{segment.path}: position {ref.position}: {error}") from error
-        if self._by_number.get(ref.segment) is not segment:
-            raise StaleRef(f"{segment.path} was rewritten")
-        records = data[BATCH_HEADER.size :]
-        if len(records) == ref.length:
-            _, base, count, _, _, length, crc, _ = BATCH_HEADER.unpack_from(data)
-            if (base, count, length) == (ref.base_sequence, ref.count, ref.length) and crc == zlib.crc32(records):
-                return records
-        raise Damage(f"{segment.path}: position {ref.position}: not the batch that was written here")
+        return self._segments.read(ref) if cached is None else bytes(cached)
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """See GroupLog."""
@@ -414,6 +340,7 @@ class FileLog:
     def commit(self, index: RaftIndex) -> None:
         """See GroupLog. After a start: commit first, then trim and drop as the state says."""
         invariant(index <= self.last_index, "only what is here can be committed", index=index, last=self.last_index)
+        self._swap()
         for placed in self._pending.take(index):
             self._channels.commit(placed)
         self._committed = max(self._committed, index)
@@ -436,7 +363,7 @@ class FileLog:
 
     def kept(self, segment: int, row: Row) -> None:
         """Ledger: a batch became visible."""
-        holder = self._by_number[segment]
+        holder = self._segments.by_number[segment]
         holder.kept_batches += 1
         holder.kept_bytes += row.length
 
@@ -446,30 +373,65 @@ class FileLog:
     def removed(self, removed: Removed) -> None:
         """Ledger: batches are not kept any more."""
         for number, batches, size in removed.by_segment():
-            holder = self._by_number[number]
+            holder = self._segments.by_number[number]
             holder.kept_batches -= batches
             holder.kept_bytes -= size
 
+    # --- getting rid of what is not kept ---------------------------------------------------------------------------
     def release(self, index: RaftIndex) -> None:
         """See GroupLog; a file that cannot be deleted now is tried again by the next call."""
+        self._swap()
         self._released = max(self._released, index)
-        covered = min(self._released, self._committed)
-        for segment in self._segments[:-1]:
-            if segment.kept_batches or segment.last_index > covered:
-                continue
-            with suppress(OSError):
-                self._delete(segment)
-                self._segments.remove(segment)
-        self._first_index = self._contiguous_from()
+        with self._clean_lock:
+            for segment in self._segments.sealed():
+                if not segment.kept_batches and self._is_covered(segment) and segment is not self._cleaning:
+                    with suppress(OSError):
+                        self._segments.delete(segment)
+        self._first_index = self._segments.first_index()
 
-    def _contiguous_from(self) -> RaftIndex:
-        """First index from which no entry is missing up to the end."""
-        first = self._active.first_index
-        for segment in reversed(self._segments[:-1]):
-            if segment.header.generation or segment.last_index + 1 != first:
-                break
-            first = segment.first_index
-        return first
+    def clean(self) -> str | None:
+        """See GroupLog; the old file stays readable until the event loop takes the new one into use."""
+        with self._clean_lock:
+            if self._cleaning is not None:
+                return None
+            worth = (s for s in self._segments.sealed() if s.mostly_dead and self._is_covered(s))
+            segment = self._cleaning = next(worth, None)
+        if segment is None:
+            return None
+        try:
+            pin = self._segments.descriptors.pin(segment.number, segment.path)
+            try:
+                done = rewrite(self._files, pin.descriptor, segment, next(self._numbers), self._channels.is_kept)
+            except BaseException:
+                self._segments.descriptors.unpin(pin)
+                raise
+        except (OSError, Damage) as error:
+            segment.clean_below = segment.kept_bytes // 2
+            self._cleaning = None
+            return f"{segment.path}: not cleaned: {error}"
+        with suppress(OSError):  # a crash may bring the old file back, which is as right
+            self._files.sync_directory(self._directory)
+        self._rewritten = (done, pin)
+        return f"{segment.path}: cleaned, {done.old.end} bytes became {done.new.end}"
+
+    def _is_covered(self, segment: Segment) -> bool:
+        return segment.last_index <= min(self._released, self._committed)
+
+    def _swap(self) -> None:
+        """Take the file that clean() wrote into use."""
+        if self._rewritten is None:
+            return
+        (done, pin), self._rewritten = self._rewritten, None
+        old, new = done.old, done.new
+        self._segments.by_number[new.number] = new
+        for row in done.rows:
+            if self._channels.move(row, old.number, new.number):
+                self.kept(new.number, row)
+        new.clean_below = new.kept_bytes // 2
+        self._segments.replace(old, new)
+        self._segments.descriptors.unpin(pin)
+        self._cleaning = None
+        self._first_index = self._segments.first_index()
 
     def close(self) -> None:
         """See GroupLog; raises Frozen after closing if the last sync fails."""
@@ -479,26 +441,5 @@ class FileLog:
         finally:
             self._frozen = self._frozen or f"{self._directory} is closed"
             self._sidecar.close()
-            self._descriptors.unpin(self._active_pin)
-            self._descriptors.close()
-
-
-def _collect(
-    window: Window, segment: Segment, first: RaftIndex, last: RaftIndex, bytes_max: int, found: list[Entry]
-) -> bool:
-    """Add the segment's entries [first, last] to *found*; False once *bytes_max* is reached. Raises Damage."""
-    size = sum(len(entry.body) for entry in found)
-    position = segment.position_before(first)
-    while position < window.end:
-        try:
-            entry, position = read_entry(window, position)[1::3]
-        except Damage as damage:
-            raise Damage(f"{segment.path}: position {position}: {damage}") from damage
-        if entry.index > last:
-            return False
-        if entry.index >= first:
-            size += len(entry.body)
-            if found and size > bytes_max:
-                return False
-            found.append(entry)
-    return True
+            self._segments.descriptors.unpin(self._active_pin)
+            self._segments.descriptors.close()

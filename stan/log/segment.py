@@ -13,7 +13,7 @@ from struct import Struct, unpack_from
 from typing import NamedTuple
 
 from stan.errors import Damage
-from stan.limits import ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES
+from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES
 from stan.log.files import Files
 from stan.log.types import Entry
 from stan.protocol.entries import BATCH_HEADER, Kind, decode_batches
@@ -23,6 +23,9 @@ SEGMENT_MAGIC = b"STANSEGM"
 SEGMENT_VERSION = 1
 _SEGMENT_HEADER = Struct("<8sHHIQI16s")
 SEGMENT_HEADER_SIZE = _SEGMENT_HEADER.size + 4
+
+POSITION_MAX = 0xFFFF_FFFF
+"""Places in a segment file are kept in 32 bits."""
 
 ENTRY_MAGIC = b"\xe7\x5a"
 ENTRY_VERSION = 1
@@ -135,7 +138,7 @@ class Segment:
     kept_batches: int = 0
     kept_bytes: int = 0  # of records
     named: bool = True  # its name is known to be on stable storage
-    clean_below: int = 0  # kept bytes under which a rewrite pays
+    clean_below: int = POSITION_MAX  # kept bytes under which rewriting it once more pays
 
     def __post_init__(self) -> None:
         self.last_index = RaftIndex(self.header.first_index - 1)
@@ -144,6 +147,11 @@ class Segment:
     def first_index(self) -> RaftIndex:
         """First index this file was made for; the entry may have been cleaned away."""
         return self.header.first_index
+
+    @property
+    def mostly_dead(self) -> bool:
+        """Whether a rewrite pays; one that keeps nothing is deleted instead."""
+        return 0 < self.kept_bytes < min(self.clean_below, self.end * CLEAN_BELOW_PERCENT // 100)
 
     @property
     def last_term(self) -> Term:

@@ -1,0 +1,177 @@
+"""The segment files that a log consists of, and reading from them in any thread.
+
+Promises: what is read was written there, or Damage with file and position; a place whose file was deleted or rewritten
+raises StaleRef, never other bytes. Only the event loop changes the set; a reader pins the file, then looks whether it is
+still the one meant.
+"""
+
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+
+from stan.errors import Damage
+from stan.limits import SEGMENT_FILES_OPEN_MAX
+from stan.log.descriptors import Descriptors, Pin
+from stan.log.files import Files
+from stan.log.pending import Placed
+from stan.log.segment import Scan, Segment, Window, outline, read_entry
+from stan.log.sidecar import load_sidecar, sidecar_path, walk_outlines
+from stan.log.types import BatchRef, Entry, StaleRef
+from stan.protocol.entries import BATCH_HEADER
+from stan.types import RaftIndex, Term
+
+
+class Segments:
+    """Segments oldest first, `all[-1]` is the active one; by number for readers, who hold no lock."""
+
+    def __init__(self, files: Files, directory: str, sealed: list[Segment]) -> None:
+        self.all = sealed
+        self.by_number = {segment.number: segment for segment in sealed}
+        self.descriptors = Descriptors(files, SEGMENT_FILES_OPEN_MAX)
+        self._files = files
+        self._directory = directory
+
+    # --- changes, on the event loop --------------------------------------------------------------------------------
+    def add(self, segment: Segment, descriptor: int) -> Pin:
+        """A new last segment and its open file, which stays open until the pin is given back."""
+        self.all.append(segment)
+        self.by_number[segment.number] = segment
+        return self.descriptors.adopt(segment.number, descriptor)
+
+    def delete(self, segment: Segment) -> None:
+        """Remove a segment and its files; raises OSError and keeps the segment if the file cannot be removed."""
+        self._files.unlink(segment.path)
+        self.drop_sidecar(segment)
+        self.all.remove(segment)
+        del self.by_number[segment.number]
+        self.descriptors.forget(segment.number)
+
+    def replace(self, old: Segment, new: Segment) -> None:
+        """*new* has taken the name of *old*; it is in `by_number` already."""
+        self.all[self.all.index(old)] = new
+        del self.by_number[old.number]
+        self.descriptors.forget(old.number)
+
+    def drop_sidecar(self, segment: Segment) -> None:
+        """Remove the sidecar, if there is one."""
+        with suppress(OSError):  # an orphan is removed at the next start
+            self._files.unlink(sidecar_path(segment.path))
+
+    # --- what there is ---------------------------------------------------------------------------------------------
+    def sealed(self) -> list[Segment]:
+        """All but the active one, oldest first."""
+        return self.all[:-1]
+
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(segment.end for segment in self.all[:])
+
+    def first_index(self) -> RaftIndex:
+        """First index from which no entry is missing up to the end."""
+        first = self.all[-1].first_index
+        for segment in reversed(self.sealed()):
+            if segment.header.generation or segment.last_index + 1 != first:
+                break
+            first = segment.first_index
+        return first
+
+    def term_at(self, index: RaftIndex) -> Term:
+        """Term of the entry at *index*, or of the one before the oldest file; between first_index - 1 and last_index."""
+        at = bisect_right(self.all, index, key=lambda segment: segment.first_index) - 1
+        if at < 0 or index > self.all[at].last_index:
+            return self.all[at + 1].header.previous_term
+        return self.all[at].term_at(index)
+
+    # --- reading, in any thread ------------------------------------------------------------------------------------
+    def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
+        """See FileLog.entries."""
+        found: list[Entry] = []
+        for segment in self.all[:]:
+            if segment.first_index > last:
+                break
+            if segment.last_index < first or not segment.entries:
+                continue
+            try:
+                with self.descriptors.using(segment.number, segment.path) as descriptor:
+                    if self.by_number.get(segment.number) is not segment:
+                        continue  # deleted or rewritten since, hence below first_index
+                    window = Window(self._files, descriptor, segment.end)
+                    if not _collect(window, segment, first, last, bytes_max, found):
+                        break
+            except FileNotFoundError:
+                continue  # deleted
+        return found
+
+    def read(self, ref: BatchRef) -> bytes:
+        """The records of a batch, from the file; see GroupLog.read."""
+        segment = self.by_number.get(ref.segment)
+        if segment is None:
+            raise StaleRef(f"segment {ref.segment} of {self._directory} is gone")
+        start = ref.position - BATCH_HEADER.size
+        try:
+            with self.descriptors.using(segment.number, segment.path) as descriptor:
+                if self.by_number.get(ref.segment) is not segment:
+                    raise StaleRef(f"segment {ref.segment} of {self._directory} was deleted or rewritten")
+                data = self._files.pread(descriptor, BATCH_HEADER.size + ref.length, start)
+        except FileNotFoundError as error:
+            raise StaleRef(f"{segment.path} is gone") from error
+        except OSError as error:
+            raise Damage(f"{segment.path}: position {ref.position}: {error}") from error
+        records = data[BATCH_HEADER.size :]
+        if len(records) == ref.length:
+            _, base, count, _, _, length, crc, _ = BATCH_HEADER.unpack_from(data)
+            if (base, count, length) == (ref.base_sequence, ref.count, ref.length) and crc == zlib.crc32(records):
+                return records
+        raise Damage(f"{segment.path}: position {ref.position}: not the batch that was written here")
+
+    def placed(self, active_outlines: list[list[bytes]]) -> Iterator[Placed]:
+        """All entries there are now, read lazily: one segment's outlines in memory at a time.
+
+        An entry that is truncated before its turn may still come, or be left out.
+        """
+        return self._placed(self.all[:], active_outlines)
+
+    def _placed(self, segments: list[Segment], active_outlines: list[list[bytes]]) -> Iterator[Placed]:
+        for segment in segments[:-1]:
+            current = self.by_number.get(segment.number)
+            if current is None:
+                return
+            for index, rows in walk_outlines(self._outlines(current)):
+                yield Placed(index, segment.number, rows)
+        for index, rows in walk_outlines(b"".join(map(b"".join, active_outlines))):
+            yield Placed(index, segments[-1].number, rows)
+
+    def _outlines(self, segment: Segment) -> bytes:
+        """Outlines of a segment's entries: from its sidecar, or from itself if that has vanished meanwhile."""
+        outlines = load_sidecar(self._files, segment, segment.end)
+        if outlines is not None:
+            return outlines
+        with self.descriptors.using(segment.number, segment.path) as descriptor:
+            scan = Scan(Window(self._files, descriptor, segment.end), segment.header)
+            parts = [part for found in scan for part in outline(found)]
+        if scan.fault:
+            raise Damage(f"{segment.path}: position {scan.position}: {scan.fault}")
+        return b"".join(parts)
+
+
+def _collect(
+    window: Window, segment: Segment, first: RaftIndex, last: RaftIndex, bytes_max: int, found: list[Entry]
+) -> bool:
+    """Add the segment's entries [first, last] to *found*; False once *bytes_max* is reached. Raises Damage."""
+    size = sum(len(entry.body) for entry in found)
+    position = segment.position_before(first)
+    while position < window.end:
+        try:
+            read = read_entry(window, position)
+        except Damage as damage:
+            raise Damage(f"{segment.path}: position {position}: {damage}") from damage
+        entry, position = read.entry, read.end
+        if entry.index > last:
+            return False
+        if entry.index >= first:
+            size += len(entry.body)
+            if found and size > bytes_max:
+                return False
+            found.append(entry)
+    return True
