@@ -44,6 +44,7 @@ class Connection(Client):
         self._on_drained = on_drained
         self._socket: asyncio.Transport | None = None
         self._taken_over = asyncio.Event()
+        self._pong_tasks: set[asyncio.Task[None]] = set()
 
     # --- connecting ---------------------------------------------------------------------------------------------------
 
@@ -84,7 +85,8 @@ class Connection(Client):
         transport = self._transport
         if not isinstance(transport, TcpTransport):
             raise TypeError("the broker speaks to NATS over TCP or TLS only")
-        reader, writer = transport._io_reader, transport._io_writer  # noqa: SLF001 - nats-py has no public way
+        reader: Any = transport._io_reader  # noqa: SLF001 - nats-py has no public way
+        writer: Any = transport._io_writer  # noqa: SLF001
         socket: asyncio.Transport = writer.transport
         socket.set_write_buffer_limits(high=limits.OUTBOUND_BYTES_HIGH // 2)
         protocol: Any = socket.get_protocol()
@@ -160,9 +162,11 @@ class Connection(Client):
         """Until nats-server has handled everything written so far."""
         await self.flush()
 
-    async def pong(self) -> None:
+    def ponged(self) -> None:
         """A PONG came: nats-py counts them and wakes who waits for a flush."""
-        await self._process_pong()
+        task = asyncio.get_running_loop().create_task(self._process_pong())
+        self._pong_tasks.add(task)
+        task.add_done_callback(self._pong_tasks.discard)
 
 
 def tls_context(config: TlsConfig) -> ssl.SSLContext:

@@ -3,10 +3,10 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from stan.core.broker import Broker
 from stan.core.ready import Delivery
-from stan.edge.connection import Connection
 from stan.protocol import kernel
 from stan.protocol.frames import Frame
 from stan.types import MiB
@@ -16,12 +16,36 @@ PENDING_BYTES_MAX = 128 * MiB
 """Bytes kept of one incomplete frame; more means that the stream is broken."""
 
 
-class Gateway:
-    """Scans what was read and renders what is to be sent."""
+class Link(Protocol):
+    """What the gateway needs of a connection (`Connection`, or the simulator's)."""
 
-    def __init__(
-        self, broker: Broker, ack_subject: str, wake: Callable[[], None], note: Callable[[str, str], None]
-    ) -> None:
+    subscriptions: dict[int, str]
+
+    @property
+    def up(self) -> bool:
+        """Whether bytes can be written now."""
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written and have not left the process."""
+
+    def write(self, data: bytes) -> bool:
+        """Write bytes in one piece; False if there is no connection, and they are gone."""
+
+    def hold_reading(self, hold: bool) -> None:  # noqa: FBT001 - a switch
+        """Stop or go on reading."""
+
+    def break_off(self) -> None:
+        """Cut the connection; it is made again."""
+
+    def ponged(self) -> None:
+        """A PONG came."""
+
+
+class Gateway:
+    """Scans what was read and renders what is to be sent. `wake` asks for a turn of the driver."""
+
+    def __init__(self, broker: Broker, ack_subject: str, note: Callable[[str, str], None]) -> None:
         shared = broker.shared
         self.broker = broker
         self.note = note
@@ -30,34 +54,37 @@ class Gateway:
         subjects[REPLY_SID] = shared.reply_prefix.decode() + "*"
         for at, subject in enumerate(broker.requests):
             subjects[FIRST_REQUEST_SID + at] = subject.decode()
-        self.connection = Connection(subjects, on_data=self._data, on_up=self._up, on_down=self._down, on_drained=wake)
-        self._wake = wake
+        self.subscriptions = subjects
+        self.connection: Link
+        self.wake: Callable[[], None]
         self._chunks: list[bytes | None] = []  # None: a new connection begins here
         self._asked: dict[bytes, asyncio.Future[Frame]] = {}
         self._rest = b""
-        self._pongs = 0
         self.went_up = False
         self.went_down = False
 
     # --- from the connection --------------------------------------------------------------------------------------------
 
-    def _data(self, data: bytes) -> None:
+    def on_data(self, data: bytes) -> None:
+        """Bytes were read."""
         self._chunks.append(bytes(data))
-        self._wake()
+        self.wake()
 
-    def _up(self) -> None:
+    def on_up(self) -> None:
+        """Connected."""
         self.went_up = True
-        self._wake()
+        self.wake()
 
-    def _down(self) -> None:
+    def on_down(self) -> None:
+        """The connection is lost."""
         self.went_down = True
         self._chunks.append(None)
-        self._wake()
+        self.wake()
 
     # --- in ---------------------------------------------------------------------------------------------------------------
 
-    def take_in(self) -> int:
-        """Step everything that was read; returns the number of PONGs seen."""
+    def take_in(self) -> None:
+        """Step everything that was read."""
         while self._chunks:
             end = self._chunks.index(None) if None in self._chunks else len(self._chunks)
             chunks = [chunk for chunk in self._chunks[:end] if chunk is not None]
@@ -66,8 +93,6 @@ class Gateway:
             if end < len(self._chunks):
                 self._rest = b""  # what was cut off by the end of a connection never gets its other half
             del self._chunks[: end + 1]
-        pongs, self._pongs = self._pongs, 0
-        return pongs
 
     def _scan(self, data: bytes) -> None:
         at = 0
@@ -109,7 +134,7 @@ class Gateway:
         if frame.subject == b"PING":
             self.connection.write(b"PONG\r\n")
         elif frame.subject == b"PONG":
-            self._pongs += 1
+            self.connection.ponged()
         elif frame.subject == b"-ERR":
             self.note("ERR", f"NATS: {frame.payload.decode(errors='replace').strip()}")
         elif frame.subject == b"INFO":
@@ -137,12 +162,14 @@ class Gateway:
 
     def reply_subscription(self) -> dict[int, str]:
         """Only what `ask` needs."""
-        return {REPLY_SID: self.connection.subscriptions[REPLY_SID]}
+        return {REPLY_SID: self.subscriptions[REPLY_SID]}
 
-    def listen(self, subscriptions: dict[int, str]) -> None:
+    def listen(self) -> None:
         """Subscribe to everything, now and after each reconnection."""
-        self.connection.subscriptions = subscriptions
-        lines = (b"SUB %b %d\r\n" % (name.encode(), sid) for sid, name in subscriptions.items() if sid != REPLY_SID)
+        self.connection.subscriptions = self.subscriptions
+        lines = (
+            b"SUB %b %d\r\n" % (name.encode(), sid) for sid, name in self.subscriptions.items() if sid != REPLY_SID
+        )
         self.connection.write(b"".join(lines))
 
     async def ask(self, subject: str, payload: bytes, timeout_s: float) -> bytes | None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import platform
-import time
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -12,17 +12,19 @@ from stan import limits
 from stan.config import Config
 from stan.core.broker import Broker
 from stan.core.ready import Index
+from stan.edge.connection import Connection
 from stan.edge.driver import Driver
 from stan.edge.embedded import EmbeddedNats
 from stan.edge.gateway import Gateway
 from stan.edge.log import ServerLog, redacted
+from stan.edge.runtime import AsyncRuntime
 from stan.edge.storage import Storage, new_nuid
 from stan.errors import StanError, StartError, go_quote
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import publication
 from stan.raft.solo import Solo
-from stan.types import SECOND, ChannelUid, GroupId, Nanos, WallNanos
+from stan.types import SECOND, ChannelUid, GroupId
 
 
 async def serve(config: Config, embedded: EmbeddedNats | None, log: ServerLog, stop: asyncio.Event) -> None:
@@ -55,6 +57,16 @@ class Node:
         self.groups = {number: Solo(number, kept, sync) for number, kept in storage.logs.items()}
         self.broker = Broker(config, self._index, b"_INBOX.%b." % server_id.encode())
         self.driver: Driver | None = None
+        self.runtime: AsyncRuntime | None = None
+        self.connection: Connection | None = None
+        self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def _note(self, level: str, line: str) -> None:
+        {"INF": self.log.info, "WRN": self.log.warning, "ERR": self.log.error, "DBG": self.log.debug}[level](line)
+
+    def _crashed(self, error: BaseException) -> None:
+        if not self.crash.done():
+            self.crash.set_exception(error)
 
     def _index(self, group: GroupId, uid: ChannelUid) -> Index:
         return self.storage.logs[group].channel(uid)
@@ -71,25 +83,35 @@ class Node:
             raise StartError(str(error)) from error
         meta = self.broker.shared.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
-        driver = self.driver = Driver(self.broker, self.groups, log)
         nuid = meta.info.nuid.decode() if meta.info else ""
-        gateway = driver.gateway = Gateway(self.broker, f"_INBOX.{nuid}.>", driver.wake, driver.note)
+        gateway = Gateway(self.broker, f"_INBOX.{nuid}.>", self._note)
+        runtime = self.runtime = AsyncRuntime(len(self.groups))
+        driver = self.driver = Driver(
+            self.broker, self.groups, gateway, runtime, note=self._note, crashed=self._crashed
+        )
+        gateway.wake = driver.wake
+        connection = self.connection = Connection(
+            gateway.reply_subscription(),
+            on_data=gateway.on_data,
+            on_up=gateway.on_up,
+            on_down=gateway.on_down,
+            on_drained=driver.wake,
+        )
+        gateway.connection = connection
         urls = config.nats.urls or ((embedded.url,) if embedded is not None else ())
-        connection = gateway.connection
-        listen, connection.subscriptions = connection.subscriptions, gateway.reply_subscription()
         try:
             await connection.open(config.nats, urls, f"_NSS-{config.cluster_id}-send", log.error)
         except Exception as error:
             shown = ", ".join(redacted(url) for url in urls)
             raise StartError(f"cannot connect to NATS at {shown}: {error or type(error).__name__}") from error
-        await self._refuse_company(gateway)
-        self.broker.lead(Nanos(time.monotonic_ns()), WallNanos(time.time_ns()), doubt=self.storage.doubt)
-        gateway.listen(listen)
+        await self._refuse_company(gateway, connection)
+        self.broker.lead(runtime.now(), runtime.wall(), doubt=self.storage.doubt)
+        gateway.listen()
         await connection.settle()
         self._banner()
         driver.wake()
 
-    async def _refuse_company(self, gateway: Gateway) -> None:
+    async def _refuse_company(self, gateway: Gateway, connection: Connection) -> None:
         """Another server with our cluster id on this NATS means that we must not start (STAN-SPEC 12.6)."""
         cluster_id = self.config.cluster_id
         subjects = self.broker.shared.subjects
@@ -104,8 +126,8 @@ class Node:
             response = wire.ConnectResponse.FromString(answer)
             if response.close_requests:
                 close = wire.CloseRequest(client_id=cluster_id.encode()).SerializeToString()
-                gateway.connection.write(publication(response.close_requests, close))
-                await gateway.connection.settle()
+                connection.write(publication(response.close_requests, close))
+                await connection.settle()
         raise StartError(f"discovered another streaming server with cluster ID {go_quote(cluster_id)}")
 
     def _banner(self) -> None:
@@ -137,16 +159,16 @@ class Node:
         driver = self.driver
         if driver is None:
             return False
-        stopping = asyncio.ensure_future(stop.wait())
-        flusher = asyncio.ensure_future(self._flush_for_ever(driver))
+        stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+        flusher: asyncio.Future[Any] = asyncio.ensure_future(self._flush_for_ever(driver))
         try:
-            await asyncio.wait({stopping, flusher, driver.crash}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stopping, flusher, self.crash}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (stopping, flusher):
                 task.cancel()
             await asyncio.gather(stopping, flusher, return_exceptions=True)
-        if driver.crash.done():
-            driver.crash.result()
+        if self.crash.done():
+            self.crash.result()
         if flusher.done() and not flusher.cancelled() and flusher.exception() is not None:
             flusher.result()
         return await self._settle(driver)
@@ -174,7 +196,8 @@ class Node:
     async def _settle(self, driver: Driver) -> bool:
         """Stop listening, finish what is on its way, write it all down."""
         driver.stop()
-        await driver.gateway.connection.close()
+        if self.connection is not None:
+            await self.connection.close()
         try:
             for _ in range(2):  # the second round takes what the first one committed
                 await self.storage.flush(self.broker, dict(driver.applied))
@@ -190,5 +213,8 @@ class Node:
         """Close files and threads."""
         if self.driver is not None:
             self.driver.stop()
-            self.driver.disk.close()
+        if self.connection is not None and not self.connection.is_closed:
+            await self.connection.close()
+        if self.runtime is not None:
+            self.runtime.close()
         await self.storage.close(clean=clean)

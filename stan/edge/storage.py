@@ -6,7 +6,11 @@ Layout of a data directory: `stan.json` (manifest), `lock`, `state.db`, `groups/
 
 import asyncio
 import os
+import secrets
+import string
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from stan.config import Config
@@ -18,22 +22,32 @@ from stan.edge.manifest import Manifest, lock_directory, open_manifest, write_du
 from stan.errors import Damage, StartError
 from stan.log.filelog import FileLog
 from stan.log.memorylog import MemoryLog
-from stan.log.types import GroupLog
+from stan.log.types import Entry, GroupLog
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind, decode_batches
 from stan.state.changes import group_changes, meta_changes
 from stan.state.database import Changes, Database
-from stan.types import MiB, ChannelUid, GroupId, RaftIndex, Sequence, Term
+from stan.types import ChannelUid, GroupId, MiB, RaftIndex, Sequence, Term
 
 REPLAY_BYTES = 4 * MiB
 """Entries read at once while the log is replayed."""
 
 
+Offload = Callable[[Callable[[], object]], Awaitable[object]]
+"""Runs something that blocks; the simulator runs it on the spot."""
+
+
+async def in_thread(call: Callable[[], object]) -> object:
+    """Run *call* in a worker thread."""
+    return await asyncio.get_running_loop().run_in_executor(None, call)
+
+
 class Storage:
     """Logs by group, and the database; None with the memory store."""
 
-    def __init__(self, logs: dict[GroupId, GroupLog]) -> None:
+    def __init__(self, logs: dict[GroupId, GroupLog], offload: Offload | None = None) -> None:
         self.logs = logs
+        self._offload: Offload = offload or in_thread
         self.directory: Path | None = None
         self.database: Database | None = None
         self.manifest: Manifest | None = None
@@ -154,8 +168,6 @@ class Storage:
 
     def _found_cluster(self, broker: Broker, cluster_id: str) -> None:
         """The first entry of all: who we are."""
-        from stan.log.types import Entry  # noqa: PLC0415 - only here
-
         log = self.logs[META_GROUP]
         info = pb.ClusterInfo(
             cluster_id=cluster_id.encode(), raft_groups=len(broker.shared.groups), nuid=new_nuid().encode()
@@ -173,8 +185,8 @@ class Storage:
         for uid, channel in machine.channels.items():
             if channel.first_sequence:
                 self.logs[number].trim(uid, Sequence(channel.first_sequence))
-        for uid in machine.dropped:
-            self.logs[number].drop(ChannelUid(uid))
+        for dropped in machine.dropped:
+            self.logs[number].drop(ChannelUid(dropped))
 
     # --- flushing ---------------------------------------------------------------------------------------------------------
 
@@ -186,18 +198,10 @@ class Storage:
         for number, (index, term) in applied.items():
             self.applied[number] = (RaftIndex(index), Term(term))
         marks = dict(self.applied)
-        changes = Changes()
-        for number, mark in marks.items():
-            if mark[0] == self._flushed.get(number):
-                continue
-            if number == META_GROUP:
-                meta_changes(changes, broker.shared.meta, mark)
-            else:
-                group_changes(changes, broker.shared.groups[number].machine, mark)
-        loop = asyncio.get_running_loop()
+        changes = self._changes(broker, marks)
         for log in self.logs.values():
             if log.durable_index < log.last_index:
-                await loop.run_in_executor(None, log.sync)
+                await self._offload(log.sync)
         if self.database is None:
             return
         if changes.upserts:
@@ -208,17 +212,27 @@ class Storage:
         for number, mark in marks.items():
             self._flushed[number] = mark[0]
 
+    def _changes(self, broker: Broker, marks: dict[GroupId, tuple[RaftIndex, Term]]) -> Changes:
+        changes = Changes()
+        for number, mark in marks.items():
+            if mark[0] == self._flushed.get(number):
+                continue
+            if number == META_GROUP:
+                meta_changes(changes, broker.shared.meta, mark)
+            else:
+                group_changes(changes, broker.shared.groups[number].machine, mark)
+        return changes
+
     async def release(self, broker: Broker) -> None:
         """Write a snapshot of each group that has sealed segments behind its flushed state, then give these segments free."""
         if self.directory is None:
             for number, log in self.logs.items():
                 log.release(self.applied[number][0])
             return
-        loop = asyncio.get_running_loop()
         for number, log in self.logs.items():
             sealed = log.sealed_index
             if sealed <= self._snapshots.get(number, 0) or sealed > self._flushed.get(number, RaftIndex(0)):
-                await loop.run_in_executor(None, log.clean)
+                await self._offload(log.clean)
                 continue
             index, term = self.applied[number]
             snapshot = pb.Snapshot(applied_index=index, applied_term=term)
@@ -229,7 +243,7 @@ class Storage:
             content = snapshot.SerializeToString()
             old = self._snapshot_files(number)
             path = self.directory / "groups" / str(number) / f"state-{index:020d}.snap"
-            await loop.run_in_executor(None, write_durably, path, content)
+            await self._offload(partial(write_durably, path, content))
             self._snapshots[number] = index
             for obsolete in old:
                 obsolete.unlink(missing_ok=True)
@@ -263,8 +277,5 @@ def apply_entry(broker: Broker, number: GroupId, index: RaftIndex, kind: int, bo
 
 def new_nuid() -> str:
     """22 random characters of NUID's alphabet (STAN-SPEC 1.7)."""
-    import secrets  # noqa: PLC0415
-    import string  # noqa: PLC0415
-
     alphabet = string.digits + string.ascii_uppercase + string.ascii_lowercase
     return "".join(secrets.choice(alphabet) for _ in range(22))

@@ -5,7 +5,6 @@ from there. The state never leads the log: the driver flushes only what is durab
 snapshot and the log. Each row carries a few columns to look at and the protobuf message of entries.proto as `state`.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -138,5 +137,5 @@ class Database:
 
 async def _one(connection: aiosqlite.Connection, query: str) -> Any:
     async with connection.execute(query) as cursor:
-        row: Iterable[Any] | None = await cursor.fetchone()
-    return next(iter(row)) if row is not None else None
+        row = await cursor.fetchone()
+    return row[0] if row is not None else None

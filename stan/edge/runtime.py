@@ -1,0 +1,126 @@
+"""What the driver needs of the world: time, a next turn, worker threads. The simulator has a twin with virtual time.
+
+One fsync serves everything that was written while the previous one ran: at most one runs per group, off the event loop; reads
+that are not in memory run in other threads, so that a slow read delays no ack.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from stan.core.ready import Fetched
+from stan.errors import StanError
+from stan.log.types import BatchRef, GroupLog
+from stan.raft.consensus import Consensus
+from stan.types import Nanos, RaftIndex, WallNanos
+
+SYNCERS_MAX = 4
+"""Threads that sync logs."""
+READERS = 2
+"""Threads that read records from the disk."""
+
+Synced = Callable[[RaftIndex | None, str], None]
+"""Called with the durable index, or with None and why the sync failed."""
+Read = Callable[[list[Fetched] | Exception], None]
+"""Called with what was read, or with the error."""
+
+
+class Runtime(Protocol):
+    """Port of the driver. Every callback comes on the event loop, never from inside the call that asked for it."""
+
+    def now(self) -> Nanos:
+        """Monotonic time."""
+
+    def wall(self) -> WallNanos:
+        """Time of day."""
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call once the sockets were looked at."""
+
+    def alarm(self, deadline: Nanos, call: Callable[[], None]) -> None:
+        """Call at *deadline*; replaces the alarm that was set before."""
+
+    def sync(self, group: Consensus, done: Synced) -> None:
+        """Make the group's log durable, off the event loop; a call while one runs for the group is ignored."""
+
+    def read(self, log: GroupLog, refs: list[BatchRef], done: Read) -> None:
+        """Read record batches, off the event loop."""
+
+
+class AsyncRuntime:
+    """The real one, on the running event loop."""
+
+    def __init__(self, groups: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._syncers = ThreadPoolExecutor(max_workers=max(1, min(groups, SYNCERS_MAX)), thread_name_prefix="sync")
+        self._readers = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="read")
+        self._syncing: set[int] = set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0
+
+    def now(self) -> Nanos:
+        """Monotonic time."""
+        return Nanos(time.monotonic_ns())
+
+    def wall(self) -> WallNanos:
+        """Time of day."""
+        return WallNanos(time.time_ns())
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call once the sockets were looked at."""
+        self._loop.call_soon(call)
+
+    def alarm(self, deadline: Nanos, call: Callable[[], None]) -> None:
+        """Call at *deadline*; replaces the alarm that was set before."""
+        if self._alarm is not None:
+            if self._alarm_at == deadline and not self._alarm.cancelled():
+                return
+            self._alarm.cancel()
+        self._alarm_at = deadline
+
+        def ring() -> None:
+            self._alarm = None
+            call()
+
+        self._alarm = self._loop.call_later(max(0.0, (deadline - self.now()) / 1e9), ring)
+
+    def sync(self, group: Consensus, done: Synced) -> None:
+        """Make the group's log durable in a worker thread."""
+        if group.group in self._syncing:
+            return
+        self._syncing.add(group.group)
+
+        def work() -> None:
+            try:
+                durable, why = group.log.sync(), ""
+            except (OSError, StanError) as error:
+                durable, why = None, str(error)
+            self._loop.call_soon_threadsafe(told, durable, why)
+
+        def told(durable: RaftIndex | None, why: str) -> None:
+            self._syncing.discard(group.group)
+            done(durable, why)
+
+        self._syncers.submit(work)
+
+    def read(self, log: GroupLog, refs: list[BatchRef], done: Read) -> None:
+        """Read record batches in a worker thread."""
+
+        def work() -> None:
+            result: list[Fetched] | Exception
+            try:
+                result = [Fetched(ref.base_sequence, ref.count, log.read(ref)) for ref in refs]
+            except (OSError, StanError) as error:
+                result = error
+            self._loop.call_soon_threadsafe(done, result)
+
+        self._readers.submit(work)
+
+    def close(self) -> None:
+        """Wait for what runs in threads."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._syncers.shutdown(wait=True)
+        self._readers.shutdown(wait=True)
