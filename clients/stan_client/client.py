@@ -123,7 +123,8 @@ class Client:
             self._link = BorrowedLink(options.nats)
         else:
             nats_options = {"name": self.client_id, **options.nats_options}
-            connection = await Connection.open(options.servers, nats_options, self._session_options.connect_timeout_s)
+            connection = Connection()
+            await connection.open(options.servers, nats_options, self._session_options.connect_timeout_s)
             connection.on_online = self._publisher.send_again
             self._link = connection
         return self._link

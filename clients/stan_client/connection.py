@@ -37,6 +37,9 @@ OUTBOUND_BYTES_HIGH = 4 * 1024 * 1024
 RECONNECT_WAIT_S = 0.25
 """Pause of nats-py between two attempts to reach the same server."""
 
+CONNECT_FAILURES = (NatsError, OSError, TimeoutError)
+"""What Connection.open may raise."""
+
 _SID = itemgetter(0)
 
 
@@ -72,7 +75,7 @@ class Link(Protocol):
 
 
 class Connection(NatsClient):
-    """nats-py's client with the data path of this module; made by `Connection.open`."""
+    """nats-py's client with the data path of this module; `open` instead of `connect`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,32 +85,30 @@ class Connection(NatsClient):
         self._rest = b""  # an incomplete frame, waiting for its end
         self._out: list[bytes] = []
         self._flush_due = False
+        self._to_nats_py: Callable[[bytes], None] = _nowhere
 
-    @classmethod
-    async def open(cls, servers: str | list[str], options: Mapping[str, Any], connect_timeout_s: float) -> "Connection":
+    async def open(self, servers: str | list[str], options: Mapping[str, Any], connect_timeout_s: float) -> None:
         """Connect; each server is tried without delay, later losses are repaired for ever.
 
         Raises:
             nats.errors.Error, OSError, TimeoutError: as nats-py tells why no server could be used.
         """
-        nats = cls()
-        given: dict[str, Any] = {"error_cb": nats.note_error, **options}
+        given: dict[str, Any] = {"error_cb": self.note_error, **options}
         first = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0}
         try:
-            await nats.connect(
+            await self.connect(
                 servers,
                 **{**given, **first, "pending_size": 0, "connect_timeout": connect_timeout_s},
             )
-        except BaseException:
-            cause = nats.last_error
-            await nats.close()
-            if cause is not None:
-                raise cause from None
+        except BaseException as error:
+            cause = self.last_error
+            await self.close()
+            if cause is not None and isinstance(error, CONNECT_FAILURES):
+                raise cause from None  # "no servers available" does not tell why
             raise
-        nats.options["allow_reconnect"] = given.get("allow_reconnect", True)
-        nats.options["max_reconnect_attempts"] = given.get("max_reconnect_attempts", -1)
-        nats.options["reconnect_time_wait"] = given.get("reconnect_time_wait", RECONNECT_WAIT_S)
-        return nats
+        self.options["allow_reconnect"] = given.get("allow_reconnect", True)
+        self.options["max_reconnect_attempts"] = given.get("max_reconnect_attempts", -1)
+        self.options["reconnect_time_wait"] = given.get("reconnect_time_wait", RECONNECT_WAIT_S)
 
     async def note_error(self, error: Exception) -> None:
         """nats-py's error callback when the caller gave none: one line, not a traceback."""
@@ -130,14 +131,16 @@ class Connection(NatsClient):
         reader = transport._io_reader  # noqa: SLF001 - the one place where nats-py's transport is opened up
         if reader is None:
             return
-        to_nats_py = reader.feed_data
+        self._to_nats_py = reader.feed_data
         buffered: bytearray = reader._buffer  # type: ignore[attr-defined]  # noqa: SLF001
         early = bytes(buffered)
         buffered.clear()
 
         def feed(data: bytes) -> None:
+            if self._rest:
+                data = self._rest + data
             try:
-                self._feed(data, to_nats_py)
+                self._rest = data[self.take(data) :]
             except ValueError as error:
                 log.warning("nats: protocol error, reconnecting: %s", error)
                 reader.set_exception(ConnectionError(f"nats: {error}"))
@@ -146,23 +149,36 @@ class Connection(NatsClient):
         if early:
             feed(early)
 
-    def _feed(self, data: bytes, to_nats_py: Callable[[bytes], None]) -> None:
-        if self._rest:
-            data = self._rest + data
+    def take(self, data: bytes) -> int:
+        """Handle all whole frames of *data*; how many bytes they were. A load generator has its own way to do it."""
         consumed, frames = split(data, 0)
-        self._rest = data[consumed:]
+        self.dispatch(frames)
+        return consumed
+
+    def dispatch(self, frames: list[Frame]) -> None:
+        """Give frames to the handlers of their subscriptions, and those of the connection itself to nats-py."""
         for sid, group in groupby(frames, _SID):
             together = list(group)
             if sid == 0:
                 for frame in together:
-                    to_nats_py(_line(frame))
+                    self._to_nats_py(_line(frame))
                 continue
             handler = self._handlers.get(sid)
             if handler is not None:
-                handler(together)
+                try:
+                    handler(together)
+                except Exception:
+                    log.exception("nats: handler of subscription %d failed", sid)
             elif sid in self._subs:
                 for frame in together:
-                    to_nats_py(_message(frame))
+                    self._to_nats_py(_message(frame))
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        # Called by nats-py's parser: for its own subscriptions, and for ours where it has a transport that is not TCP.
+        if sid in self._handlers:
+            self.dispatch([Frame(sid, bytes(subject), bytes(reply or b""), bytes(headers or b""), bytes(data))])
+        else:
+            await super()._process_msg(sid, subject, reply, data, headers)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
@@ -221,6 +237,10 @@ class Connection(NatsClient):
         self._flush()
         self._handlers.clear()
         await self.close()
+
+
+def _nowhere(_data: bytes) -> None:
+    """Where nats-py's frames go before there is a connection."""
 
 
 def _line(frame: Frame) -> bytes:
@@ -314,7 +334,3 @@ class BorrowedLink:
             await self._flushing
         for sid in list(self._subscriptions):
             await self.unlisten(sid)
-
-
-CONNECT_FAILURES = (NatsError, OSError, TimeoutError)
-"""What Connection.open may raise."""

@@ -159,9 +159,13 @@ class Subscription(AsyncIterator[Message]):
         channel = self.channel
         messages = []
         for frame in frames:
-            sequence, _, reply, data, timestamp, redelivered, count = decode_message(frame.payload)
+            try:
+                sequence, _, reply, data, timestamp, redelivered, count = decode_message(frame.payload)
+            except ValueError:
+                log.warning("%s: a message could not be decoded; it is not acked", channel)
+                continue
             messages.append(Message(sequence, channel, text_of(reply), data, timestamp, redelivered, count, self))
-        self.last_sequence = max(self.last_sequence, *[message.sequence for message in messages])
+        self.last_sequence = max([self.last_sequence, *[message.sequence for message in messages]])
         if self._direct:
             self._run(messages)
         else:
