@@ -45,12 +45,15 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     Raises:
         ValueError: cut off, or longer than 10 bytes.
     """
-    value = 0
-    for place in range(at, min(end, at + 10)):
-        byte = data[place]
-        value |= (byte & 0x7F) << 7 * (place - at)
+    value = shift = 0
+    stop = min(end, at + 10)
+    while at < stop:
+        byte = data[at]
+        at += 1
         if byte < 0x80:
-            return value & _UINT64_MAX, place + 1
+            return (value | byte << shift) & _UINT64_MAX, at
+        value |= (byte & 0x7F) << shift
+        shift += 7
     raise ValueError("varint cut off or too long")
 
 
@@ -63,16 +66,22 @@ def read_fields(data: bytes) -> list[Field]:
     fields = []
     at, end = 0, len(data)
     while at < end:
-        tag, at = read_varint(data, at, end)
+        tag = data[at]
+        at += 1
+        if tag >= 0x80:
+            tag, at = read_varint(data, at - 1, end)
         field, wire = tag >> 3 & 0xFFFFFFFF, tag & 7
         value, start = 0, at
         if not 0 < field <= 0x7FFFFFFF:
             raise ValueError("illegal tag")
-        if wire == 0:
-            value, at = read_varint(data, at, end)
-        elif wire == 2:
-            size, start = read_varint(data, at, end)
+        if wire == 2:
+            size = data[at] if at < end else 0x80
+            start += 1
+            if size >= 0x80:
+                size, start = read_varint(data, at, end)
             at = start + size
+        elif wire == 0:
+            value, at = read_varint(data, at, end)
         elif wire in (1, 5):
             at += 8 if wire == 1 else 4
         else:
