@@ -1,0 +1,27 @@
+"""Entries with record batches for tests of the log: messages of a chosen size whose bytes tell what they are."""
+
+from stan.log.types import Entry
+from stan.protocol.entries import Kind, encode_batch
+
+
+def records(uid, base, count, size=20):
+    """*count* messages of *size* bytes, each a repetition of its channel and sequence."""
+    parts = []
+    for sequence in range(base, base + count):
+        parts += [size.to_bytes(4, "little"), (f"<{uid}:{sequence}>" * size)[:size].encode()]
+    return b"".join(parts)
+
+
+def batch(uid, base, count, timestamp=0, first=0, size=20):
+    """Header and records of one batch."""
+    return b"".join(encode_batch(uid, base, count, timestamp or base * 10, first, records(uid, base, count, size)))
+
+
+def entry(index, *batches, term=1):
+    """An entry of record batches."""
+    return Entry(index, term, Kind.RECORDS, b"".join(batches))
+
+
+def change(index, body=b"change", term=1):
+    """An entry of another kind."""
+    return Entry(index, term, Kind.CHANGE, body)

@@ -1,0 +1,215 @@
+"""A disk in memory that forgets what was not synced, tears writes, gets full, breaks, and loses power at any call.
+
+Twin of `stan.log.files.OsFiles`. What a crash may leave (modelled on what journalling file systems do): of each file its synced
+bytes and then a beginning of the later writes, the last one torn, perhaps followed by zeros; of the names those that a
+directory sync covered and then a beginning of the later changes.
+"""
+
+import errno
+import os
+import posixpath
+import random
+
+
+class PowerCut(BaseException):
+    """The machine is gone; nothing catches this but the test."""
+
+
+class Node:
+    """A file: what is on the medium, and the operations since."""
+
+    def __init__(self, synced=b""):
+        self.live = bytearray(synced)
+        self.synced = bytes(synced)
+        self.unsynced = []  # ("write", position, bytes) or ("cut", size)
+
+    def apply(self, operation):
+        """Carry one operation out on the live bytes."""
+        if operation[0] == "cut":
+            size = operation[1]
+            del self.live[size:]
+            self.live.extend(bytes(size - len(self.live)))
+        else:
+            _, position, data = operation
+            self.live.extend(bytes(max(0, position - len(self.live))))
+            self.live[position : position + len(data)] = data
+
+    def after_crash(self, choice):
+        """What is found when the power is back."""
+        kept = choice.randint(0, len(self.unsynced))
+        node = Node(self.synced)
+        for operation in self.unsynced[:kept]:
+            node.apply(operation)
+        if kept < len(self.unsynced) and self.unsynced[kept][0] == "write":
+            _, position, data = self.unsynced[kept]
+            torn = choice.randint(0, len(data))
+            node.apply(("write", position, data[:torn]))
+            if choice.random() < 0.3:
+                node.apply(("write", position + torn, bytes(len(data) - torn)))
+        return Node(bytes(node.live))
+
+
+class CrashingFiles:
+    """`Files` over nodes in memory."""
+
+    def __init__(self):
+        self.names = {}  # path -> Node, as programs see it
+        self.synced_names = {}
+        self.name_changes = []  # {path: Node or None}, each atomic, not yet covered by a directory sync
+        self.directories = {"", "/"}
+        self.open_files = {}
+        self.calls = 0
+        self.cut_at = None  # number of the changing call at which the power goes
+        self.faults = {}  # method -> [calls until it fails, errno]
+        self.syncs = 0
+
+    # --- what a test does -------------------------------------------------------------------------------------------------
+    def fail(self, method, after, error):
+        """Let *method* fail with *error* at its next call but *after*, once; a failing write leaves a part behind."""
+        self.faults[method] = [after, error]
+
+    def cut_power_after(self, calls):
+        """Lose power at the changing call after *calls* more of them."""
+        self.cut_at = self.calls + calls
+
+    def crash(self, seed):
+        """The disk as it is found after a power cut now; unsynced things are kept or lost as *seed* says."""
+        choice = random.Random(seed)
+        after = CrashingFiles()
+        after.directories = set(self.directories)
+        names = dict(self.synced_names)
+        for change in self.name_changes[: choice.randint(0, len(self.name_changes))]:
+            _change_names(names, change)
+        nodes = {}
+        for path in sorted(names):
+            node = names[path]
+            if id(node) not in nodes:
+                nodes[id(node)] = node.after_crash(choice)
+            after.names[path] = nodes[id(node)]
+        after.synced_names = dict(after.names)
+        return after
+
+    def content(self, path):
+        """Bytes of a file."""
+        return bytes(self.names[path].live)
+
+    def put(self, path, data):
+        """A file that is safe on the medium."""
+        self.names[path] = self.synced_names[path] = Node(data)
+
+    def paths(self):
+        """All names of files."""
+        return sorted(self.names)
+
+    # --- Files ------------------------------------------------------------------------------------------------------------
+    def open(self, path):
+        self._fault("open")
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return self._descriptor(self.names[path])
+
+    def create(self, path):
+        self._change("create")
+        if path in self.names:
+            node = self.names[path]
+            node.apply(("cut", 0))
+            node.unsynced.append(("cut", 0))
+        else:
+            node = Node()
+            self._change_names({path: node})
+        return self._descriptor(node)
+
+    def close(self, descriptor):
+        del self.open_files[descriptor]
+
+    def size(self, descriptor):
+        return len(self.open_files[descriptor].live)
+
+    def pwritev(self, descriptor, buffers, position):
+        data = b"".join(buffers)
+        node = self.open_files[descriptor]
+        try:
+            self._change("pwritev")
+        except (OSError, PowerCut):
+            part = ("write", position, data[: len(data) // 2])
+            node.apply(part)
+            node.unsynced.append(part)
+            raise
+        node.apply(("write", position, data))
+        node.unsynced.append(("write", position, data))
+
+    def pread(self, descriptor, length, position):
+        self._fault("pread")
+        return bytes(self.open_files[descriptor].live[position : position + length])
+
+    def ftruncate(self, descriptor, size):
+        self._change("ftruncate")
+        node = self.open_files[descriptor]
+        node.apply(("cut", size))
+        node.unsynced.append(("cut", size))
+
+    def fdatasync(self, descriptor):
+        self._change("fdatasync")
+        node = self.open_files[descriptor]
+        node.synced = bytes(node.live)
+        node.unsynced.clear()
+        self.syncs += 1
+
+    def rename(self, source, target):
+        self._change("rename")
+        self._change_names({target: self.names[source], source: None})
+
+    def unlink(self, path):
+        self._change("unlink")
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._change_names({path: None})
+
+    def listdir(self, path):
+        return [posixpath.basename(name) for name in self.names if posixpath.dirname(name) == path]
+
+    def makedirs(self, path):
+        self.directories.add(path)
+
+    def sync_directory(self, path):
+        self._change("sync_directory")
+        covered = 0
+        for at, change in enumerate(self.name_changes):
+            if any(posixpath.dirname(name) == path for name in change):
+                covered = at + 1
+        for change in self.name_changes[:covered]:
+            _change_names(self.synced_names, change)
+        del self.name_changes[:covered]
+
+    # --- inside -----------------------------------------------------------------------------------------------------------
+    def _descriptor(self, node):
+        descriptor = max(self.open_files, default=2) + 1
+        self.open_files[descriptor] = node
+        return descriptor
+
+    def _change_names(self, change):
+        _change_names(self.names, change)
+        self.name_changes.append(change)
+
+    def _change(self, method):
+        self.calls += 1
+        if self.cut_at is not None and self.calls > self.cut_at:
+            raise PowerCut
+        self._fault(method)
+
+    def _fault(self, method):
+        fault = self.faults.get(method)
+        if fault is None:
+            return
+        if fault[0] == 0:
+            del self.faults[method]
+            raise OSError(fault[1], os.strerror(fault[1]))
+        fault[0] -= 1
+
+
+def _change_names(names, change):
+    for path, node in change.items():
+        if node is None:
+            names.pop(path, None)
+        else:
+            names[path] = node
