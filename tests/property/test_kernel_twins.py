@@ -23,6 +23,7 @@ PUB, ACK = 1, 2
 OWNER = Struct("<H")
 MODULES = [kernel_py] if _stan_kernel is None else [kernel_py, _stan_kernel]
 both = pytest.mark.parametrize("twin", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
+relaxed = settings(deadline=None)  # a busy machine is no failure
 needs_compiled = pytest.mark.skipif(_stan_kernel is None, reason="the compiled kernels are not installed")
 
 small = st.binary(max_size=6)
@@ -181,6 +182,7 @@ def records(parts: list[bytes]) -> bytes:
 
 
 @needs_compiled
+@relaxed
 @given(streams, st.integers(0, 3))
 def test_scan_twins_agree_on_any_stream(data, start):
     same(kernel_py, _stan_kernel, "scan", data, start, PUB, ACK, PREFIX)
@@ -188,6 +190,7 @@ def test_scan_twins_agree_on_any_stream(data, start):
 
 
 @needs_compiled
+@relaxed
 @given(st.binary(max_size=80))
 def test_scan_twins_agree_on_noise(data):
     same(kernel_py, _stan_kernel, "scan", data, 0, PUB, ACK, PREFIX)
@@ -197,6 +200,7 @@ def test_scan_twins_agree_on_noise(data):
 
 
 @both
+@relaxed
 @given(data=clean, cut=st.integers(0, 2000))
 def test_scan_in_two_chunks_says_the_same_as_whole(twin, data, cut):
     whole, rest, error = drain(twin, [data])
@@ -221,6 +225,7 @@ def test_scan_every_truncation_of_a_payload_is_refused_or_read_within(twin):
 
 
 @both
+@relaxed
 @given(
     kinds=st.lists(st.sampled_from(["publish", "ack", "malformed", "other"]), max_size=20),
     cut=st.integers(0, 2000),
@@ -251,6 +256,7 @@ def test_scan_order_of_handling_is_the_order_of_arrival(twin, kinds, cut):
 
 
 @both
+@relaxed
 @given(
     st.data(),
     st.lists(st.tuples(small, small | st.binary(min_size=120, max_size=140)), min_size=1, max_size=8),
@@ -288,6 +294,7 @@ def test_publish_to_delivery_is_what_protobuf_says(twin, data, contents, base, t
 
 
 @needs_compiled
+@relaxed
 @given(
     st.lists(st.lists(st.binary(max_size=140), max_size=4).map(records) | small, max_size=3),
     st.integers(0, 300) | st.integers(1, 1 << 63),
@@ -299,6 +306,7 @@ def test_seal_twins_agree_on_any_bodies(bodies, base, timestamp, channel):
 
 
 @needs_compiled
+@relaxed
 @given(
     st.lists(st.binary(max_size=140), max_size=5),
     small,
@@ -312,6 +320,7 @@ def test_frames_twins_agree_on_any_records(parts, tail, base, first, last, count
 
 
 @both
+@relaxed
 @given(st.lists(publishes(), max_size=12), st.sets(st.sampled_from([(b"me", b"1"), (b"me", b"2"), (b"you", b"")])))
 def test_select_gives_what_scans_of_the_two_parts_give(twin, stream, kept):
     keeps: list[bytes] = []
@@ -334,6 +343,7 @@ def by_channel(twin: ModuleType, stream: list[bytes]) -> dict[bytes, Publishes]:
 
 
 @both
+@relaxed
 @given(st.lists(publishes(), max_size=6).map(b"".join), small)
 def test_refuse_sets_the_error_and_nothing_else(twin, stream, error):
     for found in twin.scan(stream, 0, PUB, ACK, PREFIX).publishes:
@@ -350,6 +360,7 @@ def test_refuse_sets_the_error_and_nothing_else(twin, stream, error):
 
 
 @needs_compiled
+@relaxed
 @given(streams, st.integers(0, 3))
 def test_client_twins_agree_on_any_stream(data, start):
     inboxes = {3: (b"ack3", b"a"), 4: (b"ack4", b"")}
@@ -376,6 +387,7 @@ def payloads(draw: st.DrawFn) -> bytes:
 
 
 @needs_compiled
+@relaxed
 @given(payloads())
 def test_decode_twins_agree_with_each_other_and_with_protobuf(payload):
     same(client_kernel_py, _stan_client_kernel, "decode_message", payload)
@@ -389,6 +401,7 @@ def test_decode_twins_agree_with_each_other_and_with_protobuf(payload):
 
 
 @needs_compiled
+@relaxed
 @given(st.lists(small | st.binary(min_size=120, max_size=140), min_size=8, max_size=8))
 def test_encode_publish_twins_agree_with_each_other_and_with_protobuf(texts):
     same(client_kernel_py, _stan_client_kernel, "encode_publish", *texts)
@@ -398,7 +411,7 @@ def test_encode_publish_twins_agree_with_each_other_and_with_protobuf(texts):
 
 
 @needs_compiled
-@settings(max_examples=50)
+@relaxed
 @given(small, small, st.integers(0, 300) | st.integers(0, (1 << 63)), st.integers(0, 12))
 def test_bulk_twins_agree(one, two, first, count):
     same(client_kernel_py, _stan_client_kernel, "encode_acks", one, two, first, first + count - 1 if first else count)
