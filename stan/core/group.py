@@ -236,10 +236,11 @@ class GroupMachine:
             self.cursors.pop(cursor.cursor_id, None)
             self.dirty_cursors.add(cursor.cursor_id)
 
-    def forget_dropped(self, uid: ChannelUid) -> None:
-        """The registry knows that the channel is gone."""
-        self.dropped.discard(uid)
-        self.dirty_channels.add(uid)
+    def touch_all(self) -> None:
+        """Everything has to be written again: the rows are lost."""
+        self.dirty_cursors.update(self.cursors)
+        self.dirty_subscriptions.update(self.subscriptions)
+        self.dirty_channels.update(self.channels, self.dropped)
 
     # --- parts ------------------------------------------------------------------------------------------------------
 

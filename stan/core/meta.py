@@ -172,6 +172,12 @@ class MetaMachine:
         info = self.by_uid.get(uid)
         return None if info is None else pb.Channel(name=info.name, uid=info.uid, group=info.group)
 
+    def touch_all(self) -> None:
+        """Everything has to be written again: the rows are lost."""
+        self.dirty_info = self.info is not None
+        self.dirty_clients.update(self.clients)
+        self.dirty_channels.update(self.by_uid)
+
     def snapshot(self, snapshot: pb.Snapshot) -> None:
         """Write the whole state into *snapshot*, in an order that depends on the state alone."""
         if self.info is not None:

@@ -19,7 +19,7 @@ from stan.edge.runtime import Runtime
 from stan.errors import NotNow
 from stan.log.types import BatchRef, GroupLog, StaleRef
 from stan.raft.consensus import Consensus
-from stan.types import GroupId, RaftIndex, Sequence
+from stan.types import GroupId, RaftIndex, Sequence, Term
 
 ROUNDS_PER_TURN = 8
 """Rounds of commit and Ready inside one turn; what is left goes on in the next, after the sockets were looked at."""
@@ -30,7 +30,7 @@ FETCH_ATTEMPTS = 3
 
 
 class Driver:
-    """One node's loop."""
+    """One node's loop. `applied` gets (index, term) of the newest applied entry of each group."""
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Driver:
         gateway: Gateway,
         runtime: Runtime,
         *,
+        applied: dict[GroupId, tuple[RaftIndex, Term]],
         note: Callable[[str, str], None],
         crashed: Callable[[BaseException], None],
     ) -> None:
@@ -46,7 +47,7 @@ class Driver:
         self.groups = groups
         self.gateway = gateway
         self.runtime = runtime
-        self.applied: dict[GroupId, tuple[int, int]] = {}  # index, term
+        self.applied = applied
         self._note = note
         self._crashed = crashed
         self._refusals: dict[GroupId, str] = {}  # why proposals of a group are refused, as last logged

@@ -87,7 +87,13 @@ class Node:
         gateway = Gateway(self.broker, f"_INBOX.{nuid}.>", self._note)
         runtime = self.runtime = AsyncRuntime(len(self.groups))
         driver = self.driver = Driver(
-            self.broker, self.groups, gateway, runtime, note=self._note, crashed=self._crashed
+            self.broker,
+            self.groups,
+            gateway,
+            runtime,
+            applied=self.storage.applied,
+            note=self._note,
+            crashed=self._crashed,
         )
         gateway.wake = driver.wake
         connection = self.connection = Connection(
@@ -186,7 +192,7 @@ class Node:
                 failing = True
 
     async def _flush(self, driver: Driver) -> None:
-        await self.storage.flush(self.broker, dict(driver.applied))
+        await self.storage.flush(self.broker)
         for group in self.groups.values():
             group.synced(group.log.durable_index)
         if any(group.has_committed for group in self.groups.values()):
@@ -200,7 +206,7 @@ class Node:
             await self.connection.close()
         try:
             for _ in range(2):  # the second round takes what the first one committed
-                await self.storage.flush(self.broker, dict(driver.applied))
+                await self.storage.flush(self.broker)
                 for group in self.groups.values():
                     group.synced(group.log.durable_index)
                 driver.apply_committed()

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
+
 from stan.config import Config
 from stan.core.broker import Broker
 from stan.core.rows import restore_group, snapshot_group
@@ -52,7 +54,7 @@ class Storage:
         self.database: Database | None = None
         self.manifest: Manifest | None = None
         self.doubt = False
-        self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}
+        self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # kept up to date by the driver
         self._flushed: dict[GroupId, RaftIndex] = {}
         self._snapshots: dict[GroupId, RaftIndex] = {}
         self._unwritten: list[Changes] = []
@@ -119,34 +121,43 @@ class Storage:
     async def load(self, broker: Broker, cluster_id: str) -> None:
         """Bring *broker* to the state of its logs: rows, then every entry after them."""
         meta = broker.shared.meta
-        snapshot = await self._snapshot(META_GROUP)
+        snapshot, lost = await self._snapshot(META_GROUP)
         meta.restore(snapshot)
+        if lost:
+            meta.touch_all()
         self._replay(broker, META_GROUP, RaftIndex(snapshot.applied_index))
         if meta.info is None:
             self._found_cluster(broker, cluster_id)
         if meta.info is not None:
             broker.set_ack_prefix(meta.info.nuid)
         for number in broker.shared.groups:
-            snapshot = await self._snapshot(number)
-            restore_group(broker.shared.groups[number].machine, snapshot)
+            snapshot, lost = await self._snapshot(number)
+            machine = broker.shared.groups[number].machine
+            restore_group(machine, snapshot)
+            if lost:
+                machine.touch_all()
             self._replay(broker, number, RaftIndex(snapshot.applied_index))
             self._trim(broker, number)
 
-    async def _snapshot(self, number: GroupId) -> pb.Snapshot:
-        """The newest state there is: rows, or a snapshot file if the rows are lost."""
+    async def _snapshot(self, number: GroupId) -> tuple[pb.Snapshot, bool]:
+        """The state to start from, and whether it comes from a snapshot file because the rows are lost."""
         snapshot = pb.Snapshot() if self.database is None else await self.database.snapshot(number)
-        for path in self._snapshot_files(number):
-            index = RaftIndex(int(path.stem.split("-")[1]))
-            self._snapshots[number] = max(index, self._snapshots.get(number, RaftIndex(0)))
-            if index > snapshot.applied_index:
-                snapshot = pb.Snapshot.FromString(path.read_bytes())
+        files = self._snapshot_files(number)
+        lost = bool(files) and not snapshot.applied_index
+        if files:
+            self._snapshots[number] = RaftIndex(int(files[-1].stem.split("-")[1]))
+        if lost:
+            try:
+                snapshot = pb.Snapshot.FromString(files[-1].read_bytes())
+            except DecodeError as error:
+                raise Damage(f"{files[-1]}: {error}") from error
         log = self.logs[number]
         if snapshot.applied_index > log.last_index or snapshot.applied_index + 1 < log.first_index:
             raise Damage(
                 f"group {number}: the state stands at entry {snapshot.applied_index}, the log holds "
                 f"[{log.first_index}, {log.last_index}]; restore the directory from a backup"
             )
-        return snapshot
+        return snapshot, lost
 
     def _snapshot_files(self, number: GroupId) -> list[Path]:
         if self.directory is None:
@@ -190,13 +201,11 @@ class Storage:
 
     # --- flushing ---------------------------------------------------------------------------------------------------------
 
-    async def flush(self, broker: Broker, applied: dict[GroupId, tuple[int, int]]) -> None:
+    async def flush(self, broker: Broker) -> None:
         """Make everything written durable, then the rows that changed; then let go of what the logs no longer need.
 
-        The state never leads the log: *applied* is read before the logs are synced.
+        The state never leads the log: what is applied is looked at before the logs are synced.
         """
-        for number, (index, term) in applied.items():
-            self.applied[number] = (RaftIndex(index), Term(term))
         marks = dict(self.applied)
         changes = self._changes(broker, marks)
         for log in self.logs.values():
@@ -225,29 +234,32 @@ class Storage:
 
     async def release(self, broker: Broker) -> None:
         """Write a snapshot of each group that has sealed segments behind its flushed state, then give these segments free."""
-        if self.directory is None:
-            for number, log in self.logs.items():
-                log.release(self.applied[number][0])
-            return
         for number, log in self.logs.items():
+            if self.database is None:
+                log.release(self.applied[number][0])
+                continue
             sealed = log.sealed_index
             if sealed <= self._snapshots.get(number, 0) or sealed > self._flushed.get(number, RaftIndex(0)):
                 await self._offload(log.clean)
                 continue
-            index, term = self.applied[number]
-            snapshot = pb.Snapshot(applied_index=index, applied_term=term)
-            if number == META_GROUP:
-                broker.shared.meta.snapshot(snapshot)
-            else:
-                snapshot_group(broker.shared.groups[number].machine, snapshot)
-            content = snapshot.SerializeToString()
+            await self._write_snapshot(broker, number)
+            log.release(self._flushed[number])
+
+    async def _write_snapshot(self, broker: Broker, number: GroupId) -> None:
+        """The state as of now in a file, so that a lost database can be made again."""
+        index, term = self.applied[number]
+        snapshot = pb.Snapshot(applied_index=index, applied_term=term)
+        if number == META_GROUP:
+            broker.shared.meta.snapshot(snapshot)
+        else:
+            snapshot_group(broker.shared.groups[number].machine, snapshot)
+        if self.directory is not None:
             old = self._snapshot_files(number)
             path = self.directory / "groups" / str(number) / f"state-{index:020d}.snap"
-            await self._offload(partial(write_durably, path, content))
-            self._snapshots[number] = index
+            await self._offload(partial(write_durably, path, snapshot.SerializeToString()))
             for obsolete in old:
                 obsolete.unlink(missing_ok=True)
-            log.release(index)
+        self._snapshots[number] = index
 
     async def close(self, *, clean: bool) -> None:
         """Close everything; *clean* when all that was written is durable and flushed."""
