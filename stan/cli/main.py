@@ -1,8 +1,9 @@
-"""The operator's tool: `stan pub`, `stan sub`, `stan bench`. Each subcommand lives in a module of its own."""
+"""The operator's tool: `stan pub`, `stan sub`, `stan bench`, `stan demo`. Each subcommand lives in a module of its own."""
 
 import typer
 
 from stan.cli.bench import bench
+from stan.cli.demo import demo
 from stan.cli.pubsub import pub, sub
 
 app = typer.Typer(
@@ -16,6 +17,7 @@ app = typer.Typer(
 app.command()(pub)
 app.command()(sub)
 app.command()(bench)
+app.command()(demo)
 
 
 def main() -> None:

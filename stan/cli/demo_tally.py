@@ -1,0 +1,107 @@
+"""What the subscribers and the writer of `stan demo` saw, counted as it happens; and what must hold of it. Pure.
+
+Promises: a figure that should be 0 is 0 only if every message was looked at.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from stan_client import Message, StanClientError
+from stan_client.publishing import OnAck
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one subscription received, or all members of a queue group together."""
+
+    seen: dict[int, bytes] = field(default_factory=dict)  # sequence -> data, as it first came
+    received: int = 0
+    flagged: int = 0  # repeats that say that they are some
+    unexplained: int = 0  # repeats that do not
+    out_of_order: int = 0  # a first delivery below an earlier one; means something for a single subscriber only
+    last: int = 0
+    marked_at: int | None = None  # first sequence since `mark`, 0 while nothing has come
+
+    def take(self, message: Message) -> None:
+        """A callback of Client.subscribe."""
+        sequence = message.sequence
+        self.received += 1
+        if self.marked_at == 0:
+            self.marked_at = sequence
+        if sequence in self.seen:
+            self.flagged += message.redelivered
+            self.unexplained += not message.redelivered
+            return
+        self.out_of_order += sequence < self.last
+        self.seen[sequence] = message.data
+        self.last = max(self.last, sequence)
+
+    def mark(self) -> None:
+        """From now on, remember with which sequence it goes on."""
+        self.marked_at = 0
+
+    def missing(self, last: int) -> int:
+        """How many of the sequences 1 to *last* have not come."""
+        return last - sum(1 for sequence in self.seen if sequence <= last)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What the writer published, in order, and what became of each message."""
+
+    published: int = 0
+    acked: list[bytes] = field(default_factory=list)
+    unknown: int = 0  # no ack, because the broker was killed: stored or not
+
+    def publish(self) -> tuple[bytes, OnAck]:
+        """The next message, and what takes its ack."""
+        self.published += 1
+        data = b"%d" % self.published
+
+        def settle(_guid: str, error: StanClientError | None) -> None:
+            if error is None:
+                self.acked.append(data)
+            else:
+                self.unknown += 1
+
+        return data, settle
+
+    @property
+    def in_flight(self) -> int:
+        """Published, and nothing heard of it yet."""
+        return self.published - len(self.acked) - self.unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A line of the closing table."""
+
+    name: str
+    value: int
+    holds: bool | None = None  # None: nothing is promised about it
+
+
+def figures_of_log(ledger: Ledger, stored: list[bytes]) -> Iterable[Figure]:
+    """Hold what was acknowledged against *stored*, the data of the channel in its order; data counts up as it was written."""
+    numbers = [int(data) for data in stored]
+    once = set(numbers)
+    lost = len({int(data) for data in ledger.acked} - once)
+    inverted = sum(later < earlier for earlier, later in pairwise(numbers))
+    yield Figure("acknowledged", len(ledger.acked), len(ledger.acked) > 0)
+    yield Figure("no answer (broker killed meanwhile)", ledger.unknown)
+    yield Figure("found", len(numbers), len(numbers) >= len(ledger.acked))
+    yield Figure("lost", lost, lost == 0)
+    yield Figure("out of order", inverted, inverted == 0)
+    yield Figure("stored twice", len(numbers) - len(once), len(numbers) == len(once))
+
+
+def figures_of_reader(name: str, tally: Tally, last: int, *, ordered: bool) -> Iterable[Figure]:
+    """Hold what a durable or a group received against the channel, that ends with *last*."""
+    at, missing = tally.marked_at or 0, tally.missing(last)
+    yield Figure(f"{name}: went on at sequence", at, at > 1)
+    yield Figure(f"{name}: missing", missing, missing == 0)
+    if ordered:
+        yield Figure(f"{name}: out of order", tally.out_of_order, tally.out_of_order == 0)
+    yield Figure(f"{name}: repeats, flagged", tally.flagged)
+    yield Figure(f"{name}: unexplained repeats", tally.unexplained, tally.unexplained == 0)
