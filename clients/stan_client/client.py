@@ -18,6 +18,7 @@ from stan_client.connection import CONNECT_FAILURES, BorrowedLink, Connection, L
 from stan_client.errors import (
     BadConnectionError,
     ConnectionClosedError,
+    InvalidNameError,
     PingOptionsError,
     PublishAckTimeoutError,
     ServerError,
@@ -216,7 +217,8 @@ class Client:
 
         Raises:
             ServerError: the server refused it. PublishAckTimeoutError: no ack in time.
-            MessageTooLargeError: NATS would not take it. ConnectionClosedError: the client is closed.
+            MessageTooLargeError: NATS would not take it. InvalidNameError: this is no name of a channel.
+            ConnectionClosedError: the client is closed.
             StanClientError: the session was lost before the ack came; whether the message is stored is not known.
         """
         acked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -242,7 +244,7 @@ class Client:
 
         Raises:
             TooManyInFlightError: the window is full or the session is being made again: `await client.room()` first.
-            MessageTooLargeError, ConnectionClosedError: as of publish().
+            MessageTooLargeError, InvalidNameError, ConnectionClosedError: as of publish().
         """
         if self._closed:
             raise ConnectionClosedError from self._reason
@@ -264,7 +266,7 @@ class Client:
         Raises:
             PublishManyError: some were not acked; its `failures` tells which and why. The first failure ends the
                 publishing, so that what follows a refused message is not published before it.
-            ConnectionClosedError, MessageTooLargeError: as of publish(); those published before were sent.
+            ConnectionClosedError, MessageTooLargeError, InvalidNameError: as of publish(); those published before were sent.
         """
         batch = Batch()
         room = 0
@@ -417,12 +419,15 @@ async def connect(
             lost ack does not tell whether the message was stored: a server that does not look at guids stores it twice.
 
     Raises:
-        PingOptionsError: ping values out of range. BadConnectionError: *nats* is not connected.
+        PingOptionsError, InvalidNameError: ping values out of range, impossible cluster id.
+        BadConnectionError: *nats* is not connected.
         nats.errors.Error, OSError, TimeoutError: NATS cannot be reached, as nats-py tells it.
         ConnectRequestTimeoutError: nobody answers for this cluster id. ServerError: the server refuses.
     """
     if ping_interval_s < 1 or ping_max_out < 2:
         raise PingOptionsError(ping_interval_s, ping_max_out)
+    if len(f"{discover_prefix}.{cluster_id}".split()) != 1:
+        raise InvalidNameError(f"stan: cluster id {cluster_id!r} cannot be part of a NATS subject")
     client = Client(
         SessionOptions(
             cluster_id=cluster_id,

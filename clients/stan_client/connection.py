@@ -93,7 +93,14 @@ class Connection(NatsClient):
         Raises:
             nats.errors.Error, OSError, TimeoutError: as nats-py tells why no server could be used.
         """
-        given: dict[str, Any] = {"error_cb": self.note_error, **options}
+        cause: list[Exception] = []
+        tell = options.get("error_cb", self.note_error)
+
+        async def error_cb(error: Exception) -> None:
+            cause[:] = [error]
+            await tell(error)
+
+        given: dict[str, Any] = {**options, "error_cb": error_cb}
         first = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0}
         try:
             await self.connect(
@@ -101,10 +108,10 @@ class Connection(NatsClient):
                 **{**given, **first, "pending_size": 0, "connect_timeout": connect_timeout_s},
             )
         except BaseException as error:
-            cause = self.last_error
+            why = list(cause)
             await self.close()
-            if cause is not None and isinstance(error, CONNECT_FAILURES):
-                raise cause from None  # "no servers available" does not tell why
+            if why and isinstance(error, CONNECT_FAILURES):
+                raise why[0] from None  # "no servers available" does not tell it
             raise
         self.options["allow_reconnect"] = given.get("allow_reconnect", True)
         self.options["max_reconnect_attempts"] = given.get("max_reconnect_attempts", -1)

@@ -66,6 +66,12 @@ class TooManyInFlightError(StanClientError):
     text = "stan: max in flight reached."
 
 
+class InvalidNameError(StanClientError, ValueError):
+    """A channel or cluster id that cannot be part of a NATS subject, or that no server takes (STAN-SPEC 4.2)."""
+
+    text = "stan: invalid subject"
+
+
 class MessageTooLargeError(StanClientError):
     """The encoded message is larger than the NATS server's max_payload."""
 

@@ -10,10 +10,12 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from stan.protocol.channels import is_channel_name
 from stan.protocol.client_kernel import decode_puback, encode_publish
 from stan.protocol.frames import Frame
 from stan_client.errors import (
     BadAckError,
+    InvalidNameError,
     MessageTooLargeError,
     PublishAckTimeoutError,
     PublishManyError,
@@ -30,6 +32,10 @@ OnAck = Callable[[str, StanClientError | None], None]
 
 PUBLISHES_PER_TURN_MAX: Final = 1024
 """Messages encoded by publish_many before the event loop gets its turn (and the socket its bytes)."""
+
+
+CHANNELS_KNOWN_MAX: Final = 1024
+"""Channels whose NATS subject is kept ready."""
 
 
 class Pending(NamedTuple):
@@ -51,6 +57,7 @@ class Publisher:
         self._session: Session | None = None
         self._ack_inbox = self._pub_prefix = self._client_id = b""
         self._sid = 0
+        self._names: dict[str, tuple[bytes, bytes]] = {}  # channel -> NATS subject of its publishes, encoded name
         self._prefix = fresh_id()
         self._published = 0
         self._pending: dict[bytes, Pending] = {}  # guid -> publish, oldest deadline first
@@ -69,6 +76,7 @@ class Publisher:
         self._ack_inbox = ack_inbox.encode()
         self._session = session
         self._pub_prefix = session.answer.pub_prefix + b"."
+        self._names.clear()
         self._client_id = session.options.client_id.encode()
         self.send_again()
         self._wake()
@@ -112,7 +120,7 @@ class Publisher:
 
         Raises:
             TooManyInFlightError: no room, or no session at the moment.
-            MessageTooLargeError: NATS would not take it.
+            MessageTooLargeError: NATS would not take it. InvalidNameError: this is no name of a channel.
         """
         if self._session is None or len(self._pending) >= self._in_flight_max:
             raise TooManyInFlightError
@@ -129,14 +137,14 @@ class Publisher:
         return name
 
     def _encode(self, session: Session, guid: bytes, channel: str, data: bytes, reply: str) -> bytes:
-        name = channel.encode()
+        subject, name = self._names.get(channel) or self._name(channel)
         frame = encode_publish(
-            self._pub_prefix + name,
+            subject,
             self._ack_inbox,
             self._client_id,
             guid,
             name,
-            reply.encode(),
+            reply.encode("utf-8", "surrogateescape"),
             data,
             session.conn_id,
         )
@@ -144,6 +152,15 @@ class Publisher:
         if len(frame) > max_payload and len(frame) - frame.index(b"\r\n") - 4 > max_payload:
             raise MessageTooLargeError
         return frame
+
+    def _name(self, channel: str) -> tuple[bytes, bytes]:
+        name = channel.encode("utf-8", "surrogateescape")
+        if not is_channel_name(name):
+            raise InvalidNameError
+        if len(self._names) >= CHANNELS_KNOWN_MAX:
+            self._names.clear()
+        self._names[channel] = self._pub_prefix + name, name
+        return self._names[channel]
 
     # --- acks ------------------------------------------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ class Subscription(AsyncIterator[Message]):
         self.options = options
         self.last_sequence = 0  # highest sequence that arrived
         self._client = client
+        self._name = channel.encode("utf-8", "surrogateescape")
         self._callback: Any = callback
         self._waits = callback is not None and _returns_awaitable(callback)
         self._direct = callback is not None and not self._waits
@@ -117,7 +118,7 @@ class Subscription(AsyncIterator[Message]):
         start = self._start()
         return wire.SubscriptionRequest(
             client_id=session.options.client_id.encode(),
-            subject=self.channel.encode(),
+            subject=self._name,
             queue_group=self.options.queue.encode(),
             inbox=inbox.encode(),
             max_in_flight=self.options.max_in_flight,
@@ -138,7 +139,7 @@ class Subscription(AsyncIterator[Message]):
 
     def _disown(self, session: Session, inbox: str) -> None:
         close = wire.UnsubscribeRequest(
-            client_id=session.options.client_id.encode(), subject=self.channel.encode(), inbox=inbox.encode()
+            client_id=session.options.client_id.encode(), subject=self._name, inbox=inbox.encode()
         )
         if session.answer.sub_close_requests:
             session.link.send(pub(session.answer.sub_close_requests, close.SerializeToString()))
@@ -262,9 +263,8 @@ class Subscription(AsyncIterator[Message]):
     def _send_acks(self) -> None:
         acks, self._unsent_acks = self._unsent_acks, []
         if acks and self._link is not None and self._ack_inbox and not self._over:
-            channel = self.channel.encode()
             for first, last in _runs(acks):
-                self._link.send(encode_acks(self._ack_inbox, channel, first, last))
+                self._link.send(encode_acks(self._ack_inbox, self._name, first, last))
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ class Subscription(AsyncIterator[Message]):
         self._send_acks()
         request = wire.UnsubscribeRequest(
             client_id=session.options.client_id.encode(),
-            subject=self.channel.encode(),
+            subject=self._name,
             inbox=self._ack_inbox,
             durable_name=self.options.durable.encode(),
         )

@@ -206,7 +206,8 @@ async def _publish(target: Target, job: Publishing, payloads: AsyncIterator[byte
         err.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
         return EXIT_FAILED
     if not quiet:
-        text = f"Published {tally.published:,} messages ({tally.bytes:,} bytes) to {job.channel}"
+        messages = "1 message" if tally.published == 1 else f"{tally.published:,} messages"
+        text = f"Published {messages} ({tally.bytes:,} bytes) to {job.channel}"
         err.print(f"{text} in {time.monotonic() - began:.2f} s", markup=False, highlight=False, soft_wrap=True)
     return 0
 

@@ -64,6 +64,15 @@ async def test_publish_larger_than_nats_takes_is_refused_before_it_is_sent(clien
     assert [publish.data for publish in broker.publishes] == [b"still connected"]
 
 
+@pytest.mark.parametrize("channel", ["", "a..b", "a b", "a\r\nb", "a.*"])
+async def test_publish_to_no_channel_name_is_refused_before_it_is_sent(client, broker, channel) -> None:
+    with pytest.raises(stan_client.InvalidNameError):
+        await client.publish(channel, b"one")
+
+    await client.publish("ch", b"still connected")
+    assert len(broker.publishes) == 1
+
+
 async def test_publish_async_calls_back_once_with_guid_and_error(client, broker) -> None:
     acked: list[tuple[str, object]] = []
 

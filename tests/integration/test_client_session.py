@@ -41,9 +41,26 @@ async def test_connect_registers_with_protocol_1_and_its_ping_values(nats_url, b
     assert broker.clients == {}
 
 
-async def test_connect_without_nats_raises_the_nats_error() -> None:
-    with pytest.raises((NatsError, OSError)):
+async def test_connect_without_nats_raises_the_reason() -> None:
+    with pytest.raises(OSError, match="Connect call failed"):
         await connect(f"nats://127.0.0.1:{free_port()}")
+
+
+async def test_connect_without_credentials_raises_the_nats_error() -> None:
+    with nats_server("--user", "u", "--pass", "p") as url:
+        with pytest.raises(NatsError, match="Authorization Violation"):
+            await connect(url)
+
+        async with (
+            fake_broker(url.replace("//", "//u:p@")),
+            await connect(url, nats_options={"user": "u", "password": "p"}) as client,
+        ):
+            await client.publish("ch", b"one")
+
+
+async def test_connect_to_impossible_cluster_id_is_refused() -> None:
+    with pytest.raises(stan_client.InvalidNameError):
+        await stan_client.connect("two words", "me")
 
 
 async def test_connect_to_unknown_cluster_times_out(nats_url, broker) -> None:

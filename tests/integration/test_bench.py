@@ -1,0 +1,208 @@
+"""`stan bench`: its report as pure functions; whole runs with load processes against a fake broker, NATS and the real broker."""
+
+import asyncio
+import csv
+import json
+import os
+import sys
+
+import pytest
+
+from stan.cli.bench import shares
+from stan.cli.bench_report import Report, Sample, add_latency, human_bytes, percentile
+from tests.kit.fake_broker import fake_broker, free_port, nats_server
+
+
+@pytest.fixture(scope="module")
+def nats_url():
+    with nats_server() as url:
+        yield url
+
+
+@pytest.fixture
+async def broker(nats_url):
+    async with fake_broker(nats_url) as broker:
+        yield broker
+
+
+async def bench(*arguments: str) -> tuple[int, str, str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "stan.cli.main", "bench", *arguments, stdout=pipe, stderr=pipe, env=environment
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), 90)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+def sample(name: str, messages: int, began_s: float, ended_s: float, **more) -> Sample:
+    return Sample(
+        name=name, messages=messages, size=128, began_ns=int(began_s * 1e9), ended_ns=int(ended_s * 1e9), **more
+    )
+
+
+# --- report --------------------------------------------------------------------------------------------------------
+
+
+def test_report_of_publishers_and_subscribers_has_the_form_of_stan_bench() -> None:
+    latencies: dict[int, int] = {}
+    add_latency(latencies, 1_000_000, 99)
+    add_latency(latencies, 64_000_000, 1)
+    report = Report(
+        publishers=[sample("p1", 1000, 10, 11, latencies=latencies), sample("p2", 1000, 10, 12)],
+        subscribers=[sample("s1", 2000, 10, 14)],
+    )
+
+    assert report.lines() == [
+        "NATS Streaming Pub/Sub stats: 1,000 msgs/sec ~ 125.00 KB/sec",
+        " Pub stats: 1,000 msgs/sec ~ 125.00 KB/sec",
+        "  [1] 1,000 msgs/sec ~ 125.00 KB/sec (1000 msgs)",
+        "  [2] 500 msgs/sec ~ 62.50 KB/sec (1000 msgs)",
+        "  min 500 | avg 750 | max 1,000 | stddev 250 msgs",
+        " Sub stats: 500 msgs/sec ~ 62.50 KB/sec",
+        " Pub latency: p50 1.00 ms | p99 1.00 ms",
+    ]
+
+
+def test_report_of_publishers_alone_is_not_indented() -> None:
+    assert Report(publishers=[sample("p1", 1000, 0, 1)]).lines() == [
+        "NATS Streaming Pub stats: 1,000 msgs/sec ~ 125.00 KB/sec"
+    ]
+
+
+def test_report_tells_oddities_and_the_share_of_raw_nats() -> None:
+    subscribers = [sample("s1", 1000, 0, 1, redelivered=3, out_of_order=True)]
+
+    lines = Report(subscribers=subscribers, raw=[sample("r", 4000, 0, 1)]).lines()
+
+    assert lines[1:] == [
+        "Redelivered: 3 msgs",
+        "Out of order: some sequences did not go up",
+        "Raw NATS pub->sub: 4,000 msgs/sec ~ 500.00 KB/sec",
+        "Sub / raw NATS: 0.25",
+    ]
+
+
+def test_latencies_keep_two_digits_and_percentiles_weigh_messages() -> None:
+    latencies: dict[int, int] = {}
+    for nanos, messages in ((1_234_567, 98), (9_876_543_210, 2)):
+        add_latency(latencies, nanos, messages)
+
+    assert percentile(latencies, 0.5) == pytest.approx(1_234_567, rel=0.016)
+    assert percentile(latencies, 0.98) == percentile(latencies, 0.5)
+    assert percentile(latencies, 0.981) == pytest.approx(9_876_543_210, rel=0.016)
+    assert percentile({}, 0.5) == 0
+
+
+def test_samples_survive_json() -> None:
+    before = sample("p", 3, 1, 2, latencies={1000: 3})
+
+    assert Sample.from_json(json.loads(json.dumps(before.to_json()))) == before
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0.00 B"), (1023, "1023.00 B"), (1024, "1.00 KB"), (21632000, "20.63 MB")]
+)
+def test_bytes_are_told_in_powers_of_1024(count, text) -> None:
+    assert human_bytes(count) == text
+
+
+def test_shares_differ_by_one_at_most_and_lose_nothing() -> None:
+    assert shares(10, 3) == [4, 3, 3]
+    assert shares(2, 3) == [1, 1, 0]
+    assert shares(5, 0) == []
+
+
+# --- runs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", ["kernel", "python"])
+async def test_publishers_and_subscribers_move_all_messages(nats_url, broker, tmp_path, client) -> None:
+    file = tmp_path / "bench.csv"
+    code, out, err = await bench(
+        *["ch", "-n", "300", "-np", "2", "-ns", "2", "-ms", "16", "-mpa", "50", "-s", nats_url],
+        *["--processes", "2", "--client", client, "-csv", str(file), "-id", "load"],
+    )
+
+    assert (code, err) == (0, "")
+    assert [len(message.data) for message in broker.channels["ch"]] == [16] * 300
+    assert len(broker.acks) == 600
+    assert broker.clients == {}
+    lines = out.splitlines()
+    assert lines[0] == "Starting benchmark [msgs=300, msgsize=16, pubs=2, subs=2]"
+    assert lines[1].startswith("NATS Streaming Pub/Sub stats: ")
+    assert sum("(150 msgs)" in line for line in lines) == 2
+    assert sum("(300 msgs)" in line for line in lines) == 2
+    with file.open() as rows:
+        assert [row["MsgCount"] for row in csv.DictReader(rows)] == ["150", "150", "300", "300"]
+
+
+async def test_replay_publishes_first_and_reads_from_the_beginning(nats_url, broker) -> None:
+    code, out, _ = await bench("ch", "-n", "200", "-ns", "1", "--replay", "--json", "-s", nats_url)
+
+    shown = json.loads(out)
+    assert code == 0
+    assert shown["publishers"]["messages"] == shown["subscribers"]["messages"] == 200
+    assert shown["subscribers"]["in_order"] is True
+    assert shown["publishers"]["latency_ms"]["p50"] > 0
+    assert broker.publishes[-1].client_id != b""
+    kinds = [kind for kind, _ in broker.requests]
+    assert kinds.index("sub") > kinds.index("close", 2)
+
+
+async def test_sync_waits_for_each_ack(nats_url, broker) -> None:
+    broker.mute.add("pub")
+
+    code, _, err = await bench("ch", "-n", "10", "-sync", "--timeout", "3", "-s", nats_url)
+
+    assert code == 1
+    assert "Not done after 3 s" in err
+    assert len(broker.publishes) == 1
+
+
+async def test_ignore_old_counts_new_messages_only(nats_url, broker) -> None:
+    await bench("ch", "-n", "50", "-s", nats_url)
+
+    code, _, _ = await bench("ch", "-n", "60", "-ns", "1", "-io", "-s", nats_url)
+
+    assert code == 0
+    assert [sequence for _, sequence in broker.acks] == list(range(51, 111))
+
+
+async def test_refused_publishes_fail_the_run_with_the_servers_answer(nats_url, broker) -> None:
+    broker.refuse["pub"] = "too many channels"
+
+    code, _, err = await bench("ch", "-n", "10", "-s", nats_url)
+
+    assert code == 1
+    assert "refused" in err
+
+
+async def test_raw_measures_nats_and_prints_ratios(nats_url, broker) -> None:
+    code, out, _ = await bench("ch", "-n", "100", "--raw", "-s", nats_url)
+
+    assert code == 0
+    assert "Raw NATS pub->sub: " in out
+    assert "Pub / raw NATS: " in out
+
+
+async def test_server_that_does_not_run_is_told() -> None:
+    code, _, err = await bench("ch", "-n", "1", "-s", f"nats://127.0.0.1:{free_port()}")
+
+    assert code == 3
+    assert "Cannot connect" in err
+
+
+async def test_own_broker_is_started_measured_and_stopped() -> None:
+    code, out, err = await bench("ch", "-n", "2000", "-np", "2", "-ns", "1", "--start", "--json")
+
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    assert shown["publishers"]["messages"] == shown["subscribers"]["messages"] == 2000
+    assert shown["subscribers"]["in_order"] is True

@@ -1,0 +1,163 @@
+"""The fast NATS connection: both event loops, TCP and TLS, large frames, nats-py's own traffic, and a stream that breaks."""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+from stan_client.connection import BorrowedLink, Connection
+
+from stan.protocol.frames import Frame
+from tests.kit.fake_broker import eventually, nats_server
+
+Runner = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(scope="module")
+def nats_url():
+    with nats_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    directory = tmp_path_factory.mktemp("tls")
+    certificate, key = str(directory / "cert.pem"), str(directory / "key.pem")
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.create_default_context(cafile=certificate)
+    with nats_server("--tls", "--tlscert", certificate, "--tlskey", key) as url:
+        yield url, {"tls": context}
+
+
+async def round_trip(url: str, options: dict[str, Any]) -> None:
+    """Send frames of all sizes to ourselves, in one turn; they come back whole and in order."""
+    nats = Connection()
+    await nats.open(url, options, 5)
+    got: list[bytes] = []
+    await nats.listen("loop", lambda frames: got.extend(frame.payload for frame in frames))
+    payloads = [bytes([number % 251]) * size for number, size in enumerate((0, 1, 900_000, 17, 300_000, 5))]
+    for payload in payloads:
+        nats.send(b"PUB loop %d\r\n%b\r\n" % (len(payload), payload))
+    await eventually(lambda: len(got) == len(payloads))
+    assert got == payloads
+    await nats.shut()
+
+
+@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
+def test_frames_of_all_sizes_come_back_in_order(nats_url, runner: Runner) -> None:
+    runner(round_trip(nats_url, {}))
+
+
+@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
+def test_frames_of_all_sizes_come_back_in_order_over_tls(tls, runner: Runner) -> None:
+    runner(round_trip(*tls))
+
+
+async def test_requests_and_flushes_of_nats_py_go_on_beside_it(nats_url) -> None:
+    nats = Connection()
+    await nats.open(nats_url, {}, 5)
+
+    async def answer(message: Any) -> None:
+        await message.respond(b"answer to " + message.data)
+
+    await nats.subscribe("question", cb=answer)
+
+    assert (await nats.request("question", b"one")).data == b"answer to one"
+    assert await nats.rtt() > 0
+    await nats.shut()
+
+
+async def test_unlisten_ends_delivery(nats_url) -> None:
+    nats = Connection()
+    await nats.open(nats_url, {}, 5)
+    got: list[Frame] = []
+    sid = await nats.listen("one", got.extend)
+    await nats.unlisten(sid)
+    done: list[Frame] = []
+    await nats.listen("two", done.extend)
+
+    nats.send(b"PUB one 0\r\n\r\nPUB two 0\r\n\r\n")
+
+    await eventually(lambda: done)
+    assert got == []
+    await nats.shut()
+
+
+async def test_failing_handler_is_logged_and_the_connection_goes_on(nats_url, caplog) -> None:
+    nats = Connection()
+    await nats.open(nats_url, {}, 5)
+    got: list[Frame] = []
+
+    def handler(frames: list[Frame]) -> None:
+        got.extend(frames)
+        raise ValueError("not again")
+
+    await nats.listen("loop", handler)
+    for _ in range(2):
+        seen = len(got)
+        nats.send(b"PUB loop 0\r\n\r\n")
+        await eventually(lambda seen=seen: len(got) > seen)
+
+    assert nats.is_connected
+    assert "not again" in caplog.text
+    await nats.shut()
+
+
+async def test_server_that_speaks_no_nats_is_left_and_tried_again(caplog) -> None:
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.write(b'INFO {"max_payload": 100, "headers": true}\r\n')
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"PONG\r\n")
+        writer.write(b"rubbish\r\n" if connections == 1 else b"")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    nats = Connection()
+    await nats.open(f"nats://127.0.0.1:{port}", {"reconnect_time_wait": 0.01, "flush_timeout": 1}, 5)
+
+    await eventually(lambda: connections == 2)
+
+    assert "protocol error" in caplog.text
+    await nats.shut()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_borrowed_link_sends_and_receives_the_same(nats_url) -> None:
+    nats = Connection()
+    await nats.open(nats_url, {}, 5)
+    link = BorrowedLink(nats)
+    got: list[Frame] = []
+    await link.listen("loop.*", got.extend)
+    await link.listen("other", got.extend)
+
+    link.send(b"PUB loop.a answer 3\r\none\r\n")
+    link.send(b"HPUB other 12 15\r\nNATS/1.0\r\n\r\ntwo\r\n")
+
+    await eventually(lambda: len(got) == 2)
+    assert [(frame.subject, frame.reply, frame.payload) for frame in got] == [
+        (b"loop.a", b"answer", b"one"),
+        (b"other", b"", b"two"),
+    ]
+    await link.shut()
+    assert nats.is_connected
+    await nats.shut()
