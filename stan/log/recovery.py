@@ -173,6 +173,9 @@ class Recovery:
                 self.outlines.append(parts)
         self.report.scanned_bytes += size
         survivor = scan.survivor() if scan.fault else None
+        if header is None and following is None and not segment.entries and survivor is None:
+            self._begin_again(segment, size, writer)
+            return False
         if header is None or (scan.fault and (following or survivor)):
             self._put_aside(segment, descriptor, scan.fault or "wrong header", writer)
             self._count_lost(segment, survivor, following)
@@ -200,6 +203,15 @@ class Recovery:
             f"{segment.path}: cut {size - segment.end} bytes at position {segment.end}, the end of an unfinished write "
             f"({fault}); the log goes on after entry {segment.last_index}"
         )
+
+    def _begin_again(self, segment: Segment, size: int, writer: SidecarWriter) -> None:
+        """The last file has neither a header nor an entry: its very first write was not finished."""
+        writer.drop()
+        self._files.unlink(segment.path)
+        if segment.first_index >= self._next_index:
+            self._next_index, self._next_term = segment.first_index, segment.header.previous_term
+        self.report.torn_bytes += size
+        self.report.texts.append(f"{segment.path}: begun again, its {size} bytes hold neither a header nor an entry")
 
     def _put_aside(self, segment: Segment, descriptor: int, fault: str, writer: SidecarWriter) -> None:
         """Move a damaged segment to lost+found; its right entries up to the damage stay, as a sealed segment."""

@@ -1,0 +1,253 @@
+"""The log on a disk that loses power at any call, beside a list: what a sync covered is there, the index equals the list."""
+
+import errno
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from stan.errors import DiskFull
+from stan.log.filelog import FileLog
+from stan.protocol.entries import Kind, decode_batches
+from tests.kit.batches import batch, change, entry
+from tests.kit.files import CrashingFiles, PowerCut
+
+STORE = b"0123456789abcdef"
+DIRECTORY = Path("/store/groups/1")
+ALL = 10**9
+UIDS = [1, 2, 3]
+SIZES = {1: 11, 2: 70, 3: 40}
+"""Bytes of each message of a channel; the first is small, so that a segment that keeps only its messages is worth cleaning."""
+
+
+class LogMachine(RuleBasedStateMachine):
+    """Every rule may be cut short by a loss of power after some calls; then the log is opened again from what is left."""
+
+    @initialize()
+    def start(self):
+        self.files = CrashingFiles()
+        self.written = []  # the entries of the log from index 1 on, those deleted since included
+        self.tried = {}  # index -> every entry that was ever handed to append there
+        self.synced = 0
+        self.committed = 0
+        self.released = 0
+        self.trims = dict.fromkeys(UIDS, 0)
+        self.dropped = set()
+        self.term = 1
+        self.open()
+
+    def open(self):
+        self.log, report = FileLog.open(
+            DIRECTORY, 1, STORE, files=self.files, segment_bytes_max=400, tail_cache_bytes_max=300
+        )
+        assert report.quarantined == []
+        assert [path for path in self.files.paths() if "lost+found" in path] == []
+        last = self.log.last_index
+        assert self.synced <= last <= max([*self.tried, 0])
+        found = {one.index: one for one in self.log.entries(1, last, ALL)}
+        for index in range(max(self.released, self.committed) + 1, last + 1):
+            assert index in found
+        for index, one in found.items():
+            assert one in self.tried[index]
+            if index <= self.synced:
+                assert one == self.written[index - 1]
+        self.written = [found.get(at + 1, one) for at, one in enumerate(self.written[:last])]
+        self.written += [found[index] for index in range(len(self.written) + 1, last + 1)]
+        self.synced = last
+        assert self.log.durable_index == last
+        self.log.commit(self.committed)
+        for uid in UIDS:
+            if uid in self.dropped:
+                self.log.drop(uid)
+            else:
+                self.log.trim(uid, self.trims[uid])
+        self.log.release(self.released)
+
+    def run(self, act, seed, calls):
+        """Do something; if *calls* is not None the power goes after so many calls, and comes back."""
+        if calls is None:
+            return act()
+        self.files.cut_power_after(calls)
+        try:
+            result = act()
+        except PowerCut:
+            self.files = self.files.crash(seed)
+            self.open()
+            return None
+        self.files.cut_at = None
+        return result
+
+    def batches(self, uid, upto):
+        """(base, count, timestamp, records) of a channel's batches in the entries up to an index."""
+        return [
+            (base, count, timestamp, bytes(records))
+            for one in self.written[:upto]
+            if one.kind == Kind.RECORDS
+            for u, base, count, timestamp, _, records, _ in decode_batches(one.body)
+            if u == uid
+        ]
+
+    cuts = st.none() | st.integers(0, 12)
+    seeds = st.integers(0, 1000)
+
+    def make(self, shapes):
+        """Entries that follow: each shape is a list of (uid, count), or None for an entry without records."""
+        last = {uid: sum(count for _, count, _, _ in self.batches(uid, len(self.written))) for uid in UIDS}
+        made = []
+        for shape in shapes:
+            index = len(self.written) + len(made) + 1
+            if shape is None:
+                made.append(change(index, b"some change", term=self.term))
+                continue
+            parts = []
+            for uid, count in shape:
+                if uid not in self.dropped:
+                    parts.append(batch(uid, last[uid] + 1, count, timestamp=index * 10, size=SIZES[uid]))
+                    last[uid] += count
+            made.append(entry(index, *parts, term=self.term))
+        for one in made:
+            self.tried.setdefault(one.index, []).append(one)
+        return made
+
+    shapes = st.lists(
+        st.none() | st.lists(st.tuples(st.sampled_from(UIDS), st.integers(1, 3)), min_size=1, max_size=3),
+        min_size=1,
+        max_size=4,
+    )
+
+    @rule(shapes=shapes, seed=seeds, calls=cuts)
+    def append(self, shapes, seed, calls):
+        made = self.make(shapes)
+        log = self.log
+        self.run(lambda: log.append(made), seed, calls)
+        if log is self.log:
+            self.written += made
+
+    @rule(shapes=shapes, call=st.sampled_from(["pwritev", "create"]), after=st.integers(0, 1))
+    def append_on_a_full_disk(self, shapes, call, after):
+        made = self.make(shapes)
+        self.files.fail(call, after, errno.ENOSPC)
+        try:
+            self.log.append(made)
+        except DiskFull:
+            assert self.log.last_index == len(self.written)
+        else:
+            self.written += made
+        self.files.faults.clear()
+
+    @rule(seed=seeds, calls=cuts)
+    def sync(self, seed, calls):
+        log = self.log
+        durable = self.run(self.log.sync, seed, calls)
+        if log is self.log:
+            assert durable == len(self.written)
+            self.synced = durable
+
+    @rule(share=st.floats(0, 1))
+    def commit(self, share):
+        self.synced = max(self.synced, self.log.durable_index)
+        index = int(self.synced * share)
+        self.log.commit(index)
+        self.committed = max(self.committed, index)
+        for uid in self.dropped:
+            self.log.drop(uid)
+
+    @rule(uid=st.sampled_from(UIDS), share=st.floats(0, 1))
+    def trim(self, uid, share):
+        if uid in self.dropped:
+            return
+        first = int((self.log.channel(uid).last_sequence + 1) * share)
+        self.trims[uid] = max(self.trims[uid], first)
+        self.log.trim(uid, first)
+
+    @precondition(lambda self: len(self.dropped) < 2)
+    @rule(uid=st.sampled_from(UIDS))
+    def drop(self, uid):
+        self.dropped.add(uid)
+        self.log.drop(uid)
+
+    @rule(order=st.permutations(UIDS), seed=seeds, calls=cuts)
+    def grow(self, order, seed, calls):
+        """A few segments at once, committed."""
+        made = self.make([[(uid, 1)] for uid in order * 4])
+        log = self.log
+        for one in made:
+            self.run(lambda one=one: log.append([one]), seed, None if one is not made[-1] else calls)
+            if log is not self.log:
+                return
+            self.written.append(one)
+        self.sync(seed=seed, calls=None)
+        self.commit(share=1)
+
+    @rule(uid=st.sampled_from(UIDS[1:]), seed=seeds, calls=cuts)
+    def expire(self, uid, seed, calls):
+        """All messages of a channel are gone, and nothing is held by the state."""
+        self.trim(uid=uid, share=1)
+        self.release(share=1, seed=seed, calls=calls)
+
+    @rule(share=st.floats(0, 1), seed=seeds, calls=cuts)
+    def release(self, share, seed, calls):
+        index = int(self.committed * share)
+        self.released = max(self.released, index)
+        self.run(lambda: self.log.release(index), seed, calls)
+
+    @rule(seed=seeds, calls=cuts, late=st.booleans())
+    def clean(self, seed, calls, late):
+        log = self.log
+        self.run(self.log.clean, seed, calls)
+        if not late and log is self.log:
+            self.log.commit(self.committed)
+
+    @rule(share=st.floats(0, 1), seed=seeds, calls=cuts)
+    def truncate(self, share, seed, calls):
+        index = self.committed + int((len(self.written) - self.committed) * share)
+        log = self.log
+        self.synced = min(self.synced, index)
+        before = self.written
+        self.run(lambda: self.log.truncate_after(index), seed, calls)
+        if log is self.log:
+            self.written = before[:index]
+            self.synced = index
+        self.term += 1
+
+    @rule(seed=seeds)
+    def crash(self, seed):
+        self.files = self.files.crash(seed)
+        self.open()
+
+    @rule()
+    def close_and_open(self):
+        self.log.close()
+        assert self.files.open_files == {}
+        self.synced = len(self.written)
+        self.open()
+
+    @invariant()
+    def log_equals_the_list(self):
+        log = self.log
+        assert log.last_index == len(self.written)
+        assert log.first_index <= max(self.released, 0) + 1
+        assert log.entries(log.first_index, ALL, ALL) == self.written[log.first_index - 1 :]
+        for one in self.written[log.first_index - 1 :]:
+            assert log.term_at(one.index) == one.term
+
+    @invariant()
+    def index_equals_the_list(self):
+        for uid in UIDS:
+            channel = self.log.channel(uid)
+            batches = [] if uid in self.dropped else self.batches(uid, self.committed)
+            last = batches[-1][0] + batches[-1][1] - 1 if batches else 0
+            first = max(1, self.trims[uid]) if batches else 0
+            assert (channel.first_sequence, channel.last_sequence) == (first, last)
+            assert channel.bytes == (last + 1 - first) * (SIZES[uid] + 40) if batches else channel.bytes == 0
+            kept = [one for one in batches if one[0] + one[1] > first]
+            refs = channel.refs(0, ALL, ALL, ALL)
+            assert [(ref.base_sequence, ref.count, ref.timestamp) for ref in refs] == [one[:3] for one in kept]
+            assert [self.log.read(ref) for ref in refs] == [one[3] for one in kept]
+
+
+TestLogMachine = LogMachine.TestCase
+TestLogMachine.settings = settings(
+    max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
