@@ -27,10 +27,10 @@ READ_BEFORE_CLOSE: Final = 5_000
 MEMBERS: Final = 3
 UNACKED: Final = 3
 ACK_WAIT_S: Final = 1
+LOAD_ACK_WAIT_S: Final = 2
 ACK_TIMEOUT_S: Final = 2.0
-IN_FLIGHT_MAX: Final = 4_000  # publishes without ack
-BURST: Final = 1_000  # messages published at once, and then a pause
-BURST_PAUSE_S: Final = 0.03
+IN_FLIGHT_MAX: Final = 2_000  # publishes without ack
+BURST: Final = 200  # messages published before the readers get their turn
 KILL_AFTER_ACKS: Final = 60_000
 ACKS_AFTER_RESTART: Final = 60_000
 
@@ -189,10 +189,12 @@ async def _survive(broker: DemoBroker) -> list[Figure]:
     async with contextlib.AsyncExitStack() as stack:
         writer = await stack.enter_async_context(_client(broker, "demo-writer"))
         reader = await stack.enter_async_context(_client(broker, "demo-reader"))
-        await reader.subscribe(LOAD, durable.take, durable="ledger", start=everything())
+        await reader.subscribe(LOAD, durable.take, durable="ledger", start=everything(), ack_wait_s=LOAD_ACK_WAIT_S)
         for number in range(MEMBERS):
             member = await stack.enter_async_context(_client(broker, f"demo-worker-{number + 1}"))
-            await member.subscribe(LOAD, group.take, queue="workers", durable="workers", start=everything())
+            await member.subscribe(
+                LOAD, group.take, queue="workers", durable="workers", start=everything(), ack_wait_s=LOAD_ACK_WAIT_S
+            )
         writing = asyncio.ensure_future(_write(writer, ledger))
         try:
             await _kill_and_restart(broker, ledger, durable, group)
@@ -211,12 +213,12 @@ async def _survive(broker: DemoBroker) -> list[Figure]:
 
 
 async def _write(client: Client, ledger: Ledger) -> None:
-    """Publish 1, 2, 3, ... in bursts until cancelled, with at most IN_FLIGHT_MAX without ack."""
+    """Publish 1, 2, 3, ... until cancelled, as fast as the window of IN_FLIGHT_MAX without ack allows."""
     while True:
         for _ in range(min(await client.room(), BURST)):
             data, settle = ledger.publish()
             client.publish_async(LOAD, data, on_ack=settle)
-        await asyncio.sleep(BURST_PAUSE_S)
+        await asyncio.sleep(0)
 
 
 async def _kill_and_restart(broker: DemoBroker, ledger: Ledger, durable: Tally, group: Tally) -> None:
