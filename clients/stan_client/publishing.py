@@ -1,8 +1,8 @@
 """Publishes that wait for their acks: the window, the timeouts, and what happens to them when the session is lost.
 
 Never a task or a timer per message: acks come in batches from the read turn, and one timer looks at the oldest publish,
-because all wait equally long. Never sends a message twice unless `republish` was asked for: a lost ack does not tell whether
-the message was stored, so that a second sending may store it twice.
+because all wait equally long. Never sends a message twice unless `republish` was asked for, because a lost ack does not tell
+whether the message was stored; or unless NATS says that nobody took it, so that it certainly was not.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from stan_client.errors import (
     StanClientError,
     TooManyInFlightError,
 )
-from stan_client.session import Session, fresh_id, text_of
+from stan_client.session import Session, fresh_id, no_responders, text_of
 
 log = logging.getLogger("stan_client")
 
@@ -34,6 +34,9 @@ PUBLISHES_PER_TURN_MAX: Final = 1024
 """Messages encoded by publish_many before the event loop gets its turn (and the socket its bytes)."""
 
 
+UNTAKEN_PAUSE_S: Final = 0.1
+"""Pause before a publish that nobody took is sent again."""
+
 CHANNELS_KNOWN_MAX: Final = 1024
 """Channels whose NATS subject is kept ready."""
 
@@ -43,7 +46,7 @@ class Pending(NamedTuple):
 
     deadline: float  # loop time
     on_ack: OnAck
-    again: tuple[str, bytes, str] | None  # channel, data, reply: kept only to be sent again
+    again: tuple[str, bytes, str]  # channel, data, reply: to be sent again
 
 
 class Publisher:
@@ -63,6 +66,7 @@ class Publisher:
         self._pending: dict[bytes, Pending] = {}  # guid -> publish, oldest deadline first
         self._room_waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._untaken: set[bytes] = set()  # guids that will be sent again
 
     @property
     def in_flight(self) -> int:
@@ -99,9 +103,8 @@ class Publisher:
         pending, self._pending = self._pending, {}
         deadline = asyncio.get_running_loop().time() + self._ack_timeout_s
         for guid, publish in pending.items():
-            if publish.again is not None:
-                self._pending[guid] = publish._replace(deadline=deadline)
-                self._session.link.send(self._encode(self._session, guid, *publish.again))
+            self._pending[guid] = publish._replace(deadline=deadline)
+            self._session.link.send(self._encode(self._session, guid, *publish.again))
 
     # --- publishing ------------------------------------------------------------------------------------------------
 
@@ -129,8 +132,7 @@ class Publisher:
         guid = name.encode()
         frame = self._encode(self._session, guid, channel, data, reply)
         loop = asyncio.get_running_loop()
-        again = (channel, data, reply) if self._republish else None
-        self._pending[guid] = Pending(loop.time() + self._ack_timeout_s, on_ack, again)
+        self._pending[guid] = Pending(loop.time() + self._ack_timeout_s, on_ack, (channel, data, reply))
         self._session.link.send(frame)
         if self._timer is None:
             self._timer = loop.call_later(self._ack_timeout_s, self._expire)
@@ -166,6 +168,9 @@ class Publisher:
 
     def _take(self, frames: list[Frame]) -> None:
         for frame in frames:
+            if no_responders(frame):
+                self._note_untaken()
+                continue
             try:
                 guid, error = decode_puback(frame.payload)
             except ValueError:
@@ -175,6 +180,23 @@ class Publisher:
             if publish is not None:  # else late or unknown: ignored (STAN-SPEC 14.3)
                 _tell(publish.on_ack, guid, ServerError(text_of(error)) if error else None)
         self._wake()
+
+    def _note_untaken(self) -> None:
+        """NATS says that nobody took a publish: no server runs at the moment. It does not say which one.
+
+        With one publish on its way there is no doubt, and it may be sent again; with more, those may that `republish` lets.
+        """
+        if not self._republish and len(self._pending) != 1:
+            return
+        if not self._untaken:
+            asyncio.get_running_loop().call_later(UNTAKEN_PAUSE_S, self._send_untaken)
+        self._untaken.update(self._pending)
+
+    def _send_untaken(self) -> None:
+        untaken, self._untaken = self._untaken, set()
+        for guid, publish in self._pending.items():
+            if guid in untaken and self._session is not None:
+                self._session.link.send(self._encode(self._session, guid, *publish.again))
 
     def _expire(self) -> None:
         """Fail what has waited too long; then sleep until the oldest of the rest is due."""

@@ -254,6 +254,42 @@ async def test_loss_with_republish_sends_them_again_with_the_same_guid(nats_url,
     await client.close()
 
 
+async def test_publish_that_nobody_took_is_sent_again_until_a_server_is_there(nats_url) -> None:
+    first, second = FakeBroker(), FakeBroker()
+    await first.start(nats_url)
+    client = await connect(nats_url, ack_timeout_s=20)
+    second.clients = first.clients
+    await first.stop()
+    untaken: list[bool] = []
+    client._publisher._send_untaken, send = lambda: (untaken.append(True), send()), client._publisher._send_untaken
+
+    publish = asyncio.create_task(client.publish("ch", b"one"))
+    await eventually(lambda: untaken)
+    await second.start(nats_url)
+
+    await publish
+    assert [message.data for message in second.channels["ch"]] == [b"one"]
+    await client.close()
+    await second.stop()
+
+
+async def test_publishes_of_which_one_was_not_taken_are_not_sent_again(nats_url, broker) -> None:
+    client = await connect(nats_url, ack_timeout_s=0.5)
+    broker.mute.add("pub")
+    stored = asyncio.create_task(client.publish("ch", b"stored"))
+    await eventually(lambda: broker.publishes)
+    await broker.stop()
+
+    with pytest.raises(stan_client.PublishAckTimeoutError):
+        await client.publish("ch", b"not taken")
+
+    assert client._publisher._untaken == set()
+    with pytest.raises(stan_client.PublishAckTimeoutError):
+        await stored
+    with pytest.raises(stan_client.CloseRequestTimeoutError):
+        await client.close()
+
+
 async def test_id_taken_by_somebody_alive_closes_the_client(nats_url, broker, monkeypatch) -> None:
     monkeypatch.setattr("stan_client.client.RETRY_FIRST_S", 0.01)
     client = await connect(nats_url, ping_interval_s=1)
