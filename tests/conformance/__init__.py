@@ -1,0 +1,1 @@
+"""Published STAN clients, unchanged, against our server."""

@@ -1,0 +1,70 @@
+"""Fixtures of the conformance tests: one server for all, published clients of each language, a channel for each test."""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.conformance.clients import Client, Program, c, javascript
+from tests.kit.server import StanServer, external_nats, stan_server
+
+__all__ = ["external_nats", "stan_server"]
+
+Connect = Callable[..., Client]
+
+
+@pytest.fixture(scope="session")
+def js_program() -> Program:
+    return javascript()
+
+
+@pytest.fixture(scope="session")
+def c_program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return c(tmp_path_factory.mktemp("c"))
+
+
+@pytest.fixture(params=["js", "c"])
+def program(request: pytest.FixtureRequest) -> Program:
+    """The published client of one language after the other."""
+    found: Program = request.getfixturevalue(f"{request.param}_program")
+    return found
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StanServer]:
+    """A server with a FILE store that no test ends."""
+    with StanServer(tmp_path_factory.mktemp("server"), "-mc", "0") as server:  # a channel for each test
+        yield server
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def name() -> str:
+    """A word that no other test uses, for channels, clients and groups."""
+    return f"n{next(_numbers)}"
+
+
+@pytest.fixture
+def connect(program: Program, shared_server: StanServer, name: str) -> Iterator[Connect]:
+    """Starts clients of *program* and waits until they are connected; ends them after the test."""
+    clients: list[Client] = []
+    numbers = itertools.count(1)
+
+    def connecting(
+        client_id: str | None = None,
+        server: StanServer = shared_server,
+        *,
+        pings: tuple[int, int] = (5, 88),
+        expect: str = "connected",
+        language: Program = program,
+    ) -> Client:
+        client = Client(language, server.url, server.cluster_id, client_id or f"{name}-{next(numbers)}", pings)
+        clients.append(client)
+        client.wait(expect)
+        return client
+
+    yield connecting
+    for client in clients:
+        client.release()
