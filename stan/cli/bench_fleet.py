@@ -19,6 +19,9 @@ from stan.cli.common import CliError
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Longest line of a load process: the samples of all its clients."""
 
+LEAVE_TIMEOUT_S: Final = 3
+"""How long load processes may take to close their clients before they are killed."""
+
 OnProgress = Callable[[str, int], None]
 """Takes the role and the messages done by all processes of that role."""
 
@@ -35,11 +38,17 @@ class Fleet:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        for _, process in self._members:
+        processes = [process for _, process in self._members]
+        for process in processes:
+            if process.stdin is not None:
+                process.stdin.close()  # tells it to leave, and so to close its clients
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*[process.wait() for process in processes]), LEAVE_TIMEOUT_S)
+        for process in processes:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     process.kill()
-            await process.wait()
+                await process.wait()
 
     async def prepare(self, jobs: list[Job]) -> None:
         """Spawn one process per job and wait until all their clients are connected.
