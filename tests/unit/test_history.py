@@ -1,0 +1,157 @@
+"""The checkers of histories: a good history passes, and each mutation of it is caught, by the checker meant for it."""
+
+import copy
+
+import pytest
+
+from tests.kit import history as kit
+from tests.kit.history import Event, History, Reader, What
+
+
+def good() -> History:
+    """Two writers, a durable, a group of two whose first message came twice, one crash."""
+    history = History()
+    history.stored = [(1, b"a-1"), (2, b"b-1"), (3, b"a-2"), (4, b"b-3")]
+    history.published = {b"a-1", b"a-2", b"a-3", b"b-1", b"b-2", b"b-3"}
+    history.acked = {b"a-1", b"b-1", b"a-2"}
+    durable, group = Reader("durable", 2), Reader("group", 1, members=2)
+    history.readers = [durable, group]
+    for sequence, data in history.stored:
+        durable.delivered(0, sequence, data, redelivered=False)
+        if sequence != 2:
+            durable.acked(0, sequence)
+        group.delivered(sequence % 2, sequence, data, redelivered=False)
+        group.acked(sequence % 2, sequence)
+        if sequence == 3:
+            history.crashed()
+            durable.delivered(0, 2, b"b-1", redelivered=True)
+            group.delivered(0, 1, b"a-1", redelivered=True)
+            group.acked(0, 1)
+    return history
+
+
+def test_good_history_has_no_violations():
+    assert good().violations() == []
+
+
+def drop_stored(history):
+    history.stored.pop()
+    history.acked.add(b"b-3")
+
+
+def store_twice(history):
+    history.stored.append((5, b"a-1"))
+
+
+def invent(history):
+    history.stored.append((5, b"c-1"))
+
+
+def leave_a_gap(history):
+    history.stored[-1] = (5, b"b-3")
+
+
+def renumber(history):
+    history.stored[1:3] = [(2, b"b-1"), (2, b"a-2")]
+
+
+def swap_of_writer(history):
+    history.stored[0], history.stored[2] = (1, b"a-2"), (3, b"a-1")
+
+
+def skip_delivery(history):
+    events = history.readers[0].events
+    events[:] = [event for event in events if event.sequence != 4]
+
+
+def change_data(history):
+    events = history.readers[1].events
+    events[0] = events[0]._replace(data=b"b-1")
+
+
+def unflag(history):
+    for reader in history.readers:
+        reader.events[:] = [event._replace(redelivered=False) for event in reader.events]
+
+
+def swap_first_deliveries(history):
+    events = history.readers[0].events
+    events[0], events[2] = events[2], events[0]
+
+
+def lose_an_ack(history):
+    events = history.readers[1].events
+    events.remove(Event(What.ACKED, 1, 1))
+
+
+def come_again_long_after(history):
+    reader = history.readers[0]
+    for sequence in range(5, kit.POSITIONS_BEHIND_MAX + 10):
+        reader.acked(0, sequence)
+    history.crashed()
+    reader.delivered(0, 1, b"a-1", redelivered=True)
+
+
+MUTATIONS = {
+    drop_stored: "acked_once",
+    store_twice: "acked_once",
+    invent: "acked_once",
+    leave_a_gap: "dense",
+    renumber: "dense",
+    swap_of_writer: "writers_in_order",
+    skip_delivery: "complete",
+    change_data: "same_data",
+    unflag: "repeats_flagged",
+    swap_first_deliveries: "in_order",
+    lose_an_ack: "window_kept",
+    come_again_long_after: "position_kept",
+}
+OF_LOG = ("acked_once", "dense", "writers_in_order")
+OF_READERS = ("complete", "same_data", "in_order", "repeats_flagged", "window_kept", "position_kept")
+
+
+def test_every_checker_has_a_mutation():
+    assert set(MUTATIONS.values()) == {*OF_LOG, *OF_READERS}
+
+
+@pytest.mark.parametrize(("mutate", "checker"), MUTATIONS.items(), ids=lambda value: getattr(value, "__name__", value))
+def test_mutated_history_is_caught(mutate, checker):
+    history = copy.deepcopy(good())
+    mutate(history)
+    check = getattr(kit, checker)
+    if checker in OF_LOG:
+        assert list(check(history))
+    else:
+        assert [line for reader in history.readers for line in check(history, reader)]
+    assert history.violations()
+
+
+def test_violations_of_one_kind_are_cut_short():
+    history = good()
+    history.stored = [(sequence, b"a-%d" % sequence) for sequence in range(1, 101)]
+    lines = [line for line in history.violations() if "never delivered" in line]
+    assert len(lines) == 2 * kit.SHOWN_MAX
+    assert "durable: ... and 91 more of complete" in history.violations()
+
+
+def test_redelivery_does_not_ask_for_room():
+    history, reader = History(), Reader("durable", 1)
+    reader.delivered(0, 1, b"a-1", redelivered=False)
+    reader.delivered(0, 2, b"a-2", redelivered=True)
+    assert not list(kit.window_kept(history, reader))
+    reader.delivered(0, 3, b"a-3", redelivered=False)
+    assert list(kit.window_kept(history, reader)) == ["durable: 3 is number 3 of 1 unacknowledged"]
+
+
+def test_message_taken_over_by_another_member_leaves_the_first_window():
+    history, reader = History(), Reader("group", 1, members=2)
+    reader.delivered(0, 1, b"a-1", redelivered=False)
+    reader.delivered(1, 1, b"a-1", redelivered=True)
+    reader.delivered(0, 2, b"a-2", redelivered=False)
+    assert not list(kit.window_kept(history, reader))
+
+
+def test_summary_tells_the_figures():
+    assert good().summary() == (
+        "3 acked of 6 published, 4 stored, 1 crashes, flagged redelivered: {'durable': 1, 'group': 1}"
+    )
