@@ -55,7 +55,8 @@ class Channels:
             channel = self.get(row.uid)
             if channel.add(row, placed.segment, raft_index=placed.index, hole=self._hole):
                 self._ledger.kept(placed.segment, row)
-                self._trim(channel, row.first_sequence)
+                if row.first_sequence > channel.floor:
+                    self._trim(channel, row.first_sequence)
             else:
                 self._ledger.refused(placed.segment, row)
 

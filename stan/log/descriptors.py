@@ -82,8 +82,9 @@ class Descriptors:
                 self._retire(pin)
 
     def close(self) -> None:
-        """Forget all."""
+        """Forget all, and from now on keep nothing open that is not in use."""
         with self._lock:
+            self._open_max = 0
             for pin in self._open.values():
                 self._retire(pin)
             self._open.clear()

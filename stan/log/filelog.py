@@ -436,6 +436,7 @@ class FileLog:
     def close(self) -> None:
         """See GroupLog; raises Frozen after closing if the last sync fails."""
         try:
+            self._swap()
             if not self._frozen:
                 self.sync()
         finally:

@@ -121,15 +121,17 @@ class BatchIndex:
         """
         written = self._written
         base, count = row.base_sequence, row.count
-        invariant(count > 0, "a batch holds a message", uid=self.uid, base=base)
-        invariant(
-            base == written + 1 or not written or (base > written and self.raft_index <= hole),
-            "S1: sequences are dense",
-            uid=self.uid,
-            base=base,
-            last=written,
-            raft_index=raft_index,
-        )
+        if base != written + 1 or count < 1:
+            allowed = not written or (base > written and self.raft_index <= hole)
+            invariant(
+                allowed and count > 0,
+                "S1: sequences are dense",
+                uid=self.uid,
+                base=base,
+                count=count,
+                last=written,
+                raft_index=raft_index,
+            )
         self._written = last = Sequence(base + count - 1)
         self.raft_index = raft_index
         self._last_timestamp = timestamp = max(row.timestamp, self._last_timestamp)
@@ -237,16 +239,9 @@ class BatchIndex:
             if refs and room < 0:
                 break
             end = base[row + 1] if row + 1 < len(base) else self._written + 1
-            refs.append(
-                BatchRef(
-                    Sequence(base[row]),
-                    end - base[row],
-                    WallNanos(rows.timestamp[row]),
-                    rows.segment[row],
-                    rows.position[row],
-                    rows.length[row],
-                )
-            )
+            length = rows.length[row]
+            place = (base[row], end - base[row], rows.timestamp[row], rows.segment[row], rows.position[row], length)
+            refs.append(BatchRef._make(place))
         return refs
 
     def sequence_at(self, timestamp: WallNanos) -> Sequence:

@@ -16,7 +16,7 @@ from stan.errors import Damage
 from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES
 from stan.log.files import Files
 from stan.log.types import Entry
-from stan.protocol.entries import BATCH_HEADER, Kind, decode_batches
+from stan.protocol.entries import BATCH_HEADER, Kind
 from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term, WallNanos
 
 SEGMENT_MAGIC = b"STANSEGM"
@@ -103,13 +103,19 @@ def encode_entry_header(entry: Entry) -> bytes:
 
 def rows_of(entry: Entry, position: int) -> list[Row]:
     """The record batches of an entry whose header is at *position*; raises Damage if the body is not made of batches."""
+    rows: list[Row] = []
     if entry.kind != Kind.RECORDS:
-        return []
-    start = position + ENTRY_HEADER_SIZE
-    return [
-        Row(uid, base, count, timestamp, first, start + at, len(records))
-        for uid, base, count, timestamp, first, records, at in decode_batches(entry.body)
-    ]
+        return rows
+    body = entry.body
+    at = 0
+    while at + BATCH_HEADER.size <= len(body):
+        uid, base, count, timestamp, first, length, _, _ = BATCH_HEADER.unpack_from(body, at)
+        at += BATCH_HEADER.size
+        rows.append(Row(uid, base, count, timestamp, first, position + ENTRY_HEADER_SIZE + at, length))
+        at += length
+    if at != len(body):
+        raise Damage(f"record batches of {at} bytes in a body of {len(body)}")
+    return rows
 
 
 def outline(found: Found) -> list[bytes]:

@@ -110,10 +110,13 @@ class Segments:
             raise StaleRef(f"segment {ref.segment} of {self._directory} is gone")
         start = ref.position - BATCH_HEADER.size
         try:
-            with self.descriptors.using(segment.number, segment.path) as descriptor:
+            pin = self.descriptors.pin(segment.number, segment.path)
+            try:
                 if self.by_number.get(ref.segment) is not segment:
                     raise StaleRef(f"segment {ref.segment} of {self._directory} was deleted or rewritten")
-                data = self._files.pread(descriptor, BATCH_HEADER.size + ref.length, start)
+                data = self._files.pread(pin.descriptor, BATCH_HEADER.size + ref.length, start)
+            finally:
+                self.descriptors.unpin(pin)
         except FileNotFoundError as error:
             raise StaleRef(f"{segment.path} is gone") from error
         except OSError as error:

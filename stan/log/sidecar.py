@@ -15,7 +15,7 @@ from stan.limits import INDEX_BATCHES_FLUSH
 from stan.log.files import Files
 from stan.log.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, Row, Segment
 from stan.protocol.entries import BATCH_HEADER, Kind
-from stan.types import ChannelUid, RaftIndex, Sequence, Term, WallNanos
+from stan.types import RaftIndex, Term
 
 SIDECAR_MAGIC = b"STANSIDE"
 SIDECAR_VERSION = 1
@@ -145,9 +145,7 @@ def walk_outlines(data: bytes) -> Iterator[tuple[RaftIndex, list[Row]]]:
                 uid, base, count, timestamp, first, size, _, _ = BATCH_HEADER.unpack_from(data, at)
                 at += BATCH_HEADER.size
                 position += BATCH_HEADER.size
-                rows.append(
-                    Row(ChannelUid(uid), Sequence(base), count, WallNanos(timestamp), Sequence(first), position, size)
-                )
+                rows.append(Row(uid, base, count, timestamp, first, position, size))
                 position += size
         position = end
-        yield RaftIndex(index), rows
+        yield index, rows

@@ -1,0 +1,406 @@
+"""What only the log on disk has: full and broken disks, rolling, sidecars, bounded files, other people's files, damage."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from stan import limits
+from stan.errors import Damage, DiskFull, Frozen, StartError
+from stan.log.filelog import FileLog
+from stan.log.types import StaleRef
+from tests.kit.batches import batch, change, entry, records
+from tests.kit.files import CrashingFiles
+
+STORE = b"0123456789abcdef"
+DIRECTORY = "/store/groups/1"
+ALL = 10**9
+
+
+def open_log(files, *, segment_bytes_max=400, cache=0, group=1, store_id=STORE):
+    return FileLog.open(
+        Path(DIRECTORY), group, store_id, files=files, segment_bytes_max=segment_bytes_max, tail_cache_bytes_max=cache
+    )
+
+
+def one(index, uid=7, size=20):
+    """An entry with one message, whose sequence is its index."""
+    return entry(index, batch(uid, index, 1, size=size))
+
+
+@pytest.fixture
+def files():
+    return CrashingFiles()
+
+
+@pytest.fixture
+def log(files):
+    return open_log(files)[0]
+
+
+def refs(log, uid=7):
+    return log.channel(uid).refs(0, ALL, ALL, ALL)
+
+
+# --- a disk that is full ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_append_on_a_full_disk_is_taken_back_and_the_log_goes_on(files, log, error):
+    log.append([one(1)])
+    path = files.paths()[0]
+    size = len(files.content(path))
+    files.fail("pwritev", 0, error)
+    with pytest.raises(DiskFull, match=path):
+        log.append([one(2), one(3)])
+    assert log.last_index == 1
+    assert len(files.content(path)) == size
+    log.append([one(2, size=50)])
+    assert log.sync() == 2
+    log.close()
+    again, report = open_log(files)
+    assert again.entries(1, 9, ALL) == [one(1), one(2, size=50)]
+    assert report.texts == []
+
+
+def test_roll_on_a_full_disk_is_refused_and_the_log_goes_on(files, log):
+    while log.size < 400:
+        log.append([one(log.last_index + 1)])
+    last = log.last_index
+    for call in ("create", "pwritev"):
+        files.fail(call, 0, errno.ENOSPC)
+        with pytest.raises(DiskFull):
+            log.append([one(last + 1)])
+        assert len([path for path in files.paths() if path.endswith(".log")]) == 1
+    log.append([one(last + 1)])
+    assert log.sealed_index == last
+    assert log.sync() == last + 1
+    assert log.entries(1, ALL, ALL) == [one(index) for index in range(1, last + 2)]
+
+
+def test_append_on_a_full_disk_that_cannot_take_back_freezes(files, log):
+    files.fail("pwritev", 0, errno.ENOSPC)
+    files.fail("ftruncate", 0, errno.EIO)
+    with pytest.raises(Frozen):
+        log.append([one(1)])
+    with pytest.raises(Frozen):
+        log.append([one(1)])
+
+
+def test_sidecar_on_a_full_disk_costs_no_entry(files, log, monkeypatch):
+    monkeypatch.setattr("stan.log.sidecar.INDEX_BATCHES_FLUSH", 2)
+    files.fail("create", 0, errno.ENOSPC)
+    for index in range(1, 30):
+        log.append([one(index)])
+    files.fail("pwritev", 1, errno.ENOSPC)
+    for index in range(30, 60):
+        try:
+            log.append([one(index)])
+        except DiskFull:
+            log.append([one(index)])
+    log.close()
+    again, report = open_log(files)
+    assert report.texts == []
+    assert again.entries(1, 99, ALL) == [one(index) for index in range(1, 60)]
+
+
+# --- a disk that is broken -------------------------------------------------------------------------------------------
+def test_append_that_fails_otherwise_freezes_for_ever(files, log):
+    log.append([one(1)])
+    log.sync()
+    files.fail("pwritev", 0, errno.EIO)
+    with pytest.raises(Frozen, match=r"00000000000000000001\.log"):
+        log.append([one(2)])
+    for act in (lambda: log.append([one(2)]), log.sync, lambda: log.truncate_after(0)):
+        with pytest.raises(Frozen):
+            act()
+    assert (log.last_index, log.durable_index) == (1, 1)
+    log.commit(1)
+    assert log.read(refs(log)[0]) == records(7, 1, 1)
+    log.close()
+    assert open_log(files)[0].last_index == 1
+
+
+def test_sync_that_fails_freezes_for_ever_and_raises_nothing(files, log):
+    log.append([one(1)])
+    log.sync()
+    log.append([one(2)])
+    files.fail("fdatasync", 0, errno.EIO)
+    with pytest.raises(Frozen):
+        log.sync()
+    with pytest.raises(Frozen):
+        log.sync()
+    assert log.durable_index == 1
+    with pytest.raises(Frozen):
+        log.append([one(3)])
+
+
+def test_sync_of_a_new_file_covers_its_name(files, log):
+    while not log.sealed_index:
+        log.append([one(log.last_index + 1)])
+    durable = log.durable_index
+    assert durable == log.sealed_index
+    files.fail("sync_directory", 0, errno.EIO)
+    with pytest.raises(Frozen):
+        log.sync()
+    assert log.durable_index == durable
+
+
+def test_roll_syncs_the_segment_that_it_seals(files, log):
+    while not log.sealed_index:
+        log.append([one(log.last_index + 1)])
+    for seed in range(20):
+        assert open_log(files.crash(seed))[0].last_index >= log.sealed_index
+
+
+def test_roll_whose_sync_fails_freezes(files, log):
+    while log.size < 400:
+        log.append([one(log.last_index + 1)])
+    files.fail("fdatasync", 0, errno.EIO)
+    with pytest.raises(Frozen):
+        log.append([one(log.last_index + 1)])
+
+
+def test_open_on_a_broken_disk_is_a_start_error(files):
+    files.fail("sync_directory", 0, errno.EIO)
+    with pytest.raises(StartError, match=DIRECTORY):
+        open_log(files)
+
+
+# --- whose files they are ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [({"group": 2}, "belongs to group 1, not 2"), ({"store_id": b"x" * 16}, "belongs to another store")],
+)
+def test_open_of_someone_elses_files_is_a_start_error(files, log, other, text):
+    log.append([one(1)])
+    log.close()
+    before = {path: files.content(path) for path in files.paths()}
+    with pytest.raises(StartError, match=text):
+        open_log(files, **other)
+    assert {path: files.content(path) for path in files.paths()} == before
+
+
+def test_open_of_a_renamed_file_is_a_start_error(files, log):
+    log.append([one(1)])
+    log.close()
+    path = files.paths()[0]
+    files.put(path.replace("01.log", "09.log"), files.content(path))
+    with pytest.raises(StartError, match="renamed"):
+        open_log(files)
+
+
+def test_open_leaves_unknown_files_alone(files):
+    strange = [
+        "state-00000000000000000007.snap",
+        "1.log",
+        "00000000000000000001.log.bak",
+        "00000000000000000005.idx.old",
+    ]
+    for name in strange:
+        files.put(f"{DIRECTORY}/{name}", b"mine")
+    log, report = open_log(files)
+    log.append([one(1)])
+    log.close()
+    assert report.texts == []
+    assert [files.content(f"{DIRECTORY}/{name}") for name in strange] == [b"mine"] * 4
+
+
+def test_open_reports_a_torn_tail_with_file_and_position(files, log):
+    log.append([one(1)])
+    log.close()
+    path = files.paths()[0]
+    whole = files.content(path)
+    files.put(path, whole + b"\xe7\x5a" + bytes(100))
+    again, report = open_log(files)
+    assert report.torn_bytes == 102
+    assert f"{path}: cut 102 bytes at position {len(whole)}" in report.texts[0]
+    assert (report.entries, report.segments, report.bytes, report.quarantined) == (1, 1, len(whole), [])
+    assert files.content(path) == whole
+    assert again.entries(1, 9, ALL) == [one(1)]
+
+
+def test_open_after_a_hole_at_the_end_never_reuses_an_index(files):
+    log, _ = open_log(files, segment_bytes_max=10_000)
+    for index in range(1, 7):
+        log.append([one(index)])
+    log.close()
+    path = files.paths()[0]
+    flipped = bytearray(files.content(path))
+    size = (len(flipped) - 48) // 6
+    flipped[48 + 3 * size + 30] ^= 1
+    files.put(path, bytes(flipped))
+    log, report = open_log(files)
+    assert report.quarantined == [(4, 6)]
+    assert "entries 4 to 6 are lost" in report.texts[0]
+    assert (log.first_index, log.last_index, log.last_term) == (7, 6, 1)
+    assert log.entries(1, 9, ALL) == [one(1), one(2), one(3)]
+    log.append([one(7)])
+    log.commit(7)
+    assert [ref.base_sequence for ref in refs(log)] == [1, 2, 3, 7]
+    log.close()
+    log, report = open_log(files)
+    assert report.quarantined == []
+    assert log.entries(1, 9, ALL) == [one(1), one(2), one(3), one(7)]
+    log.truncate_after(3)
+    assert (log.first_index, log.last_index) == (1, 3)
+    log.append([one(4)])
+    assert log.entries(1, 9, ALL) == [one(1), one(2), one(3), one(4)]
+
+
+# --- reading -----------------------------------------------------------------------------------------------------------
+def test_read_of_damaged_records_names_file_and_position(files, log):
+    log.append([one(1), one(2)])
+    log.commit(2)
+    ref = refs(log)[1]
+    path = files.paths()[0]
+    files.names[path].live[ref.position + 5] ^= 1
+    with pytest.raises(Damage, match=f"{path}: position {ref.position}"):
+        log.read(ref)
+    with pytest.raises(Damage, match=f"{path}: position"):
+        log.entries(1, 2, ALL)
+    assert log.read(refs(log)[0]) == records(7, 1, 1)
+
+
+def test_read_that_fails_is_damage(files, log):
+    log.append([one(1)])
+    log.commit(1)
+    files.fail("pread", 0, errno.EIO)
+    with pytest.raises(Damage, match="position"):
+        log.read(refs(log)[0])
+
+
+def test_recent_holds_the_newest_batches_only(files):
+    log, _ = open_log(files, cache=300)
+    for index in range(1, 30):
+        log.append([one(index)])
+    log.commit(29)
+    there = [ref.base_sequence for ref in refs(log) if log.recent(ref) is not None]
+    assert there == [26, 27, 28, 29]  # 68 bytes each
+    assert [bytes(log.recent(ref)) for ref in refs(log)[-4:]] == [records(7, index, 1) for index in there]
+    files.fail("pread", 0, errno.EIO)
+    assert log.read(refs(log)[-1]) == records(7, 29, 1)
+
+
+def test_read_keeps_a_bounded_number_of_files_open(files, log, monkeypatch):
+    index = 1
+    while len([path for path in files.paths() if path.endswith(".log")]) < limits.SEGMENT_FILES_OPEN_MAX + 10:
+        log.append([one(index)])
+        index += 1
+    log.commit(log.last_index)
+    for _ in range(2):
+        for ref in refs(log):
+            assert log.read(ref) == records(7, ref.base_sequence, 1)
+    assert len(files.open_files) <= limits.SEGMENT_FILES_OPEN_MAX + 1
+    log.close()
+    assert files.open_files == {}
+
+
+# --- space ----------------------------------------------------------------------------------------------------------------
+def fill_for_cleaning(log):
+    """Segments in which channel 1 keeps a little and channel 2 nothing."""
+    index = 1
+    for round_ in range(1, 10):
+        log.append([entry(index, batch(1, round_, 1, size=5))])
+        log.append([entry(index + 1, batch(2, round_, 1, size=200))])
+        log.append([change(index + 2)])
+        index += 3
+    log.sync()
+    log.commit(log.last_index)
+    log.trim(2, 10)
+    return index - 1
+
+
+def test_release_deletes_a_segment_in_the_middle(files, log):
+    for index in range(1, 40):
+        log.append([one(index, uid=1 if index < 10 or index > 30 else 2)] if index < 31 else [change(index)])
+    log.append([change(40)])
+    log.commit(40)
+    before = [path for path in files.paths() if path.endswith(".log")]
+    log.trim(2, 31)
+    log.release(20)
+    after = [path for path in files.paths() if path.endswith(".log")]
+    assert after[0] == before[0]
+    assert len(after) < len(before)
+    assert [log.read(ref) for ref in refs(log, 1)] == [records(1, index, 1) for index in range(1, 10)]
+    assert log.entries(log.first_index, 40, ALL)[-1].index == 40
+    assert 10 < log.first_index <= 21
+    assert not [path for path in files.paths() if path.endswith(".idx") and path.replace(".idx", ".log") not in after]
+
+
+def test_release_goes_on_when_a_file_cannot_be_deleted(files, log):
+    last = fill_for_cleaning(log)
+    log.trim(1, 10)
+    files.fail("unlink", 0, errno.EIO)
+    log.release(last)
+    left = len([path for path in files.paths() if path.endswith(".log")])
+    log.release(last)
+    assert len([path for path in files.paths() if path.endswith(".log")]) == left - 1
+    assert log.first_index > 1
+
+
+def test_clean_leaves_old_places_readable_until_the_new_file_is_used(files, log):
+    last = fill_for_cleaning(log)
+    size = log.size
+    log.release(last)
+    old = refs(log, 1)
+    report = log.clean()
+    assert "00000000000000000001.log: cleaned" in report
+    assert log.clean() is None
+    assert [log.read(ref) for ref in old] == [records(1, at, 1, size=5) for at in range(1, 10)]
+    log.commit(last)
+    with pytest.raises(StaleRef):
+        log.read(old[0])
+    assert [log.read(ref) for ref in refs(log, 1)] == [records(1, at, 1, size=5) for at in range(1, 10)]
+    while log.clean() is not None:
+        log.commit(last)
+    assert log.size < size / 2
+    log.close()
+    again, report = open_log(files)
+    assert report.texts == []
+    assert report.scanned_bytes == len(files.content(max(path for path in files.paths() if path.endswith(".log"))))
+    again.commit(last)
+    assert [again.read(ref) for ref in refs(again, 1)] == [records(1, at, 1, size=5) for at in range(1, 10)]
+    assert [found.index for found in again.entries(1, 9, ALL) if found.kind == change(1).kind] == []
+
+
+def test_clean_touches_nothing_that_is_not_released(files, log):
+    fill_for_cleaning(log)
+    assert log.clean() is None
+    log.release(2)
+    assert log.clean() is None
+
+
+def test_clean_on_a_full_disk_says_so_and_changes_nothing(files, log):
+    last = fill_for_cleaning(log)
+    log.release(last)
+    before = {path: files.content(path) for path in files.paths() if path.endswith(".log")}
+    files.fail("pwritev", 0, errno.ENOSPC)
+    assert "not cleaned" in log.clean()
+    assert {path: files.content(path) for path in files.paths() if not path.endswith(".idx")} == before
+    assert "cleaned" in log.clean()
+    log.append([change(last + 1)])
+
+
+def test_clean_of_a_damaged_segment_says_so_and_keeps_it(files, log):
+    last = fill_for_cleaning(log)
+    log.release(last)
+    path = files.paths()[0].replace(".idx", ".log")
+    files.names[path].live[100] ^= 1
+    before = files.content(path)
+    report = log.clean()
+    assert "not cleaned" in report
+    assert f"{path}: position 48: wrong CRC" in report
+    assert files.content(path) == before
+    assert path + ".new" not in files.paths()
+
+
+def test_release_deletes_no_segment_that_is_being_cleaned(files, log):
+    last = fill_for_cleaning(log)
+    log.release(last)
+    log.clean()
+    log.trim(1, 10)
+    log.release(last)
+    log.release(last)
+    assert refs(log, 1) == []
+    assert len([path for path in files.paths() if path.endswith(".log")]) <= 2
+    log.close()
+    assert files.open_files == {}
