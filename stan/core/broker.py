@@ -62,8 +62,11 @@ class Broker:
         shared.clock = Clock(now, wall)
         for info in shared.meta.channels.values():
             self.channels.add(info)
-        for group in shared.groups.values():
-            group.dispatch.lead(now, wall, doubt=doubt)
+        for number, group in shared.groups.items():
+            group.dispatch.lead(now, wall)
+            doubts = group.dispatch.doubts() if doubt else []
+            if doubts:
+                shared.change_group(number, lambda _result, _error: None, doubt=pb.Doubt(until=doubts))
         for channel in self.channels.by_uid.values():  # the live view is there now
             self.channels.watch_idle(channel)
         known = {client.incarnation for client in shared.meta.clients.values()}

@@ -51,7 +51,6 @@ class LiveCursor:
     hungry: bool = False  # queued for the next pump
     touched: Runs = field(default_factory=Runs)  # sequences whose holder changed since the last progress entry
     reported: int = 0  # last_sent of the last progress entry
-    doubt_until: int = 0  # sequences up to here may have been sent by an earlier leader: flagged when sent first
 
     @property
     def dirty(self) -> bool:

@@ -33,34 +33,39 @@ class Dispatch:
         self.by_subscription: dict[int, tuple[LiveCursor, LiveMember]] = {}
         self.hungry: deque[LiveCursor] = deque()
         self.dirty: dict[int, LiveCursor] = {}
+        self.holding: set[int] = set()  # cursors that keep batches while their window is full
         self.paused = False  # no connection to NATS: nothing is sent, no ack wait runs
         self.out_messages = 0
         self.redelivered_messages = 0
 
     # --- members ----------------------------------------------------------------------------------------------------
 
-    def lead(self, now: Nanos, wall: WallNanos, *, doubt: bool) -> None:
+    def lead(self, now: Nanos, wall: WallNanos) -> None:
         """Make the live view from the replicated state: at start and when leadership begins.
 
-        What was pending keeps its member; its ack wait counts from the message's timestamp (STAN-SPEC 6.10). With *doubt*
-        (fail-over, power loss) whatever is in the channels now may have been sent already and is flagged.
+        What was pending keeps its member; its ack wait counts from the message's timestamp (STAN-SPEC 6.10).
         """
         for cursor in self.machine.cursors.values():
             for sub in cursor.members:
                 self.join(cursor, sub)
-            live = self.cursors.get(cursor.cursor_id)
-            if live is None:
-                continue
-            index = self._index(live)
-            if doubt:
-                live.doubt_until = index.last_sequence
-            age = max(0, wall - index.last_timestamp)
+        for live in self.cursors.values():
+            age = max(0, wall - self._index(live).last_timestamp)
             for member in live.members:
                 deadline = max(now, now + member.ack_wait_ns - age)
                 for run in member.sub.pending:
-                    live.owed.remove(run.first, run.last)
                     member.window.add(Run(run.first, run.last, deadline, 0))
                 self._arm(live, member)
+
+    def doubts(self) -> list[int]:
+        """After a fail-over or a loss of power: which cursors may have been sent more than the log tells, and up to where; from now
+        on they are flagged up to there. The form is that of entries.Doubt. What is offline told all before it left."""
+        told: list[int] = []
+        for live in self.cursors.values():
+            until = self._index(live).last_sequence
+            if until > live.last_sent:
+                live.cursor.doubt_until = max(live.cursor.doubt_until, until)
+                told += (live.cursor.cursor_id, until)
+        return told
 
     def join(self, cursor: Cursor, sub: Subscription) -> None:
         """A subscription came online; call `feed` once its response is on the way."""
@@ -106,6 +111,7 @@ class Dispatch:
             if not of_channel:
                 del self.by_channel[live.cursor.uid]
         self.dirty.pop(live.cursor.cursor_id, None)
+        self.holding.discard(live.cursor.cursor_id)
         live.batches.clear()
 
     def set_failed_heartbeat(self, incarnation: int, *, failed: bool) -> None:
@@ -206,6 +212,7 @@ class Dispatch:
                 break
             live = self.hungry.popleft()
             live.hungry = False
+            self.holding.discard(live.cursor.cursor_id)
             if live.members and not live.fetching:
                 room -= self._pump_one(live, ready, now, room)
         return room
@@ -220,12 +227,12 @@ class Dispatch:
         while live.last_sent < last:
             member = live.choose()
             if member is None:
-                live.batches.clear()
+                self._keep_in_hand(live)
                 break
             first = live.last_sent + 1
             live.drop_before(first)
             if not live.batches:
-                ready.fetches.append(self._fetch(live, ((first, last),), min(limits.READ_BYTES_MAX, max(room, 1))))
+                ready.fetches.append(self._fetch_new(live, first, last, room))
                 return sent + limits.READ_BYTES_MAX // 4
             batch = live.batches[0]
             if batch.base_sequence > first:  # a hole: retention or a lost segment
@@ -243,9 +250,10 @@ class Dispatch:
     def _deliver_new(
         self, live: LiveCursor, member: LiveMember, batch: Fetched, run: Run, ready: Ready, now: Nanos
     ) -> int:
-        if run.first <= live.doubt_until < run.last:  # the doubtful part is flagged, the rest is not
-            run = Run(run.first, live.doubt_until)
-        count = 1 if run.first <= live.doubt_until else 0
+        doubt_until = live.cursor.doubt_until
+        if run.first <= doubt_until < run.last:  # the doubtful part is flagged, the rest is not
+            run = Run(run.first, doubt_until)
+        count = 1 if run.first <= doubt_until else 0
         ready.sends.append(self._send(live, member, batch, Run(run.first, run.last, 0, count), now))
         live.last_sent = run.last
         return max(1, len(batch.records) * run.size // batch.count)
@@ -368,6 +376,21 @@ class Dispatch:
                 live.touch(run.first, run.last)
             self._mark(live)
         self._skip(live, to)
+
+    def _fetch_new(self, live: LiveCursor, first: int, last: int, room: int) -> Fetch:
+        """Ask for as much as the windows can take, and a little more for those that are small."""
+        slots = sum(m.open_slots for m in live.members)
+        last = min(last, first + max(slots, limits.READ_AHEAD_MESSAGES) - 1)
+        return self._fetch(live, ((first, last),), min(limits.READ_BYTES_MAX, max(room, 1)))
+
+    def _keep_in_hand(self, live: LiveCursor) -> None:
+        """A window is full: keep what was read for its next opening, unless too many cursors do so."""
+        if not live.batches:
+            return
+        if len(self.holding) < limits.HOLDING_CURSORS_MAX:
+            self.holding.add(live.cursor.cursor_id)
+        elif live.cursor.cursor_id not in self.holding:
+            live.batches.clear()
 
     def _skip(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* are gone: the cursor stands behind them."""

@@ -68,6 +68,7 @@ class Cursor:
     max_in_flight: int = 0
     ack_wait_s: int = 0
     subscription_id: int = 0
+    doubt_until: int = 0  # sequences up to here may have been sent although no entry tells of it
 
     @property
     def key(self) -> tuple[int, bytes, bytes]:
@@ -138,6 +139,9 @@ class GroupMachine:
             case "trim":
                 for uid, first in pairs(change.trim.first_sequences):
                     self.trim(ChannelUid(uid), first)
+            case "doubt":
+                for cursor_id, until in pairs(change.doubt.until):
+                    self._doubt(cursor_id, until)
             case "drop_channel":
                 self._drop(ChannelUid(change.drop_channel.uid))
         return GroupResult()
@@ -223,6 +227,12 @@ class GroupMachine:
         for member in cursor.members:
             if member.pending.remove(first, last):
                 self.dirty_subscriptions.add(member.subscription_id)
+
+    def _doubt(self, cursor_id: int, until: int) -> None:
+        cursor = self.cursors.get(cursor_id)
+        if cursor is not None:
+            cursor.doubt_until = max(cursor.doubt_until, until)
+            self.dirty_cursors.add(cursor_id)
 
     def _drop(self, uid: ChannelUid) -> None:
         channel = self.channels.pop(uid, None)

@@ -26,6 +26,7 @@ def cursor_row(cursor: Cursor) -> pb.Cursor:
         max_in_flight=cursor.max_in_flight,
         ack_wait_s=cursor.ack_wait_s,
         subscription_id=cursor.subscription_id,
+        doubt_until=cursor.doubt_until,
     )
 
 
@@ -62,6 +63,7 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
             max_in_flight=row.max_in_flight,
             ack_wait_s=row.ack_wait_s,
             subscription_id=row.subscription_id,
+            doubt_until=row.doubt_until,
         )
         machine._index_cursor(cursor)  # noqa: SLF001 - this module is the machine's other half
         machine.next_id = max(machine.next_id, cursor.cursor_id + 1, cursor.subscription_id + 1)

@@ -4,64 +4,69 @@
 # source: stan/protocol/entries.proto
 # Protobuf Python Version: 6.31.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 6, 31, 1, "", "stan/protocol/entries.proto"
+    _runtime_version.Domain.PUBLIC,
+    6,
+    31,
+    1,
+    '',
+    'stan/protocol/entries.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x1bstan/protocol/entries.proto\x12\x0cstan.entries"\x99\x01\n\x06\x43lient\x12\x11\n\tclient_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x63onn_id\x18\x02 \x01(\x0c\x12\x17\n\x0fheartbeat_inbox\x18\x03 \x01(\x0c\x12\x10\n\x08protocol\x18\x04 \x01(\x05\x12\x15\n\rping_interval\x18\x05 \x01(\x05\x12\x14\n\x0cping_max_out\x18\x06 \x01(\x05\x12\x13\n\x0bincarnation\x18\x07 \x01(\x04"3\n\x07\x43hannel\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x0b\n\x03uid\x18\x02 \x01(\r\x12\r\n\x05group\x18\x03 \x01(\r"\xde\x01\n\x06\x43ursor\x12\x11\n\tcursor_id\x18\x01 \x01(\x04\x12\x0b\n\x03uid\x18\x02 \x01(\r\x12\x0c\n\x04name\x18\x03 \x01(\x0c\x12\x0c\n\x04kind\x18\x04 \x01(\x05\x12\x11\n\tclient_id\x18\x05 \x01(\x0c\x12\x11\n\tlast_sent\x18\x06 \x01(\x04\x12\x0c\n\x04owed\x18\x07 \x03(\x04\x12\r\n\x05inbox\x18\x08 \x01(\x0c\x12\x11\n\tack_inbox\x18\t \x01(\x0c\x12\x15\n\rmax_in_flight\x18\n \x01(\x05\x12\x12\n\nack_wait_s\x18\x0b \x01(\x05\x12\x17\n\x0fsubscription_id\x18\x0c \x01(\x04"\xe4\x01\n\x0cSubscription\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\x04\x12\x11\n\tcursor_id\x18\x02 \x01(\x04\x12\x11\n\tclient_id\x18\x03 \x01(\x0c\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\r\n\x05inbox\x18\x05 \x01(\x0c\x12\x11\n\tack_inbox\x18\x06 \x01(\x0c\x12\x0f\n\x07\x61\x63k_key\x18\x07 \x01(\x04\x12\x15\n\rmax_in_flight\x18\x08 \x01(\x05\x12\x12\n\nack_wait_s\x18\t \x01(\x05\x12\x0f\n\x07pending\x18\n \x03(\x04\x12\x11\n\tlast_sent\x18\x0b \x01(\x04"\x93\x02\n\nMetaChange\x12(\n\x07\x63onnect\x18\x01 \x01(\x0b\x32\x15.stan.entries.ConnectH\x00\x12.\n\ndisconnect\x18\x02 \x01(\x0b\x32\x18.stan.entries.DisconnectH\x00\x12\x37\n\x0f\x63reate_channels\x18\x03 \x01(\x0b\x32\x1c.stan.entries.CreateChannelsH\x00\x12\x35\n\x0e\x64\x65lete_channel\x18\x04 \x01(\x0b\x32\x1b.stan.entries.DeleteChannelH\x00\x12\x31\n\x0c\x63luster_info\x18\x05 \x01(\x0b\x32\x19.stan.entries.ClusterInfoH\x00\x42\x08\n\x06\x63hange"D\n\x0b\x43lusterInfo\x12\x12\n\ncluster_id\x18\x01 \x01(\x0c\x12\x13\n\x0braft_groups\x18\x02 \x01(\r\x12\x0c\n\x04nuid\x18\x03 \x01(\x0c"A\n\x07\x43onnect\x12$\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x14.stan.entries.Client\x12\x10\n\x08replaces\x18\x02 \x01(\x04"4\n\nDisconnect\x12\x11\n\tclient_id\x18\x01 \x01(\x0c\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04"9\n\x0e\x43reateChannels\x12\'\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x15.stan.entries.Channel"\x1c\n\rDeleteChannel\x12\x0b\n\x03uid\x18\x01 \x01(\r"\xec\x01\n\x0bGroupChange\x12(\n\x08progress\x18\x01 \x03(\x0b\x32\x16.stan.entries.Progress\x12,\n\tsubscribe\x18\x02 \x01(\x0b\x32\x17.stan.entries.SubscribeH\x00\x12$\n\x05leave\x18\x03 \x01(\x0b\x32\x13.stan.entries.LeaveH\x00\x12"\n\x04trim\x18\x04 \x01(\x0b\x32\x12.stan.entries.TrimH\x00\x12\x31\n\x0c\x64rop_channel\x18\x05 \x01(\x0b\x32\x19.stan.entries.DropChannelH\x00\x42\x08\n\x06\x63hange"\xf1\x01\n\tSubscribe\x12\x0b\n\x03uid\x18\x01 \x01(\r\x12\x11\n\tclient_id\x18\x02 \x01(\x0c\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\r\n\x05inbox\x18\x04 \x01(\x0c\x12\x13\n\x0bqueue_group\x18\x05 \x01(\x0c\x12\x14\n\x0c\x64urable_name\x18\x06 \x01(\x0c\x12\x15\n\rmax_in_flight\x18\x07 \x01(\x05\x12\x12\n\nack_wait_s\x18\x08 \x01(\x05\x12\x16\n\x0estart_sequence\x18\t \x01(\x04\x12\x19\n\x11subscriptions_max\x18\n \x01(\r\x12\x17\n\x0freplace_durable\x18\x0b \x01(\x08"B\n\x05Leave\x12\x0b\n\x03uid\x18\x01 \x01(\r\x12\x17\n\x0fsubscription_id\x18\x02 \x01(\x04\x12\x13\n\x0bunsubscribe\x18\x03 \x01(\x08"\x1f\n\x04Trim\x12\x17\n\x0f\x66irst_sequences\x18\x01 \x03(\x04"\x1a\n\x0b\x44ropChannel\x12\x0b\n\x03uid\x18\x01 \x01(\r"a\n\x08Progress\x12\x11\n\tcursor_id\x18\x01 \x01(\x04\x12\x11\n\tlast_sent\x18\x02 \x01(\x04\x12 \n\x04held\x18\x03 \x03(\x0b\x32\x12.stan.entries.Held\x12\r\n\x05\x61\x63ked\x18\x04 \x03(\x04"-\n\x04Held\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\x04\x12\x0c\n\x04runs\x18\x02 \x03(\x04"\xcd\x02\n\x08Snapshot\x12\x15\n\rapplied_index\x18\x01 \x01(\x04\x12\x14\n\x0c\x61pplied_term\x18\x02 \x01(\x04\x12%\n\x07\x63lients\x18\x03 \x03(\x0b\x32\x14.stan.entries.Client\x12\'\n\x08\x63hannels\x18\x04 \x03(\x0b\x32\x15.stan.entries.Channel\x12%\n\x07\x63ursors\x18\x05 \x03(\x0b\x32\x14.stan.entries.Cursor\x12\x31\n\rsubscriptions\x18\x06 \x03(\x0b\x32\x1a.stan.entries.Subscription\x12\x17\n\x0f\x66irst_sequences\x18\x07 \x03(\x04\x12/\n\x0c\x63luster_info\x18\x08 \x01(\x0b\x32\x19.stan.entries.ClusterInfo\x12\x0f\n\x07next_id\x18\t \x01(\x04\x12\x0f\n\x07\x64ropped\x18\n \x03(\rb\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bstan/protocol/entries.proto\x12\x0cstan.entries\"\x99\x01\n\x06\x43lient\x12\x11\n\tclient_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x63onn_id\x18\x02 \x01(\x0c\x12\x17\n\x0fheartbeat_inbox\x18\x03 \x01(\x0c\x12\x10\n\x08protocol\x18\x04 \x01(\x05\x12\x15\n\rping_interval\x18\x05 \x01(\x05\x12\x14\n\x0cping_max_out\x18\x06 \x01(\x05\x12\x13\n\x0bincarnation\x18\x07 \x01(\x04\"3\n\x07\x43hannel\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x0b\n\x03uid\x18\x02 \x01(\r\x12\r\n\x05group\x18\x03 \x01(\r\"\xf3\x01\n\x06\x43ursor\x12\x11\n\tcursor_id\x18\x01 \x01(\x04\x12\x0b\n\x03uid\x18\x02 \x01(\r\x12\x0c\n\x04name\x18\x03 \x01(\x0c\x12\x0c\n\x04kind\x18\x04 \x01(\x05\x12\x11\n\tclient_id\x18\x05 \x01(\x0c\x12\x11\n\tlast_sent\x18\x06 \x01(\x04\x12\x0c\n\x04owed\x18\x07 \x03(\x04\x12\r\n\x05inbox\x18\x08 \x01(\x0c\x12\x11\n\tack_inbox\x18\t \x01(\x0c\x12\x15\n\rmax_in_flight\x18\n \x01(\x05\x12\x12\n\nack_wait_s\x18\x0b \x01(\x05\x12\x17\n\x0fsubscription_id\x18\x0c \x01(\x04\x12\x13\n\x0b\x64oubt_until\x18\r \x01(\x04\"\xe4\x01\n\x0cSubscription\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\x04\x12\x11\n\tcursor_id\x18\x02 \x01(\x04\x12\x11\n\tclient_id\x18\x03 \x01(\x0c\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\r\n\x05inbox\x18\x05 \x01(\x0c\x12\x11\n\tack_inbox\x18\x06 \x01(\x0c\x12\x0f\n\x07\x61\x63k_key\x18\x07 \x01(\x04\x12\x15\n\rmax_in_flight\x18\x08 \x01(\x05\x12\x12\n\nack_wait_s\x18\t \x01(\x05\x12\x0f\n\x07pending\x18\n \x03(\x04\x12\x11\n\tlast_sent\x18\x0b \x01(\x04\"\x93\x02\n\nMetaChange\x12(\n\x07\x63onnect\x18\x01 \x01(\x0b\x32\x15.stan.entries.ConnectH\x00\x12.\n\ndisconnect\x18\x02 \x01(\x0b\x32\x18.stan.entries.DisconnectH\x00\x12\x37\n\x0f\x63reate_channels\x18\x03 \x01(\x0b\x32\x1c.stan.entries.CreateChannelsH\x00\x12\x35\n\x0e\x64\x65lete_channel\x18\x04 \x01(\x0b\x32\x1b.stan.entries.DeleteChannelH\x00\x12\x31\n\x0c\x63luster_info\x18\x05 \x01(\x0b\x32\x19.stan.entries.ClusterInfoH\x00\x42\x08\n\x06\x63hange\"D\n\x0b\x43lusterInfo\x12\x12\n\ncluster_id\x18\x01 \x01(\x0c\x12\x13\n\x0braft_groups\x18\x02 \x01(\r\x12\x0c\n\x04nuid\x18\x03 \x01(\x0c\"A\n\x07\x43onnect\x12$\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x14.stan.entries.Client\x12\x10\n\x08replaces\x18\x02 \x01(\x04\"4\n\nDisconnect\x12\x11\n\tclient_id\x18\x01 \x01(\x0c\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\"9\n\x0e\x43reateChannels\x12\'\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x15.stan.entries.Channel\"\x1c\n\rDeleteChannel\x12\x0b\n\x03uid\x18\x01 \x01(\r\"\x92\x02\n\x0bGroupChange\x12(\n\x08progress\x18\x01 \x03(\x0b\x32\x16.stan.entries.Progress\x12,\n\tsubscribe\x18\x02 \x01(\x0b\x32\x17.stan.entries.SubscribeH\x00\x12$\n\x05leave\x18\x03 \x01(\x0b\x32\x13.stan.entries.LeaveH\x00\x12\"\n\x04trim\x18\x04 \x01(\x0b\x32\x12.stan.entries.TrimH\x00\x12\x31\n\x0c\x64rop_channel\x18\x05 \x01(\x0b\x32\x19.stan.entries.DropChannelH\x00\x12$\n\x05\x64oubt\x18\x06 \x01(\x0b\x32\x13.stan.entries.DoubtH\x00\x42\x08\n\x06\x63hange\"\xf1\x01\n\tSubscribe\x12\x0b\n\x03uid\x18\x01 \x01(\r\x12\x11\n\tclient_id\x18\x02 \x01(\x0c\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\r\n\x05inbox\x18\x04 \x01(\x0c\x12\x13\n\x0bqueue_group\x18\x05 \x01(\x0c\x12\x14\n\x0c\x64urable_name\x18\x06 \x01(\x0c\x12\x15\n\rmax_in_flight\x18\x07 \x01(\x05\x12\x12\n\nack_wait_s\x18\x08 \x01(\x05\x12\x16\n\x0estart_sequence\x18\t \x01(\x04\x12\x19\n\x11subscriptions_max\x18\n \x01(\r\x12\x17\n\x0freplace_durable\x18\x0b \x01(\x08\"B\n\x05Leave\x12\x0b\n\x03uid\x18\x01 \x01(\r\x12\x17\n\x0fsubscription_id\x18\x02 \x01(\x04\x12\x13\n\x0bunsubscribe\x18\x03 \x01(\x08\"\x1f\n\x04Trim\x12\x17\n\x0f\x66irst_sequences\x18\x01 \x03(\x04\"\x1a\n\x0b\x44ropChannel\x12\x0b\n\x03uid\x18\x01 \x01(\r\"\x16\n\x05\x44oubt\x12\r\n\x05until\x18\x01 \x03(\x04\"a\n\x08Progress\x12\x11\n\tcursor_id\x18\x01 \x01(\x04\x12\x11\n\tlast_sent\x18\x02 \x01(\x04\x12 \n\x04held\x18\x03 \x03(\x0b\x32\x12.stan.entries.Held\x12\r\n\x05\x61\x63ked\x18\x04 \x03(\x04\"-\n\x04Held\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\x04\x12\x0c\n\x04runs\x18\x02 \x03(\x04\"\xcd\x02\n\x08Snapshot\x12\x15\n\rapplied_index\x18\x01 \x01(\x04\x12\x14\n\x0c\x61pplied_term\x18\x02 \x01(\x04\x12%\n\x07\x63lients\x18\x03 \x03(\x0b\x32\x14.stan.entries.Client\x12\'\n\x08\x63hannels\x18\x04 \x03(\x0b\x32\x15.stan.entries.Channel\x12%\n\x07\x63ursors\x18\x05 \x03(\x0b\x32\x14.stan.entries.Cursor\x12\x31\n\rsubscriptions\x18\x06 \x03(\x0b\x32\x1a.stan.entries.Subscription\x12\x17\n\x0f\x66irst_sequences\x18\x07 \x03(\x04\x12/\n\x0c\x63luster_info\x18\x08 \x01(\x0b\x32\x19.stan.entries.ClusterInfo\x12\x0f\n\x07next_id\x18\t \x01(\x04\x12\x0f\n\x07\x64ropped\x18\n \x03(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "stan.protocol.entries_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stan.protocol.entries_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_CLIENT"]._serialized_start = 46
-    _globals["_CLIENT"]._serialized_end = 199
-    _globals["_CHANNEL"]._serialized_start = 201
-    _globals["_CHANNEL"]._serialized_end = 252
-    _globals["_CURSOR"]._serialized_start = 255
-    _globals["_CURSOR"]._serialized_end = 477
-    _globals["_SUBSCRIPTION"]._serialized_start = 480
-    _globals["_SUBSCRIPTION"]._serialized_end = 708
-    _globals["_METACHANGE"]._serialized_start = 711
-    _globals["_METACHANGE"]._serialized_end = 986
-    _globals["_CLUSTERINFO"]._serialized_start = 988
-    _globals["_CLUSTERINFO"]._serialized_end = 1056
-    _globals["_CONNECT"]._serialized_start = 1058
-    _globals["_CONNECT"]._serialized_end = 1123
-    _globals["_DISCONNECT"]._serialized_start = 1125
-    _globals["_DISCONNECT"]._serialized_end = 1177
-    _globals["_CREATECHANNELS"]._serialized_start = 1179
-    _globals["_CREATECHANNELS"]._serialized_end = 1236
-    _globals["_DELETECHANNEL"]._serialized_start = 1238
-    _globals["_DELETECHANNEL"]._serialized_end = 1266
-    _globals["_GROUPCHANGE"]._serialized_start = 1269
-    _globals["_GROUPCHANGE"]._serialized_end = 1505
-    _globals["_SUBSCRIBE"]._serialized_start = 1508
-    _globals["_SUBSCRIBE"]._serialized_end = 1749
-    _globals["_LEAVE"]._serialized_start = 1751
-    _globals["_LEAVE"]._serialized_end = 1817
-    _globals["_TRIM"]._serialized_start = 1819
-    _globals["_TRIM"]._serialized_end = 1850
-    _globals["_DROPCHANNEL"]._serialized_start = 1852
-    _globals["_DROPCHANNEL"]._serialized_end = 1878
-    _globals["_PROGRESS"]._serialized_start = 1880
-    _globals["_PROGRESS"]._serialized_end = 1977
-    _globals["_HELD"]._serialized_start = 1979
-    _globals["_HELD"]._serialized_end = 2024
-    _globals["_SNAPSHOT"]._serialized_start = 2027
-    _globals["_SNAPSHOT"]._serialized_end = 2360
+  DESCRIPTOR._loaded_options = None
+  _globals['_CLIENT']._serialized_start=46
+  _globals['_CLIENT']._serialized_end=199
+  _globals['_CHANNEL']._serialized_start=201
+  _globals['_CHANNEL']._serialized_end=252
+  _globals['_CURSOR']._serialized_start=255
+  _globals['_CURSOR']._serialized_end=498
+  _globals['_SUBSCRIPTION']._serialized_start=501
+  _globals['_SUBSCRIPTION']._serialized_end=729
+  _globals['_METACHANGE']._serialized_start=732
+  _globals['_METACHANGE']._serialized_end=1007
+  _globals['_CLUSTERINFO']._serialized_start=1009
+  _globals['_CLUSTERINFO']._serialized_end=1077
+  _globals['_CONNECT']._serialized_start=1079
+  _globals['_CONNECT']._serialized_end=1144
+  _globals['_DISCONNECT']._serialized_start=1146
+  _globals['_DISCONNECT']._serialized_end=1198
+  _globals['_CREATECHANNELS']._serialized_start=1200
+  _globals['_CREATECHANNELS']._serialized_end=1257
+  _globals['_DELETECHANNEL']._serialized_start=1259
+  _globals['_DELETECHANNEL']._serialized_end=1287
+  _globals['_GROUPCHANGE']._serialized_start=1290
+  _globals['_GROUPCHANGE']._serialized_end=1564
+  _globals['_SUBSCRIBE']._serialized_start=1567
+  _globals['_SUBSCRIBE']._serialized_end=1808
+  _globals['_LEAVE']._serialized_start=1810
+  _globals['_LEAVE']._serialized_end=1876
+  _globals['_TRIM']._serialized_start=1878
+  _globals['_TRIM']._serialized_end=1909
+  _globals['_DROPCHANNEL']._serialized_start=1911
+  _globals['_DROPCHANNEL']._serialized_end=1937
+  _globals['_DOUBT']._serialized_start=1939
+  _globals['_DOUBT']._serialized_end=1961
+  _globals['_PROGRESS']._serialized_start=1963
+  _globals['_PROGRESS']._serialized_end=2060
+  _globals['_HELD']._serialized_start=2062
+  _globals['_HELD']._serialized_end=2107
+  _globals['_SNAPSHOT']._serialized_start=2110
+  _globals['_SNAPSHOT']._serialized_end=2443
 # @@protoc_insertion_point(module_scope)

@@ -94,6 +94,7 @@ class Desk:
     wall: int = START
     hold: bool = False  # do not commit
     full: bool = False  # the disk takes nothing
+    power_lost: bool = False  # at the next restart
     alive: set = field(default_factory=set)  # heartbeat inboxes that answer
 
     def __post_init__(self):
@@ -117,7 +118,7 @@ class Desk:
         for group in sorted(self.logs):
             for index, kind, body in self.logs[group]:
                 self._apply(group, index, kind, body)
-        self.broker.lead(self.now, self.wall, doubt=False)
+        self.broker.lead(self.now, self.wall, doubt=self.power_lost)
         self.turn()
 
     def _apply(self, group, index, kind, body):
@@ -134,6 +135,15 @@ class Desk:
         """Crash and start again: what was committed is there, nothing else."""
         self.uncommitted.clear()
         self._boot()
+
+    def forget_progress(self, group):
+        """Take the entries that tell only of sent and acked messages out of a group's log, as a loss of power may."""
+        kept = []
+        for index, kind, body in self.logs[group]:
+            if kind == Kind.CHANGE and pb.GroupChange.FromString(body).WhichOneof("change") is None:
+                kind, body = Kind.CHANGE, b""
+            kept.append((index, kind, body))
+        self.logs[group] = kept
 
     def turn(self):
         broker = self.broker

@@ -1,0 +1,99 @@
+"""Virtual time: a heap of things to do, and the driver's runtime on top of it."""
+
+import heapq
+import random
+
+from stan.core.ready import Fetched
+from stan.errors import StanError
+from stan.types import MICROSECOND, MILLISECOND, SECOND
+
+WALL_START = 1_700_000_000 * SECOND
+
+
+class Loop:
+    """Things to do, in order of time; equal times in the order they were asked for."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.now = SECOND
+        self._heap = []
+        self._made = 0
+
+    def at(self, when, call, *args):
+        self._made += 1
+        heapq.heappush(self._heap, (max(when, self.now), self._made, call, args))
+
+    def after(self, delay, call, *args):
+        self.at(self.now + delay, call, *args)
+
+    def run_until(self, end):
+        while self._heap and self._heap[0][0] <= end:
+            self.now, _, call, args = heapq.heappop(self._heap)
+            call(*args)
+        self.now = max(self.now, end)
+
+
+class SimRuntime:
+    """`stan.edge.runtime.Runtime` on the loop; dies with its node."""
+
+    def __init__(self, loop):
+        self.loop = loop
+        self.dead = False
+        self._alarm = 0
+        self._syncing = set()
+
+    def now(self):
+        return self.loop.now
+
+    def wall(self):
+        return WALL_START + self.loop.now
+
+    def _later(self, delay, call, *args):
+        self.loop.after(delay, lambda: None if self.dead else call(*args))
+
+    def soon(self, call):
+        self._later(MICROSECOND, call)
+
+    def alarm(self, deadline, call):
+        self._alarm += 1
+        mine = self._alarm
+        self.loop.at(deadline, lambda: call() if not self.dead and mine == self._alarm else None)
+
+    def sync(self, group, done):
+        """The sync takes its time; what is durable is what was written when it began."""
+        if group.group in self._syncing:
+            return
+        self._syncing.add(group.group)
+
+        def work():
+            try:
+                durable, why = group.log.sync(), ""
+            except (OSError, StanError) as error:
+                durable, why = None, str(error)
+            self._later(self.loop.random.randint(10, 3000) * MICROSECOND, told, durable, why)
+
+        def told(durable, why):
+            self._syncing.discard(group.group)
+            done(durable, why)
+
+        self._later(self.loop.random.randint(0, 500) * MICROSECOND, work)
+
+    def read(self, log, refs, done):
+        def work():
+            try:
+                result = [Fetched(ref.base_sequence, ref.count, log.read(ref)) for ref in refs]
+            except (OSError, StanError) as error:
+                result = error
+            done(result)
+
+        self._later(self.loop.random.randint(0, 5) * MILLISECOND, work)
+
+
+def run_now(coroutine):
+    """Run a coroutine that never suspends; it fails if it touches the real world."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    coroutine.close()
+    raise AssertionError("the simulator awaited something real")

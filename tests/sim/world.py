@@ -1,0 +1,246 @@
+"""A world from one seed: a node on a disk that crashes, NATS that goes away, clients that die; then peace, and the checks.
+
+Safety phase: faults at random. Then everything is healed and the backlog must drain. The node is the production code: driver,
+gateway, broker, Solo, storage, file log, state database; only time, NATS, the files and SQLite's file are the simulation's.
+"""
+
+import hashlib
+from pathlib import Path
+
+from stan.config import Config, HeartbeatConfig, StoreConfig
+from stan.core.broker import Broker
+from stan.edge.driver import Driver
+from stan.edge.gateway import Gateway
+from stan.edge.storage import Storage
+from stan.log.filelog import FileLog
+from stan.raft.solo import Solo
+from stan.types import MILLISECOND, SECOND, GroupId
+from tests.kit.files import CrashingFiles
+from tests.sim.clients import Publisher, Subscriber
+from tests.sim.database import SimDatabase
+from tests.sim.history import RESTART, History, complaints
+from tests.sim.loop import Loop, SimRuntime, run_now
+from tests.sim.nats import NodeLink, SimNats
+
+STORE_ID = b"simulated-store!"
+SEGMENT_BYTES = 6000
+
+
+class Node:
+    """One life of the broker's process."""
+
+    def __init__(self, world):
+        self.world = world
+        loop = world.loop
+        groups = world.groups
+        config = Config(
+            store=StoreConfig(kind="file", directory=Path("/sim"), raft_groups=groups),
+            heartbeat=HeartbeatConfig(interval_ns=700 * MILLISECOND, timeout_ns=300 * MILLISECOND, fail_count=2),
+        )
+        logs = {}
+        for number in range(groups + 1):
+            logs[GroupId(number)], report = FileLog.open(
+                Path(f"/sim/groups/{number}"),
+                GroupId(number),
+                STORE_ID,
+                files=world.files,
+                segment_bytes_max=SEGMENT_BYTES,
+                tail_cache_bytes_max=2000,
+            )
+            world.trace(f"open {number} {report.entries} {report.torn_bytes}")
+            world.fail_if(report.quarantined, f"group {number}: {report.texts}")
+        self.storage = Storage(logs, offload=_on_the_spot)
+        self.storage.database = world.database.open()
+        self.broker = Broker(config, lambda group, uid: logs[group].channel(uid), f"_INBOX.node{world.lives}.".encode())
+        run_now(self.storage.load(self.broker, "test-cluster"))
+        self.groups = {number: Solo(number, log, "always") for number, log in logs.items()}
+        nuid = self.broker.shared.meta.info.nuid.decode()
+        self.gateway = Gateway(self.broker, f"_INBOX.{nuid}.>", world.note)
+        self.runtime = SimRuntime(loop)
+        self.driver = Driver(
+            self.broker,
+            self.groups,
+            self.gateway,
+            self.runtime,
+            applied=self.storage.applied,
+            note=world.note,
+            crashed=world.crashed,
+        )
+        self.gateway.wake = self.driver.wake
+        self.link = NodeLink(world.nats, self.gateway)
+        self.link.subscriptions = self.gateway.subscriptions
+        self.gateway.connection = self.link
+        self.broker.lead(self.runtime.now(), self.runtime.wall(), doubt=world.power_lost)
+        self.link.connect()
+        self._flush_soon()
+
+    def _flush_soon(self):
+        self.runtime._later(self.world.loop.random.randint(50, 400) * MILLISECOND, self._flush)
+
+    def _flush(self):
+        run_now(self.storage.flush(self.broker))
+        for group in self.groups.values():
+            group.synced(group.log.durable_index)
+        self.driver.wake()
+        run_now(self.storage.release(self.broker))
+        self._flush_soon()
+
+    def kill(self):
+        """The process is gone; what it wrote is in the page cache."""
+        self.runtime.dead = True
+        self.driver.stop()
+        self.link.cut()
+        self.world.files.open_files.clear()
+
+
+async def _on_the_spot(call):
+    return call()
+
+
+class World:
+    """One run."""
+
+    def __init__(self, seed):
+        self.seed = seed
+        self.loop = Loop(seed)
+        self.random = self.loop.random
+        self.nats = SimNats(self.loop)
+        self.files = CrashingFiles()
+        self.database = SimDatabase()
+        self.history = History()
+        self.groups = self.random.choice((1, 1, 3))
+        self.quiet = False  # nobody publishes any more, everybody acks
+        self.power_lost = False
+        self.lives = 0
+        self.replies = self.joins = 0
+        self.problems = []
+        self.digest = hashlib.sha256()
+        self.faults = []
+        self.node = None
+
+    # --- what the parts tell --------------------------------------------------------------------------------------------
+
+    def trace(self, text):
+        self.digest.update(f"{self.loop.now} {text}\n".encode())
+
+    def note(self, level, text):
+        self.trace(f"{level} {text}")
+        if level == "ERR" and "Timed out on heartbeats" not in text:
+            self.problems.append(f"the node says: {text}")
+
+    def fail_if(self, condition, text):
+        if condition:
+            self.problems.append(text)
+
+    def crashed(self, error):
+        raise error
+
+    # --- the run ----------------------------------------------------------------------------------------------------------
+
+    def run(self, safety_s=3, drain_s=30):
+        """Returns the complaints."""
+        self.boot()
+        clients = self._clients()
+        for client in clients:
+            self.loop.after(self.random.randint(0, 500) * MILLISECOND, client.start)
+        end = self.loop.now + safety_s * SECOND
+        self._plan_faults(end, clients)
+        self.loop.run_until(end)
+        self._heal()
+        end = self.loop.now + drain_s * SECOND
+        while self.loop.now < end and not self._drained():
+            self.loop.run_until(self.loop.now + SECOND // 2)
+        self._read_all()
+        for event in self.history.events:
+            self.digest.update(repr(event).encode())
+        found = self.problems + complaints(self.history)
+        self.node.kill()
+        self.database.close()
+        return found
+
+    def boot(self):
+        self.lives += 1
+        self.history.events.append(RESTART)
+        self.node = Node(self)
+
+    def _clients(self):
+        channels = ["a", "b"]
+        clients = [Publisher(self, f"writer{n}", channels) for n in range(2)]
+        for n, channel in enumerate(channels):
+            window = self.random.choice((1, 2, 4, 9))
+            clients.append(Subscriber(self, f"dur{n}", channel, f"durable{n}", durable="d", in_flight=window))
+            clients += [
+                Subscriber(
+                    self, f"grp{n}{m}", channel, f"group{n}", queue="q", durable="gd", in_flight=self.random.choice((1, 3, 8))
+                )
+                for m in range(3)
+            ]
+            self.history.must_finish[f"durable{n}"] = (channel, 1)
+            self.history.must_finish[f"group{n}"] = (channel, 1)
+        return clients
+
+    def _plan_faults(self, end, clients):
+        for _ in range(self.random.randint(1, 6)):
+            at = self.random.randint(self.loop.now, end)
+            kind = self.random.choice(("kill", "power", "nats", "client", "client"))
+            if kind == "client":
+                self.loop.at(at, self._client_dies, self.random.choice(clients))
+            elif kind == "nats":
+                self.loop.at(at, self._nats_away)
+            else:
+                self.loop.at(at, self._node_dies, kind == "power")
+            self.faults.append((at, kind))
+
+    def _client_dies(self, client):
+        client.die()
+        self.loop.after(self.random.randint(50, 2500) * MILLISECOND, client.start)
+
+    def _nats_away(self):
+        link = self.node.link if self.node else None
+        if link is not None and link.up:
+            link.cut()
+            self.loop.after(self.random.randint(20, 2000) * MILLISECOND, self._nats_back, link)
+
+    def _nats_back(self, link):
+        if self.node is not None and self.node.link is link:
+            link.connect()
+
+    def _node_dies(self, power):
+        if self.node is None:
+            return
+        self.node.kill()
+        self.node = None
+        if power:
+            self.files = self.files.crash(self.random.randint(0, 1 << 30))
+            self.power_lost = True
+        self.loop.after(self.random.randint(10, 1500) * MILLISECOND, self._node_back)
+
+    def _node_back(self):
+        if self.node is None:
+            self.boot()
+
+    def _heal(self):
+        self.quiet = True
+        if self.node is None:
+            self.boot()
+        if not self.node.link.up:
+            self.node.link.connect()
+
+    def _drained(self):
+        """Whether every position is at its channel's end and nothing is pending: what liveness asks for."""
+        broker = self.node.broker
+        for group in broker.shared.groups.values():
+            for cursor in group.machine.cursors.values():
+                last = broker.shared.indexes(group.machine.group, cursor.uid).last_sequence
+                if cursor.last_sent < last or cursor.owed or any(m.pending for m in cursor.members) or not cursor.members:
+                    return False
+        return True
+
+    def _read_all(self):
+        for channel in ("a", "b"):
+            reader = Subscriber(self, f"reader-{channel}", channel, f"reader-{channel}", in_flight=100)
+            reader.start()
+            self.loop.run_until(self.loop.now + 3 * SECOND)
+            self.history.final[channel] = [
+                (d.sequence, d.value) for d in self.history.deliveries if d.consumer == reader.consumer
+            ]
