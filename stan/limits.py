@@ -33,6 +33,8 @@ SEGMENT_FILES_OPEN_MAX = 32
 """Sealed segment files each group keeps open for reading; a thousand groups' worth of files would exhaust the process."""
 SCAN_BYTES = 1 * MiB
 """Read at once when a segment file is walked through."""
+SURVIVOR_BYTES_MAX = 256 * MiB
+"""Bodies checked while looking for right entries behind damage; a hostile payload could look like any number of them."""
 MARK_BYTES = 64 * KiB
 """Distance of the remembered entries of a segment: walking to any other entry reads no more than this."""
 CLEAN_BELOW_PERCENT = 25

@@ -260,7 +260,8 @@ class Recovery:
             last = RaftIndex(int(following[:20]) - 1)
         elif survivor is not None:
             last = survivor.index
-            self._next_index, self._next_term = RaftIndex(last + 1), survivor.term
+            self._next_index = RaftIndex(last + 1)
+            self._next_term = max(segment.last_term, survivor.term)
         if first <= last:
             self.report.quarantined.append((first, last))
             self.report.texts[-1] += f"; entries {first} to {last} are lost"

@@ -8,12 +8,13 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from struct import Struct, unpack_from
 from typing import NamedTuple
 
 from stan.errors import Damage
-from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES
+from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES, SURVIVOR_BYTES_MAX
 from stan.log.files import Files
 from stan.log.types import Entry
 from stan.protocol.entries import BATCH_HEADER, Kind
@@ -264,22 +265,34 @@ class Scan:
             yield found
 
     def survivor(self) -> Entry | None:
-        """The last right entry behind the fault, however many bytes are wrong in between; None if there is none."""
+        """The last right entry behind the fault, however many bytes are wrong in between; None if there is none.
+
+        Gives up after SURVIVOR_BYTES_MAX and then takes at least the entry at the fault for a lost one.
+        """
         window = self._window
         newest: Entry | None = None
         lowest = self.expected
         at = self.position + 1
+        checked = 0
         while (at := window.find(ENTRY_MAGIC, at)) >= 0:
+            header = window.get(at, ENTRY_HEADER_SIZE)
+            if len(header) < ENTRY_HEADER_SIZE:
+                break
+            _, version, _, length, _, _, index = ENTRY_HEADER.unpack(header)
             highest = lowest + (window.end - at) // ENTRY_HEADER_SIZE
-            try:
-                found = read_entry(window, at)
-            except Damage:
-                at += 1
-                continue
-            if self._dense and not lowest <= found.entry.index <= highest:
-                at += 1
-                continue
-            newest = found.entry
-            lowest = RaftIndex(newest.index + 1)
-            at = found.end
+            end = at + ENTRY_HEADER_SIZE + length
+            if (
+                version == ENTRY_VERSION
+                and end <= window.end
+                and lowest <= index <= (highest if self._dense else index)
+            ):
+                checked += length
+                if checked > SURVIVOR_BYTES_MAX:
+                    return newest or Entry(self.expected, Term(0), Kind.NOOP, b"")
+                with suppress(Damage):
+                    newest = read_entry(window, at).entry
+                    lowest = RaftIndex(newest.index + 1)
+                    at = end
+                    continue
+            at += 1
         return newest

@@ -246,6 +246,22 @@ def test_open_after_a_hole_at_the_end_never_reuses_an_index(files):
     assert log.entries(1, 9, ALL) == [one(1), one(2), one(3), one(4)]
 
 
+def test_open_behind_a_hostile_payload_gives_up_looking_and_puts_the_segment_aside(files, monkeypatch):
+    monkeypatch.setattr("stan.log.segment.SURVIVOR_BYTES_MAX", 100_000)
+    log, _ = open_log(files)
+    fake = b"\xe7\x5a\x01\x01" + (9000).to_bytes(4, "little") + bytes(8) + (3).to_bytes(8, "little")
+    log.append([one(1), change(2, fake * 1000)])
+    log.close()
+    path = files.paths()[0]
+    torn = files.content(path)[:-1]
+    files.put(path, torn)
+    log, report = open_log(files)
+    assert report.quarantined == [(2, 2)]
+    assert [files.content(name) for name in files.paths() if "lost+found" in name] == [torn]
+    assert (log.last_index, log.last_term) == (2, 1)
+    assert log.entries(1, 9, ALL) == [one(1)]
+
+
 # --- reading -----------------------------------------------------------------------------------------------------------
 def test_read_of_damaged_records_names_file_and_position(files, log):
     log.append([one(1), one(2)])
