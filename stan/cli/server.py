@@ -116,13 +116,15 @@ def _serve(parsed: Parsed) -> int:
 
 def _run(config: "Config", process: NatsProcess | None, log: ServerLog) -> int:
     """Serve until a signal ends it; returns the exit code."""
-    if not any(url.startswith("ws") for url in config.nats.urls):
-        sys.modules.setdefault("aiohttp", None)  # type: ignore[arg-type]  # nats-py imports it, slowly, for web sockets only
-    import asyncio  # noqa: PLC0415 - nats-server starts meanwhile
+    from stan.edge.nats_import import quick_nats  # noqa: PLC0415 - nats-server starts meanwhile
 
-    from stan.edge.server import serve  # noqa: PLC0415
+    gc.disable()  # what is imported stays; no collection needs to look at it, now or later
+    with quick_nats(web_sockets=any(url.startswith("ws") for url in config.nats.urls)):
+        import asyncio  # noqa: PLC0415
 
-    gc.freeze()  # what is imported stays; no collection needs to look at it again
+        from stan.edge.server import serve  # noqa: PLC0415
+    gc.freeze()
+    gc.enable()
     received: list[signal.Signals] = []
 
     async def shell() -> None:

@@ -1,0 +1,42 @@
+"""Makes nats-py quick to import: what it imports for features that the broker does not use is left out, or waits for its use.
+
+Promises that nothing changes but the time: JetStream is loaded if somebody touches it, aiohttp and importlib.metadata can be
+imported again afterwards. Never imports nats-py itself. Old test harnesses expect an answer of the server half a second
+after they have started it, and this is a fifth of its start.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
+
+_UNUSED = ("aiohttp", "importlib.metadata")  # web sockets, and its own version number; nats-py does without either
+_PACKAGE, _LATE = "nats", "js"
+
+
+class _LateModule(ModuleType):
+    """Stands for a module until it is asked for something. The standard library's LazyLoader is woken by any import of it."""
+
+    def __getattr__(self, attribute: str) -> object:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), attribute)
+
+
+@contextmanager
+def quick_nats(*, web_sockets: bool) -> Iterator[None]:
+    """Import nats-py inside of this block; with *web_sockets*, in full."""
+    if web_sockets or _PACKAGE in sys.modules:
+        yield
+        return
+    hidden = [name for name in _UNUSED if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: an import of it fails
+    late = sys.modules[f"{_PACKAGE}.{_LATE}"] = _LateModule(f"{_PACKAGE}.{_LATE}")
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+        if (package := sys.modules.get(_PACKAGE)) is not None:
+            vars(package).setdefault(_LATE, late)
