@@ -1,0 +1,77 @@
+"""Runs against the dumbest model there is: a dictionary with one entry per sequence."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stan.core.runs import Run, Runs, from_flat
+
+SPAN = 24
+intervals = st.tuples(st.integers(1, SPAN), st.integers(0, 6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("merge"), intervals, st.integers(0, 3), st.integers(0, 2)),
+        st.tuples(st.just("remove"), intervals, st.just(0), st.just(0)),
+        st.tuples(st.just("take"), st.tuples(st.integers(0, 9), st.just(0)), st.just(0), st.just(0)),
+    ),
+    max_size=30,
+)
+
+
+def spread(runs):
+    return {sequence: (run.deadline, run.count) for run in runs for sequence in range(run.first, run.last + 1)}
+
+
+@settings(max_examples=300)
+@given(operations)
+def test_runs_hold_what_a_dictionary_would(steps):
+    runs, model = Runs(), {}
+    for name, (first, last), deadline, count in steps:
+        if name == "merge":
+            runs.merge(Run(first, last, deadline, count))
+            for sequence in range(first, last + 1):
+                model.setdefault(sequence, (deadline, count))
+        elif name == "remove":
+            removed = spread(runs.remove(first, last))
+            assert removed == {s: model.pop(s) for s in range(first, last + 1) if s in model}
+        else:
+            assert spread(runs.peek(first)) == {s: model[s] for s in sorted(model)[:first]}
+            assert spread(runs.take(first)) == {s: model.pop(s) for s in sorted(model)[:first]}
+
+        assert spread(runs) == model
+        assert len(runs) == len(model)
+        assert (runs.first, runs.last) == (min(model, default=0), max(model, default=0))
+        assert runs.earliest == min((deadline for deadline, _ in model.values()), default=0)
+
+
+@settings(max_examples=200)
+@given(operations, intervals)
+def test_parts_inside_and_outside_of_an_interval_make_it_whole(steps, interval):
+    runs = Runs()
+    for name, (first, last), deadline, count in steps:
+        if name == "merge":
+            runs.merge(Run(first, last, deadline, count))
+        elif name == "remove":
+            runs.remove(first, last)
+    first, last = interval
+    inside = set(spread(runs.within(first, last)))
+    outside = {s for a, b in runs.missing(first, last) for s in range(a, b + 1)}
+
+    assert not inside & outside
+    assert inside | outside == set(range(first, last + 1))
+    assert all((sequence in runs) == (sequence in inside) for sequence in range(first, last + 1))
+    assert from_flat(runs.flat()).flat() == runs.flat()
+
+
+@given(operations, st.integers(0, 4))
+def test_due_is_sorted_by_deadline_and_changes_nothing(steps, now):
+    runs = Runs()
+    for name, (first, last), deadline, count in steps:
+        if name == "merge":
+            runs.merge(Run(first, last, deadline, count))
+    before = list(runs)
+    due = runs.due(now)
+
+    assert due == sorted((run for run in before if run.deadline <= now), key=lambda run: (run.deadline, run.first))
+    assert list(runs) == before
+    runs.shift(5)
+    assert [run.deadline for run in runs] == [run.deadline + 5 for run in before]
