@@ -94,7 +94,8 @@ def _serve(parsed: Parsed) -> int:
     except StartError as error:
         return _refuse([str(error)])
     process = None
-    _handle_early_signals()
+    received: list[signal.Signals] = []
+    _handle_early_signals(received)
     try:
         for notice in config.notices:
             log.warning(notice)
@@ -102,7 +103,7 @@ def _serve(parsed: Parsed) -> int:
             process = NatsProcess(config.embedded, log)
         if config.pid_file is not None:
             _write_pid(config.pid_file)
-        return _run(config, process, log)
+        return _run(config, process, log, received)
     except StartError as error:
         log.fatal(f"Failed to start: {error}")
         return 1
@@ -114,8 +115,8 @@ def _serve(parsed: Parsed) -> int:
         log.close()
 
 
-def _run(config: "Config", process: NatsProcess | None, log: ServerLog) -> int:
-    """Serve until a signal ends it; returns the exit code."""
+def _run(config: "Config", process: NatsProcess | None, log: ServerLog, received: list[signal.Signals]) -> int:
+    """Serve until a signal ends it; *received* has those that came before. Returns the exit code."""
     from stan.edge.nats_import import quick_nats  # noqa: PLC0415 - nats-server starts meanwhile
 
     gc.disable()  # what is imported stays; no collection needs to look at it, now or later
@@ -125,13 +126,15 @@ def _run(config: "Config", process: NatsProcess | None, log: ServerLog) -> int:
         from stan.edge.server import serve  # noqa: PLC0415
     gc.freeze()
     gc.enable()
-    received: list[signal.Signals] = []
 
     async def shell() -> None:
         stop = asyncio.Event()
         embedded = _embedded(config, process, log)
         _handle_signals(embedded, log, stop, received)
         try:
+            if received:  # while we were imported
+                log.info("Shutting down.")
+                return
             if embedded is not None:
                 await embedded.start()
             await serve(config, embedded, log, stop)
@@ -164,14 +167,17 @@ def _run_on_loop(main_task: "Coroutine[object, object, None]") -> None:
         runner.run(main_task)
 
 
-def _handle_early_signals() -> None:
-    """Until the loop runs: leave with the right exit code, and let no other signal end the process."""
+def _handle_early_signals(received: list[signal.Signals]) -> None:
+    """Until the loop runs: note what shall end the server, and let no other signal end it.
 
-    def leave(number: int, _frame: object) -> None:
-        raise SystemExit(_EXIT_CODES[signal.Signals(number)])
+    An exception would not do: Python drops those that a handler raises inside of its own callbacks, as imports have them.
+    """
+
+    def note(number: int, _frame: object) -> None:
+        received.append(signal.Signals(number))
 
     for number in _EXIT_CODES:
-        signal.signal(number, leave)
+        signal.signal(number, note)
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
 

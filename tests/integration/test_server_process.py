@@ -145,6 +145,29 @@ def test_signal_before_the_broker_is_there_ends_with_the_same_exit_code():
     until(lambda: not accepts(port))
 
 
+def test_signal_where_python_drops_exceptions_still_ends_the_server():
+    """Exceptions raised in callbacks of the garbage collection are dropped, and imports have such callbacks."""
+    dropping = """
+class Module(types.ModuleType):
+    def __getattribute__(self, name):
+        if name == "serve":
+            owner = type("Owner", (), {})()
+            self.ref = weakref.ref(owner, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+            del owner
+        return super().__getattribute__(name)
+module = Module("stan.edge.server")
+"""
+    code = STUB.replace("import os, sys, types", "import os, signal, sys, types, weakref")
+    code = code.replace('module = types.ModuleType("stan.edge.server")', dropping)
+    argv = [sys.executable, "-c", code, "-a", "127.0.0.1", "-p", str(free_port())]
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=20, cwd=ROOT, check=False)
+
+    assert ended.returncode == 143, ended.stderr
+    assert "Shutting down." in ended.stderr
+    assert READY not in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_killed_server_leaves_no_nats_server_behind(start):
     with start() as server:
         server.process.kill()
