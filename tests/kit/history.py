@@ -168,23 +168,22 @@ def repeats_flagged(_history: History, reader: Reader) -> Iterator[str]:
 
 
 def window_kept(_history: History, reader: Reader) -> Iterator[str]:
-    """A new message never finds a full window. Redeliveries do not ask for room (STAN-SPEC 6.7).
+    """Nobody has more unacknowledged messages than fit its window, redelivered ones included.
 
     A member that has got a message takes it over from the one that had it. A crash empties the windows as the client sees
     them: a message that the broker no longer knows it has sent may go to another member.
     """
     held: list[set[int]] = [set() for _ in range(reader.members)]
     for event in reader.events:
-        if event.what is What.CRASHED:
-            for window in held:
-                window.clear()
-            continue
         for window in held:
-            window.discard(event.sequence)
+            if event.what is What.CRASHED:
+                window.clear()
+            else:
+                window.discard(event.sequence)
         if event.what is What.DELIVERED:
             held[event.member].add(event.sequence)
             size = len(held[event.member])
-            if size > reader.max_in_flight and not event.redelivered:
+            if size > reader.max_in_flight:
                 yield f"{reader.name}: {event.sequence} is number {size} of {reader.max_in_flight} unacknowledged"
 
 
