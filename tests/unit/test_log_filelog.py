@@ -1,6 +1,7 @@
 """What only the log on disk has: full and broken disks, rolling, sidecars, bounded files, other people's files, damage."""
 
 import errno
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from stan.errors import Damage, DiskFull, Frozen, StartError
 from stan.log.filelog import FileLog
 from stan.log.types import StaleRef
 from tests.kit.batches import batch, change, entry, records
-from tests.kit.files import CrashingFiles
+from tests.kit.files import CrashingFiles, PowerCut
 
 STORE = b"0123456789abcdef"
 DIRECTORY = "/store/groups/1"
@@ -310,6 +311,61 @@ def test_read_keeps_a_bounded_number_of_files_open(files, log, monkeypatch):
     assert files.open_files == {}
 
 
+# --- truncating --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("index", [0, 3, 5, 8, 17])
+def test_truncate_survives_a_crash(files, log, index):
+    for at in range(1, 20):
+        log.append([one(at)])
+    log.sync()
+    log.truncate_after(index)
+    for seed in range(20):
+        again, report = open_log(files.crash(seed))
+        assert (again.last_index, report.texts) == (index, [])
+        assert again.entries(1, 99, ALL) == [one(at) for at in range(1, index + 1)]
+
+
+@pytest.mark.parametrize("index", [0, 3, 5, 8, 17])
+def test_truncate_interrupted_at_any_call_leaves_a_beginning(index):
+    for calls in range(20):
+        files = CrashingFiles()
+        log, _ = open_log(files)
+        for at in range(1, 20):
+            log.append([one(at)])
+        log.sync()
+        files.cut_power_after(calls)
+        with suppress(PowerCut):
+            log.truncate_after(index)
+        again, report = open_log(files.crash(calls))
+        assert report.texts == []
+        assert index <= again.last_index <= 19
+        assert again.entries(1, 99, ALL) == [one(at) for at in range(1, again.last_index + 1)]
+
+
+def test_truncate_of_recovered_entries_forgets_their_batches(files, log):
+    for at in range(1, 20):
+        log.append([one(at)])
+    log.close()
+    log, _ = open_log(files)
+    log.commit(3)
+    log.truncate_after(7)
+    for at in range(8, 12):
+        log.append([one(at, size=33)])
+    log.commit(11)
+    expected = [records(7, at, 1) for at in range(1, 8)] + [records(7, at, 1, size=33) for at in range(8, 12)]
+    assert [log.read(ref) for ref in refs(log)] == expected
+
+
+def test_truncate_forgets_recent_batches_whose_places_are_written_again(files):
+    log, _ = open_log(files, cache=300, segment_bytes_max=10_000)
+    for _ in range(3):
+        log.append([one(at) for at in range(1, 4)])
+        log.truncate_after(0)
+    for at in range(1, 20):
+        log.append([one(at)])
+    log.commit(19)
+    assert [log.read(ref) for ref in refs(log)] == [records(7, at, 1) for at in range(1, 20)]
+
+
 # --- space ----------------------------------------------------------------------------------------------------------------
 def fill_for_cleaning(log):
     """Segments in which channel 1 keeps a little and channel 2 nothing."""
@@ -376,6 +432,24 @@ def test_clean_leaves_old_places_readable_until_the_new_file_is_used(files, log)
     again.commit(last)
     assert [again.read(ref) for ref in refs(again, 1)] == [records(1, at, 1, size=5) for at in range(1, 10)]
     assert [found.index for found in again.entries(1, 9, ALL) if found.kind == change(1).kind] == []
+
+
+def test_clean_interrupted_at_any_call_leaves_the_old_file_or_the_new():
+    for calls in range(20):
+        files = CrashingFiles()
+        log, _ = open_log(files)
+        last = fill_for_cleaning(log)
+        log.release(last)
+        files.cut_power_after(calls)
+        with suppress(PowerCut):
+            log.clean()
+        for seed in range(5):
+            after = files.crash(seed)
+            again, report = open_log(after)
+            again.commit(last)
+            assert (report.texts, report.quarantined) == ([], [])
+            assert [again.read(ref) for ref in refs(again, 1)] == [records(1, at, 1, size=5) for at in range(1, 10)]
+            assert not [path for path in after.paths() if path.endswith(".new")]
 
 
 def test_clean_touches_nothing_that_is_not_released(files, log):
