@@ -145,7 +145,7 @@ class Segments:
         for index, rows in walk_outlines(b"".join(map(b"".join, active_outlines))):
             yield Placed(index, segments[-1].number, rows)
 
-    def _outlines(self, segment: Segment) -> bytes:
+    def _outlines(self, segment: Segment) -> bytes | memoryview:
         """Outlines of a segment's entries: from its sidecar, or from itself if that has vanished meanwhile."""
         outlines = load_sidecar(self._files, segment, segment.end)
         if outlines is not None:

@@ -100,7 +100,7 @@ class SidecarWriter:
 _CRC_SIZE = 4
 
 
-def load_sidecar(files: Files, segment: Segment, size: int) -> bytes | None:
+def load_sidecar(files: Files, segment: Segment, size: int) -> memoryview | None:
     """Fill *segment* from the sidecar made for its header and *size*; returns its entries' outlines, None if unfit."""
     try:
         descriptor = files.open(sidecar_path(segment.path))
@@ -127,10 +127,10 @@ def load_sidecar(files: Files, segment: Segment, size: int) -> bytes | None:
     segment.mark_indexes = array("Q", data[at_indexes:at_positions])
     segment.mark_positions = array("I", data[at_positions : at_positions + 4 * marks])
     segment.entries, segment.end, segment.last_index = entries, end, RaftIndex(last)
-    return data[:at_terms]
+    return memoryview(data)[:at_terms]
 
 
-def walk_outlines(data: bytes) -> Iterator[tuple[RaftIndex, list[Row]]]:
+def walk_outlines(data: bytes | memoryview) -> Iterator[tuple[RaftIndex, list[Row]]]:
     """Index and record batches of each entry, from the outlines of a segment's entries in order."""
     at = 0
     position = SEGMENT_HEADER_SIZE
