@@ -75,14 +75,16 @@ def case_conflict(requested: str, existing: str) -> str:
 
 
 def go_quote(text: str) -> str:
-    """Quote as Go's %q does: double quotes, backslash escapes, \\x for bytes that are not UTF-8."""
+    """Quote as Go's %q does: double quotes, backslash escapes, hexadecimal for bytes that are not UTF-8."""
     out = []
     for char in text:
         code = ord(char)
         if char in '"\\':
             out.append("\\" + char)
         elif char in "\a\b\f\n\r\t\v":
-            out.append({"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}[char])
+            out.append(
+                {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}[char]
+            )
         elif 0xDC80 <= code <= 0xDCFF:
             out.append(f"\\x{code - 0xDC00:02x}")
         elif char.isprintable():

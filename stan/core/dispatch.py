@@ -57,8 +57,10 @@ class Dispatch:
                 self._arm(live, member)
 
     def doubts(self) -> list[int]:
-        """After a fail-over or a loss of power: which cursors may have been sent more than the log tells, and up to where; from now
-        on they are flagged up to there. The form is that of entries.Doubt. What is offline told all before it left."""
+        """After a fail-over or a loss of power: which cursors may have been sent more than the log tells, and up to where.
+
+        From now on they are flagged up to there. The form is that of entries.Doubt. What is offline told all before it left.
+        """
         told: list[int] = []
         for live in self.cursors.values():
             until = self._index(live).last_sequence

@@ -78,11 +78,14 @@ class Index(Protocol):
 
     @property
     def last_sequence(self) -> Sequence:
-        """Newest committed; 0 if none."""
+        """Newest committed; 0 if none. Never goes back."""
 
     @property
     def bytes(self) -> int:
         """Bytes kept."""
+
+    def accounted(self, record_bytes: int, count: int) -> int:
+        """What *count* messages in *record_bytes* of records add to `bytes`."""
 
     @property
     def last_timestamp(self) -> WallNanos:
@@ -93,10 +96,11 @@ class Index(Protocol):
         """Of the oldest kept message; 0 if none."""
 
     def sequence_at(self, timestamp: WallNanos) -> Sequence:
-        """First kept sequence at or after *timestamp*; last + 1 if none; 0 if the channel never held a message."""
+        """First kept sequence at or after *timestamp*; last + 1 if none; 0 if the channel never held a message
+        (STAN-SPEC 8.1, GetSequenceFromTimestamp)."""
 
     def first_within_bytes(self, bytes_max: int) -> Sequence:
-        """Smallest first sequence with which the kept bytes are within *bytes_max*."""
+        """Smallest first sequence with which the kept bytes are within *bytes_max*; the newest message always stays."""
 
 
 class Indexes(Protocol):

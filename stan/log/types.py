@@ -7,6 +7,7 @@ index into it (DESIGN 6). Modelled on Liftbridge's commitlog interface: the whol
 from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
+from stan.core.ready import Index
 from stan.errors import NotNow
 from stan.types import ChannelUid, RaftIndex, Sequence, Term, WallNanos
 
@@ -38,39 +39,14 @@ class BatchRef(NamedTuple):
     length: int  # bytes of the records
 
 
-class ChannelIndex(Protocol):
-    """Index of one channel inside its group's log; only committed batches are in it, hence visible. Pure memory."""
-
-    @property
-    def first_sequence(self) -> Sequence:
-        """Oldest kept; 0 if the channel never held a message, last_sequence + 1 if all were removed."""
-
-    @property
-    def last_sequence(self) -> Sequence:
-        """Newest ever written; 0 if none. Never goes back."""
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the kept messages: records minus their length prefixes plus `overhead` per message."""
-
-    @property
-    def last_timestamp(self) -> WallNanos:
-        """Timestamp of the newest batch ever written; 0 if none."""
-
-    @property
-    def first_timestamp(self) -> WallNanos:
-        """Timestamp of the oldest kept message; 0 if nothing is kept."""
+class ChannelIndex(Index, Protocol):
+    """Index of one channel inside its group's log: what the core sees of it, and where the batches lie. Pure memory; only
+    committed batches are in it, hence visible. `bytes` counts records minus their length prefixes plus `overhead` per message.
+    """
 
     def refs(self, first: Sequence, last: Sequence, bytes_max: int, batches_max: int) -> list[BatchRef]:
         """Batches that overlap [first, last], in order, cut off after `bytes_max` bytes or `batches_max` batches
         (at least one batch if there is any)."""
-
-    def sequence_at(self, timestamp: WallNanos) -> Sequence:
-        """First kept sequence with a timestamp >= *timestamp*; last_sequence + 1 if there is none; 0 if the channel
-        never held a message (STAN-SPEC 8.1, GetSequenceFromTimestamp)."""
-
-    def first_within_bytes(self, bytes_max: int) -> Sequence:
-        """Smallest first_sequence with which the kept bytes stay <= *bytes_max*, but the newest message always stays."""
 
 
 class GroupLog(Protocol):

@@ -4,56 +4,59 @@
 # source: stan/protocol/wire.proto
 # Protobuf Python Version: 6.31.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 6, 31, 1, "", "stan/protocol/wire.proto"
+    _runtime_version.Domain.PUBLIC,
+    6,
+    31,
+    1,
+    '',
+    'stan/protocol/wire.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x18stan/protocol/wire.proto\x12\tstan.wire"x\n\x06PubMsg\x12\x11\n\tclient_id\x18\x01 \x01(\x0c\x12\x0c\n\x04guid\x18\x02 \x01(\x0c\x12\x0f\n\x07subject\x18\x03 \x01(\x0c\x12\r\n\x05reply\x18\x04 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\x12\x0f\n\x07\x63onn_id\x18\x06 \x01(\x0c\x12\x0e\n\x06sha256\x18\n \x01(\x0c"%\n\x06PubAck\x12\x0c\n\x04guid\x18\x01 \x01(\x0c\x12\r\n\x05\x65rror\x18\x02 \x01(\x0c"\x9b\x01\n\x08MsgProto\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07subject\x18\x02 \x01(\x0c\x12\r\n\x05reply\x18\x03 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x11\n\ttimestamp\x18\x05 \x01(\x03\x12\x13\n\x0bredelivered\x18\x06 \x01(\x08\x12\x18\n\x10redelivery_count\x18\x07 \x01(\r\x12\r\n\x05\x63rc32\x18\n \x01(\r"(\n\x03\x41\x63k\x12\x0f\n\x07subject\x18\x01 \x01(\x0c\x12\x10\n\x08sequence\x18\x02 \x01(\x04"\x8c\x01\n\x0e\x43onnectRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x0c\x12\x17\n\x0fheartbeat_inbox\x18\x02 \x01(\x0c\x12\x10\n\x08protocol\x18\x03 \x01(\x05\x12\x0f\n\x07\x63onn_id\x18\x04 \x01(\x0c\x12\x15\n\rping_interval\x18\x05 \x01(\x05\x12\x14\n\x0cping_max_out\x18\x06 \x01(\x05"\x80\x02\n\x0f\x43onnectResponse\x12\x12\n\npub_prefix\x18\x01 \x01(\x0c\x12\x14\n\x0csub_requests\x18\x02 \x01(\x0c\x12\x16\n\x0eunsub_requests\x18\x03 \x01(\x0c\x12\x16\n\x0e\x63lose_requests\x18\x04 \x01(\x0c\x12\r\n\x05\x65rror\x18\x05 \x01(\x0c\x12\x1a\n\x12sub_close_requests\x18\x06 \x01(\x0c\x12\x15\n\rping_requests\x18\x07 \x01(\x0c\x12\x15\n\rping_interval\x18\x08 \x01(\x05\x12\x14\n\x0cping_max_out\x18\t \x01(\x05\x12\x10\n\x08protocol\x18\n \x01(\x05\x12\x12\n\npublic_key\x18\x64 \x01(\x0c"\x17\n\x04Ping\x12\x0f\n\x07\x63onn_id\x18\x01 \x01(\x0c"\x1d\n\x0cPingResponse\x12\r\n\x05\x65rror\x18\x01 \x01(\x0c"\xe8\x01\n\x13SubscriptionRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x0c\x12\x0f\n\x07subject\x18\x02 \x01(\x0c\x12\x13\n\x0bqueue_group\x18\x03 \x01(\x0c\x12\r\n\x05inbox\x18\x04 \x01(\x0c\x12\x15\n\rmax_in_flight\x18\x05 \x01(\x05\x12\x12\n\nack_wait_s\x18\x06 \x01(\x05\x12\x14\n\x0c\x64urable_name\x18\x07 \x01(\x0c\x12\x16\n\x0estart_position\x18\n \x01(\x05\x12\x16\n\x0estart_sequence\x18\x0b \x01(\x04\x12\x18\n\x10start_time_delta\x18\x0c \x01(\x03"8\n\x14SubscriptionResponse\x12\x11\n\tack_inbox\x18\x02 \x01(\x0c\x12\r\n\x05\x65rror\x18\x03 \x01(\x0c"]\n\x12UnsubscribeRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x0c\x12\x0f\n\x07subject\x18\x02 \x01(\x0c\x12\r\n\x05inbox\x18\x03 \x01(\x0c\x12\x14\n\x0c\x64urable_name\x18\x04 \x01(\x0c"!\n\x0c\x43loseRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x0c"\x1e\n\rCloseResponse\x12\r\n\x05\x65rror\x18\x01 \x01(\x0c"L\n\x07\x43trlMsg\x12\x10\n\x08msg_type\x18\x01 \x01(\x05\x12\x11\n\tserver_id\x18\x02 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0e\n\x06ref_id\x18\x04 \x01(\x0c\x62\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18stan/protocol/wire.proto\x12\tstan.wire\"x\n\x06PubMsg\x12\x11\n\tclient_id\x18\x01 \x01(\x0c\x12\x0c\n\x04guid\x18\x02 \x01(\x0c\x12\x0f\n\x07subject\x18\x03 \x01(\x0c\x12\r\n\x05reply\x18\x04 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\x12\x0f\n\x07\x63onn_id\x18\x06 \x01(\x0c\x12\x0e\n\x06sha256\x18\n \x01(\x0c\"%\n\x06PubAck\x12\x0c\n\x04guid\x18\x01 \x01(\x0c\x12\r\n\x05\x65rror\x18\x02 \x01(\x0c\"\x9b\x01\n\x08MsgProto\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07subject\x18\x02 \x01(\x0c\x12\r\n\x05reply\x18\x03 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x11\n\ttimestamp\x18\x05 \x01(\x03\x12\x13\n\x0bredelivered\x18\x06 \x01(\x08\x12\x18\n\x10redelivery_count\x18\x07 \x01(\r\x12\r\n\x05\x63rc32\x18\n \x01(\r\"(\n\x03\x41\x63k\x12\x0f\n\x07subject\x18\x01 \x01(\x0c\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"\x8c\x01\n\x0e\x43onnectRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x0c\x12\x17\n\x0fheartbeat_inbox\x18\x02 \x01(\x0c\x12\x10\n\x08protocol\x18\x03 \x01(\x05\x12\x0f\n\x07\x63onn_id\x18\x04 \x01(\x0c\x12\x15\n\rping_interval\x18\x05 \x01(\x05\x12\x14\n\x0cping_max_out\x18\x06 \x01(\x05\"\x80\x02\n\x0f\x43onnectResponse\x12\x12\n\npub_prefix\x18\x01 \x01(\x0c\x12\x14\n\x0csub_requests\x18\x02 \x01(\x0c\x12\x16\n\x0eunsub_requests\x18\x03 \x01(\x0c\x12\x16\n\x0e\x63lose_requests\x18\x04 \x01(\x0c\x12\r\n\x05\x65rror\x18\x05 \x01(\x0c\x12\x1a\n\x12sub_close_requests\x18\x06 \x01(\x0c\x12\x15\n\rping_requests\x18\x07 \x01(\x0c\x12\x15\n\rping_interval\x18\x08 \x01(\x05\x12\x14\n\x0cping_max_out\x18\t \x01(\x05\x12\x10\n\x08protocol\x18\n \x01(\x05\x12\x12\n\npublic_key\x18\x64 \x01(\x0c\"\x17\n\x04Ping\x12\x0f\n\x07\x63onn_id\x18\x01 \x01(\x0c\"\x1d\n\x0cPingResponse\x12\r\n\x05\x65rror\x18\x01 \x01(\x0c\"\xe8\x01\n\x13SubscriptionRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x0c\x12\x0f\n\x07subject\x18\x02 \x01(\x0c\x12\x13\n\x0bqueue_group\x18\x03 \x01(\x0c\x12\r\n\x05inbox\x18\x04 \x01(\x0c\x12\x15\n\rmax_in_flight\x18\x05 \x01(\x05\x12\x12\n\nack_wait_s\x18\x06 \x01(\x05\x12\x14\n\x0c\x64urable_name\x18\x07 \x01(\x0c\x12\x16\n\x0estart_position\x18\n \x01(\x05\x12\x16\n\x0estart_sequence\x18\x0b \x01(\x04\x12\x18\n\x10start_time_delta\x18\x0c \x01(\x03\"8\n\x14SubscriptionResponse\x12\x11\n\tack_inbox\x18\x02 \x01(\x0c\x12\r\n\x05\x65rror\x18\x03 \x01(\x0c\"]\n\x12UnsubscribeRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x0c\x12\x0f\n\x07subject\x18\x02 \x01(\x0c\x12\r\n\x05inbox\x18\x03 \x01(\x0c\x12\x14\n\x0c\x64urable_name\x18\x04 \x01(\x0c\"!\n\x0c\x43loseRequest\x12\x11\n\tclient_id\x18\x01 \x01(\x0c\"\x1e\n\rCloseResponse\x12\r\n\x05\x65rror\x18\x01 \x01(\x0c\"L\n\x07\x43trlMsg\x12\x10\n\x08msg_type\x18\x01 \x01(\x05\x12\x11\n\tserver_id\x18\x02 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x0e\n\x06ref_id\x18\x04 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "stan.protocol.wire_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stan.protocol.wire_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_PUBMSG"]._serialized_start = 39
-    _globals["_PUBMSG"]._serialized_end = 159
-    _globals["_PUBACK"]._serialized_start = 161
-    _globals["_PUBACK"]._serialized_end = 198
-    _globals["_MSGPROTO"]._serialized_start = 201
-    _globals["_MSGPROTO"]._serialized_end = 356
-    _globals["_ACK"]._serialized_start = 358
-    _globals["_ACK"]._serialized_end = 398
-    _globals["_CONNECTREQUEST"]._serialized_start = 401
-    _globals["_CONNECTREQUEST"]._serialized_end = 541
-    _globals["_CONNECTRESPONSE"]._serialized_start = 544
-    _globals["_CONNECTRESPONSE"]._serialized_end = 800
-    _globals["_PING"]._serialized_start = 802
-    _globals["_PING"]._serialized_end = 825
-    _globals["_PINGRESPONSE"]._serialized_start = 827
-    _globals["_PINGRESPONSE"]._serialized_end = 856
-    _globals["_SUBSCRIPTIONREQUEST"]._serialized_start = 859
-    _globals["_SUBSCRIPTIONREQUEST"]._serialized_end = 1091
-    _globals["_SUBSCRIPTIONRESPONSE"]._serialized_start = 1093
-    _globals["_SUBSCRIPTIONRESPONSE"]._serialized_end = 1149
-    _globals["_UNSUBSCRIBEREQUEST"]._serialized_start = 1151
-    _globals["_UNSUBSCRIBEREQUEST"]._serialized_end = 1244
-    _globals["_CLOSEREQUEST"]._serialized_start = 1246
-    _globals["_CLOSEREQUEST"]._serialized_end = 1279
-    _globals["_CLOSERESPONSE"]._serialized_start = 1281
-    _globals["_CLOSERESPONSE"]._serialized_end = 1311
-    _globals["_CTRLMSG"]._serialized_start = 1313
-    _globals["_CTRLMSG"]._serialized_end = 1389
+  DESCRIPTOR._loaded_options = None
+  _globals['_PUBMSG']._serialized_start=39
+  _globals['_PUBMSG']._serialized_end=159
+  _globals['_PUBACK']._serialized_start=161
+  _globals['_PUBACK']._serialized_end=198
+  _globals['_MSGPROTO']._serialized_start=201
+  _globals['_MSGPROTO']._serialized_end=356
+  _globals['_ACK']._serialized_start=358
+  _globals['_ACK']._serialized_end=398
+  _globals['_CONNECTREQUEST']._serialized_start=401
+  _globals['_CONNECTREQUEST']._serialized_end=541
+  _globals['_CONNECTRESPONSE']._serialized_start=544
+  _globals['_CONNECTRESPONSE']._serialized_end=800
+  _globals['_PING']._serialized_start=802
+  _globals['_PING']._serialized_end=825
+  _globals['_PINGRESPONSE']._serialized_start=827
+  _globals['_PINGRESPONSE']._serialized_end=856
+  _globals['_SUBSCRIPTIONREQUEST']._serialized_start=859
+  _globals['_SUBSCRIPTIONREQUEST']._serialized_end=1091
+  _globals['_SUBSCRIPTIONRESPONSE']._serialized_start=1093
+  _globals['_SUBSCRIPTIONRESPONSE']._serialized_end=1149
+  _globals['_UNSUBSCRIBEREQUEST']._serialized_start=1151
+  _globals['_UNSUBSCRIBEREQUEST']._serialized_end=1244
+  _globals['_CLOSEREQUEST']._serialized_start=1246
+  _globals['_CLOSEREQUEST']._serialized_end=1279
+  _globals['_CLOSERESPONSE']._serialized_start=1281
+  _globals['_CLOSERESPONSE']._serialized_end=1311
+  _globals['_CTRLMSG']._serialized_start=1313
+  _globals['_CTRLMSG']._serialized_end=1389
 # @@protoc_insertion_point(module_scope)

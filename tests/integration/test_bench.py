@@ -10,19 +10,7 @@ import pytest
 
 from stan.cli.bench import shares
 from stan.cli.bench_report import Report, Sample, add_latency, human_bytes, percentile
-from tests.kit.fake_broker import fake_broker, free_port, nats_server
-
-
-@pytest.fixture(scope="module")
-def nats_url():
-    with nats_server() as url:
-        yield url
-
-
-@pytest.fixture
-async def broker(nats_url):
-    async with fake_broker(nats_url) as broker:
-        yield broker
+from tests.kit.fake_broker import free_port
 
 
 async def bench(*arguments: str) -> tuple[int, str, str]:

@@ -12,19 +12,7 @@ from typer.testing import CliRunner
 from stan import errors
 from stan.cli.main import app
 from stan.cli.pubsub import parse_start
-from tests.kit.fake_broker import eventually, fake_broker, free_port, nats_server
-
-
-@pytest.fixture(scope="module")
-def nats_url():
-    with nats_server() as url:
-        yield url
-
-
-@pytest.fixture
-async def broker(nats_url):
-    async with fake_broker(nats_url) as broker:
-        yield broker
+from tests.kit.fake_broker import eventually, free_port
 
 
 async def spawn(*arguments: str) -> asyncio.subprocess.Process:

@@ -7,19 +7,7 @@ import pytest
 import stan_client
 
 from stan import errors
-from tests.kit.fake_broker import eventually, fake_broker, nats_server
-
-
-@pytest.fixture(scope="module")
-def nats_url():
-    with nats_server() as url:
-        yield url
-
-
-@pytest.fixture
-async def broker(nats_url):
-    async with fake_broker(nats_url) as broker:
-        yield broker
+from tests.kit.fake_broker import eventually
 
 
 @pytest.fixture

@@ -11,18 +11,6 @@ from stan import errors
 from tests.kit.fake_broker import FakeBroker, eventually, fake_broker, free_port, nats_server
 
 
-@pytest.fixture(scope="module")
-def nats_url():
-    with nats_server() as url:
-        yield url
-
-
-@pytest.fixture
-async def broker(nats_url):
-    async with fake_broker(nats_url) as broker:
-        yield broker
-
-
 async def connect(url: str, client_id: str = "me", **options) -> stan_client.Client:
     return await stan_client.connect("test-cluster", client_id, servers=url, **options)
 

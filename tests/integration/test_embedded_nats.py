@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from contextlib import asynccontextmanager, closing
@@ -20,8 +21,9 @@ from stan.config import EmbeddedConfig, LogConfig
 from stan.edge import nats_process
 from stan.edge.embedded import EmbeddedNats
 from stan.edge.log import ServerLog
-from stan.edge.nats_process import find_binary, version
+from stan.edge.nats_process import NatsProcess, find_binary, version
 from stan.errors import StartError
+from stan.types import SECOND
 
 ROOT = Path(__file__).parents[2]
 
@@ -299,3 +301,17 @@ def test_arguments_name_only_what_is_set():
     expected = ["--addr=h", "--port=1", "--http_port=2", "--https_port=3", "--config=f", "--ports_file_dir=d", "-x"]
     assert nats_process.arguments(config, None, Path("d")) == expected
     assert "--config=/dev/fd/12" in nats_process.arguments(config, 12, None)
+
+
+def test_start_waits_a_while_for_a_port_in_use(log):
+    """The server that is being replaced may still be on the way out; whoever stays is told in the end."""
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)) as old:
+        leaving = threading.Timer(0.1, lambda: old.shutdown(socket.SHUT_RDWR))
+        leaving.start()
+
+        process = NatsProcess(EmbeddedConfig(host="127.0.0.1", port=port), log, patience=10 * SECOND)
+
+        leaving.join()
+        process.kill()
+        assert process.wait(10)

@@ -1,7 +1,7 @@
 """The core on a desk: one broker, its log as plain lists, virtual time, and everything it says decoded.
 
-No IO and no asyncio: what the driver does in production is done here in a few lines, at once and in the same order. Proposals commit
-at once unless `hold` is set; `restart()` makes a new broker from what was committed, as a crash leaves it.
+No IO and no asyncio: what the driver does in production is done here in a few lines, at once and in the same order. Proposals
+commit at once unless `hold` is set; `restart()` makes a new broker from what was committed, as a crash leaves it.
 """
 
 from bisect import bisect_left
@@ -40,9 +40,12 @@ class Index:
     def bytes(self):
         return sum(self._size(s) for s in range(self.first_sequence or 1, self.last_sequence + 1))
 
+    def accounted(self, record_bytes, count):
+        return record_bytes + (40 - 4) * count
+
     def _size(self, sequence):
         base, count, _, records = self.find(sequence)
-        return len(records) // count - 4 + 40
+        return self.accounted(len(records), count) // count
 
     def find(self, sequence):
         at = bisect_left([b[0] for b in self.batches], sequence + 1) - 1
@@ -140,9 +143,8 @@ class Desk:
         """Take the entries that tell only of sent and acked messages out of a group's log, as a loss of power may."""
         kept = []
         for index, kind, body in self.logs[group]:
-            if kind == Kind.CHANGE and pb.GroupChange.FromString(body).WhichOneof("change") is None:
-                kind, body = Kind.CHANGE, b""
-            kept.append((index, kind, body))
+            told = kind == Kind.CHANGE and pb.GroupChange.FromString(body).WhichOneof("change") is None
+            kept.append((index, kind, b"" if told else body))
         self.logs[group] = kept
 
     def turn(self):
@@ -177,9 +179,10 @@ class Desk:
                 broker.step_fetched(fetch, found)
             if not self.hold:
                 self.commit()
-            if not broker.hungry and not self.uncommitted:
-                break
-            if self.hold and not broker.hungry:
+            shared = broker.shared
+            if broker.hungry or shared.trims or shared.drops or shared.notes:
+                continue
+            if self.hold or not self.uncommitted:
                 break
 
     def commit(self):
@@ -270,7 +273,20 @@ class Desk:
         self.turn()
         return [wire.PubAck.FromString(s.payload).error.decode() for s in self.hear("pub.acks")]
 
-    def subscribe(self, channel, inbox="inbox", *, client_id="me", queue="", durable="", in_flight=10, wait=30, start=4, seq=0, delta=0):
+    def subscribe(
+        self,
+        channel,
+        inbox="inbox",
+        *,
+        client_id="me",
+        queue="",
+        durable="",
+        in_flight=10,
+        wait=30,
+        start=4,
+        seq=0,
+        delta=0,
+    ):
         request = wire.SubscriptionRequest(
             client_id=client_id.encode(),
             subject=channel.encode(),

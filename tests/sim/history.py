@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from stan.types import MILLISECOND
 
-
 RESTART = ("restart", "", 0)
 """The node began a new life."""
 SLACK = 25 * MILLISECOND

@@ -1,4 +1,4 @@
-"""Simulated runs: no acknowledged message lost, none out of order, no unexplained repeat, and everything is delivered in the end."""
+"""Simulated runs: no acknowledged message lost, none out of order, no unexplained repeat, everything delivered in the end."""
 
 import os
 import subprocess

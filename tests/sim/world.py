@@ -178,7 +178,8 @@ class World:
         self.node.kill()
         self.boot()
         after = self.node.state()
-        return [f"group {n} differs after a restart: {b} {a}" for n, (b, a) in enumerate(zip(before, after, strict=True)) if b != a]
+        pairs = enumerate(zip(before, after, strict=True))
+        return [f"group {number} differs after a restart: {old} {new}" for number, (old, new) in pairs if old != new]
 
     def boot(self):
         self.lives += 1
@@ -193,7 +194,13 @@ class World:
             clients.append(Subscriber(self, f"dur{n}", channel, f"durable{n}", durable="d", in_flight=window))
             clients += [
                 Subscriber(
-                    self, f"grp{n}{m}", channel, f"group{n}", queue="q", durable="gd", in_flight=self.random.choice((1, 3, 8))
+                    self,
+                    f"grp{n}{m}",
+                    channel,
+                    f"group{n}",
+                    queue="q",
+                    durable="gd",
+                    in_flight=self.random.choice((1, 3, 8)),
                 )
                 for m in range(3)
             ]
@@ -254,7 +261,12 @@ class World:
         for group in broker.shared.groups.values():
             for cursor in group.machine.cursors.values():
                 last = broker.shared.indexes(group.machine.group, cursor.uid).last_sequence
-                if cursor.last_sent < last or cursor.owed or any(m.pending for m in cursor.members) or not cursor.members:
+                if (
+                    cursor.last_sent < last
+                    or cursor.owed
+                    or any(m.pending for m in cursor.members)
+                    or not cursor.members
+                ):
                     return False
         return True
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from stan.config import ChannelLimits, Config, StoreLimits
 from stan.core.runs import Run, Runs
 from stan.types import SECOND
 from tests.kit.desk import Desk
@@ -111,8 +112,6 @@ def test_outage_of_nats_stops_ack_waits_and_causes_no_storm(desk):
     [(0, 0, []), (1, 0, [20]), (3, 1, [11]), (3, 14, [14]), (3, 21, []), (3, 99, []), (3, 0, [11]), (4, 0, [11])],
 )
 def test_start_positions_are_clamped_to_what_is_there(start, seq, expected):
-    from stan.config import ChannelLimits, Config, StoreLimits
-
     desk = Desk(Config(limits=StoreLimits(default=ChannelLimits(msgs=10))))
     desk.connect()
     desk.publish("foo", *[b"x"] * 20)
@@ -149,8 +148,6 @@ def test_new_only_leaves_out_what_was_received_before_and_not_yet_committed(desk
 
 
 def test_messages_removed_while_pending_are_settled_not_redelivered():
-    from stan.config import ChannelLimits, Config, StoreLimits
-
     desk = Desk(Config(limits=StoreLimits(default=ChannelLimits(msgs=3))))
     desk.connect()
     sub = desk.subscribe("foo", wait=1, in_flight=3)

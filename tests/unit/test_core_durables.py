@@ -2,6 +2,7 @@
 
 import pytest
 
+from stan.config import ChannelLimits, Config, StoreLimits
 from tests.kit.desk import Desk
 
 
@@ -84,8 +85,6 @@ def test_durable_online_goes_on_after_a_restart_without_resubscribing(desk):
 
 
 def test_replace_durable_closes_the_first_handle():
-    from stan.config import Config
-
     desk = Desk(Config(replace_durable=True))
     desk.connect()
     first = desk.subscribe("foo", "one", durable="dur")
@@ -221,8 +220,6 @@ def test_client_that_died_during_a_crash_leaves_its_subscriptions_closed(desk):
 
 
 def test_subscription_limit_counts_offline_durables_and_not_a_resume():
-    from stan.config import ChannelLimits, Config, StoreLimits
-
     desk = Desk(Config(limits=StoreLimits(default=ChannelLimits(subscriptions=1))))
     desk.connect()
     sub = desk.subscribe("foo", durable="dur")
