@@ -143,7 +143,7 @@ class BatchIndex:
         elif base != written + 1:
             rows.append((written + 1, timestamp, self._size, GAP, 0, 0))
         rows.append((base, timestamp, self._size, segment, row.position, row.length))
-        self._size += row.length + (self._overhead - LENGTH_PREFIX) * count
+        self._size += self.accounted(row.length, count)
         return True
 
     def trim(self, first: Sequence) -> Removed | None:
@@ -210,6 +210,10 @@ class BatchIndex:
         size, count = self._extent(rows, head)
         kept = count - (self.first_sequence - rows.base[head])
         return self._size - rows.size_before[head] - size + -(-size * kept // count)
+
+    def accounted(self, record_bytes: int, count: int) -> int:
+        """See ChannelIndex."""
+        return record_bytes + (self._overhead - LENGTH_PREFIX) * count
 
     @property
     def last_timestamp(self) -> WallNanos:

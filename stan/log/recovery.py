@@ -75,7 +75,7 @@ class Recovery:
     def __init__(self, files: Files, directory: str, lost_found: str, group: GroupId, store_id: bytes) -> None:
         self.report = RecoveryReport()
         self.segments: list[Segment] = []
-        self.outlines: list[list[bytes]] = []  # of the entries of the active segment
+        self.outlines = bytearray()  # of the entries of the active segment
         self.writer: SidecarWriter | None = None  # of the active segment's sidecar, so far
         self.descriptor = -1
         self.numbers = count(1)
@@ -170,7 +170,7 @@ class Recovery:
             parts = outline(found)
             writer.add(parts)
             if following is None:
-                self.outlines.append(parts)
+                self.outlines += b"".join(parts)
         self.report.scanned_bytes += size
         survivor = scan.survivor() if scan.fault else None
         if header is None and following is None and not segment.entries and survivor is None:

@@ -128,21 +128,21 @@ class Segments:
                 return records
         raise Damage(f"{segment.path}: position {ref.position}: not the batch that was written here")
 
-    def placed(self, active_outlines: list[list[bytes]]) -> Iterator[Placed]:
+    def placed(self, active_outlines: bytearray) -> Iterator[Placed]:
         """All entries there are now, read lazily: one segment's outlines in memory at a time.
 
         An entry that is truncated before its turn may still come, or be left out.
         """
         return self._placed(self.all[:], active_outlines)
 
-    def _placed(self, segments: list[Segment], active_outlines: list[list[bytes]]) -> Iterator[Placed]:
+    def _placed(self, segments: list[Segment], active_outlines: bytearray) -> Iterator[Placed]:
         for segment in segments[:-1]:
             current = self.by_number.get(segment.number)
             if current is None:
                 return
             for index, rows in walk_outlines(self._outlines(current)):
                 yield Placed(index, segment.number, rows)
-        for index, rows in walk_outlines(b"".join(map(b"".join, active_outlines))):
+        for index, rows in walk_outlines(active_outlines):
             yield Placed(index, segments[-1].number, rows)
 
     def _outlines(self, segment: Segment) -> bytes | memoryview:

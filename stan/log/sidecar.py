@@ -130,7 +130,7 @@ def load_sidecar(files: Files, segment: Segment, size: int) -> memoryview | None
     return memoryview(data)[:at_terms]
 
 
-def walk_outlines(data: bytes | memoryview) -> Iterator[tuple[RaftIndex, list[Row]]]:
+def walk_outlines(data: bytes | bytearray | memoryview) -> Iterator[tuple[RaftIndex, list[Row]]]:
     """Index and record batches of each entry, from the outlines of a segment's entries in order."""
     at = 0
     position = SEGMENT_HEADER_SIZE
