@@ -27,12 +27,13 @@ class Channel:
     limits: ChannelLimits
     next_sequence: int
     last_timestamp: int
-    created_at: int  # WallNanos
+    quiet_since: int  # Nanos: the last publish, or the end of the last subscription
     uncommitted_bytes: int = 0
     unsealed: list[Publishes] = field(default_factory=list)
     unsealed_count: int = 0
     deleting: bool = False
     idle_timer: bool = False
+    joining: int = 0  # subscriptions on their way
 
 
 class Channels:
@@ -97,7 +98,7 @@ class Channels:
                 index.last_sequence + 1, shared.group_of(info).machine.channel(info.uid).first_sequence, 1
             ),
             last_timestamp=index.last_timestamp,
-            created_at=shared.clock.wall,
+            quiet_since=shared.clock.now,
         )
         self.by_name[info.name] = self.by_uid[info.uid] = channel
         if channel.limits.age_ns:
@@ -108,8 +109,8 @@ class Channels:
     # --- what the limits remove -----------------------------------------------------------------------------------------
 
     def first_after(self, channel: Channel, count: int, size: int) -> int:
-        """Oldest sequence that may stay once a batch of *count* messages and *size* bytes is added (STAN-SPEC 7.1); the newest
-        message always stays. Inside the new batch sizes are taken as equal."""
+        """Oldest sequence that may stay once a batch of *count* messages and *size* accounted bytes is added (STAN-SPEC 7.1); the
+        newest message always stays. Inside the new batch sizes are taken as equal."""
         lim = channel.limits
         index = self.shared.indexes(channel.info.group, channel.info.uid)
         newest = channel.next_sequence + count - 1
@@ -174,25 +175,29 @@ class Channels:
 
     def watch_idle(self, channel: Channel) -> None:
         """Start the clock of MaxInactivity if nothing is subscribed (STAN-SPEC 7.5)."""
-        if channel.limits.inactivity_ns and not channel.idle_timer and not self._active(channel):
-            channel.idle_timer = True
-            at = self.shared.clock.now + channel.limits.inactivity_ns
-            self.shared.timers.at(at, partial(self._idle, channel))
+        if channel.limits.inactivity_ns and not self._active(channel):
+            channel.quiet_since = self.shared.clock.now
+            if not channel.idle_timer:
+                self._arm_idle(channel, channel.quiet_since + channel.limits.inactivity_ns)
+
+    def _arm_idle(self, channel: Channel, at: int) -> None:
+        channel.idle_timer = True
+        self.shared.timers.at(at, partial(self._idle, channel))
 
     def _active(self, channel: Channel) -> bool:
-        return bool(self.shared.group_of(channel.info).dispatch.by_channel.get(channel.info.uid))
+        return bool(channel.joining or self.shared.group_of(channel.info).dispatch.by_channel.get(channel.info.uid))
 
     def _idle(self, channel: Channel, now: Nanos) -> None:
         channel.idle_timer = False
         if self.by_uid.get(channel.info.uid) is not channel or channel.deleting or self._active(channel):
             return
-        quiet = self.shared.clock.wall - max(channel.last_timestamp, channel.created_at)
-        if quiet < channel.limits.inactivity_ns or channel.unsealed or channel.uncommitted_bytes:
-            channel.idle_timer = True
-            rest = max(channel.limits.inactivity_ns - quiet, limits.RETENTION_INTERVAL)
-            self.shared.timers.at(now + rest, partial(self._idle, channel))
-            return
-        self.delete(channel)
+        over = channel.quiet_since + channel.limits.inactivity_ns
+        if over > now:
+            self._arm_idle(channel, over)
+        elif channel.unsealed or channel.uncommitted_bytes:
+            self._arm_idle(channel, now + limits.RETENTION_INTERVAL)
+        else:
+            self.delete(channel)
 
     def delete(self, channel: Channel) -> None:
         """Remove a channel with everything on it; until that is committed, requests for it are refused."""

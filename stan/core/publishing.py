@@ -128,17 +128,19 @@ class Publishing:
         base = channel.next_sequence
         timestamp = max(self.shared.clock.wall, channel.last_timestamp)
         records = kernel.seal(channel.info.name, base, timestamp, [batch.bodies for batch in channel.unsealed])
-        first = self.channels.first_after(channel, count, len(records))
+        size = self.shared.indexes(channel.info.group, channel.info.uid).accounted(len(records), count)
+        first = self.channels.first_after(channel, count, size)
         entry.parts += encode_batch(
             channel.info.uid, Sequence(base), count, WallNanos(timestamp), Sequence(first), records
         )
         entry.size += len(records)
         entry.acks += [batch.acks for batch in channel.unsealed]
-        entry.channels.append((channel, base, count, len(records)))
+        entry.channels.append((channel, base, count, size))
         channel.next_sequence = base + count
         channel.last_timestamp = timestamp
-        channel.uncommitted_bytes += len(records)
-        self.uncommitted_bytes += len(records)
+        channel.quiet_since = self.shared.clock.now
+        channel.uncommitted_bytes += size
+        self.uncommitted_bytes += size
 
     def _close(self, entry: Sealed) -> Proposal:
         ticket = self.shared.ticket(partial(self._done, entry))

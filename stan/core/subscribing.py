@@ -62,6 +62,7 @@ class Subscribing:
         if client is None:  # closed while the channel was being created
             self._refuse(reply, errors.UNKNOWN_CLIENT)
             return
+        channel.joining += 1  # keeps it although nobody is subscribed yet
         start = self.start_sequence(channel, request)
         subscribe = pb.Subscribe(
             uid=channel.info.uid,
@@ -107,6 +108,7 @@ class Subscribing:
         result: object,
         error: str,
     ) -> None:
+        channel.joining -= 1
         if not isinstance(result, GroupResult) or result.joined is None:
             self._refuse(reply, result.error if isinstance(result, GroupResult) else error)
             self.channels.watch_idle(channel)

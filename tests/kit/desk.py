@@ -44,7 +44,7 @@ class Index:
         return record_bytes + (40 - 4) * count
 
     def _size(self, sequence):
-        base, count, _, records = self.find(sequence)
+        _, count, _, records = self.find(sequence)
         return self.accounted(len(records), count) // count
 
     def find(self, sequence):
