@@ -45,6 +45,8 @@ UNCOMMITTED_BYTES_MAX = 64 * MiB
 """Published bytes waiting for their commit above which reading from NATS pauses."""
 CHANNEL_NAME_BYTES_MAX = 4 * KiB
 """Longest channel name."""
+INBOX_BYTES_MAX = 1 * KiB
+"""Longest inbox a client may name: nats-server ends a connection that sends a line above 4 KiB."""
 PUBLISHERS_PER_BATCH_MAX = 64 * KiB
 """Different publishers of one channel in one batch of the kernel; an index of one has 16 bits."""
 
@@ -75,6 +77,8 @@ NATS_READY_TIMEOUT = 10 * SECOND
 """How long nats-server has until it accepts connections (STAN-SPEC 12.4)."""
 NATS_POLL_INTERVAL = 3 * MILLISECOND
 """Pause between two looks at whether nats-server accepts connections."""
+NATS_PORT_PATIENCE = 1 * SECOND
+"""How long a start waits for its port: the server that is being replaced may still be on the way out."""
 NATS_STOP_TIMEOUT = 2 * SECOND
 """How long nats-server has to end after a SIGTERM before it is killed."""
 NATS_RESTART_MIN = 50 * MILLISECOND

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from stan import COMPATIBLE_VERSION, __version__
+from stan import COMPATIBLE_VERSION, __version__, limits
 from stan.cli.settings import Action, Parsed, parse
 from stan.edge.log import ServerLog
 from stan.edge.nats_process import NatsProcess, find_binary, version
@@ -100,7 +100,7 @@ def _serve(parsed: Parsed) -> int:
         for notice in config.notices:
             log.warning(notice)
         if not config.nats.urls:
-            process = NatsProcess(config.embedded, log)
+            process = NatsProcess(config.embedded, log, limits.NATS_PORT_PATIENCE)
         if config.pid_file is not None:
             _write_pid(config.pid_file)
         return _run(config, process, log, received)

@@ -7,7 +7,7 @@ connection is down: a message that could not be sent is not sent later (STAN-SPE
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from nats.aio.client import Client
@@ -44,7 +44,7 @@ class Connection(Client):
         self._on_drained = on_drained
         self._socket: asyncio.Transport | None = None
         self._taken_over = asyncio.Event()
-        self._pong_tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # --- connecting ---------------------------------------------------------------------------------------------------
 
@@ -164,9 +164,16 @@ class Connection(Client):
 
     def ponged(self) -> None:
         """A PONG came: nats-py counts them and wakes who waits for a flush."""
-        task = asyncio.get_running_loop().create_task(self._process_pong())
-        self._pong_tasks.add(task)
-        task.add_done_callback(self._pong_tasks.discard)
+        self._soon(self._process_pong())
+
+    def informed(self, info: dict[str, Any]) -> None:
+        """An INFO came: nats-py notes which other servers of the cluster it may reconnect to."""
+        self._soon(self._process_info(info))
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def tls_context(config: TlsConfig) -> ssl.SSLContext:

