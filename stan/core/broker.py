@@ -24,6 +24,9 @@ from stan.protocol.entries import Kind
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
+NUMBER_DIGITS_MAX = 19
+"""Of the requests to clients; what has more is not ours, and int() would raise beyond a few thousand."""
+
 
 class Broker:
     """One node's broker: the metadata group and its channel groups."""
@@ -122,7 +125,8 @@ class Broker:
             handle(frame)
         elif frame.subject.startswith(self.shared.reply_prefix):
             number = frame.subject[len(self.shared.reply_prefix) :]
-            answered = self.shared.awaited.pop(int(number), None) if number.isdigit() else None
+            ours = number.isdigit() and len(number) <= NUMBER_DIGITS_MAX
+            answered = self.shared.awaited.pop(int(number), None) if ours else None
             if answered is not None:
                 answered(not frame.header.startswith(b"NATS/1.0 503"))
 
@@ -163,6 +167,7 @@ class Broker:
     def step_disconnected(self) -> None:
         """The connection to NATS is lost: nothing can be sent."""
         self.shared.connected = False
+        self.shared.lose_requests()
         for group in self.shared.groups.values():
             group.dispatch.pause()
 

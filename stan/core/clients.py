@@ -11,6 +11,7 @@ from stan.core.meta import Client, MetaResult
 from stan.core.shared import Shared, text
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
+from stan.protocol.channels import is_inbox
 from stan.protocol.frames import Frame
 from stan.types import MILLISECOND, SECOND, GroupId, Nanos
 
@@ -23,7 +24,7 @@ class Beat:
 
     client: Client
     failures: int = 0
-    waiting: bool = False
+    waiting: int = 0  # the due_at of the heartbeat that is under way; 0 = none
     due_at: int = 0  # Nanos of the armed timer
 
 
@@ -63,7 +64,7 @@ class Clients:
             request = wire.ConnectRequest.FromString(frame.payload)
         except DecodeError:
             request = wire.ConnectRequest()
-        if not request.heartbeat_inbox:
+        if not is_inbox(request.heartbeat_inbox):
             self._refuse(frame.reply, errors.INVALID_CONNECT)
         elif not CLIENT_ID.match(request.client_id):
             self._refuse(frame.reply, errors.INVALID_CLIENT_ID)
@@ -79,7 +80,7 @@ class Clients:
                 self.shared.request(old.heartbeat_inbox, limits.DUPLICATE_CHECK_TIMEOUT, answered)
 
     def _checked(self, request: wire.ConnectRequest, reply: bytes, old: Client, alive: bool) -> None:  # noqa: FBT001
-        if alive:
+        if alive or not self.shared.connected:  # an outage of NATS says nothing about the old client
             self.checking.discard(request.client_id)
             self._refuse(reply, errors.CLIENT_REGISTERED)
             return
@@ -197,7 +198,7 @@ class Clients:
     def restart_all(self) -> None:
         """NATS is back: everybody gets a full interval before the next heartbeat."""
         for beat in self.beats.values():
-            beat.waiting = False
+            beat.waiting = 0
             self._arm(beat, self.heartbeat.interval_ns)
 
     def _arm(self, beat: Beat, delay_ns: int) -> None:
@@ -209,13 +210,14 @@ class Clients:
             return
         if not self.shared.connected:
             return
-        beat.waiting = True
-        self.shared.request(beat.client.heartbeat_inbox, self.heartbeat.timeout_ns, partial(self._beaten, beat))
+        beat.waiting = due_at
+        answered = partial(self._beaten, beat, due_at)
+        self.shared.request(beat.client.heartbeat_inbox, self.heartbeat.timeout_ns, answered)
 
-    def _beaten(self, beat: Beat, alive: bool) -> None:  # noqa: FBT001 - an answer
-        if self.beats.get(beat.client.incarnation) is not beat or not beat.waiting:
+    def _beaten(self, beat: Beat, due_at: int, alive: bool) -> None:  # noqa: FBT001 - an answer
+        if self.beats.get(beat.client.incarnation) is not beat or beat.waiting != due_at:
             return
-        beat.waiting = False
+        beat.waiting = 0
         if not alive and not self.shared.connected:
             return
         had_failed = beat.failures > 0
@@ -245,5 +247,6 @@ class Clients:
             return
         self.shared.respond(frame.reply, b"")
         beat = self.beats.get(client.incarnation)
-        if beat is not None and beat.failures and not beat.waiting:
+        if beat is not None and beat.failures:
+            beat.waiting = 0  # the one under way went to where nobody listened
             self._arm(beat, MILLISECOND)

@@ -91,7 +91,7 @@ class MetaMachine:
             return MetaResult(error=CLIENT_REGISTERED)
         row.incarnation = index
         if old is not None:
-            self.by_conn.pop(old.conn_id, None)
+            self._forget_conn(old)
         return MetaResult(connected=self.load_client(row, dirty=True), gone=old)
 
     def _disconnect(self, disconnect: pb.Disconnect) -> MetaResult:
@@ -99,9 +99,13 @@ class MetaMachine:
         if old is None or old.incarnation != disconnect.incarnation:
             return MetaResult()
         del self.clients[old.client_id]
-        self.by_conn.pop(old.conn_id, None)
+        self._forget_conn(old)
         self.dirty_clients.add(old.client_id)
         return MetaResult(gone=old)
+
+    def _forget_conn(self, old: Client) -> None:
+        if self.by_conn.get(old.conn_id) is old:
+            del self.by_conn[old.conn_id]
 
     def _create(self, create: pb.CreateChannels) -> MetaResult:
         result = MetaResult()

@@ -4,12 +4,13 @@ A message is acknowledged (P1) only once its entry is committed, which means: on
 are refused with the original's texts and consume no sequence.
 """
 
+import contextlib
 from dataclasses import dataclass, field
 from functools import partial
 
 from google.protobuf.message import DecodeError
 
-from stan import errors, limits
+from stan import errors
 from stan.core.channels import Channel, Channels
 from stan.core.ready import Fetched, Proposal
 from stan.core.shared import Shared
@@ -63,7 +64,7 @@ class Publishing:
         channel = self.channels.by_name.get(batch.channel)
         if channel is not None and not channel.deleting:
             self._queue(channel, batch)
-        elif not is_channel_name(batch.channel) or len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
+        elif not is_channel_name(batch.channel):
             self._refuse(batch.acks, errors.INVALID_PUBLISH)
         else:
             self.channels.open(batch.channel, partial(self._opened, batch))
@@ -86,15 +87,13 @@ class Publishing:
 
     def malformed(self, frame: Frame) -> None:
         """A payload on the publish subject that is no PubMsg, or has no guid, or names another channel than its subject."""
+        if _is_control(frame.payload):
+            return
         guid = b""
-        try:
-            message = wire.PubMsg.FromString(frame.payload)
-            guid = message.guid
+        with contextlib.suppress(DecodeError):
+            guid = wire.PubMsg.FromString(frame.payload).guid
             self.shared.totals.in_messages += 1
             self.shared.totals.in_bytes += len(frame.payload)
-        except DecodeError:
-            if _is_control(frame.payload):
-                return
         if frame.reply:
             payload = wire.PubAck(guid=guid, error=errors.INVALID_PUBLISH.encode()).SerializeToString()
             self.shared.pub_acks.append(publication(frame.reply, payload))
@@ -170,9 +169,9 @@ class Publishing:
 
 
 def _is_control(payload: bytes) -> bool:
-    """Whether an old server sent one of its own messages on the publish subject (STAN-SPEC 4.1)."""
+    """Whether an old server sent one of its own messages on the publish subject (STAN-SPEC 4.1): its first field is a number,
+    that of a PubMsg is a text."""
     try:
-        wire.CtrlMsg.FromString(payload)
+        return wire.CtrlMsg.FromString(payload).msg_type != 0
     except DecodeError:
         return False
-    return True

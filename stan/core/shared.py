@@ -112,6 +112,11 @@ class Shared:
 
         self.timers.at(self.clock.now + timeout_ns, late)
 
+    def lose_requests(self) -> None:
+        """Nothing comes back any more: the connection that would bring it is lost."""
+        for number in list(self.awaited):
+            self.awaited.pop(number)(False)  # noqa: FBT003 - an answer
+
     def note(self, level: str, text: str) -> None:
         """A line for the log: level INF, WRN, ERR or DBG."""
         self.notes.append((level, text))

@@ -11,7 +11,7 @@ from stan.core.group import GroupResult, Subscription
 from stan.core.shared import Shared, text
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
-from stan.protocol.channels import is_channel_name
+from stan.protocol.channels import is_channel_name, is_inbox
 from stan.protocol.frames import Frame
 from stan.types import GroupId, WallNanos
 
@@ -48,6 +48,7 @@ class Subscribing:
             (not NEW_ONLY <= request.start_position <= FIRST, errors.INVALID_START),
             (not is_channel_name(request.subject), errors.INVALID_SUBJECT),
             (request.client_id not in self.shared.meta.clients, errors.UNKNOWN_CLIENT),
+            (not is_inbox(request.inbox), errors.INVALID_SUBSCRIBE),
         )
         return next((error for wrong, error in checks if wrong), "")
 
@@ -114,11 +115,13 @@ class Subscribing:
             self.channels.watch_idle(channel)
             return
         sub = result.joined
-        self.shared.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
-        self.shared.note("DBG", _describe(request, sub, start))
         client = self.shared.meta.clients.get(sub.client_id)
         if client is None or client.incarnation != sub.incarnation:
+            self._refuse(reply, errors.UNKNOWN_CLIENT)
             self._abandon(channel.info.group, sub)
+            return
+        self.shared.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
+        self.shared.note("DBG", _describe(request, sub, start))
 
     def _abandon(self, group: GroupId, sub: Subscription) -> None:
         """The client was closed while its subscription was on its way: close that too."""

@@ -1,14 +1,24 @@
 """Channel names: what is a name, and what NATS subjects are made of them (STAN-SPEC 1, 4.2). Pure."""
 
+from stan.limits import CHANNEL_NAME_BYTES_MAX, INBOX_BYTES_MAX
+
+_BLANKS = (b" ", b"\t", b"\r", b"\n")
+
 
 def is_channel_name(name: bytes) -> bool:
     """Whether *name* is a literal channel name: tokens separated by dots, none empty, without `/`, `*`, `>`.
 
-    Bytes that cannot travel inside a NATS subject (space, tab, CR, LF) are refused too.
+    Bytes that cannot travel inside a NATS subject (space, tab, CR, LF) are refused too, and names beyond a sane length.
     """
-    if not name or name.startswith(b".") or name.endswith(b".") or b".." in name:
+    if not 0 < len(name) <= CHANNEL_NAME_BYTES_MAX or name.startswith(b".") or name.endswith(b".") or b".." in name:
         return False
-    return not any(char in name for char in (b"/", b"*", b">", b" ", b"\t", b"\r", b"\n"))
+    return not any(char in name for char in (b"/", b"*", b">", *_BLANKS))
+
+
+def is_inbox(subject: bytes) -> bool:
+    """Whether something can be sent to *subject*, which a client has named: one that nats-server takes for a broken protocol line
+    would cost the broker its connection, again and again."""
+    return 0 < len(subject) <= INBOX_BYTES_MAX and not any(char in subject for char in (*_BLANKS, b"\0"))
 
 
 class Subjects:
