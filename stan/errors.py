@@ -48,6 +48,7 @@ INVALID_CLIENT_ID = "stan: invalid clientID: only alphanumeric and `-` or `_` ch
 CLIENT_REGISTERED = "stan: clientID already registered"
 INVALID_PUBLISH = "stan: invalid publish request"
 INVALID_SUBSCRIBE = "stan: invalid subscription request"
+MESSAGE_TOO_LARGE = "nats: maximum payload exceeded"
 CLIENT_ID_MISSING = "stan: clientID missing"
 INVALID_ACK_WAIT = "stan: invalid ack wait time, should be >= 1s"
 INVALID_MAX_IN_FLIGHT = "stan: invalid MaxInflight, should be >= 1"

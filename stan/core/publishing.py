@@ -11,6 +11,7 @@ from functools import partial
 from google.protobuf.message import DecodeError
 
 from stan import errors
+from stan.core import oversize
 from stan.core.channels import Channel, Channels
 from stan.core.ready import Fetched, Proposal
 from stan.core.shared import Shared
@@ -61,6 +62,11 @@ class Publishing:
             if kept is None:
                 return
             batch = kept
+        fitting, refused = oversize.part(batch, self.shared.payload_bytes_max)
+        self._refuse(refused, errors.MESSAGE_TOO_LARGE)
+        if fitting is None:
+            return
+        batch = fitting
         channel = self.channels.by_name.get(batch.channel)
         if channel is not None and not channel.deleting:
             self._queue(channel, batch)
@@ -82,6 +88,7 @@ class Publishing:
         self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
 
     def _refuse(self, acks: bytes, error: str) -> None:
+        acks = oversize.answerable(acks, self.shared.payload_bytes_max)
         if acks:
             self.shared.pub_acks.append(kernel.refuse(acks, error.encode()))
 
@@ -94,7 +101,7 @@ class Publishing:
             guid = wire.PubMsg.FromString(frame.payload).guid
             self.shared.totals.in_messages += 1
             self.shared.totals.in_bytes += len(frame.payload)
-        if frame.reply:
+        if frame.reply and len(guid) <= self.shared.payload_bytes_max - oversize.ERROR_ROOM:
             payload = wire.PubAck(guid=guid, error=errors.INVALID_PUBLISH.encode()).SerializeToString()
             self.shared.pub_acks.append(publication(frame.reply, payload))
 

@@ -11,6 +11,7 @@ from stan.config import Config
 from stan.core.dispatch import Dispatch
 from stan.core.group import GroupMachine
 from stan.core.meta import ChannelInfo, MetaMachine
+from stan.core.oversize import PAYLOAD_DEFAULT
 from stan.core.ready import Delivery, Indexes, Proposal, Ready
 from stan.core.timers import Timers
 from stan.protocol import entries_pb2 as pb
@@ -61,6 +62,7 @@ class Shared:
     totals: Totals = field(default_factory=Totals)
     clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))
     connected: bool = True  # to NATS
+    payload_bytes_max: int = PAYLOAD_DEFAULT  # that NATS takes from us
     responses: list[bytes] = field(default_factory=list)
     redeliveries: list[Delivery] = field(default_factory=list)
     pub_acks: list[bytes] = field(default_factory=list)

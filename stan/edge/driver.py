@@ -109,6 +109,7 @@ class Driver:
                 self.broker.step_disconnected()
         if gateway.went_up and gateway.connection.up:
             gateway.went_up = False
+            self.broker.shared.payload_bytes_max = gateway.connection.max_payload
             if self._down_since:
                 away = self.runtime.now() - self._down_since
                 self._down_since = 0

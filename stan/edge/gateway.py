@@ -26,6 +26,10 @@ class Link(Protocol):
         """Whether bytes can be written now."""
 
     @property
+    def max_payload(self) -> int:
+        """Bytes of the largest payload that the other side takes."""
+
+    @property
     def unsent(self) -> int:
         """Bytes that were written and have not left the process."""
 

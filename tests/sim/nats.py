@@ -52,6 +52,8 @@ class SimNats:
 class NodeLink:
     """The node's end: stan.edge.gateway.Link."""
 
+    max_payload = 1 << 20
+
     def __init__(self, nats, gateway):
         self.nats = nats
         self.gateway = gateway

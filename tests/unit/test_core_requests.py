@@ -113,6 +113,42 @@ def test_durable_keys_that_would_be_one_when_joined_are_two(desk):
     assert not desk.subscribe("b-foo", client_id="a", durable="d").error
 
 
+# --- too large -----------------------------------------------------------------------------------------------------------------
+
+
+def test_message_that_could_not_be_delivered_is_refused_and_its_neighbours_are_taken(desk):
+    """The MsgProto would be longer than its PubMsg was: protocol 0, short client id, short guid."""
+    largest = (1 << 20) - 36  # and more: the heads of its fields
+    sub = desk.subscribe("foo", "in")
+    assert desk.publish("foo", b"a", b"x" * largest, b"b") == ["nats: maximum payload exceeded", "", ""]
+    assert desk.publish("foo", b"x" * largest) == ["nats: maximum payload exceeded"]
+
+    desk.ack(sub.ack_inbox, 1, 2)
+    assert [s.message.data for s in desk.hear("in")] == [b"a", b"b"]
+    desk.broker.shared.payload_bytes_max = 2 << 20
+    assert desk.publish("foo", b"x" * largest) == [""]
+
+
+@pytest.mark.parametrize("room", [0, 1, 20])
+def test_largest_message_that_is_taken_is_within_the_limit_when_redelivered(desk, room):
+    desk.broker.shared.payload_bytes_max = limit = 4096
+    desk.subscribe("foo", "in", wait=1)
+    refused = [bool(*desk.publish("foo", b"x" * size)) for size in range(limit - 80, limit)]
+    desk.pass_time(1.1)
+
+    assert any(refused)
+    assert not all(refused)
+    assert max(len(s.payload) for s in desk.hear("in")) <= limit - room
+
+
+def test_refusal_with_a_guid_as_long_as_a_message_is_not_sent(desk):
+    desk.broker.shared.payload_bytes_max = 4096
+    payload = wire.PubMsg(client_id=b"me", guid=b"g" * 4000, subject=b"*").SerializeToString()
+    desk.broker.step_malformed([Frame(1, b"_STAN.pub.test-cluster.*", b"answer", b"", payload)], 1)
+    desk.turn()
+    assert desk.hear("answer") == []
+
+
 # --- leaving -----------------------------------------------------------------------------------------------------------------
 
 

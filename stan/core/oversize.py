@@ -1,0 +1,64 @@
+"""Messages that NATS would take from a publisher and not from us: a MsgProto may be some bytes longer than its PubMsg.
+
+nats-server ends a connection that sends too large a payload, so one such message would cost the broker its connection at each
+attempt to deliver it. They are refused when they come. Off the hot path: nothing is looked at while a read holds less than one
+payload may.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+
+from stan.protocol import kernel
+from stan.protocol.frames import Publishes
+from stan.types import MiB
+
+PAYLOAD_DEFAULT = 1 * MiB
+"""Largest payload of a nats-server that was not told otherwise."""
+MESSAGE_ROOM = 36
+"""Bytes a MsgProto has besides its channel, reply and data: sequence, timestamp, flag and count of a redelivery, lengths."""
+ERROR_ROOM = 256
+"""Bytes an error text may add to a PubAck."""
+
+_LENGTH = struct.Struct("<I")
+_OWNER = struct.Struct("<H")
+
+
+def part(batch: Publishes, payload_max: int) -> tuple[Publishes | None, bytes]:
+    """What of *batch* can be delivered within *payload_max* (None if nothing), and the prepared acks of the rest."""
+    body_max = payload_max - MESSAGE_ROOM - len(batch.channel)
+    if len(batch.bodies) <= body_max:
+        return batch, b""
+    owners = [size > body_max for size in _sizes(batch.bodies)]
+    if not any(owners):
+        return batch, b""
+    if all(owners):
+        return None, batch.acks
+    publishers = ((b"", b"fits"), (b"", b"too large"))
+    marked = replace(batch, publishers=publishers, owners=b"".join(_OWNER.pack(owner) for owner in owners))
+    return kernel.select(marked, [True, False])
+
+
+def answerable(acks: bytes, payload_max: int) -> bytes:
+    """Those of the prepared *acks* that are within *payload_max* with an error text: a guid may be as long as a message."""
+    if len(acks) <= payload_max - ERROR_ROOM:
+        return acks
+    return b"".join(frame for frame, size in _frames(acks) if size <= payload_max - ERROR_ROOM)
+
+
+def _sizes(bodies: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(bodies):
+        (size,) = _LENGTH.unpack_from(bodies, at)
+        yield size
+        at += 4 + size
+
+
+def _frames(acks: bytes) -> Iterator[tuple[bytes, int]]:
+    at = 0
+    while at < len(acks):
+        line = acks.index(b"\r\n", at)
+        size = int(acks[at:line].rpartition(b" ")[2])
+        end = line + 2 + size + 2
+        yield acks[at:end], size
+        at = end
