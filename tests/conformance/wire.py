@@ -70,7 +70,7 @@ class Sub:
     async def leave(self, *, unsubscribe: bool = False, by: str | None = None, inbox: bytes | None = None) -> str:
         """Close or unsubscribe; returns the error."""
         request = wire.UnsubscribeRequest(
-            client_id=(by or self.client_id).encode(),
+            client_id=(self.client_id if by is None else by).encode(),
             subject=self.channel.encode(),
             inbox=self.response.ack_inbox if inbox is None else inbox,
         )
