@@ -50,6 +50,52 @@ INBOX_BYTES_MAX = 1 * KiB
 PUBLISHERS_PER_BATCH_MAX = 64 * KiB
 """Different publishers of one channel in one batch of the kernel; an index of one has 16 bits."""
 
+# --- replication (RAFT) ----------------------------------------------------------------------------------------
+RAFT_COMMAND_BYTES_MAX = ENTRY_BYTES_MAX
+"""Largest body that a group replicates: whatever its log can hold; large ones travel in many frames."""
+RAFT_APPEND_BYTES_MAX = 1 * MiB
+"""Bodies in one AppendEntries (one larger entry goes alone): copies of more cost more than they save."""
+RAFT_APPEND_ENTRIES_MAX = 4096
+"""Entries in one AppendEntries."""
+RAFT_WINDOW_BYTES_MAX = 8 * MiB
+"""Bodies sent to one follower and not yet answered, per group; the leader's memory for a follower that lags."""
+RAFT_WINDOW_APPENDS_MAX = 64
+"""AppendEntries with entries sent to one follower and not yet answered, per group."""
+RAFT_TAIL_BYTES_MAX = 16 * MiB
+"""Newest bodies that a group keeps at hand for its followers; the bytes are shared with the log's tail cache."""
+RAFT_TAIL_ENTRIES_MAX = 16_384
+"""Newest entries that a group keeps at hand."""
+RAFT_PROPOSALS_IN_FLIGHT = 3
+"""Proposals of one group that travel before the next had better grow into a larger batch."""
+RAFT_PROPOSAL_BYTES_IN_FLIGHT = 1 * MiB
+"""The same in bytes."""
+RAFT_UNCOMMITTED_BYTES_MAX = 64 * MiB + ENTRY_BYTES_MAX
+"""Proposed bytes waiting for their commit above which a group refuses more."""
+RAFT_PROPOSAL_TIMEOUT = 5 * SECOND
+"""A proposal that is neither committed nor replaced by then has an unknown outcome."""
+RAFT_HEARTBEAT_INTERVAL = 100 * MILLISECOND
+"""A leader is silent for no longer."""
+RAFT_ELECTION_TIMEOUT_MIN = 500 * MILLISECOND
+"""A follower believes in a leader that it heard this recently, and refuses its vote to others."""
+RAFT_ELECTION_TIMEOUT_MAX = 1 * SECOND
+"""A follower that heard nothing for a random time up to this asks whether it could win an election."""
+RAFT_LEASE = 1 * SECOND
+"""A leader that no majority answered for this long steps down."""
+RAFT_TRANSFER_TIMEOUT = 1 * SECOND
+"""Proposals are refused for this long at most while leadership is handed over."""
+RAFT_TICK_INTERVAL = 50 * MILLISECOND
+"""Timers of all groups are looked at this often; messages and proposals never wait for it."""
+RAFT_FRAME_BYTES_MAX = 512 * KiB
+"""Content of one frame between two nodes; below the 1 MiB that a nats-server takes by default."""
+RAFT_MESSAGE_BYTES_MAX = RAFT_COMMAND_BYTES_MAX + RAFT_APPEND_BYTES_MAX
+"""Largest message between two groups, and the most that a link puts together from frames."""
+RAFT_PING_INTERVAL = 100 * MILLISECOND
+"""A link is silent for no longer."""
+RAFT_PEER_TIMEOUT = 450 * MILLISECOND
+"""A peer from which no frame came for this long is down."""
+NODE_NAME_BYTES_MAX = 255
+"""Longest name of a node."""
+
 # --- subscriptions ---------------------------------------------------------------------------------------------
 REDELIVERY_SLACK = 15 * MILLISECOND
 """A deadline this close counts as reached, so that one timer serves many messages (STAN-SPEC 6.6)."""
@@ -96,3 +142,7 @@ invariant(ENTRY_BYTES_MAX > NATS_PAYLOAD_BYTES_MAX, "the largest message must fi
 invariant(1 * GiB > ENTRY_BYTES_MAX, "an entry's length is kept in 32 bits, with room to spare")
 invariant(PUBLISHERS_PER_BATCH_MAX <= 1 << 16, "a publisher's index has 16 bits")
 invariant(READ_BYTES_MAX <= TAIL_CACHE_BYTES_MAX, "one read must fit into the tail cache")
+invariant(RAFT_ELECTION_TIMEOUT_MIN > 3 * RAFT_HEARTBEAT_INTERVAL, "two lost heartbeats are no reason for an election")
+invariant(RAFT_ELECTION_TIMEOUT_MAX > RAFT_ELECTION_TIMEOUT_MIN, "elections need chance")
+invariant(RAFT_TAIL_BYTES_MAX >= RAFT_WINDOW_BYTES_MAX, "what is resent after a reset is still at hand")
+invariant(RAFT_APPEND_BYTES_MAX + KiB * RAFT_APPEND_ENTRIES_MAX // 16 < RAFT_MESSAGE_BYTES_MAX, "headers have room")

@@ -1,0 +1,179 @@
+"""Raft messages as bytes: fixed little-endian fields, nothing that could be code.
+
+    message   length u32 | group u16 | type u8 | fields, and for AppendEntries its entries
+    entry     term u64 | kind u8 | length u32 | body        (indexes are consecutive, the first is prev_index + 1)
+
+Promises: `decode` gives back what `encode` was given or raises FrameError; it reads no further than it was told, and makes
+nothing larger than its input. Never unpickles. The verbs are Raft's (Ongaro, "Consensus: Bridging Theory and Practice", 2014).
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from stan import limits
+from stan.errors import StanError
+from stan.invariant import invariant
+from stan.log.types import Entry
+from stan.protocol.entries import Kind
+from stan.types import GroupId, RaftIndex, Term
+
+
+class FrameError(StanError):
+    """Bytes of a peer that no right peer sends; the link to it is reset."""
+
+
+class AppendEntries(NamedTuple):
+    """Leader to follower; without entries it is a heartbeat."""
+
+    term: Term
+    commit: RaftIndex
+    prev_index: RaftIndex
+    prev_term: Term
+    seq: int  # number of this message among those of this leadership to this follower
+    entries: list[Entry]
+
+
+class AppendAnswer(NamedTuple):
+    """Follower to leader: what it holds durably, or where the leader has to go on."""
+
+    term: Term
+    seq: int  # of the newest AppendEntries handled
+    next_index: RaftIndex
+    success: bool  # everything below next_index equals the leader's log and is durable
+    reset: bool  # the leader goes on with next_index
+
+
+class VoteRequest(NamedTuple):
+    """Candidate to voters."""
+
+    term: Term
+    last_index: RaftIndex
+    last_term: Term
+    pre: bool  # only a question: would you vote for me in this term?
+    transfer: bool  # the leader itself asked for this election
+
+
+class VoteAnswer(NamedTuple):
+    """Voter to candidate."""
+
+    term: Term  # that was asked for; the voter's own if it refuses
+    pre: bool
+    granted: bool
+
+
+class TimeoutNow(NamedTuple):
+    """Leader to its successor: begin an election at once."""
+
+    term: Term
+
+
+Message = AppendEntries | AppendAnswer | VoteRequest | VoteAnswer | TimeoutNow
+
+_HEADER = Struct("<IHB")
+_APPEND = Struct("<QQQQQI")
+_ENTRY = Struct("<QBI")
+_ANSWER = Struct("<QQQB")
+_VOTE = Struct("<QQQB")
+_VOTED = Struct("<QB")
+_NOW = Struct("<Q")
+
+_APPEND_ENTRIES, _APPEND_ANSWER, _VOTE_REQUEST, _VOTE_ANSWER, _TIMEOUT_NOW = 1, 2, 3, 4, 5
+_KINDS = frozenset(int(kind) for kind in Kind)
+
+
+def encode(group: GroupId, message: Message) -> list[bytes]:
+    """The message's bytes as a list of buffers; bodies of entries are not copied."""
+    parts: list[bytes]
+    match message:
+        case AppendEntries(term, commit, prev_index, prev_term, seq, entries):
+            kind = _APPEND_ENTRIES
+            parts = [_APPEND.pack(term, commit, prev_index, prev_term, seq, len(entries))]
+            for entry in entries:
+                parts += (_ENTRY.pack(entry.term, entry.kind, len(entry.body)), entry.body)
+        case AppendAnswer(term, seq, next_index, success, reset):
+            kind, parts = _APPEND_ANSWER, [_ANSWER.pack(term, seq, next_index, success | reset << 1)]
+        case VoteRequest(term, last_index, last_term, pre, transfer):
+            kind, parts = _VOTE_REQUEST, [_VOTE.pack(term, last_index, last_term, pre | transfer << 1)]
+        case VoteAnswer(term, pre, granted):
+            kind, parts = _VOTE_ANSWER, [_VOTED.pack(term, pre | granted << 1)]
+        case TimeoutNow(term):
+            kind, parts = _TIMEOUT_NOW, [_NOW.pack(term)]
+    length = sum(map(len, parts))
+    invariant(length <= limits.RAFT_MESSAGE_BYTES_MAX, "a message is bounded", length=length)
+    return [_HEADER.pack(length, group, kind), *parts]
+
+
+def decode(batch: bytes | memoryview) -> Iterator[tuple[GroupId, Message]]:
+    """Walk the messages of *batch*, which they must fill exactly; raises FrameError."""
+    view = memoryview(batch)
+    position = 0
+    while position < len(view):
+        start = position + _HEADER.size
+        if start > len(view):
+            raise FrameError(f"message at byte {position}: header cut off")
+        length, group, kind = _HEADER.unpack_from(view, position)
+        position = start + length
+        if position > len(view):
+            raise FrameError(f"message at byte {start}: {length} bytes announced, {len(view) - start} there")
+        yield GroupId(group), _decode_one(kind, view[start:position])
+
+
+def _decode_one(kind: int, view: memoryview) -> Message:
+    if kind == _APPEND_ENTRIES:
+        return _decode_append(view)
+    if kind == _APPEND_ANSWER:
+        term, seq, next_index, flags = _fields(_ANSWER, view)
+        _check_flags(flags)
+        return AppendAnswer(Term(term), seq, RaftIndex(next_index), bool(flags & 1), bool(flags & 2))
+    if kind == _VOTE_REQUEST:
+        term, last_index, last_term, flags = _fields(_VOTE, view)
+        _check_flags(flags)
+        return VoteRequest(Term(term), RaftIndex(last_index), Term(last_term), bool(flags & 1), bool(flags & 2))
+    if kind == _VOTE_ANSWER:
+        term, flags = _fields(_VOTED, view)
+        _check_flags(flags)
+        return VoteAnswer(Term(term), bool(flags & 1), bool(flags & 2))
+    if kind == _TIMEOUT_NOW:
+        return TimeoutNow(Term(_fields(_NOW, view)[0]))
+    raise FrameError(f"messages of type {kind} are unknown")
+
+
+def _fields(struct: Struct, view: memoryview) -> tuple[int, ...]:
+    if len(view) != struct.size:
+        raise FrameError(f"a message has {len(view)} bytes instead of {struct.size}")
+    return struct.unpack(view)
+
+
+def _check_flags(flags: int) -> None:
+    if flags > 3:
+        raise FrameError(f"flags {flags} are unknown")
+
+
+def _decode_append(view: memoryview) -> AppendEntries:
+    if len(view) < _APPEND.size:
+        raise FrameError("an append message is cut off")
+    term, commit, prev_index, prev_term, seq, count = _APPEND.unpack_from(view)
+    if count > limits.RAFT_APPEND_ENTRIES_MAX:
+        raise FrameError(f"{count} entries in one message")
+    if prev_term > term:
+        raise FrameError(f"an entry of term {prev_term} before a leader of term {term}")
+    entries: list[Entry] = []
+    position, newest = _APPEND.size, prev_term
+    for index in range(prev_index + 1, prev_index + 1 + count):
+        start = position + _ENTRY.size
+        if start > len(view):
+            raise FrameError(f"entry {index}: header cut off")
+        entry_term, kind, length = _ENTRY.unpack_from(view, position)
+        position = start + length
+        if position > len(view) or length > limits.RAFT_COMMAND_BYTES_MAX:
+            raise FrameError(f"entry {index}: {length} bytes announced, {len(view) - start} there")
+        if not newest <= entry_term <= term:
+            raise FrameError(f"entry {index}: term {entry_term} after {newest}, from a leader of term {term}")
+        if kind not in _KINDS:
+            raise FrameError(f"entry {index}: kind {kind} is unknown")
+        newest = entry_term
+        entries.append(Entry(RaftIndex(index), Term(entry_term), kind, bytes(view[start:position])))
+    if position != len(view):
+        raise FrameError(f"{len(view) - position} bytes behind the last entry")
+    return AppendEntries(Term(term), RaftIndex(commit), RaftIndex(prev_index), Term(prev_term), seq, entries)

@@ -1,0 +1,142 @@
+"""Where the project meets PySyncObj: one exact version, every private name that the shell leans on, time and the journal.
+
+Promises: importing this module fails with a StartError that names what is missing, unless the installed library is the very
+one whose behaviour the tests and the simulation have shown. Never patches behaviour: two module globals of the library are
+replaced, the clock and the factory of journals, and both fall back to the library's own for everybody else.
+"""
+
+import inspect
+from typing import Any
+from zlib import crc32
+
+import pysyncobj.syncobj as library
+from pysyncobj.journal import Journal
+from pysyncobj.monotonic import monotonic
+from pysyncobj.node import Node
+from pysyncobj.syncobj import SyncObj, SyncObjConf
+from pysyncobj.transport import Transport
+from pysyncobj.version import VERSION
+
+from stan.errors import StartError
+
+__all__ = [
+    "CANDIDATE",
+    "CLOCK",
+    "FOLLOWER",
+    "LEADER",
+    "NO_OP",
+    "Journal",
+    "Peer",
+    "SyncObj",
+    "SyncObjConf",
+    "Transport",
+]
+
+PINNED = "0.3.17"
+"""The only version that is known to work inside the shell (0.3.14, which its public repository may show, is not it)."""
+
+FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
+NO_OP = b"\x01"
+"""The command that a new leader appends."""
+
+METHODS = {
+    "_SyncObj__applyLogEntries": ["self"],
+    "_SyncObj__doApplyCommand": ["self", "command"],
+    "_SyncObj__generateRaftTimeout": ["self"],
+    "_SyncObj__loadDumpFile": ["self", "clearJournal"],
+    "_SyncObj__onBecomeLeader": ["self"],
+    "_SyncObj__onMessageReceived": ["self", "node", "message"],
+    "_SyncObj__onNodeConnected": ["self", "node"],
+    "_SyncObj__onNodeDisconnected": ["self", "node"],
+    "_SyncObj__onReadonlyNodeConnected": ["self", "node"],
+    "_SyncObj__onReadonlyNodeDisconnected": ["self", "node"],
+    "_SyncObj__sendAppendEntries": ["self"],
+    "_SyncObj__sendNextNodeIdx": ["self", "node", "reset", "nextNodeIdx", "success"],
+    "_SyncObj__setCurrentTerm": ["self", "term", "votedForNodeId"],
+    "_SyncObj__setState": ["self", "newState"],
+    "_SyncObj__tryLogCompaction": ["self"],
+    "_applyCommand": ["self", "command", "callback", "commandType"],
+    "_checkCommandsToApply": ["self"],
+    "_onTick": ["self", "timeToWait"],
+    "transferLeadership": ["self", "node", "callback"],
+}
+"""Methods that the shell overrides or calls, with their parameters."""
+
+ATTRIBUTES = (
+    "_SyncObj__connectedNodes",
+    "_SyncObj__newAppendEntriesTime",
+    "_SyncObj__noopIDx",
+    "_SyncObj__otherNodes",
+    "_SyncObj__raftCommitIndex",
+    "_SyncObj__raftCurrentTerm",
+    "_SyncObj__raftElectionDeadline",
+    "_SyncObj__raftLastApplied",
+    "_SyncObj__raftLeader",
+    "_SyncObj__raftMatchIndex",
+    "_SyncObj__raftState",
+    "_SyncObj__readonlyNodes",
+    "_SyncObj__transferInProgress",
+    "_poller",
+)
+"""Attributes that the shell reads or writes; the library's constructor sets them."""
+
+
+class Peer(Node):  # type: ignore[misc] # the library is not typed
+    """A node that has the same place in a set in every process, so that a simulated run can be repeated."""
+
+    def __hash__(self) -> int:
+        return crc32(str(self.id).encode())
+
+
+class Clock:
+    """Time as PySyncObj sees it: what the running call was told, in seconds; before the first one, the machine's."""
+
+    def __init__(self) -> None:
+        self.now: float | None = None
+
+    def __call__(self) -> float:
+        return float(monotonic()) if self.now is None else self.now
+
+
+CLOCK = Clock()
+
+
+def complaints(version: str, owner: type, module: Any) -> list[str]:
+    """What is not as the shell needs it; empty if all is well."""
+    found = []
+    if version != PINNED:
+        found.append(f"pysyncobj {version} is installed, {PINNED} is needed")
+    for name, parameters in METHODS.items():
+        method = owner.__dict__.get(name)
+        if method is None:
+            found.append(f"SyncObj.{name} is missing")
+        elif (has := list(inspect.signature(method).parameters)) != parameters:
+            found.append(f"SyncObj.{name} takes {has}, not {parameters}")
+    code = getattr(owner.__init__, "__code__", None)  # type: ignore[misc] # only its names are looked at
+    names = code.co_names if code else ()
+    found += [f"SyncObj has no attribute {name}" for name in ATTRIBUTES if name not in names]
+    found += [
+        f"pysyncobj.syncobj.{name} is missing"
+        for name in ("createJournal", "monotonicTime")
+        if not hasattr(module, name)
+    ]
+    return found
+
+
+def install(module: Any) -> None:
+    """Give the library our clock, and let a Journal instance stand where it expects a file name. Doing it twice is fine."""
+    if module.monotonicTime is CLOCK:
+        return
+    original = module.createJournal
+
+    def create_journal(journal: object = None) -> Any:
+        return journal if isinstance(journal, Journal) else original(journal)
+
+    module.createJournal = create_journal
+    module.monotonicTime = CLOCK
+
+
+_found = complaints(VERSION, SyncObj, library)
+if _found:
+    raise StartError("clusters need the PySyncObj that they were proven with: " + "; ".join(_found))
+install(library)

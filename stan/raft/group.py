@@ -1,0 +1,348 @@
+"""One replicated group on this node: the Consensus port over PySyncObj in its shell.
+
+    propose ─► log ─► followers ─► their fsync ─► answers ─► commit ─► take_committed        (leader)
+                └──► own fsync ────────────────────────────────┘
+
+Promises: an entry is handed out once, in order, when it is committed and durable here, and it has the fate that its proposer is
+told (S9, S10). A group whose disk failed takes part in nothing until a restart. Never applies, never forwards, never waits.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from random import Random
+from typing import Literal, NamedTuple, Protocol, TypeVarTuple
+
+from stan import limits
+from stan.errors import Damage, Frozen, NotNow
+from stan.invariant import invariant
+from stan.log.types import Entry, GroupLog
+from stan.raft.codec import Message
+from stan.raft.consensus import Fate, Outcome
+from stan.raft.hard_state import HardState
+from stan.raft.journal import Command, GroupJournal
+from stan.raft.shell import Shell
+from stan.types import GroupId, Nanos, RaftIndex, Term
+
+Parts = TypeVarTuple("Parts")
+
+
+class Post(Protocol):
+    """What a group needs of the transport."""
+
+    def send(self, group: GroupId, peer: str, message: Message) -> None:
+        """Queue a message; it leaves at the end of the turn if the peer is up, else it is lost."""
+
+
+class Surroundings(NamedTuple):
+    """What a group asks its owner for, and tells it."""
+
+    post: Post
+    now: Callable[[], Nanos]  # monotonic
+    random: Random  # election timeouts
+    wake: Callable[["RaftGroup"], None]  # run a turn of the group soon
+    note: Callable[[str, str], None]  # level, text for the operator
+    needs_snapshot: Callable[["RaftGroup", str], None]  # the peer lacks entries that the log no longer has
+
+
+class _Proposal(NamedTuple):
+    term: Term
+    size: int
+    deadline: Nanos
+
+
+class _Barrier(NamedTuple):
+    term: Term
+    commit: RaftIndex
+    targets: dict[str, int]  # seq that a follower's answer must tell of
+    done: Callable[[RaftIndex | None], None]
+
+
+class _Transfer(NamedTuple):
+    to: str
+    deadline: Nanos
+    done: Callable[[bool], None]
+
+
+class RaftGroup:
+    """See raft.consensus.Replicated."""
+
+    def __init__(
+        self,
+        group: GroupId,
+        me: str,
+        voters: Seq[str],
+        log: GroupLog,
+        hard_state: HardState,
+        around: Surroundings,
+        *,
+        observers: Seq[str] = (),
+        applied: RaftIndex,
+        sync: Literal["always", "interval", "never"],
+        whole: bool = True,
+    ) -> None:
+        """Take part in a group.
+
+        Args:
+            group: its number, the same on all nodes.
+            me: name of this node; one that is not among the voters observes.
+            voters: names of all voting members.
+            log: opened, and with everything durable that it has.
+            hard_state: opened.
+            around: see there.
+            observers: names of nodes that take entries and neither vote nor count.
+            applied: entries up to here are in the replicated state already; the first one handed out is the next.
+            sync: with other than "always" an entry counts as durable once it is written.
+            whole: False if the log has lost entries to damage: this node must not lead.
+        """
+        self.group = group
+        self.log = log
+        self.failed = ""  # why this group takes part in nothing any more
+        self._around = around
+        self._always = sync == "always"
+        self._wanted = RaftIndex(0)  # newest entry that somebody waits for
+        self._handed = applied
+        self._proposals: dict[RaftIndex, list[_Proposal]] = {}
+        self._in_flight = 0  # proposals not handed out, and their bytes
+        self._in_flight_bytes = 0
+        self._outcomes: list[Outcome] = []
+        self._barriers: list[_Barrier] = []
+        self._transfer: _Transfer | None = None
+        self._told: object = None
+        self._journal = GroupJournal(log, hard_state)
+        self._shell = Shell(me, voters, observers, self._journal, self, around.random, around.now())
+        self._shell.votes_for_others_only = not whole
+
+    # --- what it is -----------------------------------------------------------------------------------------------------
+
+    @property
+    def term(self) -> Term:
+        """Current term."""
+        return self._shell.term
+
+    @property
+    def leader(self) -> str | None:
+        """Who leads, as far as this node knows."""
+        return self._shell.leader
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node leads and every entry of earlier terms was handed out."""
+        return self._shell.is_leader and self._handed >= self._shell.term_begins
+
+    @property
+    def commit_index(self) -> RaftIndex:
+        """Newest entry known to be committed; not all of them may have been handed out."""
+        return self._shell.commit
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a proposal would travel at once; if not it had better wait and grow."""
+        return (
+            self._in_flight < limits.RAFT_PROPOSALS_IN_FLIGHT
+            and self._in_flight_bytes < limits.RAFT_PROPOSAL_BYTES_IN_FLIGHT
+        )
+
+    @property
+    def wants_sync(self) -> bool:
+        """Whether somebody waits for entries that are written but not durable."""
+        return self._always and not self.failed and self._wanted > self.log.durable_index
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether `take_committed` would give something."""
+        return min(self._shell.commit, self.durable()) > self._handed
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the owner has something to do: a sync, entries, outcomes, another role."""
+        return self.has_committed or self.wants_sync or bool(self._outcomes) or self._told != self._role()
+
+    def _role(self) -> object:
+        return self.term, self.leader, self.leads, self.failed
+
+    def progress(self) -> dict[str, RaftIndex]:
+        """Leader: newest entry that each other member has acknowledged; for monitoring."""
+        return {str(node.id): progress.acked for node, progress in self._shell.progress.items()}
+
+    # --- Consensus --------------------------------------------------------------------------------------------------------
+
+    def propose(self, bodies: Seq[tuple[int, bytes]], *, urgent: bool) -> RaftIndex:
+        """Write entries; see raft.consensus."""
+        if self.failed:
+            raise Frozen(self.failed)
+        if not self.leads:
+            raise NotNow("this node does not lead the group")
+        if self._transfer is not None:
+            raise NotNow("leadership is being handed over")
+        if self._in_flight_bytes > limits.RAFT_UNCOMMITTED_BYTES_MAX:
+            raise NotNow("too much waits for a majority")
+        for _, body in bodies:
+            invariant(len(body) <= limits.RAFT_COMMAND_BYTES_MAX, "a command is bounded", length=len(body))
+        first = RaftIndex(self.log.last_index + 1)
+        now = self._around.now()
+        try:
+            self._shell.append([Command(kind, body) for kind, body in bodies])
+        except Frozen as error:
+            self.freeze(str(error))
+            raise
+        deadline = Nanos(now + limits.RAFT_PROPOSAL_TIMEOUT)
+        for at, (_, body) in enumerate(bodies):
+            pending = self._proposals.setdefault(RaftIndex(first + at), [])
+            pending.append(_Proposal(self.term, len(body), deadline))
+            self._in_flight += 1
+            self._in_flight_bytes += len(body)
+        if urgent:
+            self._wanted = self.log.last_index
+        self._around.wake(self)
+        return first
+
+    def synced(self, durable: RaftIndex) -> None:  # noqa: ARG002 - a truncation since may have made less of it
+        """The log is durable further than before."""
+        self._guarded(self._shell.synced)
+        self._around.wake(self)
+
+    def take_committed(self) -> list[Entry]:
+        """Entries committed since the last call, at most a turn's worth of bytes."""
+        last = min(self._shell.commit, self.durable())
+        if last <= self._handed:
+            return []
+        first = RaftIndex(self._handed + 1)
+        entries = self._journal.entries(first, last, limits.TURN_BYTES_MAX)
+        invariant(entries[0].index == first, "entries are handed out in order", first=first, found=entries[0].index)
+        self._handed = entries[-1].index
+        if self._proposals:
+            for entry in entries:
+                self._settle(entry)
+        return entries
+
+    def take_outcomes(self) -> list[Outcome]:
+        """Fates of proposals since the last call."""
+        taken, self._outcomes = self._outcomes, []
+        return taken
+
+    def _settle(self, entry: Entry) -> None:
+        for proposal in self._proposals.pop(entry.index, ()):
+            fate = Fate.APPLIED if proposal.term == entry.term else Fate.NOT_APPLIED
+            self._forget(entry.index, proposal, fate)
+
+    def _forget(self, index: RaftIndex, proposal: _Proposal, fate: Fate) -> None:
+        self._in_flight -= 1
+        self._in_flight_bytes -= proposal.size
+        self._outcomes.append(Outcome(index, proposal.term, fate))
+
+    # --- leadership -------------------------------------------------------------------------------------------------------
+
+    def read_barrier(self, done: Callable[[RaftIndex | None], None]) -> None:
+        """See raft.consensus."""
+        leads = self.leads and not self.failed
+        targets = {str(node.id): progress.seq + 1 for node, progress in self._shell.progress.items()} if leads else {}
+        self._barriers.append(_Barrier(self.term if leads else Term(-1), self._shell.commit, targets, done))
+        self._shell.beat()
+        self._around.wake(self)
+
+    def transfer(self, to: str, done: Callable[[bool], None]) -> None:
+        """See raft.consensus."""
+        if self._transfer is not None:
+            self._transfer.done(False)  # noqa: FBT003 - the answer to the question
+        self._transfer = _Transfer(to, Nanos(self._around.now() + limits.RAFT_TRANSFER_TIMEOUT), done)
+        self._wanted = max(self._wanted, self.log.last_index)
+        self._around.wake(self)
+
+    def freeze(self, why: str) -> None:
+        """The group's disk failed: take part in nothing any more. Also for the owner, when a sync fails."""
+        if not self.failed:
+            self.failed = why
+            self._around.note("ERR", f"group {self.group}: {why}; this node takes no part in it until a restart")
+            self._shell.step_down()
+
+    # --- what drives it -----------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Do what is due; called soon after `wake`, and by the ticker. Messages queued here leave at the end of the turn."""
+        now = self._around.now()
+        self._guarded(self._shell.turn, now)
+        self._want()
+        self._expire(now)
+        if self._barriers:
+            self._answer_barriers()
+        if self._transfer is not None:
+            self._advance_transfer(self._transfer, now)
+
+    def take_news(self) -> bool:
+        """Whether the owner has something to do; a change of role is told once."""
+        news = self.has_news
+        self._told = self._role()
+        return news
+
+    def receive(self, peer: str, message: Message) -> None:
+        """A message of a peer."""
+        self._guarded(self._shell.receive, peer, message, self._around.now())
+        self._want()
+        self._around.wake(self)
+
+    def peer_up(self, peer: str) -> None:
+        """A link to the peer begins."""
+        self._guarded(self._shell.peer_up, peer, self._around.now())
+        self._around.wake(self)
+
+    def peer_down(self, peer: str) -> None:
+        """The link to the peer ended."""
+        self._shell.peer_down(peer)
+
+    def _want(self) -> None:
+        """Somebody waits for what a follower has, and for the first entry of a leader."""
+        wanted = self._shell.term_begins if self._shell.is_leader else self.log.last_index
+        self._wanted = max(self._wanted, wanted)
+
+    def _expire(self, now: Nanos) -> None:
+        for index in [index for index, pending in self._proposals.items() if pending[0].deadline <= now]:
+            for proposal in self._proposals.pop(index):
+                self._forget(index, proposal, Fate.UNKNOWN)
+
+    def _answer_barriers(self) -> None:
+        seen = {str(node.id): progress.echoed for node, progress in self._shell.progress.items()}
+        voters = [peer for peer in seen if self._shell.is_voter(peer)]
+        waiting: list[_Barrier] = []
+        barriers, self._barriers = self._barriers, []
+        for barrier in barriers:
+            if self.failed or not self._shell.is_leader or barrier.term != self.term:
+                barrier.done(None)
+            elif 1 + sum(seen[p] >= barrier.targets.get(p, 1) for p in voters) >= self._shell.majority:
+                barrier.done(barrier.commit)
+            else:
+                waiting.append(barrier)
+        self._barriers = waiting + self._barriers
+
+    def _advance_transfer(self, transfer: _Transfer, now: Nanos) -> None:
+        if not self._shell.is_leader or now >= transfer.deadline or not self._shell.is_voter(transfer.to):
+            self._transfer = None
+            transfer.done(not self._shell.is_leader)
+        elif not self.failed:
+            self._shell.hand_over(transfer.to)
+
+    def _guarded(self, call: Callable[[*Parts], None], *args: *Parts) -> None:
+        """Nothing happens in a group that failed; what fails on its disk fails the group, not the process."""
+        if self.failed:
+            return
+        try:
+            call(*args)
+        except (Frozen, Damage, OSError) as error:
+            self.freeze(str(error))
+
+    # --- for the shell -----------------------------------------------------------------------------------------------------
+
+    def send(self, peer: str, message: Message) -> None:
+        """See shell.Outside."""
+        self._around.post.send(self.group, peer, message)
+
+    def durable(self) -> RaftIndex:
+        """See shell.Outside."""
+        return self.log.durable_index if self._always else self.log.last_index
+
+    def lacks(self, peer: str) -> None:
+        """See shell.Outside."""
+        self._around.needs_snapshot(self, peer)
+
+    def note(self, text: str) -> None:
+        """See shell.Outside."""
+        self._around.note("WRN", f"group {self.group}: {text}")

@@ -1,0 +1,163 @@
+"""What a member of a group must not forget: its term and its vote; and, as a hint, how far the log is committed.
+
+Two slots, a page apart, each with a number and a CRC; the newest right one counts:
+
+    slot   magic u32 | version u32 | number u64 | term u64 | commit u64 | length u32 | voted for | CRC-32 u32
+
+Promises: `save` returns only after term and vote are on stable storage; a crash at any point leaves the old pair or the new one.
+The commit hint may lag or be lost, never more. Never overwrites the slot that was synced last, so a torn hint costs nothing.
+Never begins anew over a damaged file: a forgotten vote could be given twice.
+"""
+
+import zlib
+from struct import Struct
+from typing import Self
+
+from stan import limits
+from stan.errors import Frozen, StartError
+from stan.invariant import invariant
+from stan.log.files import Files
+from stan.types import RaftIndex, Term
+
+_MAGIC = 0x54524148
+_VERSION = 1
+_SLOT = Struct("<IIQQQI")
+_CRC = Struct("<I")
+_SLOT_BYTES = 4096
+"""Distance of the slots: a page, so that no write touches both."""
+_FRESH = ".new"
+
+
+class HardState:
+    """Term, vote and commit hint of one member of one group. Made by `open` only; every method blocks for one small write."""
+
+    def __init__(self, files: Files, path: str, descriptor: int) -> None:
+        self.term = Term(0)
+        self.voted_for: str | None = None
+        self.commit_hint = RaftIndex(0)
+        self._files = files
+        self._path = path
+        self._descriptor = descriptor
+        self._number = 0
+        self._synced_slot = 0
+        self._hint_written = RaftIndex(0)
+        self._frozen = ""
+
+    @classmethod
+    def open(cls, files: Files, directory: str, name: str = "hard_state") -> Self:
+        """Open the file in *directory*, which is made if need be.
+
+        Raises:
+            StartError: no slot is right, or the disk refuses.
+        """
+        path = f"{directory}/{name}"
+        try:
+            files.makedirs(directory)
+            if name not in files.listdir(directory):
+                _create(files, directory, path)
+            state = cls(files, path, files.open(path))
+            state._load()
+            files.fdatasync(state._descriptor)  # a process that was killed may have left its newest slot unsynced
+            files.sync_directory(directory)
+        except OSError as error:
+            raise StartError(f"{path}: {error}") from error
+        return state
+
+    def save(self, term: Term, voted_for: str | None) -> None:
+        """Make term and vote durable; raises Frozen, and then nothing that shows them may leave, now or later."""
+        if (term, voted_for) == (self.term, self.voted_for):
+            return
+        invariant(term >= self.term, "R1: terms never go back", term=term, had=self.term)
+        invariant(
+            term > self.term or self.voted_for is None,
+            "R1: one vote per term",
+            term=term,
+            voted_for=voted_for,
+            had=self.voted_for,
+        )
+        slot = self._write(term, voted_for)
+        try:
+            self._files.fdatasync(self._descriptor)
+        except OSError as error:
+            raise self._freeze(error) from error
+        self._synced_slot = slot
+        self.term, self.voted_for = term, voted_for
+
+    def hint(self, commit: RaftIndex) -> None:
+        """Remember how far the log is committed; written by `write_hint` or the next `save`."""
+        self.commit_hint = max(self.commit_hint, commit)
+
+    def write_hint(self) -> None:
+        """Write the hint, if it has moved, without waiting for the disk. Raises Frozen."""
+        if self.commit_hint > self._hint_written:
+            self._write(self.term, self.voted_for)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._files.close(self._descriptor)
+
+    def _write(self, term: Term, voted_for: str | None) -> int:
+        """Write the slot that is not the synced one; returns which."""
+        if self._frozen:
+            raise Frozen(self._frozen)
+        slot = 1 - self._synced_slot
+        try:
+            data = _encode(self._number + 1, term, self.commit_hint, voted_for)
+            self._files.pwritev(self._descriptor, [data], slot * _SLOT_BYTES)
+        except OSError as error:
+            raise self._freeze(error) from error
+        self._number += 1
+        self._hint_written = self.commit_hint
+        return slot
+
+    def _load(self) -> None:
+        found = []
+        for slot in (0, 1):
+            decoded = _decode(self._files.pread(self._descriptor, _SLOT_BYTES, slot * _SLOT_BYTES))
+            if decoded is not None:
+                found.append((*decoded, slot))
+        if not found:
+            raise StartError(f"{self._path} is damaged: neither of its two slots is right")
+        self._number, self.term, self.commit_hint, self.voted_for, self._synced_slot = max(
+            found, key=lambda item: item[0]
+        )
+        self._hint_written = self.commit_hint
+
+    def _freeze(self, error: OSError) -> Frozen:
+        self._frozen = f"{self._path}: {error}"
+        return Frozen(self._frozen)
+
+
+def _create(files: Files, directory: str, path: str) -> None:
+    """A file that has its name also has a right slot: written and synced under another name first."""
+    descriptor = files.create(path + _FRESH)
+    try:
+        first = _encode(1, Term(0), RaftIndex(0), None)
+        files.pwritev(
+            descriptor, [first + bytes(2 * _SLOT_BYTES - len(first))], 0
+        )  # both pages: later writes need no room
+        files.fdatasync(descriptor)
+    finally:
+        files.close(descriptor)
+    files.rename(path + _FRESH, path)
+    files.sync_directory(directory)
+
+
+def _encode(number: int, term: Term, commit: RaftIndex, voted_for: str | None) -> bytes:
+    name = (voted_for or "").encode()
+    invariant(len(name) <= limits.NODE_NAME_BYTES_MAX, "names of nodes are bounded", name=name)
+    data = _SLOT.pack(_MAGIC, _VERSION, number, term, commit, len(name)) + name
+    return data + _CRC.pack(zlib.crc32(data))
+
+
+def _decode(data: bytes) -> tuple[int, Term, RaftIndex, str | None] | None:
+    """Number, term, commit hint and vote of a slot; None if it is not right."""
+    if len(data) < _SLOT.size:
+        return None
+    magic, version, number, term, commit, length = _SLOT.unpack_from(data)
+    end = _SLOT.size + length
+    if (magic, version) != (_MAGIC, _VERSION) or length > limits.NODE_NAME_BYTES_MAX or len(data) < end + _CRC.size:
+        return None
+    if _CRC.unpack_from(data, end)[0] != zlib.crc32(data[:end]):
+        return None
+    return number, Term(term), RaftIndex(commit), data[_SLOT.size : end].decode() or None

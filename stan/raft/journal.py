@@ -1,0 +1,239 @@
+"""PySyncObj's journal over a group's log: the Raft log is the message log, and nothing is written twice.
+
+    base              virtual entry before the first one: its index and term are known, its body is not
+    base+1 .. log     entries in the log
+    log+1 .. end      pending: added by the running handler, written in one piece by `flush`
+
+Promises: a deletion is soft. The library deletes what follows the entry before a message and adds the message's entries again;
+here an equal entry is revived without a write, and the log is cut only where an entry of another term takes its place (S1, S5).
+Until `flush` has returned nothing of a handler is in the log, and a refused write leaves no part of it behind.
+Never compacts, never clears: the log's retention decides what goes. Positions are the library's: 0 is the base.
+"""
+
+from collections import deque
+from itertools import islice
+from typing import NamedTuple, overload
+
+from stan import limits
+from stan.errors import NotNow
+from stan.invariant import InvariantError, invariant
+from stan.log.types import Entry, GroupLog
+from stan.protocol.entries import Kind
+from stan.raft.compat import NO_OP, Journal
+from stan.raft.hard_state import HardState
+from stan.types import RaftIndex, Term
+
+
+class Command(NamedTuple):
+    """What the library carries around as a command, without ever looking inside: no copy of the body is made for it."""
+
+    kind: int  # protocol.entries.Kind
+    body: bytes
+
+
+class Item:
+    """One entry as the library reads it, a triple (command, index, term); the command is read only if asked for."""
+
+    __slots__ = ("_index", "_journal")
+
+    def __init__(self, journal: "GroupJournal", index: RaftIndex) -> None:
+        self._journal = journal
+        self._index = index
+
+    def __getitem__(self, part: int) -> object:
+        if part == 1:
+            return self._index
+        if part == 2:
+            return self._journal.term_at(self._index)
+        entry = self._journal.entries(self._index, self._index, 0)[0]
+        return Command(entry.kind, entry.body)
+
+
+class Slice:
+    """Consecutive entries, none of them read yet."""
+
+    __slots__ = ("_first", "_journal", "_last")
+
+    def __init__(self, journal: "GroupJournal", first: RaftIndex, last: RaftIndex) -> None:
+        self._journal = journal
+        self._first = first
+        self._last = last
+
+    def __len__(self) -> int:
+        return max(0, self._last - self._first + 1)
+
+    def __getitem__(self, at: int) -> Item:
+        if not -len(self) <= at < len(self):
+            raise IndexError(at)
+        return Item(self._journal, RaftIndex((self._first if at >= 0 else self._last + 1) + at))
+
+
+class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
+    """See the module. One writer: the event loop."""
+
+    def __init__(self, log: GroupLog, hard_state: HardState) -> None:
+        self.log = log
+        self.hard_state = hard_state
+        self.end = log.last_index  # newest entry as the library sees it: a soft deletion lowers it
+        self._pending: list[Entry] = []
+        self._cut: RaftIndex | None = None  # the log ends here before the pending entries are written
+        self._tail: deque[Entry] = deque()  # newest entries of the log
+        self._tail_bytes = 0
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def base(self) -> RaftIndex:
+        """Index of the virtual entry before the first; 0 for a log that has all its entries."""
+        return RaftIndex(self.log.first_index - 1)
+
+    def term_at(self, index: RaftIndex) -> Term:
+        """Term of an entry, written or pending; 0 if it is not there."""
+        if self._pending and index >= self._pending[0].index:
+            at = index - self._pending[0].index
+            return self._pending[at].term if at < len(self._pending) else Term(0)
+        if index == self.log.last_index:
+            return self.log.last_term
+        if self._tail and self._tail[0].index <= index <= self._tail[-1].index:
+            return self._tail[index - self._tail[-1].index - 1].term
+        return self.log.term_at(index)
+
+    def first_of_term_at(self, index: RaftIndex) -> RaftIndex:
+        """First entry of the run of equal terms that *index* belongs to; binary search, terms only grow."""
+        term, low, high = self.term_at(index), RaftIndex(self.base + 1), index
+        while low < high:
+            middle = RaftIndex((low + high) // 2)
+            if self.term_at(middle) == term:
+                high = middle
+            else:
+                low = RaftIndex(middle + 1)
+        return high
+
+    def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
+        """Written entries [first, last], as many as fit into *bytes_max* and the bound of one message, at least one.
+
+        From memory if they are new enough, else from the log, which may block for the read. Raises Damage."""
+        if first > last:
+            return []
+        last = min(last, RaftIndex(first + limits.RAFT_APPEND_ENTRIES_MAX - 1))
+        if self._pending and last >= self._pending[0].index:
+            raise InvariantError("pending entries are not given out")
+        if not self._tail or first < self._tail[0].index:
+            return self.log.entries(first, last, bytes_max)
+        start = first - self._tail[0].index
+        found: list[Entry] = []
+        size = 0
+        for entry in islice(self._tail, start, start + last - first + 1):
+            size += len(entry.body)
+            if found and size > bytes_max:
+                break
+            found.append(entry)
+        return found
+
+    def __len__(self) -> int:
+        return self.end - self.base + 1
+
+    @overload
+    def __getitem__(self, position: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> Slice: ...
+
+    def __getitem__(self, position: int | slice) -> Item | Slice:
+        if isinstance(position, slice):
+            start, stop, step = position.indices(len(self))
+            invariant(step == 1, "the library takes plain slices", step=step)
+            return Slice(self, RaftIndex(self.base + start), RaftIndex(self.base + stop - 1))
+        at = position if position >= 0 else len(self) + position
+        if not 0 <= at < len(self):
+            raise IndexError(position)
+        return Item(self, RaftIndex(self.base + at))
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def add(self, command: object, idx: int, term: int) -> None:
+        """Put an entry behind the end: revive it if it is there already, else keep it for `flush`."""
+        invariant(idx == self.end + 1, "entries are consecutive", index=idx, end=self.end)
+        if command == NO_OP:
+            command = Command(Kind.NOOP, b"")
+        if not isinstance(command, Command):
+            raise InvariantError(f"only commands of this project enter the log, not {command!r:.80}")
+        index = RaftIndex(idx)
+        if not self._pending and idx <= self.log.last_index:
+            if self.term_at(index) == term:
+                self.end = index
+                return
+            self._cut = self.end
+        self._pending.append(Entry(index, Term(term), command.kind, command.body))
+        self.end = index
+
+    def deleteEntriesFrom(self, entryFrom: int) -> None:  # noqa: N802, N803 - the library's words
+        """Softly: the library no longer sees what follows, until the next `flush`."""
+        invariant(not self._pending, "a handler deletes before it adds")
+        self.end = RaftIndex(self.base + entryFrom - 1)
+
+    def flush(self) -> bool:
+        """End of a handler: write what it added, revive what it deleted and nothing replaced; whether anything was written.
+
+        Raises DiskFull or Frozen: nothing of it was written; entries that conflicted may be gone all the same.
+        """
+        pending, self._pending = self._pending, []
+        cut, self._cut = self._cut, None
+        try:
+            if cut is not None:
+                self._truncate(cut)
+            if pending:
+                self.log.append(pending)
+        except NotNow:
+            self.end = self.log.last_index
+            raise
+        self.end = self.log.last_index
+        self._remember(pending)
+        return bool(pending)
+
+    def _truncate(self, index: RaftIndex) -> None:
+        while self._tail and self._tail[-1].index > index:
+            self._tail_bytes -= len(self._tail.pop().body)
+        self.log.truncate_after(index)
+
+    def _remember(self, entries: list[Entry]) -> None:
+        self._tail.extend(entries)
+        self._tail_bytes += sum(len(entry.body) for entry in entries)
+        while self._tail_bytes > limits.RAFT_TAIL_BYTES_MAX or len(self._tail) > limits.RAFT_TAIL_ENTRIES_MAX:
+            self._tail_bytes -= len(self._tail.popleft().body)
+
+    def clear(self) -> None:
+        """Refused: no entry is ever dropped because a snapshot does not fit (S7)."""
+        raise InvariantError("a group's log is never cleared")
+
+    def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803
+        """Refused: the log's retention removes whole segments (S8)."""
+        raise InvariantError(f"a group's log is never compacted in place, not even to {entryTo}")
+
+    # --- hard state ---------------------------------------------------------------------------------------------------
+
+    def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:  # noqa: N802, N803
+        """Durable when it returns; raises Frozen."""
+        self.hard_state.save(Term(term), votedForNodeId)
+
+    def getCurrentTerm(self) -> Term:  # noqa: N802
+        """The term that was saved last."""
+        return self.hard_state.term
+
+    def getVotedForNodeId(self) -> str | None:  # noqa: N802
+        """Whom this member voted for in that term."""
+        return self.hard_state.voted_for
+
+    def setRaftCommitIndex(self, raftCommitIndex: int) -> None:  # noqa: N802, N803
+        """Ignored: the library calls it before the entries are written; the shell gives the hint after that."""
+
+    def getRaftCommitIndex(self) -> RaftIndex:  # noqa: N802
+        """Known to be committed; at most what the log still has after a power loss."""
+        return min(self.hard_state.commit_hint, self.log.last_index)
+
+    def onOneSecondTimer(self) -> None:  # noqa: N802
+        """The library calls it about once a second."""
+        self.hard_state.write_hint()
+
+    def _destroy(self) -> None:
+        """The log and the hard state are closed by who opened them."""

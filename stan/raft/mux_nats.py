@@ -1,0 +1,54 @@
+"""Raft links over the broker's NATS connection: one subject per ordered pair of nodes.
+
+    _STAN.raft.<cluster>.<to>.<from>
+
+Promises nothing beyond the wire's contract: NATS may lose frames when a connection breaks or a reader is slow; links notice.
+A frame's sender is its subject, so permissions on subjects decide who may speak for whom. Modelled on Liftbridge's transport.
+"""
+
+import re
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from typing import Protocol
+
+from stan.errors import ConfigError
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]+")
+"""What a node's or cluster's name may be to stand in a subject."""
+
+
+class Outlet(Protocol):
+    """The NATS connection, as far as links need it."""
+
+    def write(self, data: bytes) -> bool:
+        """Write bytes in one piece; False if there is no connection, and they are gone."""
+
+
+class NatsWire:
+    """`mux.Wire` over an outlet. `take` gets what arrived on `subscription`; `down` is called once per lost connection."""
+
+    def __init__(self, cluster: str, me: str, peers: Seq[str], outlet: Outlet, down: Callable[[], None]) -> None:
+        """Make the wire.
+
+        Raises:
+            ConfigError: a name cannot stand in a subject.
+        """
+        wrong = [name for name in (cluster, me, *peers) if not _TOKEN.fullmatch(name)]
+        if wrong:
+            raise ConfigError([f"{name!r} cannot be the name of a node or a cluster of nodes" for name in wrong])
+        self.subscription = f"_STAN.raft.{cluster}.{me}.*"
+        self._heads = {peer: f"PUB _STAN.raft.{cluster}.{peer}.{me} ".encode() for peer in peers}
+        self._outlet = outlet
+        self._down = down
+        self._was_up = True
+
+    def write(self, peer: str, frame: bytes) -> None:
+        """See mux.Wire."""
+        up = self._outlet.write(b"%b%d\r\n%b\r\n" % (self._heads[peer], len(frame), frame))
+        if self._was_up and not up:
+            self._down()
+        self._was_up = up
+
+    def sender(self, subject: bytes) -> str:
+        """Which peer speaks on *subject*."""
+        return subject.rpartition(b".")[2].decode("ascii", "replace")

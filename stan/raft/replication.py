@@ -1,0 +1,76 @@
+"""What a leader knows of one follower: how far it is, what is on the way to it, and which of its answers are old.
+
+Promises: at most a window of bodies and messages is on the way (S15); an answer to an older AppendEntries never undoes what a
+newer one said (S3, S5), and a reset answers only what was sent after the last reset. Pure.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from stan import limits
+from stan.log.types import Entry
+from stan.types import RaftIndex
+
+
+@dataclass(slots=True)
+class Progress:
+    """One follower or observer of a leader, for the time of one leadership."""
+
+    next_index: RaftIndex  # first entry that was not sent yet
+    acked: RaftIndex = field(default=RaftIndex(0))  # everything up to here is durable there and equal
+    seq: int = 0  # of the newest AppendEntries
+    echoed: int = 0  # newest seq that an answer told of
+    reset_seq: int = 0  # resets that answer older messages, up to this one, say nothing new
+    lacking: bool = False  # needs entries that the log no longer has
+    _flights: deque[tuple[RaftIndex, int]] = field(
+        default_factory=deque
+    )  # last index and bytes of each message with entries
+    _bytes: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another message with entries may leave; one always may."""
+        return self._bytes < limits.RAFT_WINDOW_BYTES_MAX and len(self._flights) < limits.RAFT_WINDOW_APPENDS_MAX
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bodies on the way."""
+        return self._bytes
+
+    def sent(self, entries: list[Entry]) -> int:
+        """A message leaves; returns its seq."""
+        self.seq += 1
+        if entries:
+            size = sum(len(entry.body) for entry in entries)
+            self._flights.append((entries[-1].index, size))
+            self._bytes += size
+            self.next_index = RaftIndex(entries[-1].index + 1)
+        return self.seq
+
+    def is_news(self, seq: int) -> bool:
+        """Whether an answer with that seq may be believed; notes it."""
+        if not self.echoed <= seq <= self.seq:
+            return False
+        self.echoed = seq
+        return True
+
+    def answered(self, acked: RaftIndex) -> None:
+        """The follower holds everything up to *acked*."""
+        self.acked = max(self.acked, acked)
+        self.next_index = max(self.next_index, RaftIndex(acked + 1))
+        while self._flights and self._flights[0][0] <= acked:
+            self._bytes -= self._flights.popleft()[1]
+
+    def reset(self, seq: int, next_index: RaftIndex) -> bool:
+        """The follower has to get everything from *next_index* on; False if that answers something older than the last reset."""
+        if seq <= self.reset_seq:
+            return False
+        self.reset_seq = self.seq
+        self.restart(next_index)
+        return True
+
+    def restart(self, next_index: RaftIndex) -> None:
+        """Whatever was on the way is lost."""
+        self.next_index = next_index
+        self._flights.clear()
+        self._bytes = 0

@@ -1,0 +1,552 @@
+"""PySyncObj inside a shell that keeps Raft's rules: its election and commit logic is used, its mistakes are kept out.
+
+Every message passes a filter before the library's handler sees it, every answer is made here, and the journal writes when the
+handler is done. The letters are those of the hazards that tests/raft/test_hazards.py shows on the bare library:
+
+    S1 S5  what a follower holds already is cut off a message; only an entry of another term is ever replaced
+    S2     the commit index covers only what the message has verified, and never goes back
+    S3     answers carry term and number; old ones are dropped, newer terms make a leader step down
+    S4     one vote per voter and term
+    S11    a conflict is answered with the first entry of the conflicting term
+    S15    a window per follower
+    S16    a stale leader is told; before an election the voters are asked whether it could be won
+
+Promises: term and vote are durable before a message that shows them leaves; a follower's answer covers only what is durable
+there; a leader counts itself only as far as its own log is durable. Never calls the library from inside one of its handlers.
+"""
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any, Protocol
+
+from stan import limits
+from stan.errors import DiskFull
+from stan.invariant import InvariantError, invariant
+from stan.log.types import Entry
+from stan.raft.codec import AppendAnswer, AppendEntries, Message, TimeoutNow, VoteAnswer, VoteRequest
+from stan.raft.compat import CANDIDATE, CLOCK, FOLLOWER, LEADER, Peer, SyncObj, SyncObjConf, Transport
+from stan.raft.journal import Command, GroupJournal
+from stan.raft.replication import Progress
+from stan.types import SECOND, Nanos, RaftIndex, Term
+
+
+class Outside(Protocol):
+    """What the shell needs of its group. Called inside the library's handlers: may only take notes and queue messages."""
+
+    def send(self, peer: str, message: Message) -> None:
+        """Queue a message for a peer that is up."""
+
+    def durable(self) -> RaftIndex:
+        """Newest entry of the own log that counts."""
+
+    def lacks(self, peer: str) -> None:
+        """The peer needs entries that the log no longer has: it wants a snapshot."""
+
+    def note(self, text: str) -> None:
+        """For the operator."""
+
+
+class Shell(SyncObj):  # type: ignore[misc] # the library is not typed
+    """One member of one group. An observer (`me` is not among the voters) takes entries and neither votes nor counts."""
+
+    def __init__(
+        self,
+        me: str,
+        voters: Iterable[str],
+        observers: Iterable[str],
+        journal: GroupJournal,
+        outside: Outside,
+        random: Random,
+        now: Nanos,
+    ) -> None:
+        CLOCK.now = now / SECOND
+        names = set(voters)
+        self.journal = journal
+        self.progress: dict[Peer, Progress] = {}  # while it leads
+        self.votes_for_others_only = False  # never campaigns: its log is not whole
+        self._me = me
+        self._votes_at_all = me in names
+        self._outside = outside
+        self._random = random
+        self._others = {name: Peer(name) for name in sorted(names - {me})}
+        self._observers = {name: Peer(name) for name in sorted(set(observers) - {me})}
+        self._heard = float("-inf")  # when a leader was heard last
+        self._verified = RaftIndex(0)  # equal to the log of this term's leader up to here
+        self._seq = 0  # of the newest AppendEntries of this term
+        self._owes: Peer | None = None  # the leader waits for an answer until the log is durable
+        self._reset_to: RaftIndex | None = None  # what the running handler answers instead of success
+        self._asked: tuple[Term, set[str]] | None = None  # term of the pre-vote and who would vote for this member
+        self._may_campaign = False
+        self._by_transfer = False
+        self._voters_counted: set[str] = set()
+        self._beat = False  # a heartbeat is due
+        super().__init__(
+            Peer(me) if self._votes_at_all else None,
+            list(self._others.values()),
+            SyncObjConf(
+                autoTick=False,
+                appendEntriesUseBatch=True,
+                appendEntriesPeriod=limits.RAFT_HEARTBEAT_INTERVAL / SECOND,
+                raftMinTimeout=limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND,
+                raftMaxTimeout=limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
+                leaderFallbackTimeout=limits.RAFT_LEASE / SECOND,
+                connectionTimeout=10 * limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
+                commandsWaitLeader=False,
+                commandsQueueSize=0,
+                dynamicMembershipChange=False,
+                logCompactionMinEntries=1 << 62,
+                logCompactionMinTime=1 << 62,
+                useFork=False,
+                journalFile=journal,
+            ),
+            transport=_Facade(self),
+        )
+        self._poller = _NoPoller()
+        self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
+
+    # --- what it is -----------------------------------------------------------------------------------------------------
+
+    @property
+    def term(self) -> Term:
+        """Current term."""
+        return Term(self._SyncObj__raftCurrentTerm)
+
+    @property
+    def commit(self) -> RaftIndex:
+        """Newest entry known to be committed."""
+        return RaftIndex(self._SyncObj__raftCommitIndex)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads as far as it knows."""
+        return bool(self._SyncObj__raftState == LEADER)
+
+    @property
+    def leader(self) -> str | None:
+        """Last known leader of the current term."""
+        node = self._SyncObj__raftLeader
+        return None if node is None else str(node.id)
+
+    @property
+    def term_begins(self) -> RaftIndex:
+        """The leader's own first entry; everything before it is of earlier terms."""
+        return RaftIndex(self._SyncObj__noopIDx)
+
+    @property
+    def majority(self) -> int:
+        """Voters that decide."""
+        return (len(self._others) + 1) // 2 + 1
+
+    def is_voter(self, peer: str) -> bool:
+        """Whether it is another voting member."""
+        return peer in self._others
+
+    # --- time, proposals, durability ------------------------------------------------------------------------------------
+
+    def turn(self, now: Nanos) -> None:
+        """Do what is due: campaign, commit, step down, send."""
+        CLOCK.now = now / SECOND
+        if self._votes_at_all and not self.is_leader:
+            self._gate()
+        self._onTick(0.0)
+        self._settle()
+        if self.is_leader:
+            self._replicate()
+
+    def append(self, commands: list[Command]) -> None:
+        """Write the leader's own entries. Raises DiskFull or Frozen: nothing was written."""
+        for command in commands:
+            self._applyCommand(command, None)
+        self._checkCommandsToApply()
+        self.journal.flush()
+
+    def synced(self) -> None:
+        """The own log is durable further than before."""
+        for node, progress in self.progress.items():
+            self._SyncObj__raftMatchIndex[node] = min(progress.acked, self._outside.durable())
+        if self._owes is not None:
+            self._answer(self._owes)
+
+    def step_down(self) -> None:
+        """Lead no more, and wait before campaigning again."""
+        if self._SyncObj__raftState != FOLLOWER:
+            self._SyncObj__setState(FOLLOWER)
+        self._SyncObj__raftLeader = None
+        self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
+
+    def hand_over(self, peer: str) -> bool:
+        """Ask a follower to campaign now; False if it does not hold the whole log."""
+        node = self._others[peer]
+        if self.progress[node].acked != self.journal.end or node not in self._SyncObj__connectedNodes:
+            return False
+        self.transferLeadership(node)
+        return True
+
+    def beat(self) -> None:
+        """Send heartbeats with the next turn."""
+        self._beat = True
+
+    # --- peers ------------------------------------------------------------------------------------------------------------
+
+    def peer_up(self, peer: str, now: Nanos) -> None:
+        """A link to the peer begins: whatever was on the way is lost."""
+        CLOCK.now = now / SECOND
+        if peer in self._others:
+            self._SyncObj__onNodeConnected(self._others[peer])
+        elif peer in self._observers and self._votes_at_all:
+            node = self._observers[peer]
+            self._SyncObj__onReadonlyNodeConnected(node)
+            if self.is_leader:
+                self.progress[node] = Progress(RaftIndex(self.journal.end + 1))
+        progress = self.progress.get(Peer(peer))
+        if progress is not None:
+            progress.restart(RaftIndex(progress.acked + 1) if progress.acked else RaftIndex(self.journal.end + 1))
+            self._beat = True
+
+    def peer_down(self, peer: str) -> None:
+        """The link to the peer is gone."""
+        if peer in self._others:
+            self._SyncObj__onNodeDisconnected(self._others[peer])
+        elif peer in self._observers and self._votes_at_all:
+            self.progress.pop(self._observers[peer], None)
+            self._SyncObj__onReadonlyNodeDisconnected(self._observers[peer])
+
+    def receive(self, peer: str, message: Message, now: Nanos) -> None:
+        """Handle one message; what it says about matters of others is ignored."""
+        CLOCK.now = now / SECOND
+        node = self._others.get(peer)
+        if node is None:
+            if isinstance(message, AppendAnswer) and peer in self._observers:
+                self._on_append_answer(self._observers[peer], message)
+            return
+        match message:
+            case AppendEntries():
+                self._on_append_entries(node, message)
+            case AppendAnswer():
+                self._on_append_answer(node, message)
+            case VoteRequest():
+                self._on_vote_request(node, message)
+            case VoteAnswer():
+                self._on_vote_answer(node, message)
+            case TimeoutNow(term):
+                if not self.votes_for_others_only and term == self.term:
+                    self._SyncObj__onMessageReceived(node, {"type": "timeout_now", "term": term})
+        self._settle()
+
+    # --- follower ---------------------------------------------------------------------------------------------------------
+
+    def _on_append_entries(self, node: Peer, message: AppendEntries) -> None:
+        if message.term < self.term:  # S16
+            self._outside.send(node.id, AppendAnswer(self.term, message.seq, RaftIndex(0), success=False, reset=False))
+            return
+        invariant(
+            message.term > self.term or not self.is_leader,
+            "one leader per term",
+            term=self.term,
+            other=node.id,
+            me=self._me,
+        )
+        commit, verified = self.commit, self._verified if message.term == self.term else RaftIndex(0)
+        prev_index, prev_term, entries = self._without_known(message)
+        self._heard, self._asked, self._may_campaign = CLOCK(), None, False
+        self._reset_to = None
+        self._SyncObj__onMessageReceived(
+            node,
+            {
+                "type": "append_entries",
+                "term": message.term,
+                "commit_index": min(message.commit, prev_index + len(entries)),  # S2
+                "prevLogIdx": prev_index,
+                "prevLogTerm": prev_term,
+                "entries": [(Command(entry.kind, entry.body), entry.index, entry.term) for entry in entries],
+            },
+        )
+        try:
+            written = self.journal.flush()
+        except DiskFull as error:
+            self._outside.note(str(error))
+            self._SyncObj__raftCommitIndex, self._verified, written = commit, verified, False
+        invariant(self.commit >= commit, "the commit index never goes back", commit=self.commit, was=commit)
+        self._seq = max(self._seq, message.seq)
+        if self._reset_to is not None:
+            answer = AppendAnswer(self.term, self._seq, self._reset_to, success=False, reset=True)
+            self._outside.send(node.id, answer)
+        elif written and self._outside.durable() < self._verified:
+            self._owes = node
+        else:
+            self._answer(node)
+
+    def _without_known(self, message: AppendEntries) -> tuple[RaftIndex, Term, list[Entry]]:
+        """S1, S5: the message's previous entry and entries, without those that are here already."""
+        journal, entries = self.journal, message.entries
+        prev_index, prev_term = message.prev_index, message.prev_term
+        floor = max(self.commit, journal.base)
+        if prev_index <= floor:  # committed here, so every leader of this term or a later one has the same
+            for entry in entries[: floor - prev_index]:
+                known = journal.term_at(entry.index) if entry.index > journal.base else entry.term
+                invariant(
+                    known == entry.term, "a committed entry is never replaced", index=entry.index, term=entry.term
+                )
+            entries = entries[floor - prev_index :]
+            prev_index, prev_term = floor, journal.term_at(floor)
+        if journal.term_at(prev_index) != prev_term or prev_index > journal.end:
+            return prev_index, prev_term, entries
+        known_count = 0
+        for entry in entries:
+            if entry.index > journal.end or journal.term_at(entry.index) != entry.term:
+                break
+            known_count += 1
+        if known_count:
+            prev_index, prev_term = entries[known_count - 1].index, entries[known_count - 1].term
+        return prev_index, prev_term, entries[known_count:]
+
+    def _SyncObj__sendNextNodeIdx(  # noqa: N802
+        self,
+        node: Peer,  # noqa: ARG002 - the answer goes out when the journal has written
+        reset: bool = False,  # noqa: FBT001, FBT002 - the library's signature
+        nextNodeIdx: int | None = None,  # noqa: N803
+        success: bool = False,  # noqa: FBT001, FBT002
+    ) -> None:
+        """Library: answer an AppendEntries. Kept until the handler is done."""
+        if success and nextNodeIdx is not None:
+            self._verified = max(self._verified, RaftIndex(nextNodeIdx - 1))
+        elif reset and nextNodeIdx is None:
+            self._reset_to = RaftIndex(self.journal.end + 1)
+        elif reset and nextNodeIdx is not None:  # S11
+            conflict = self.journal.first_of_term_at(RaftIndex(nextNodeIdx))
+            self._reset_to = max(conflict, RaftIndex(self.commit + 1))
+        else:
+            raise InvariantError("the library answers an AppendEntries in a way it never does")
+
+    def _answer(self, node: Peer) -> None:
+        """Tell the leader what is durable and equal to its log."""
+        safe = min(self._verified, self._outside.durable())
+        if safe == self._verified:
+            self._owes = None
+        self._outside.send(node.id, AppendAnswer(self.term, self._seq, RaftIndex(safe + 1), success=True, reset=False))
+
+    # --- voter and candidate ----------------------------------------------------------------------------------------------
+
+    def _believes(self) -> bool:
+        """Whether there is a leader that it would not desert (S16)."""
+        return self.is_leader or CLOCK() - self._heard < limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND
+
+    def _on_vote_request(self, node: Peer, message: VoteRequest) -> None:
+        if not self._votes_at_all:
+            return
+        if message.term < self.term:
+            self._outside.send(node.id, VoteAnswer(self.term, message.pre, granted=False))
+        elif message.pre:
+            log = self.journal.log
+            granted = (
+                message.term > self.term
+                and not self._believes()
+                and (message.last_term, message.last_index) >= (log.last_term, log.last_index)
+            )
+            self._outside.send(node.id, VoteAnswer(message.term if granted else self.term, pre=True, granted=granted))
+        elif message.transfer or not self._believes():
+            self._SyncObj__onMessageReceived(
+                node,
+                {
+                    "type": "request_vote",
+                    "term": message.term,
+                    "last_log_index": message.last_index,
+                    "last_log_term": message.last_term,
+                },
+            )
+
+    def _on_vote_answer(self, node: Peer, message: VoteAnswer) -> None:
+        if not message.granted:
+            if message.term > self.term:
+                self._adopt(message.term)
+        elif message.pre:
+            if self._asked is not None and self._asked[0] == message.term == self.term + 1:
+                self._asked[1].add(node.id)
+                self._count_asked()
+        elif (
+            message.term == self.term and self._SyncObj__raftState == CANDIDATE and node.id not in self._voters_counted
+        ):
+            self._voters_counted.add(node.id)  # S4
+            self._SyncObj__onMessageReceived(node, {"type": "response_vote", "term": message.term})
+
+    def _adopt(self, term: Term) -> None:
+        """Somebody is in a later term."""
+        self._SyncObj__setCurrentTerm(term, None)
+        self._SyncObj__setState(FOLLOWER)
+        self._SyncObj__raftLeader = None
+
+    def _gate(self) -> None:
+        """S16: when the election timeout has passed, ask first; the library campaigns only if a majority would vote."""
+        if self._SyncObj__raftElectionDeadline >= CLOCK():
+            return
+        self._by_transfer = bool(self._SyncObj__transferInProgress)
+        if self._by_transfer or self._may_campaign:
+            self._may_campaign = False
+            return
+        self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
+        self._SyncObj__raftLeader = None
+        if self.votes_for_others_only:
+            return
+        term = Term(self.term + 1)
+        self._asked = (term, {self._me})
+        log = self.journal.log
+        question = VoteRequest(term, log.last_index, log.last_term, pre=True, transfer=False)
+        for peer in self._others:
+            self._outside.send(peer, question)
+        self._count_asked()
+
+    def _count_asked(self) -> None:
+        if self._asked is not None and len(self._asked[1]) >= self.majority:
+            self._asked = None
+            self._may_campaign = True
+            self._SyncObj__raftElectionDeadline = float("-inf")
+
+    def _SyncObj__setCurrentTerm(self, term: Term, votedForNodeId: str | None) -> None:  # noqa: N802, N803
+        """Library: remember term and vote, before a message shows them."""
+        if term > self.term:
+            self._verified, self._seq, self._owes = RaftIndex(0), 0, None
+            self._asked, self._may_campaign = None, False
+            self._voters_counted = set()
+        super()._SyncObj__setCurrentTerm(term, votedForNodeId)
+
+    def _SyncObj__setState(self, newState: int) -> None:  # noqa: N802, N803
+        """Library: change the role."""
+        super()._SyncObj__setState(newState)
+        if newState != LEADER:
+            self.progress = {}
+        elif not self.progress:
+            nodes = [*self._others.values(), *sorted(self._SyncObj__readonlyNodes, key=lambda node: str(node.id))]
+            self.progress = {node: Progress(RaftIndex(self.journal.end + 1)) for node in nodes}
+
+    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
+        """Library: how long a follower waits for a leader, in seconds."""
+        return self._random.uniform(limits.RAFT_ELECTION_TIMEOUT_MIN, limits.RAFT_ELECTION_TIMEOUT_MAX) / SECOND
+
+    # --- leader -----------------------------------------------------------------------------------------------------------
+
+    def _on_append_answer(self, node: Peer, message: AppendAnswer) -> None:
+        if message.term > self.term:
+            self._adopt(message.term)
+            return
+        progress = self.progress.get(node)
+        if message.term < self.term or progress is None or message.next_index > self.journal.end + 1:  # S3
+            return
+        if not progress.is_news(message.seq):
+            return
+        if message.success:
+            progress.answered(RaftIndex(message.next_index - 1))
+        elif message.reset and progress.reset(message.seq, message.next_index) and message.next_index <= progress.acked:
+            self._outside.note(
+                f"{node.id} has lost entries {message.next_index} to {progress.acked}, which it had acknowledged"
+            )
+            progress.acked = RaftIndex(message.next_index - 1)
+            self._SyncObj__raftMatchIndex[node] = min(progress.acked, self._outside.durable())
+        self._SyncObj__onMessageReceived(
+            node,
+            {
+                "type": "next_node_idx",
+                "next_node_idx": min(progress.acked, self._outside.durable()) + 1,
+                "success": message.success,
+                "reset": False,
+            },
+        )
+
+    def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
+        """Library: send what followers lack, and heartbeats. Done at the end of the turn, after the journal has written.
+
+        Heartbeats of all groups fall on the same instants, so that they leave in one frame."""
+        period = limits.RAFT_HEARTBEAT_INTERVAL / SECOND
+        self._SyncObj__newAppendEntriesTime = (CLOCK() // period + 1) * period - period / 100
+        self._beat = True
+
+    def _replicate(self) -> None:
+        beat, self._beat = self._beat, False
+        for node, progress in self.progress.items():
+            if node in self._SyncObj__connectedNodes:
+                self._feed(node, progress, beat=beat)
+
+    def _feed(self, node: Peer, progress: Progress, *, beat: bool) -> None:
+        """Send a follower what it lacks and its window holds; at least a heartbeat if one is due."""
+        journal = self.journal
+        while progress.next_index > journal.base and progress.next_index <= journal.end and progress.has_room:
+            first = progress.next_index
+            entries = journal.entries(first, journal.end, limits.RAFT_APPEND_BYTES_MAX)
+            self._send_append(node, progress, RaftIndex(first - 1), entries)
+            beat = False
+        lacks = progress.next_index <= journal.base
+        if lacks and not progress.lacking:
+            self._outside.lacks(node.id)
+        progress.lacking = lacks
+        if beat:
+            self._send_append(node, progress, max(journal.base, RaftIndex(progress.next_index - 1)), [])
+
+    def _send_append(self, node: Peer, progress: Progress, prev_index: RaftIndex, entries: list[Entry]) -> None:
+        prev_term = self.journal.term_at(prev_index)
+        seq = progress.sent(entries)
+        self._outside.send(node.id, AppendEntries(self.term, self.commit, prev_index, prev_term, seq, entries))
+
+    # --- what is kept from the library --------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """A handler is done: write what it added (a new leader's first entry)."""
+        try:
+            self.journal.flush()
+        except DiskFull as error:
+            self._outside.note(str(error))
+            self.step_down()
+        self.journal.hard_state.hint(min(self.commit, self.journal.end))
+
+    def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
+        """Library: apply what is committed. The group hands it out instead, once and in order (S9)."""
+        self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
+        return False
+
+    def _SyncObj__doApplyCommand(self, command: object) -> None:  # noqa: N802
+        """Library: run a pickled command. Never."""
+        raise InvariantError(f"nothing is applied by the library, not even {command!r:.80}")
+
+    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: N802, N803, FBT001
+        """Library: take a snapshot in, whatever it is (S7, S12). Never."""
+        raise InvariantError(f"snapshots do not travel in band (clear the journal: {clearJournal})")
+
+    def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
+        """Library: pickle the state and cut the log. Retention does it."""
+
+    def translate(self, peer: str, message: dict[str, Any]) -> None:
+        """A message that the library itself sends."""
+        match message["type"]:
+            case "request_vote":
+                sent: Message = VoteRequest(
+                    message["term"],
+                    message["last_log_index"],
+                    message["last_log_term"],
+                    pre=False,
+                    transfer=self._by_transfer,
+                )
+            case "response_vote":
+                sent = VoteAnswer(message["term"], pre=False, granted=True)
+            case "timeout_now":
+                sent = TimeoutNow(message["term"])
+            case kind:
+                raise InvariantError(f"the library sends {kind}")
+        self._outside.send(peer, sent)
+
+
+class _Facade(Transport):  # type: ignore[misc] # the library is not typed
+    """The library's transport: it only sends votes and requests for them through it."""
+
+    def __init__(self, shell: Shell) -> None:
+        super().__init__(None, None, None)
+        self._shell = shell
+
+    def send(self, node: Peer, message: dict[str, Any]) -> bool:
+        """See the library's Transport."""
+        self._shell.translate(node.id, message)
+        return True
+
+
+class _NoPoller:
+    """The library's poller: it has no sockets."""
+
+    def poll(self, timeout: float) -> None:
+        """Nothing to wait for."""

@@ -1,0 +1,90 @@
+"""When groups run: soon after something happened to them, and all of them when the ticker rings. Then what they said leaves.
+
+Promises: work that arrives together is done in one turn and leaves in one frame per peer; nothing waits for a tick but timers.
+Never polls. The runtime port is a part of the driver's, with an alarm of its own.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from stan import limits
+from stan.raft.group import RaftGroup
+from stan.raft.mux import Mux
+from stan.types import GroupId, Nanos
+
+
+class Runtime(Protocol):
+    """Time and a next turn. Callbacks never come from inside the call that asked for them."""
+
+    def now(self) -> Nanos:
+        """Monotonic time."""
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call once the sockets were looked at."""
+
+    def alarm(self, deadline: Nanos, call: Callable[[], None]) -> None:
+        """Call at *deadline*; replaces the alarm that was set before."""
+
+
+class Turns:
+    """The groups of one node. `news` tells the owner that a group has something for it; `crashed` gets what nothing survives."""
+
+    def __init__(self, runtime: Runtime, *, news: Callable[[], None], crashed: Callable[[BaseException], None]) -> None:
+        self.groups: dict[GroupId, RaftGroup] = {}
+        self._runtime = runtime
+        self._news = news
+        self._crashed = crashed
+        self._mux: Mux | None = None
+        self._dirty: set[GroupId] = set()
+        self._scheduled = False
+        self._stopped = False
+
+    def start(self, mux: Mux, groups: list[RaftGroup]) -> None:
+        """Take the groups in and begin to tick."""
+        self._mux = mux
+        for group in groups:
+            self.groups[group.group] = group
+            mux.attach(group.group, group)
+        self._tick()
+
+    def stop(self) -> None:
+        """No more turns."""
+        self._stopped = True
+
+    def wake(self, group: RaftGroup) -> None:
+        """Run a turn of the group soon."""
+        self._dirty.add(group.group)
+        self.schedule()
+
+    def schedule(self) -> None:
+        """Run a turn soon, if only to let something leave."""
+        if not self._scheduled and not self._stopped:
+            self._scheduled = True
+            self._runtime.soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        if self._stopped or self._mux is None:
+            return
+        try:
+            dirty, self._dirty = self._dirty, set()
+            news = False
+            for number in sorted(dirty & self.groups.keys()):
+                group = self.groups[number]
+                group.turn()
+                news |= group.take_news()
+            self._mux.flush()
+        except BaseException as error:  # noqa: BLE001 - a broken invariant stops the process, it is not survived
+            self._stopped = True
+            self._crashed(error)
+            return
+        if news:
+            self._news()
+
+    def _tick(self) -> None:
+        if self._stopped or self._mux is None:
+            return
+        self._runtime.alarm(Nanos(self._runtime.now() + limits.RAFT_TICK_INTERVAL), self._tick)
+        self._mux.tick()
+        self._dirty |= self.groups.keys()
+        self.schedule()
