@@ -197,13 +197,18 @@ class Wire:
         start: int = FIRST,
         sequence: int = 0,
         delta: int = 0,
+        acking: bool = False,
     ) -> Sub:
         """Listen and subscribe; look at `error`."""
         sub = Sub(self, client_id, channel, self.nats.new_inbox())
+        answered = asyncio.Event()
 
         async def came(message) -> None:
             sub.came.append(wire.MsgProto.FromString(message.data))
             self.news.set()
+            if acking:
+                await answered.wait()
+                await sub.ack(sub.came[-1].sequence)
 
         await self.nats.subscribe(sub.inbox, cb=came)
         request = wire.SubscriptionRequest(
@@ -219,6 +224,7 @@ class Wire:
             start_time_delta=delta,
         )
         sub.response = await self.ask(SUB, request, wire.SubscriptionResponse)
+        answered.set()
         return sub
 
 
