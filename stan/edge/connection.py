@@ -44,6 +44,7 @@ class Connection(Client):
         self._on_drained = on_drained
         self._socket: asyncio.Transport | None = None
         self._taken_over = asyncio.Event()
+        self._problem = ""  # what was last told of a lost connection
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- connecting ---------------------------------------------------------------------------------------------------
@@ -52,7 +53,10 @@ class Connection(Client):
         """Connect; raises what nats-py raises if no server can be reached at first. Afterwards it reconnects for ever."""
 
         async def on_error(problem: Exception) -> None:
-            error(str(problem) or type(problem).__name__)
+            shown = str(problem) or type(problem).__name__
+            if shown != self._problem:  # each attempt to connect again tells the same
+                self._problem = shown
+                error(f"NATS: {shown}")
 
         options: dict[str, Any] = {
             "servers": list(urls),
@@ -104,6 +108,7 @@ class Connection(Client):
             b"".join(b"SUB %b %d\r\n" % (subject.encode(), sid) for sid, subject in self.subscriptions.items())
         )
         self._socket = socket
+        self._problem = ""
         self._taken_over.set()
         self._on_up()
         if early:
