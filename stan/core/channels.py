@@ -126,7 +126,7 @@ class Channels:
         first = min(first, max(newest, 1))
         if first > max(index.first_sequence, 1) and channel.info.uid not in self.warned:
             self.warned.add(channel.info.uid)
-            self._warn(channel, index.last_sequence - index.first_sequence + 1, index.bytes)
+            self._warn(channel, newest - first + 1, min(index.bytes + size, lim.bytes or index.bytes + size))
         return first
 
     def _warn(self, channel: Channel, messages: int, size: int) -> None:

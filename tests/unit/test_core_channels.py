@@ -38,7 +38,7 @@ def test_messages_beyond_the_limit_push_out_the_oldest():
 
     assert kept(desk) == (11, 20, 10)
     assert [text for _, text in desk.notes if "Reached limits for store" in text] == [
-        'Reached limits for store "foo" (msgs=10/10 bytes=600/1024000000), dropping old messages to make room for new ones'
+        'Reached limits for store "foo" (msgs=10/10 bytes=660/1024000000), dropping old messages to make room for new ones'
     ]
 
 
