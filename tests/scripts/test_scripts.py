@@ -1,13 +1,14 @@
 """Scripts for a reader: commands to the broker's core, and below `----` what came of them, word for word.
 
-A script is a text: `#` begins a comment, a block is one command per line, `----`, what is expected, and an empty line. Time passes
-only when a script says so. `STAN_REWRITE=1 pytest tests/scripts` writes what comes now as what is expected; then read the difference.
-Modelled on the data-driven tests of etcd's raft.
+A script is a text: `#` begins a comment, a block is one command per line, `----`, what is expected, and an empty line. Time
+passes only when a script says so. `STAN_REWRITE=1 pytest tests/scripts` writes what comes now as what is expected; then read the
+difference. Modelled on the data-driven tests of etcd's raft.
 
-Commands (settings are words like `window=2`; `me` is connected unless a script begins with `limits`):
-    limits [msgs=N] [bytes=N] [age=SECONDS] [subscriptions=N] [inactivity=SECONDS] [channels=N]   a new broker
+Commands (settings are words like `window=2`; client `me` is connected at the beginning):
+    limits [msgs=N] [bytes=N] [age=S] [subscriptions=N] [inactivity=S] [channels=N]   (a new broker)
     connect ID [silent] · close ID · heard ID (makes a silent client answer) · ping ID
-    publish CHANNEL WORD... [client=ID] · subscribe NAME CHANNEL [client=ID] [queue=Q] [durable=D] [window=N] [wait=S] [start=P] [seq=N]
+    publish CHANNEL WORD... [client=ID]
+    subscribe NAME CHANNEL [client=ID] [queue=Q] [durable=D] [window=N] [wait=S] [start=new|last|time|seq|first] [seq=N]
     ack NAME SEQUENCE... · leave NAME · unsubscribe NAME
     wait SECONDS · restart · nats lost · nats back · disk full · disk free
 """
