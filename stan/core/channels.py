@@ -11,6 +11,7 @@ from stan.core.meta import ChannelInfo, MetaResult
 from stan.core.shared import Shared, text
 from stan.errors import CHANNEL_DELETING, TOO_MANY_CHANNELS, case_conflict, go_quote
 from stan.protocol import entries_pb2 as pb
+from stan.protocol.channels import folded
 from stan.protocol.frames import Publishes
 from stan.protocol.placement import channel_group
 from stan.types import ChannelUid, GroupId, Nanos, Sequence
@@ -69,8 +70,8 @@ class Channels:
 
     def _refusal(self, name: bytes) -> str:
         meta = self.shared.meta
-        lower = name.lower()
-        other = meta.by_lower.get(lower) or next((o for o in self.opening if o.lower() == lower), None)
+        lower = folded(name)
+        other = meta.by_lower.get(lower) or next((o for o in self.opening if folded(o) == lower), None)
         if other is not None:
             return case_conflict(text(name), text(other))
         maximum = self.shared.config.limits.channels

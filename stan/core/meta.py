@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from stan.errors import CLIENT_REGISTERED
 from stan.protocol import entries_pb2 as pb
+from stan.protocol.channels import folded
 from stan.types import ChannelUid, GroupId, RaftIndex
 
 
@@ -110,7 +111,7 @@ class MetaMachine:
     def _create(self, create: pb.CreateChannels) -> MetaResult:
         result = MetaResult()
         for row in create.channels:
-            if row.name in self.channels or row.name.lower() in self.by_lower:
+            if row.name in self.channels or folded(row.name) in self.by_lower:
                 continue
             row.uid = self.next_uid
             result.created.append(self.load_channel(row, dirty=True))
@@ -121,7 +122,7 @@ class MetaMachine:
         if info is None:
             return MetaResult()
         del self.channels[info.name]
-        del self.by_lower[info.name.lower()]
+        del self.by_lower[folded(info.name)]
         self.dirty_channels.add(uid)
         return MetaResult(deleted=info)
 
@@ -150,7 +151,7 @@ class MetaMachine:
         info = ChannelInfo(row.name, ChannelUid(row.uid), GroupId(row.group))
         self.channels[info.name] = info
         self.by_uid[info.uid] = info
-        self.by_lower[info.name.lower()] = info.name
+        self.by_lower[folded(info.name)] = info.name
         self.next_uid = max(self.next_uid, info.uid + 1)
         if dirty:
             self.dirty_channels.add(info.uid)

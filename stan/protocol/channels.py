@@ -21,6 +21,11 @@ def is_inbox(subject: bytes) -> bool:
     return 0 < len(subject) <= INBOX_BYTES_MAX and not any(char in subject for char in (*_BLANKS, b"\0"))
 
 
+def folded(name: bytes) -> bytes:
+    """What two channel names must not have in common: the name in lower case, as text (STAN-SPEC 4.2)."""
+    return name.decode("utf-8", "surrogateescape").lower().encode("utf-8", "surrogateescape")
+
+
 class Subjects:
     """The NATS subjects of one streaming cluster (STAN-SPEC 1.2)."""
 

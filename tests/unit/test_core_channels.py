@@ -374,3 +374,12 @@ def test_wall_clock_going_back_neither_removes_messages_nor_turns_timestamps_aro
 
     assert desk.hear("inbox")[0].message.timestamp == first.timestamp
     assert kept(desk) == (1, 3, 3)
+
+
+def test_channel_names_are_compared_by_case_beyond_ascii():
+    desk = Desk()
+    desk.connect()
+    desk.publish("Ñandú", b"1")
+
+    assert "different cases not allowed" in desk.publish("ÑANDÚ", b"2")[0]
+    assert desk.publish("nandu", b"3") == [""]
