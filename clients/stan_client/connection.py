@@ -17,9 +17,10 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from nats.aio.client import Client as NatsClient
+from nats.aio.client import Srv
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
-from nats.aio.transport import TcpTransport
+from nats.aio.transport import TcpTransport, Transport
 from nats.errors import ConnectionClosedError as NatsClosedError
 from nats.errors import Error as NatsError
 
@@ -117,6 +118,17 @@ class Connection(NatsClient):
         self.options["max_reconnect_attempts"] = given.get("max_reconnect_attempts", -1)
         self.options["reconnect_time_wait"] = given.get("reconnect_time_wait", RECONNECT_WAIT_S)
 
+    async def _connect_to_server(self, s: Srv) -> None:
+        # Python 3.11's wait_for, used in there, loses a cancellation that meets a refused connect in the same turn; nats-py
+        # would then go on reconnecting for ever behind a close().
+        task = asyncio.current_task()
+        cancellations = task.cancelling() if task is not None else 0
+        try:
+            await super()._connect_to_server(s)
+        finally:
+            if task is not None and task.cancelling() > cancellations:
+                raise asyncio.CancelledError
+
     async def note_error(self, error: Exception) -> None:
         """nats-py's error callback when the caller gave none: one line, not a traceback."""
         if not isinstance(error, NatsClosedError):
@@ -208,9 +220,16 @@ class Connection(NatsClient):
 
     def _flush(self) -> None:
         self._flush_due = False
-        if self._out and self.is_connected and self._transport is not None:
+        if self._out and self.is_connected and self._transport is not None and not self._broken(self._transport):
             self._transport.write(b"".join(self._out))
             self._out.clear()
+
+    @staticmethod
+    def _broken(transport: Transport) -> bool:
+        """Whether the socket is closed already, while nats-py has not noticed yet: what is unsent waits for the next."""
+        if not isinstance(transport, TcpTransport) or transport._io_writer is None:  # noqa: SLF001
+            return False
+        return transport._io_writer.is_closing()  # noqa: SLF001
 
     async def drained(self) -> None:
         """Wait while more than OUTBOUND_BYTES_HIGH bytes are unsent."""

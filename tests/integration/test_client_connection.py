@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from nats.aio.client import Client as NatsClient
 from stan_client.connection import BorrowedLink, Connection
 
 from stan.protocol.frames import Frame
@@ -140,6 +141,45 @@ async def test_server_that_speaks_no_nats_is_left_and_tried_again(caplog) -> Non
     await nats.shut()
     server.close()
     await server.wait_closed()
+
+
+async def bytes_for_a_closed_socket(url: str) -> None:
+    """What is sent while the socket is closed and nats-py does not know it yet."""
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    nats = Connection()
+    await nats.open(url, {"reconnect_time_wait": 0.01}, 5)
+    got: list[Frame] = []
+    await nats.listen("loop", got.extend)
+    await nats.flush()
+
+    nats._transport._io_writer.transport.abort()
+    nats.send(b"PUB loop 3\r\none\r\n")
+
+    await eventually(lambda: got)
+    assert [frame.payload for frame in got] == [b"one"]
+    await nats.shut()
+    assert not failures
+
+
+@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
+def test_bytes_for_a_closed_socket_leave_on_the_next_one(nats_url, runner: Runner) -> None:
+    runner(bytes_for_a_closed_socket(nats_url))
+
+
+async def test_cancellation_that_meets_a_refused_connect_is_kept(monkeypatch) -> None:
+    async def refused(_self: NatsClient, _server: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionRefusedError from None  # as wait_for of Python 3.11 does it
+
+    monkeypatch.setattr(NatsClient, "_connect_to_server", refused)
+    connecting = asyncio.create_task(Connection()._connect_to_server(object()))
+    await asyncio.sleep(0)
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
 
 
 async def test_borrowed_link_sends_and_receives_the_same(nats_url) -> None:
