@@ -34,7 +34,7 @@ class Consensus(Protocol):
     def propose(self, bodies: Seq[tuple[int, bytes]], *, urgent: bool) -> RaftIndex:
         """Write entries (kind, body) in one go; returns the index of the first. They are committed later, in order, or never.
 
-        Raises NotNow (DiskFull, Frozen, no leadership): nothing was written."""
+        Raises NotNow (DiskFull, no leadership): nothing was written. After Frozen a restart may find a part of it."""
 
     def synced(self, durable: RaftIndex) -> None:
         """The log is durable up to *durable*."""

@@ -162,8 +162,8 @@ class Shell(SyncObj):  # type: ignore[misc] # the library is not typed
 
     def synced(self) -> None:
         """The own log is durable further than before."""
-        for node, progress in self.progress.items():
-            self._SyncObj__raftMatchIndex[node] = min(progress.acked, self._outside.durable())
+        for node in self._others.values() if self.is_leader else ():
+            self._SyncObj__raftMatchIndex[node] = min(self.progress[node].acked, self._outside.durable())
         if self._owes is not None:
             self._answer(self._owes)
 
@@ -196,8 +196,8 @@ class Shell(SyncObj):  # type: ignore[misc] # the library is not typed
         elif peer in self._observers and self._votes_at_all:
             node = self._observers[peer]
             self._SyncObj__onReadonlyNodeConnected(node)
-            if self.is_leader:
-                self.progress[node] = Progress(RaftIndex(self.journal.end + 1))
+            if self.is_leader:  # the one it had in this term, if any: its numbers go on
+                self.progress.setdefault(node, Progress(RaftIndex(self.journal.end + 1)))
         progress = self.progress.get(Peer(peer))
         if progress is not None:
             progress.restart(RaftIndex(progress.acked + 1) if progress.acked else RaftIndex(self.journal.end + 1))
@@ -208,7 +208,6 @@ class Shell(SyncObj):  # type: ignore[misc] # the library is not typed
         if peer in self._others:
             self._SyncObj__onNodeDisconnected(self._others[peer])
         elif peer in self._observers and self._votes_at_all:
-            self.progress.pop(self._observers[peer], None)
             self._SyncObj__onReadonlyNodeDisconnected(self._observers[peer])
 
     def receive(self, peer: str, message: Message, now: Nanos) -> None:
@@ -431,7 +430,7 @@ class Shell(SyncObj):  # type: ignore[misc] # the library is not typed
         progress = self.progress.get(node)
         if message.term < self.term or progress is None or message.next_index > self.journal.end + 1:  # S3
             return
-        if not progress.is_news(message.seq):
+        if node not in self._SyncObj__connectedNodes or not progress.is_news(message.seq):
             return
         if message.success:
             progress.answered(RaftIndex(message.next_index - 1))

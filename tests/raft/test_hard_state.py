@@ -1,0 +1,121 @@
+"""Term and vote survive any crash: after it there is the old pair or the new one, and never less than what `save` promised."""
+
+import contextlib
+import errno
+
+import pytest
+
+from stan.errors import Frozen, StartError
+from stan.invariant import InvariantError
+from stan.log.files import OsFiles
+from stan.raft.hard_state import HardState
+from tests.kit.files import CrashingFiles, PowerCut
+
+STEPS = [(1, None), (1, "a"), (2, "b"), (5, None), (5, "node-with-a-long-name" * 10), (6, "a")]
+
+
+def write_all(files, done):
+    state = HardState.open(files, "/g")
+    for at, (term, vote) in enumerate(STEPS):
+        state.save(term, vote)
+        done.append((term, vote))
+        state.hint(at * 10)
+        state.write_hint()
+
+
+def test_state_is_there_after_a_restart(tmp_path):
+    state = HardState.open(OsFiles(), str(tmp_path))
+    assert (state.term, state.voted_for, state.commit_hint) == (0, None, 0)
+    state.save(7, "b")
+    state.hint(12)
+    state.write_hint()
+    state.close()
+
+    again = HardState.open(OsFiles(), str(tmp_path))
+
+    assert (again.term, again.voted_for, again.commit_hint) == (7, "b", 12)
+    again.close()
+
+
+def test_state_survives_a_crash_at_every_disk_operation():
+    total = CrashingFiles()
+    write_all(total, [])
+    for calls in range(total.calls + 1):
+        for seed in range(12):
+            files, done = CrashingFiles(), []
+            files.cut_power_after(calls)
+            with contextlib.suppress(PowerCut):
+                write_all(files, done)
+            files = files.crash(seed)
+            again = HardState.open(files, "/g")
+            saved = len(done)
+            allowed = STEPS[max(0, saved - 1) : saved + 1] if saved else [(0, None), STEPS[0]]
+            assert (again.term, again.voted_for) in allowed, (calls, seed)
+            assert again.commit_hint <= saved * 10
+            again.save(9, "z")  # and it goes on from there, through another crash
+            final = HardState.open(files.crash(seed), "/g")
+            assert (final.term, final.voted_for) == (9, "z")
+
+
+def test_hint_never_costs_term_and_vote():
+    for seed in range(40):
+        files = CrashingFiles()
+        state = HardState.open(files, "/g")
+        state.save(3, "a")
+        for commit in range(1, 6):
+            state.hint(commit)
+            state.write_hint()
+        again = HardState.open(files.crash(seed), "/g")
+        assert (again.term, again.voted_for) == (3, "a")
+
+
+def test_saving_the_same_again_costs_nothing():
+    files = CrashingFiles()
+    state = HardState.open(files, "/g")
+    state.save(1, "a")
+    before = files.calls
+
+    state.save(1, "a")
+
+    assert files.calls == before
+
+
+@pytest.mark.parametrize("method", ["pwritev", "fdatasync"])
+def test_failing_disk_freezes_the_state(method):
+    files = CrashingFiles()
+    state = HardState.open(files, "/g")
+    files.fail(method, 0, errno.EIO)
+    with pytest.raises(Frozen):
+        state.save(1, "a")
+    assert (state.term, state.voted_for) == (0, None)
+    with pytest.raises(Frozen):
+        state.save(2, "b")
+
+
+def test_second_vote_and_older_term_are_refused():
+    state = HardState.open(CrashingFiles(), "/g")
+    state.save(4, "a")
+    with pytest.raises(InvariantError, match="one vote per term"):
+        state.save(4, "b")
+    with pytest.raises(InvariantError, match="never go back"):
+        state.save(3, None)
+
+
+def test_damaged_file_is_not_begun_anew():
+    files = CrashingFiles()
+    HardState.open(files, "/g").save(4, "a")
+    files.put("/g/hard_state", bytes(8192))
+    with pytest.raises(StartError, match="neither of its two slots"):
+        HardState.open(files, "/g")
+
+
+def test_one_damaged_slot_leaves_the_other():
+    files = CrashingFiles()
+    state = HardState.open(files, "/g")
+    state.save(4, "a")
+    data = bytearray(files.content("/g/hard_state"))
+    newest = 1 if data[4096:4100] != bytes(4) else 0
+    data[newest * 4096 + 9] ^= 1
+    files.put("/g/hard_state", bytes(data))
+
+    assert HardState.open(files, "/g").term == 0

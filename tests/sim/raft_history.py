@@ -1,0 +1,181 @@
+"""What must hold in every simulated run of replicated groups, noted while it runs.
+
+R1  term and vote on disk are at least what any sent message shows; one vote per member and term
+R2  one leader per group and term
+R3  the same entry at an index for every member, for ever; handed out once and in order
+R4  an acknowledged proposal is on every member in the end, once; one that was reported as not applied on none
+R5  a member's log holds what it acknowledged, until a later leader replaces it
+R6  a linearizable read sees at least what was acknowledged before it
+R7  after healing every member gets everything, and something new can be committed
+"""
+
+from stan.protocol.entries import Kind
+from stan.raft.codec import AppendAnswer, VoteAnswer, VoteRequest
+from stan.raft.consensus import Fate
+
+
+class RaftHistory:
+    """One run's notes; complaints go to the world."""
+
+    def __init__(self, world):
+        self.world = world
+        self.leaders = {}  # (group, term) -> node
+        self.votes = {}  # (group, node, term) -> candidate
+        self.shown = {}  # (node, group) -> highest term shown
+        self.committed = {number: {} for number in world.numbers}  # index -> (term, kind, body)
+        self.handed = {}  # (node, group) -> newest index
+        self.acks = {}  # (node, group) -> (index, its term, term in which it was acknowledged)
+        self.values = {}  # body -> what is known of its fate
+        self.owners = {}  # (node, group, index, term) -> body
+        self.applied = set()  # (group, index, body) acknowledged to a client
+        self.acked_to = dict.fromkeys(world.numbers, 0)
+        self.truncations = 0
+        self._last = {}  # group -> body proposed after healing
+
+    # --- what happens -----------------------------------------------------------------------------------------------------
+
+    def value(self, length):
+        body = b"%d:" % len(self.values)
+        body += b"x" * length
+        self.values[body] = "new"
+        return body
+
+    def refused(self, body, *, maybe):
+        self.values[body] = "perhaps" if maybe else "refused"
+
+    def proposed(self, node, number, index, term, body):
+        self.owners[node, number, index, term] = body
+        if self.world.quiet:
+            self._last[number] = body
+
+    def booted(self, node, number, log, hard_state, saved):
+        key = node, number
+        if log.last_index < saved:
+            self.world.complain(f"A1: {key}: state at {saved}, log ends at {log.last_index}")
+        if hard_state.term < self.shown.get(key, 0):
+            self.world.complain(f"R1: {key}: term {hard_state.term} after it had shown {self.shown[key]}")
+        mine = self.votes.get((number, node, hard_state.term))
+        if mine is not None and hard_state.voted_for != mine:
+            self.world.complain(f"R1: {key}: voted for {mine} in {hard_state.term}, remembers {hard_state.voted_for}")
+        self.handed[key] = saved
+        self._holds_acked(key, log, hard_state.term)
+
+    def died(self, node, number):
+        """Nothing is promised to proposers of a dead node."""
+
+    def sent(self, node, number, peer, message, log):
+        key = node, number
+        if isinstance(message, VoteRequest) and message.pre:
+            return
+        if not (isinstance(message, VoteAnswer) and message.pre):
+            self.shown[key] = max(self.shown.get(key, 0), message.term)
+        if isinstance(message, VoteAnswer) and message.granted and not message.pre:
+            self._voted(number, node, message.term, peer)
+        elif isinstance(message, VoteRequest):
+            self._voted(number, node, message.term, node)
+        elif isinstance(message, AppendAnswer) and message.success:
+            index = message.next_index - 1
+            if index > log.durable_index:
+                self.world.complain(f"R5: {key}: acknowledges {index}, durable is {log.durable_index}")
+            if index >= self.acks.get(key, (0,))[0]:
+                self.acks[key] = index, log.term_at(index), message.term
+
+    def _voted(self, number, node, term, candidate):
+        before = self.votes.setdefault((number, node, term), candidate)
+        if before != candidate:
+            self.world.complain(f"R1: {node}/{number} voted for {before} and {candidate} in term {term}")
+
+    def looked_at(self, node, number, group):
+        """After each turn of the owner."""
+        if group._shell.is_leader:
+            before = self.leaders.setdefault((number, group.term), node)
+            if before != node:
+                self.world.complain(f"R2: group {number} term {group.term}: {before} and {node}")
+        self._holds_acked((node, number), group.log, group.term)
+
+    def _holds_acked(self, key, log, term):
+        index, entry_term, ack_term = self.acks.get(key, (0, 0, 0))
+        if log.last_index >= index and (index == 0 or log.term_at(index) == entry_term):
+            return
+        if term <= ack_term:
+            self.world.complain(f"R5: {key}: acknowledged {index} of term {entry_term}, log ends at {log.last_index}")
+        self.truncations += 1
+        self.acks[key] = (0, 0, 0)
+
+    def handed_out(self, node, number, entries):
+        key, committed = (node, number), self.committed[number]
+        for entry in entries:
+            if entry.index != self.handed[key] + 1:
+                self.world.complain(f"R3: {key}: {entry.index} after {self.handed[key]}")
+            self.handed[key] = entry.index
+            content = entry.term, entry.kind, entry.body
+            if committed.setdefault(entry.index, content) != content:
+                self.world.complain(f"R3: {key}: another entry at {entry.index}")
+
+    def outcome(self, node, number, outcome):
+        body = self.owners.pop((node, number, outcome.index, outcome.term))
+        self.values[body] = outcome.fate
+        if outcome.fate is Fate.APPLIED:
+            self.applied.add((number, outcome.index, body))
+            self.acked_to[number] = max(self.acked_to[number], outcome.index)
+
+    def read(self, node, number, floor, index):
+        if index is not None and index < floor:
+            self.world.complain(f"R6: {node}/{number}: read at {index} though {floor} was acknowledged before")
+
+    # --- the end ----------------------------------------------------------------------------------------------------------
+
+    def last_words_said(self):
+        said = {body for committed in self.committed.values() for _, _, body in committed.values()}
+        return all(self._last.get(number) in said for number in self.world.numbers)
+
+    def converged(self):
+        if not self.last_words_said():
+            return False
+        newest = {number: max(self.committed[number]) for number in self.world.numbers}
+        return all(
+            node.alive and self.handed[node.name, number] >= newest[number]
+            for node in self.world.nodes.values()
+            for number in self.world.numbers
+        )
+
+    def state(self):
+        """For a complaint and the trace."""
+        return repr(
+            {
+                (node.name, number): (
+                    node.alive,
+                    self.handed.get((node.name, number)),
+                    (group := node.groups[number]).term,
+                    group.leader,
+                    group.commit_index,
+                    group.log.last_index,
+                    group.failed,
+                )
+                for node in self.world.nodes.values()
+                for number in self.world.numbers
+            }
+        )
+
+    def finish(self):
+        complain = self.world.complain
+        places = {}
+        for number, committed in self.committed.items():
+            for index, (_, kind, body) in committed.items():
+                if kind != Kind.NOOP:
+                    places.setdefault(body, []).append((number, index))
+        for body, where in places.items():
+            if len(where) > 1:
+                complain(f"R4: {body[:12]} was applied at {where}")
+            if self.values.get(body) in (Fate.NOT_APPLIED, "refused", None):
+                complain(f"R4: {body[:12]} was {self.values.get(body)} and is at {where}")
+        for number, index, body in self.applied:
+            if self.committed[number].get(index, (0, 0, b""))[2] != body:
+                complain(f"R4: acknowledged {body[:12]} is not at {index}")
+        for node in self.world.nodes.values():
+            for number in self.world.numbers if node.alive else ():
+                entries = node.groups[number].log.entries(1, node.groups[number].log.last_index, 1 << 40)
+                for entry in entries:
+                    content = self.committed[number].get(entry.index)
+                    if content is not None and content != (entry.term, entry.kind, entry.body):
+                        complain(f"R3: {node.name}/{number}: log differs at {entry.index}")

@@ -1,0 +1,522 @@
+"""Replicated groups from one seed: nodes on disks that crash, links that are cut, delayed, one-way; then peace, and the checks.
+
+The nodes are the production code: groups, shell, PySyncObj, journal, hard state, file log, mux and turns; only time, files and
+the wire are the simulation's. Crashes are aimed at the moments after a vote and after an acknowledgement, and at single disk
+operations. `python -m tests.sim.raft_world --seeds 1000` for more, `--seed N` to replay one, `--digest` for its trace.
+"""
+
+import argparse
+import errno
+import hashlib
+import random
+import sys
+import time
+from pathlib import Path
+
+from stan.errors import Frozen, NotNow, StanError
+from stan.log.filelog import FileLog
+from stan.protocol.entries import Kind
+from stan.raft.codec import AppendAnswer, VoteAnswer, VoteRequest
+from stan.raft.consensus import Fate
+from stan.raft.group import RaftGroup, Surroundings
+from stan.raft.hard_state import HardState
+from stan.raft.mux import Mux
+from stan.raft.turns import Turns
+from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId, RaftIndex
+from tests.kit.files import CrashingFiles, PowerCut
+from tests.sim.loop import Loop, SimRuntime
+from tests.sim.raft_history import RaftHistory
+
+STORE_ID = b"simulated-store!"
+SEGMENT_BYTES = 8000
+
+
+class Wire:
+    """Frames between nodes: FIFO per ordered pair, unless a copy of an old frame turns up once more."""
+
+    def __init__(self, world):
+        self.world = world
+        self.blocked = set()  # ordered pairs
+        self.slow = {}  # ordered pair -> delay
+        self._last = {}
+        self._cuts = {}  # ordered pair -> how often it was cut: what was on the way is lost
+
+    def write(self, source, target, frame):
+        pair = source, target
+        if pair in self.blocked:
+            return
+        loop, draw = self.world.loop, self.world.loop.random
+        delay = self.slow.get(pair, draw.randint(50, 900) * MICROSECOND)
+        when = max(self._last.get(pair, 0), loop.now + delay)
+        self._last[pair] = when
+        loop.at(when, self._arrive, pair, frame, self._cuts.get(pair, 0))
+        if draw.random() < self.world.repeats:
+            loop.at(when + draw.randint(0, 3 * SECOND), self._arrive, pair, frame, None)
+
+    def _arrive(self, pair, frame, cuts):
+        if pair in self.blocked or (cuts is not None and cuts != self._cuts.get(pair, 0)):
+            return
+        node = self.world.nodes[pair[1]]
+        if node.alive:
+            node.run(node.mux.receive, pair[0], frame)
+
+    def cut(self, pairs, length):
+        for pair in pairs:
+            self.blocked.add(pair)
+            self._cuts[pair] = self._cuts.get(pair, 0) + 1
+            self.world.loop.after(length, self.blocked.discard, pair)
+
+    def clog(self, pairs, delay, length):
+        for pair in pairs:
+            self.slow[pair] = delay
+            self.world.loop.after(length, self.slow.pop, pair, None)
+
+
+class NodeRuntime(SimRuntime):
+    """The loop for one life of one node; a power cut in a call ends that life."""
+
+    def __init__(self, node):
+        super().__init__(node.world.loop)
+        self.node = node
+
+    def _later(self, delay, call, *args):
+        self.loop.after(delay, lambda: None if self.dead else self.node.run(call, *args))
+
+    def alarm(self, deadline, call):
+        super().alarm(deadline, lambda: self.node.run(call))
+
+    def sync(self, group, done):
+        if group.group in self._syncing:
+            return
+        self._syncing.add(group.group)
+        draw = self.loop.random
+        slow = draw.randint(30, 700) * MILLISECOND if self.node.disk_slow else draw.randint(10, 2000) * MICROSECOND
+
+        def work():
+            try:
+                durable, why = group.log.sync(), ""
+            except (OSError, StanError) as error:
+                durable, why = None, str(error)
+            self._later(draw.randint(1, 300) * MICROSECOND, told, durable, why)
+
+        def told(durable, why):
+            self._syncing.discard(group.group)
+            done(durable, why)
+
+        self._later(slow, work)
+
+
+class Node:
+    """One node over its lives."""
+
+    def __init__(self, world, name):
+        self.world = world
+        self.name = name
+        self.files = CrashingFiles()
+        self.alive = False
+        self.disk_slow = False
+        self.saved = dict.fromkeys(world.numbers, 0)  # applied index in the state database
+        self.lives = 0
+
+    def run(self, call, *args):
+        """Everything this node does runs in here."""
+        if not self.alive:
+            return
+        try:
+            call(*args)
+        except PowerCut:
+            self.world.trace(f"{self.name} power cut in an operation")
+            self.crash(power=True)
+
+    def boot(self):
+        world = self.world
+        if self.alive:
+            return
+        self.lives += 1
+        self.alive = True
+        self.files.cut_at = None
+        self.files.faults.clear()
+        world.trace(f"{self.name} boots")
+        runtime = self.runtime = NodeRuntime(self)
+        draw = random.Random(world.loop.random.getrandbits(60))
+        turns = self.turns = Turns(runtime, news=self._news, crashed=self._crashed)
+        others = [name for name in world.nodes if name != self.name]
+        self.mux = Mux(others, self, now=runtime.now, random=draw, note=self._note, wake=turns.schedule)
+        around = Surroundings(self, runtime.now, draw, turns.wake, self._note, self._needs_snapshot)
+        self.groups = {}
+        for number in world.numbers:
+            log, report = FileLog.open(
+                Path(f"/{number}/log"),
+                GroupId(number),
+                STORE_ID,
+                files=self.files,
+                segment_bytes_max=SEGMENT_BYTES,
+                tail_cache_bytes_max=2000,
+            )
+            if report.quarantined:
+                world.complain(f"{self.name}/{number}: {report.texts}")
+            hard_state = HardState.open(self.files, f"/{number}")
+            world.history.booted(self.name, number, log, hard_state, self.saved[number])
+            self.groups[number] = RaftGroup(
+                GroupId(number),
+                self.name,
+                world.voters,
+                log,
+                hard_state,
+                around,
+                observers=world.observers,
+                applied=RaftIndex(self.saved[number]),
+                sync="always",
+            )
+            log.commit(RaftIndex(self.saved[number]))
+        self.driving = False
+        turns.start(self.mux, list(self.groups.values()))
+        self._save_soon()
+
+    def write(self, peer, frame):
+        """mux.Wire."""
+        self.world.wire.write(self.name, peer, frame)
+
+    def send(self, group, peer, message):
+        """group.Post: what the checks and the aimed faults listen to."""
+        self.world.history.sent(self.name, group, peer, message, self.groups[group].log)
+        self.mux.send(group, peer, message)
+        if isinstance(message, VoteAnswer) and message.granted and not message.pre:
+            self.world.aim(self, "vote")
+        elif isinstance(message, VoteRequest) and not message.pre:
+            self.world.aim(self, "campaign")
+        elif isinstance(message, AppendAnswer) and message.success:
+            self.world.aim(self, "ack")
+
+    def _note(self, level, text):
+        self.world.trace(f"{self.name} {level} {text}")
+        if "lost entries" in text:
+            self.world.complain(f"{self.name}: {text}")
+
+    def _needs_snapshot(self, group, peer):
+        self.world.complain(f"{self.name}/{group.group}: {peer} needs a snapshot")
+
+    def _crashed(self, error):
+        raise error
+
+    def _news(self):
+        if not self.driving:
+            self.driving = True
+            self.runtime.soon(self._drive)
+
+    def _drive(self):
+        """What the driver does: hand out, answer, sync."""
+        self.driving = False
+        history = self.world.history
+        for number, group in self.groups.items():
+            while True:
+                entries = group.take_committed()
+                if not entries:
+                    break
+                group.log.commit(entries[-1].index)
+                history.handed_out(self.name, number, entries)
+            for outcome in group.take_outcomes():
+                history.outcome(self.name, number, outcome)
+                if outcome.fate is Fate.APPLIED:
+                    self.world.aim(self, "answer")
+            history.looked_at(self.name, number, group)
+            if group.wants_sync:
+                self._sync(group)
+
+    def _sync(self, group):
+        def done(durable, why):
+            if durable is None:
+                group.freeze(why)
+                self.world.loop.after(SECOND, self._restart_if_frozen, group)
+                return
+            group.synced(durable)
+            self._news()
+
+        self.runtime.sync(group, done)
+
+    def _restart_if_frozen(self, group):
+        if self.alive and group.failed:
+            self.crash(power=False)
+
+    def _save_soon(self):
+        self.runtime._later(self.world.loop.random.randint(20, 400) * MILLISECOND, self._save)
+
+    def _save(self):
+        for number in self.groups:
+            self.saved[number] = self.world.history.handed[self.name, number]
+        self._save_soon()
+
+    def crash(self, *, power):
+        if not self.alive:
+            return
+        self.world.trace(f"{self.name} dies, power {power}")
+        self.alive = False
+        self.runtime.dead = True
+        self.turns.stop()
+        self.files.open_files.clear()
+        draw = self.world.loop.random
+        if power:
+            self.files = self.files.crash(draw.getrandbits(30))
+        for number in self.groups:
+            self.world.history.died(self.name, number)
+        self.world.loop.after(draw.randint(5, 1500) * MILLISECOND, self.boot)
+
+
+class RaftWorld:
+    """One run."""
+
+    def __init__(self, seed):
+        self.seed = seed
+        self.loop = Loop(seed)
+        draw = self.loop.random
+        count = draw.choice((3, 3, 5))
+        self.numbers = list(range(draw.choice((1, 1, 2))))
+        self.repeats = draw.choice((0, 0, 0.02))
+        self.aimed = {kind: draw.choice((0, 0.0, chance)) for kind, chance in _AIMS.items()}
+        self.problems = []
+        self.digest = hashlib.sha256()
+        self.faults = []
+        self.history = RaftHistory(self)
+        self.wire = Wire(self)
+        self.voters = [f"n{at}" for at in range(count)]
+        self.observers = ["watcher"] if draw.random() < 0.3 else []
+        self.quiet = False
+        self.nodes = {}
+        for name in self.voters + self.observers:
+            self.nodes[name] = Node(self, name)
+
+    def trace(self, text):
+        self.digest.update(f"{self.loop.now} {text}\n".encode())
+
+    def complain(self, text):
+        self.problems.append(f"{self.loop.now / SECOND:.4f} {text}")
+
+    def run(self, safety_s=6, drain_s=20):
+        """Returns the complaints."""
+        for node in list(self.nodes.values()):
+            node.boot()
+        end = self.loop.now + safety_s * SECOND
+        for _ in range(3):
+            self.loop.after(self.loop.random.randint(0, SECOND), self._propose)
+        self._plan(end)
+        self.loop.run_until(end)
+        self._heal()
+        end = self.loop.now + drain_s * SECOND
+        while self.loop.now < end and not self.history.converged():
+            self.loop.run_until(self.loop.now + SECOND // 4)
+        if not self.history.converged():
+            self.complain(f"no progress after healing: {self.history.state()}")
+        self.history.finish()
+        self.trace(self.history.state())
+        return self.problems
+
+    # --- load -----------------------------------------------------------------------------------------------------------
+
+    def _propose(self):
+        draw = self.loop.random
+        if self.quiet:
+            return
+        burst = draw.choice((1, 1, 1, 5))
+        for node in self.nodes.values():
+            for number in self.numbers:
+                if node.alive and node.groups[number].leads and draw.random() < 0.8:
+                    node.run(self._propose_to, node, number, burst)
+        self.loop.after(draw.choice((200, 2000, 2000, 40_000, 150_000)) * MICROSECOND, self._propose)
+
+    def _propose_to(self, node, number, burst):
+        group, draw = node.groups[number], self.loop.random
+        bodies = [(Kind.META, self.history.value(draw.randint(1, 900))) for _ in range(burst)]
+        if draw.random() < 0.1:
+            floor = self.history.acked_to[number]
+            group.read_barrier(lambda index: self.history.read(node.name, number, floor, index))
+        try:
+            first = group.propose(bodies, urgent=draw.random() < 0.9)
+        except NotNow as error:
+            for _, body in bodies:
+                self.history.refused(body, maybe=isinstance(error, Frozen))
+            return
+        for at, (_, body) in enumerate(bodies):
+            self.history.proposed(node.name, number, first + at, group.term, body)
+        self.aim(node, "append")
+
+    # --- faults -----------------------------------------------------------------------------------------------------------
+
+    def aim(self, node, kind):
+        """Something happened after which a crash would hurt most."""
+        draw = self.loop.random
+        if self.quiet or not self.aimed[kind] or draw.random() >= self.aimed[kind]:
+            return
+        self.faults.append((self.loop.now, f"aimed at {kind}"))
+        life, power = node.lives, draw.random() < 0.6
+
+        def strike():
+            if node.lives == life:
+                node.crash(power=power)
+
+        self.loop.after(draw.choice((0, 0, 2, 60, 900)) * MICROSECOND, strike)
+
+    def _plan(self, end):
+        draw = self.loop.random
+        for _ in range(draw.randint(2, 12)):
+            kind = draw.choice(_FAULTS)
+            at = draw.randint(self.loop.now + SECOND // 2, end)
+            self.faults.append((at, kind))
+            self.loop.at(at, getattr(self, f"_fault_{kind}"))
+
+    def _someone(self):
+        """A node; often one that leads."""
+        draw = self.loop.random
+        leaders = [n for n in self.nodes.values() if n.alive and any(g.leads for g in n.groups.values())]
+        if leaders and draw.random() < 0.5:
+            return draw.choice(leaders)
+        return draw.choice(list(self.nodes.values()))
+
+    def _length(self):
+        return self.loop.random.choice((20, 200, 700, 2500)) * MILLISECOND
+
+    def _fault_kill(self):
+        self._someone().crash(power=False)
+
+    def _fault_power(self):
+        self._someone().crash(power=True)
+
+    def _fault_power_all(self):
+        for node in self.nodes.values():
+            node.crash(power=True)
+
+    def _fault_kill_all(self):
+        for node in self.nodes.values():
+            node.crash(power=False)
+
+    def _fault_operation(self):
+        node = self._someone()
+        node.files.cut_power_after(self.loop.random.randint(0, 25))
+
+    def _fault_cut(self):
+        pair = tuple(self.loop.random.sample(list(self.nodes), 2))
+        self.wire.cut([pair, pair[::-1]], self._length())
+
+    def _fault_one_way(self):
+        self.wire.cut([tuple(self.loop.random.sample(list(self.nodes), 2))], self._length())
+
+    def _fault_isolate(self):
+        name = self._someone().name
+        others = [other for other in self.nodes if other != name]
+        out, back = [(name, other) for other in others], [(other, name) for other in others]
+        self.wire.cut(self.loop.random.choice((out, back, out + back)), self._length())
+
+    def _fault_split(self):
+        draw = self.loop.random
+        side = set(draw.sample(self.voters, draw.randint(1, len(self.voters) - 1)))
+        self.wire.cut([(a, b) for a in self.nodes for b in self.nodes if (a in side) != (b in side)], self._length())
+
+    def _fault_clog(self):
+        draw = self.loop.random
+        name = self._someone().name
+        pairs = [pair for other in self.nodes if other != name for pair in ((name, other), (other, name))]
+        delay = draw.choice((5, 60, 300, 1200)) * MILLISECOND
+        self.wire.clog(draw.sample(pairs, draw.randint(1, len(pairs))), delay, self._length())
+
+    def _fault_slow_disk(self):
+        node = self._someone()
+        node.disk_slow = True
+        self.loop.after(self._length(), setattr, node, "disk_slow", False)  # noqa: FBT003
+
+    def _fault_disk_full(self):
+        node = self._someone()
+        node.files.fail("pwritev", self.loop.random.randint(0, 4), errno.ENOSPC)
+
+    def _fault_disk_error(self):
+        node = self._someone()
+        node.files.fail(self.loop.random.choice(("fdatasync", "pwritev")), self.loop.random.randint(0, 9), errno.EIO)
+
+        def replace():
+            if node.alive and any(group.failed for group in node.groups.values()):
+                node.crash(power=False)
+            if not self.quiet:
+                self.loop.after(SECOND, replace)
+
+        self.loop.after(SECOND, replace)
+
+    def _fault_transfer(self):
+        draw = self.loop.random
+        for node in self.nodes.values():
+            for number in self.numbers:
+                if node.alive and node.groups[number].leads:
+                    to = draw.choice([name for name in self.voters if name != node.name])
+                    node.groups[number].transfer(to, lambda gone: self.trace(f"transfer {gone}"))
+
+    def _heal(self):
+        self.quiet = True
+        self.wire.blocked.clear()
+        self.wire.slow.clear()
+        for node in self.nodes.values():
+            node.disk_slow = False
+            node.files.cut_at = None
+            node.files.faults.clear()
+            if node.alive and any(group.failed for group in node.groups.values()):
+                node.crash(power=False)
+        self.loop.after(3 * SECOND, self._last_words)
+
+    def _last_words(self):
+        """A leader must be able to commit something new on every node."""
+        for number in self.numbers:
+            for node in self.nodes.values():
+                if node.alive and node.groups[number].leads:
+                    self._propose_to(node, number, 1)
+        if not self.history.last_words_said():
+            self.loop.after(SECOND // 2, self._last_words)
+
+
+_AIMS = {"vote": 0.3, "campaign": 0.15, "ack": 0.01, "append": 0.01, "answer": 0.01}
+_FAULTS = (
+    *("kill", "kill", "power", "power", "power_all", "kill_all", "operation", "operation"),
+    *(
+        "cut",
+        "one_way",
+        "isolate",
+        "isolate",
+        "split",
+        "split",
+        "clog",
+        "slow_disk",
+        "disk_full",
+        "disk_error",
+        "transfer",
+        "transfer",
+    ),
+)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.raft_world", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--digest", action="store_true")
+    options = parser.parse_args()
+    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+    began, bad, totals = time.monotonic(), 0, [0] * 4
+    for seed in seeds:
+        world = RaftWorld(seed)
+        found = world.run()
+        history = world.history
+        crashes = sum(node.lives - 1 for node in world.nodes.values())
+        for at, number in enumerate((len(history.applied), len(history.leaders), crashes, history.truncations)):
+            totals[at] += number
+        if options.digest:
+            print(world.digest.hexdigest())
+        if found:
+            bad += 1
+            print(f"seed {seed}: faults {[kind for _, kind in sorted(world.faults)]}")
+            print("\n".join(f"  {line}" for line in found[:10]), flush=True)
+    if not options.digest:
+        took = time.monotonic() - began
+        words = "acknowledged", "leaders", "crashes", "acknowledged entries replaced by a later leader"
+        numbers = ", ".join(f"{number} {word}" for number, word in zip(totals, words, strict=True))
+        print(f"{len(seeds)} seeds, {bad} with complaints; {numbers}; {took:.1f} s")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
