@@ -82,6 +82,7 @@ class Connection(Client):
         options["allow_reconnect"] = False  # the first attempt fails at once instead of trying for ever
         await self.connect(**options)
         self.options["allow_reconnect"] = True
+        self.options["dont_randomize"] = True
         await self._taken_over.wait()
 
     async def _read_loop(self) -> None:
@@ -123,6 +124,9 @@ class Connection(Client):
         except OSError as error:
             problem = error
         self._lost(socket)
+        if self._current_server in self._server_pool:  # the others first: one that died refuses for a while
+            self._server_pool.remove(self._current_server)
+            self._server_pool.append(self._current_server)
         await self._process_op_err(problem)
 
     def _lost(self, socket: asyncio.Transport) -> None:
