@@ -13,7 +13,7 @@ from random import Random
 from typing import Literal, NamedTuple, Protocol, TypeVarTuple
 
 from stan import limits
-from stan.errors import Damage, Frozen, NotNow
+from stan.errors import Damage, Frozen, NotNow, StartError
 from stan.invariant import invariant
 from stan.log.types import Entry, GroupLog
 from stan.raft.codec import Message
@@ -93,7 +93,13 @@ class RaftGroup:
             applied: entries up to here are in the replicated state already; the first one handed out is the next.
             sync: with other than "always" an entry counts as durable once it is written.
             whole: False if the log has lost entries to damage: this node must not lead.
+
+        Raises:
+            StartError: the state is ahead of the log.
         """
+        if applied > log.last_index:
+            raise StartError(f"group {group}: the state holds entry {applied}, the log ends with {log.last_index}")
+        hard_state.hint(applied)
         self.group = group
         self.log = log
         self.failed = ""  # why this group takes part in nothing any more

@@ -10,6 +10,7 @@ Never begins anew over a damaged file: a forgotten vote could be given twice.
 """
 
 import zlib
+from contextlib import suppress
 from struct import Struct
 from typing import Self
 
@@ -88,9 +89,10 @@ class HardState:
         self.commit_hint = max(self.commit_hint, commit)
 
     def write_hint(self) -> None:
-        """Write the hint, if it has moved, without waiting for the disk. Raises Frozen."""
-        if self.commit_hint > self._hint_written:
-            self._write(self.term, self.voted_for)
+        """Write the hint, if it has moved, without waiting for the disk; what fails costs only the hint."""
+        if self.commit_hint > self._hint_written and not self._frozen:
+            with suppress(OSError):
+                self._put(self.term, self.voted_for)
 
     def close(self) -> None:
         """Close the file."""
@@ -100,12 +102,16 @@ class HardState:
         """Write the slot that is not the synced one; returns which."""
         if self._frozen:
             raise Frozen(self._frozen)
-        slot = 1 - self._synced_slot
         try:
-            data = _encode(self._number + 1, term, self.commit_hint, voted_for)
-            self._files.pwritev(self._descriptor, [data], slot * _SLOT_BYTES)
+            return self._put(term, voted_for)
         except OSError as error:
             raise self._freeze(error) from error
+
+    def _put(self, term: Term, voted_for: str | None) -> int:
+        """Write a slot; raises OSError, and then that slot may be torn."""
+        slot = 1 - self._synced_slot
+        data = _encode(self._number + 1, term, self.commit_hint, voted_for)
+        self._files.pwritev(self._descriptor, [data], slot * _SLOT_BYTES)
         self._number += 1
         self._hint_written = self.commit_hint
         return slot

@@ -1,0 +1,274 @@
+"""A member of a group as a voter and candidate: PySyncObj's election, held to Raft's rules (see raft.shell).
+
+Promises: one vote per voter and term is counted (S4), no vote of a stranger; a term rises only for an election that a majority
+says it would vote in, and not while it hears a leader, unless that leader itself asks for one (S16). Never lets the library
+apply, compact, load or forward anything.
+"""
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any, Protocol
+
+from stan import limits
+from stan.invariant import InvariantError
+from stan.raft.codec import Message, TimeoutNow, VoteAnswer, VoteRequest
+from stan.raft.compat import CANDIDATE, CLOCK, FOLLOWER, LEADER, Peer, SyncObj, SyncObjConf, Transport
+from stan.raft.journal import GroupJournal
+from stan.types import SECOND, Nanos, RaftIndex, Term
+
+
+class Outside(Protocol):
+    """What the shell needs of its group. Called inside the library's handlers: may only take notes and queue messages."""
+
+    def send(self, peer: str, message: Message) -> None:
+        """Queue a message for a peer that is up."""
+
+    def durable(self) -> RaftIndex:
+        """Newest entry of the own log that counts."""
+
+    def lacks(self, peer: str) -> None:
+        """The peer needs entries that the log no longer has: it wants a snapshot."""
+
+    def note(self, text: str) -> None:
+        """For the operator."""
+
+
+class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
+    """Of one group. One whose name is not among the voters (an observer) never votes nor campaigns."""
+
+    def __init__(
+        self,
+        me: str,
+        voters: Iterable[str],
+        observers: Iterable[str],
+        journal: GroupJournal,
+        outside: Outside,
+        random: Random,
+        now: Nanos,
+    ) -> None:
+        CLOCK.now = now / SECOND
+        names = set(voters)
+        self.journal = journal
+        self.votes_for_others_only = False  # never campaigns: its log is not whole
+        self._me = me
+        self._votes_at_all = me in names
+        self._outside = outside
+        self._random = random
+        self._others = {name: Peer(name) for name in sorted(names - {me})}
+        self._observers = {name: Peer(name) for name in sorted(set(observers) - {me})}
+        self._heard = float("-inf")  # when a leader was heard last
+        self._asked: tuple[Term, set[str]] | None = None  # term of the pre-vote and who would vote for this member
+        self._may_campaign = False
+        self._by_transfer = False
+        self._voters_counted: set[str] = set()
+        super().__init__(
+            Peer(me) if self._votes_at_all else None,
+            list(self._others.values()),
+            SyncObjConf(
+                autoTick=False,
+                appendEntriesUseBatch=True,
+                appendEntriesPeriod=limits.RAFT_HEARTBEAT_INTERVAL / SECOND,
+                raftMinTimeout=limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND,
+                raftMaxTimeout=limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
+                leaderFallbackTimeout=limits.RAFT_LEASE / SECOND,
+                connectionTimeout=10 * limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
+                commandsWaitLeader=False,
+                commandsQueueSize=0,
+                dynamicMembershipChange=False,
+                logCompactionMinEntries=1 << 62,
+                logCompactionMinTime=1 << 62,
+                useFork=False,
+                journalFile=journal,
+            ),
+            transport=_Facade(self),
+        )
+        self._poller = _NoPoller()
+        self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
+
+    # --- what it is -----------------------------------------------------------------------------------------------------
+
+    @property
+    def term(self) -> Term:
+        """Current term."""
+        return Term(self._SyncObj__raftCurrentTerm)
+
+    @property
+    def commit(self) -> RaftIndex:
+        """Newest entry known to be committed."""
+        return RaftIndex(self._SyncObj__raftCommitIndex)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads as far as it knows."""
+        return bool(self._SyncObj__raftState == LEADER)
+
+    @property
+    def leader(self) -> str | None:
+        """Last known leader of the current term."""
+        node = self._SyncObj__raftLeader
+        return None if node is None else str(node.id)
+
+    @property
+    def term_begins(self) -> RaftIndex:
+        """The leader's own first entry; everything before it is of earlier terms."""
+        return RaftIndex(self._SyncObj__noopIDx)
+
+    @property
+    def majority(self) -> int:
+        """Voters that decide."""
+        return (len(self._others) + 1) // 2 + 1
+
+    def is_voter(self, peer: str) -> bool:
+        """Whether it is another voting member."""
+        return peer in self._others
+
+    def step_down(self) -> None:
+        """Lead no more, and wait before campaigning again."""
+        if self._SyncObj__raftState != FOLLOWER:
+            self._SyncObj__setState(FOLLOWER)
+        self._SyncObj__raftLeader = None
+        self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
+
+    # --- voter and candidate ----------------------------------------------------------------------------------------------
+
+    def _believes(self) -> bool:
+        """Whether there is a leader that it would not desert (S16)."""
+        return self.is_leader or CLOCK() - self._heard < limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND
+
+    def _on_vote_request(self, node: Peer, message: VoteRequest) -> None:
+        if not self._votes_at_all:
+            return
+        if message.term < self.term:
+            self._outside.send(node.id, VoteAnswer(self.term, message.pre, granted=False))
+        elif message.pre:
+            log = self.journal.log
+            granted = (
+                message.term > self.term
+                and not self._believes()
+                and (message.last_term, message.last_index) >= (log.last_term, log.last_index)
+            )
+            self._outside.send(node.id, VoteAnswer(message.term if granted else self.term, pre=True, granted=granted))
+        elif message.transfer or not self._believes():
+            self._SyncObj__onMessageReceived(
+                node,
+                {
+                    "type": "request_vote",
+                    "term": message.term,
+                    "last_log_index": message.last_index,
+                    "last_log_term": message.last_term,
+                },
+            )
+
+    def _on_vote_answer(self, node: Peer, message: VoteAnswer) -> None:
+        if not message.granted:
+            if message.term > self.term:
+                self._adopt(message.term)
+        elif message.pre:
+            if self._asked is not None and self._asked[0] == message.term == self.term + 1:
+                self._asked[1].add(node.id)
+                self._count_asked()
+        elif (
+            message.term == self.term and self._SyncObj__raftState == CANDIDATE and node.id not in self._voters_counted
+        ):
+            self._voters_counted.add(node.id)  # S4
+            self._SyncObj__onMessageReceived(node, {"type": "response_vote", "term": message.term})
+
+    def _adopt(self, term: Term) -> None:
+        """Somebody is in a later term."""
+        self._SyncObj__setCurrentTerm(term, None)
+        self._SyncObj__setState(FOLLOWER)
+        self._SyncObj__raftLeader = None
+
+    def _gate(self) -> None:
+        """S16: when the election timeout has passed, ask first; the library campaigns only if a majority would vote."""
+        if self._SyncObj__raftElectionDeadline >= CLOCK():
+            return
+        self._by_transfer = bool(self._SyncObj__transferInProgress)
+        if self._by_transfer or self._may_campaign:
+            self._may_campaign = False
+            return
+        self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
+        self._SyncObj__raftLeader = None
+        if self.votes_for_others_only:
+            return
+        term = Term(self.term + 1)
+        self._asked = (term, {self._me})
+        log = self.journal.log
+        question = VoteRequest(term, log.last_index, log.last_term, pre=True, transfer=False)
+        for peer in self._others:
+            self._outside.send(peer, question)
+        self._count_asked()
+
+    def _count_asked(self) -> None:
+        if self._asked is not None and len(self._asked[1]) >= self.majority:
+            self._asked = None
+            self._may_campaign = True
+            self._SyncObj__raftElectionDeadline = float("-inf")
+
+    def _SyncObj__setCurrentTerm(self, term: Term, votedForNodeId: str | None) -> None:  # noqa: N802, N803
+        """Library: remember term and vote, before a message shows them."""
+        if term > self.term:
+            self._asked, self._may_campaign = None, False
+            self._voters_counted = set()
+        super()._SyncObj__setCurrentTerm(term, votedForNodeId)
+
+    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
+        """Library: how long a follower waits for a leader, in seconds."""
+        return self._random.uniform(limits.RAFT_ELECTION_TIMEOUT_MIN, limits.RAFT_ELECTION_TIMEOUT_MAX) / SECOND
+
+    # --- what is kept from the library --------------------------------------------------------------------------------------
+
+    def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
+        """Library: apply what is committed. The group hands it out instead, once and in order (S9)."""
+        self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
+        return False
+
+    def _SyncObj__doApplyCommand(self, command: object) -> None:  # noqa: N802
+        """Library: run a pickled command. Never."""
+        raise InvariantError(f"nothing is applied by the library, not even {command!r:.80}")
+
+    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: N802, N803, FBT001
+        """Library: take a snapshot in, whatever it is (S7, S12). Never."""
+        raise InvariantError(f"snapshots do not travel in band (clear the journal: {clearJournal})")
+
+    def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
+        """Library: pickle the state and cut the log. Retention does it."""
+
+    def translate(self, peer: str, message: dict[str, Any]) -> None:
+        """A message that the library itself sends."""
+        match message["type"]:
+            case "request_vote":
+                sent: Message = VoteRequest(
+                    message["term"],
+                    message["last_log_index"],
+                    message["last_log_term"],
+                    pre=False,
+                    transfer=self._by_transfer,
+                )
+            case "response_vote":
+                sent = VoteAnswer(message["term"], pre=False, granted=True)
+            case "timeout_now":
+                sent = TimeoutNow(message["term"])
+            case kind:
+                raise InvariantError(f"the library sends {kind}")
+        self._outside.send(peer, sent)
+
+
+class _Facade(Transport):  # type: ignore[misc] # the library is not typed
+    """The library's transport: it only sends votes and requests for them through it."""
+
+    def __init__(self, voter: Voter) -> None:
+        super().__init__(None, None, None)
+        self._voter = voter
+
+    def send(self, node: Peer, message: dict[str, Any]) -> bool:
+        """See the library's Transport."""
+        self._voter.translate(node.id, message)
+        return True
+
+
+class _NoPoller:
+    """The library's poller: it has no sockets."""
+
+    def poll(self, timeout: float) -> None:
+        """Nothing to wait for."""
