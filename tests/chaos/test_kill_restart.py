@@ -223,10 +223,12 @@ class Faults:
 
     async def happen(self, names: list[str]) -> None:
         """One after the other, each at a random moment of the load."""
+        await self._load.acknowledged(1)
         for name in names:
-            await self._load.acknowledged(1)
             await asyncio.sleep(self._dice.uniform(*LOAD_S))
             await getattr(self, name)()
+            await self._load.acknowledged(1)
+            self._load.history.healed()
         await self._load.acknowledged(100)
 
 

@@ -24,7 +24,7 @@ class What(Enum):
 
     DELIVERED = "delivered"
     ACKED = "acked"
-    CRASHED = "crashed"  # the broker or its NATS was killed: acks under way may be lost
+    CRASHED = "crashed"  # the broker or its NATS was killed, or serves again: acks sent around or between are lost
 
 
 class Event(NamedTuple):
@@ -72,6 +72,11 @@ class History:
     def crashed(self) -> None:
         """A fault was injected."""
         self.crashes += 1
+        for reader in self.readers:
+            reader.events.append(Event(What.CRASHED))
+
+    def healed(self) -> None:
+        """The broker serves again: what was sent since the fault went into the void, and the next acks will not."""
         for reader in self.readers:
             reader.events.append(Event(What.CRASHED))
 

@@ -155,6 +155,20 @@ def test_ack_lost_in_an_earlier_crash_explains_a_repeat():
     assert not list(kit.position_kept(history, reader))
 
 
+def test_ack_lost_between_a_crash_and_its_end_explains_a_repeat():
+    history, reader = History(), Reader("durable", 1)
+    history.readers = [reader]
+    history.crashed()
+    reader.acked(0, 1)
+    history.healed()
+    for sequence in range(2, kit.POSITIONS_BEHIND_MAX + 10):
+        reader.acked(0, sequence)
+    history.crashed()
+    reader.delivered(0, 1, b"a-1", redelivered=True)
+    assert not list(kit.position_kept(history, reader))
+    assert history.crashes == 2
+
+
 def test_message_taken_over_by_another_member_leaves_the_first_window():
     history, reader = History(), Reader("group", 1, members=2)
     reader.delivered(0, 1, b"a-1", redelivered=False)
