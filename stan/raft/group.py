@@ -156,7 +156,7 @@ class RaftGroup:
     @property
     def has_committed(self) -> bool:
         """Whether `take_committed` would give something."""
-        return min(self._shell.commit, self.durable()) > self._handed
+        return not self.failed and min(self._shell.commit, self.durable()) > self._handed
 
     @property
     def has_news(self) -> bool:
@@ -209,11 +209,15 @@ class RaftGroup:
 
     def take_committed(self) -> list[Entry]:
         """Entries committed since the last call, at most a turn's worth of bytes."""
-        last = min(self._shell.commit, self.durable())
-        if last <= self._handed:
+        if not self.has_committed:
             return []
         first = RaftIndex(self._handed + 1)
-        entries = self._journal.entries(first, last, limits.TURN_BYTES_MAX)
+        last = min(self._shell.commit, self.durable())
+        try:
+            entries = self._journal.entries(first, last, limits.TURN_BYTES_MAX)
+        except Damage as error:
+            self.freeze(str(error))
+            return []
         invariant(entries[0].index == first, "entries are handed out in order", first=first, found=entries[0].index)
         self._handed = entries[-1].index
         if self._proposals:

@@ -10,8 +10,6 @@ Until `flush` has returned nothing of a handler is in the log, and a refused wri
 Never compacts, never clears: the log's retention decides what goes. Positions are the library's: 0 is the base.
 """
 
-from collections import deque
-from itertools import islice
 from typing import NamedTuple, overload
 
 from stan import limits
@@ -77,7 +75,7 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         self.end = log.last_index  # newest entry as the library sees it: a soft deletion lowers it
         self._pending: list[Entry] = []
         self._cut: RaftIndex | None = None  # the log ends here before the pending entries are written
-        self._tail: deque[Entry] = deque()  # newest entries of the log
+        self._tail: list[Entry] = []  # newest entries of the log
         self._tail_bytes = 0
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -121,13 +119,12 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         if not self._tail or first < self._tail[0].index:
             return self.log.entries(first, last, bytes_max)
         start = first - self._tail[0].index
-        found: list[Entry] = []
+        found = self._tail[start : start + last - first + 1]
         size = 0
-        for entry in islice(self._tail, start, start + last - first + 1):
+        for at, entry in enumerate(found):
             size += len(entry.body)
-            if found and size > bytes_max:
-                break
-            found.append(entry)
+            if at and size > bytes_max:
+                return found[:at]
         return found
 
     def __len__(self) -> int:
@@ -197,10 +194,18 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         self.log.truncate_after(index)
 
     def _remember(self, entries: list[Entry]) -> None:
-        self._tail.extend(entries)
+        self._tail += entries
         self._tail_bytes += sum(len(entry.body) for entry in entries)
-        while self._tail_bytes > limits.RAFT_TAIL_BYTES_MAX or len(self._tail) > limits.RAFT_TAIL_ENTRIES_MAX:
-            self._tail_bytes -= len(self._tail.popleft().body)
+        if self._tail_bytes <= limits.RAFT_TAIL_BYTES_MAX and len(self._tail) <= limits.RAFT_TAIL_ENTRIES_MAX:
+            return
+        drop = 0  # a quarter at once: moving the rest costs little per entry
+        while (
+            self._tail_bytes > limits.RAFT_TAIL_BYTES_MAX * 3 // 4
+            or len(self._tail) - drop > limits.RAFT_TAIL_ENTRIES_MAX * 3 // 4
+        ):
+            self._tail_bytes -= len(self._tail[drop].body)
+            drop += 1
+        del self._tail[:drop]
 
     def clear(self) -> None:
         """Refused: no entry is ever dropped because a snapshot does not fit (S7)."""

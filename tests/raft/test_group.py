@@ -307,3 +307,17 @@ def test_restart_goes_on_after_what_was_applied(rig):
 def test_state_ahead_of_its_log_is_refused():
     with pytest.raises(StartError, match="holds entry 4"):
         Safe(3).start("n0", applied=4)
+
+
+def test_damaged_entry_is_not_handed_out_and_takes_the_group_out(rig):
+    rig.leader().group.propose(bodies(b"a", b"b", b"c"), urgent=True)
+    rig.run(0.5)
+    old = rig.nodes["n1"]
+    again = rig.start("n1", files=old.files, applied=1)
+    (path,) = [path for path in old.files.paths() if path.endswith(".log")]
+    old.files.names[path].live[-1] ^= 1
+    rig.run(0.5)
+    assert again.applied() == []
+    assert "CRC" in again.group.failed or "position" in again.group.failed
+    assert not again.group.has_committed
+    assert rig.leader().name == "n0"

@@ -134,7 +134,7 @@ def test_commands_of_the_library_are_refused(foreign):
 
 
 def test_old_entries_come_from_the_log_and_new_ones_from_memory(monkeypatch):
-    monkeypatch.setattr(limits, "RAFT_TAIL_ENTRIES_MAX", 2)
+    monkeypatch.setattr(limits, "RAFT_TAIL_ENTRIES_MAX", 4)
     rig = Rig(FIVE)
 
     class NoFiles(FileLog):
@@ -143,9 +143,9 @@ def test_old_entries_come_from_the_log_and_new_ones_from_memory(monkeypatch):
 
     assert [entry.body for entry in rig.journal.entries(1, 5, 1000)] == [b"a", b"b", b"c", b"d", b"e"]
     rig.log.__class__ = NoFiles
-    assert [entry.body for entry in rig.journal.entries(4, 5, 1000)] == [b"d", b"e"]
+    assert [entry.body for entry in rig.journal.entries(3, 5, 1000)] == [b"c", b"d", b"e"]
     with pytest.raises(AssertionError):
-        rig.journal.entries(3, 5, 1000)
+        rig.journal.entries(2, 5, 1000)
 
 
 def test_slices_are_bounded_in_bytes_and_number(monkeypatch):
