@@ -151,7 +151,7 @@ class Subscriber(SimClient):
             start_position=self.start_position,
         )
         ready = []
-        lives = self.world.lives
+        breaks = self.world.breaks
 
         def answer(payload):
             response = wire.SubscriptionResponse.FromString(payload)
@@ -162,7 +162,7 @@ class Subscriber(SimClient):
 
         def message(payload, _reply):
             if life == self.life:
-                if not ready and self.world.lives == lives:  # a crash may lose the response, and then delivery goes on
+                if not ready and self.world.breaks == breaks:  # a break may lose the response; delivery goes on
                     self.world.problems.append(f"{inbox} got a message before its response")
                 if ready:
                     self._message(wire.MsgProto.FromString(payload), ready[0], joined)

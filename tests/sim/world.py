@@ -123,6 +123,7 @@ class World:
         self.quiet = False  # nobody publishes any more, everybody acks
         self.power_lost = False
         self.lives = 0
+        self.breaks = 0  # times at which what was on its way to clients was lost
         self.replies = self.joins = 0
         self.problems = []
         self.digest = hashlib.sha256()
@@ -183,6 +184,7 @@ class World:
 
     def boot(self):
         self.lives += 1
+        self.breaks += 1
         self.history.events.append(RESTART)
         self.node = Node(self)
 
@@ -228,6 +230,7 @@ class World:
         link = self.node.link if self.node else None
         if link is not None and link.up:
             link.cut()
+            self.breaks += 1
             self.loop.after(self.random.randint(20, 2000) * MILLISECOND, self._nats_back, link)
 
     def _nats_back(self, link):
