@@ -86,6 +86,7 @@ def test_demo_holds_and_leaves_nothing_behind(demo, tmp_path):
     assert {mark for _, _, mark in ROW.findall(output)} == {"yes", ""}, output
     assert "resumed: went on at 5,001" in output
     assert "All of it holds" in output
+    assert "Traceback" not in output
     assert_nothing_left(output, tmp_path)
 
 
