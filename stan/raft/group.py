@@ -114,6 +114,7 @@ class RaftGroup:
         self._barriers: list[_Barrier] = []
         self._transfer: _Transfer | None = None
         self._told: object = None
+        self._seen_durable = RaftIndex(-1)
         self._journal = GroupJournal(log, hard_state)
         self._shell = Shell(me, voters, observers, self._journal, self, around.random, around.now())
         self._shell.votes_for_others_only = not whole
@@ -203,8 +204,7 @@ class RaftGroup:
         return first
 
     def synced(self, durable: RaftIndex) -> None:  # noqa: ARG002 - a truncation since may have made less of it
-        """The log is durable further than before."""
-        self._guarded(self._shell.synced)
+        """The log is durable further than before; the next turn looks how far."""
         self._around.wake(self)
 
     def take_committed(self) -> list[Entry]:
@@ -270,6 +270,9 @@ class RaftGroup:
     def turn(self) -> None:
         """Do what is due; called soon after `wake`, and by the ticker. Messages queued here leave at the end of the turn."""
         now = self._around.now()
+        if self._seen_durable != self.log.durable_index:  # sealing a segment makes durable, too
+            self._seen_durable = self.log.durable_index
+            self._guarded(self._shell.synced)
         self._guarded(self._shell.turn, now)
         self._want()
         self._expire(now)

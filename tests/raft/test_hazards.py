@@ -182,6 +182,7 @@ def test_answers_group_answers_only_what_is_durable():
     (answer,) = rig.give("n0", "n1", append(1, 0, (3, 1), [], 2))  # a heartbeat is answered, with what counts
     assert (answer.success, answer.next_index) == (True, 1)
     node.sync()
+    node.group.turn()
     assert rig.sent[-1] == ("n0", "n1", AppendAnswer(1, 2, 4, success=True, reset=False))
 
 

@@ -4,8 +4,9 @@ R1  term and vote on disk are at least what any sent message shows; one vote per
 R2  one leader per group and term
 R3  the same entry at an index for every member, for ever; handed out once and in order
 R4  an acknowledged proposal is on every member in the end, once; one that was reported as not applied on none
-R5  a member's log holds what it acknowledged, until a later leader replaces it
+R5  a member's log holds what it acknowledged, until a later leader replaces it; a leader counts itself for no more
 R6  a linearizable read sees at least what was acknowledged before it
+A1  what is handed out is durable on the member that applies it: its state is never ahead of its log
 R7  after healing every member gets everything, and something new can be committed
 """
 
@@ -91,6 +92,10 @@ class RaftHistory:
             before = self.leaders.setdefault((number, group.term), node)
             if before != node:
                 self.world.complain(f"R2: group {number} term {group.term}: {before} and {node}")
+            if group.commit_index > max(group.log.durable_index, group._shell.term_begins - 1):
+                self.world.complain(
+                    f"R5: {node}/{number} leads and counts {group.commit_index}, which is not durable here"
+                )
         self._holds_acked((node, number), group.log, group.term)
 
     def _holds_acked(self, key, log, term):
@@ -102,8 +107,10 @@ class RaftHistory:
         self.truncations += 1
         self.acks[key] = (0, 0, 0)
 
-    def handed_out(self, node, number, entries):
+    def handed_out(self, node, number, entries, log):
         key, committed = (node, number), self.committed[number]
+        if entries[-1].index > log.durable_index:
+            self.world.complain(f"A1: {key}: {entries[-1].index} is handed out and not durable")
         for entry in entries:
             if entry.index != self.handed[key] + 1:
                 self.world.complain(f"R3: {key}: {entry.index} after {self.handed[key]}")

@@ -214,7 +214,7 @@ class Node:
                 if not entries:
                     break
                 group.log.commit(entries[-1].index)
-                history.handed_out(self.name, number, entries)
+                history.handed_out(self.name, number, entries, group.log)
             for outcome in group.take_outcomes():
                 history.outcome(self.name, number, outcome)
                 if outcome.fate is Fate.APPLIED:
