@@ -17,9 +17,9 @@ class Tally:
 
     seen: dict[int, bytes] = field(default_factory=dict)  # sequence -> data, as it first came
     received: int = 0
-    flagged: int = 0  # repeats that say that they are some
+    flagged: int = 0  # sent again, and saying so; the first time may have been lost with the broker
     unexplained: int = 0  # repeats that do not
-    out_of_order: int = 0  # a first delivery below an earlier one; means something for a single subscriber only
+    out_of_order: int = 0  # not sent again, and below an earlier one; means something for a single subscriber only
     last: int = 0
     marked_at: int | None = None  # first sequence since `mark`, 0 while nothing has come
 
@@ -29,11 +29,11 @@ class Tally:
         self.received += 1
         if self.marked_at == 0:
             self.marked_at = sequence
+        self.flagged += message.redelivered
         if sequence in self.seen:
-            self.flagged += message.redelivered
             self.unexplained += not message.redelivered
             return
-        self.out_of_order += sequence < self.last
+        self.out_of_order += sequence < self.last and not message.redelivered
         self.seen[sequence] = message.data
         self.last = max(self.last, sequence)
 

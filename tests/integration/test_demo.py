@@ -166,6 +166,7 @@ def test_log_figures_accept_a_message_without_answer_that_was_stored():
     ("deliveries", "names"),
     [
         ([(1, False), (2, False), (2, True), (3, False)], set()),
+        ([(1, False), (3, False), (2, True)], set()),
         ([(1, False), (2, False), (2, False), (3, False)], {"reader: unexplained repeats"}),
         ([(1, False), (2, False)], {"reader: missing"}),
         ([(2, False), (1, False), (3, False)], {"reader: out of order", "reader: went on at sequence"}),
