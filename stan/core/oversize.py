@@ -1,14 +1,15 @@
 """Messages that NATS would take from a publisher and not from us: a MsgProto may be some bytes longer than its PubMsg.
 
 nats-server ends a connection that sends too large a payload, so one such message would cost the broker its connection at each
-attempt to deliver it. They are refused when they come. Off the hot path: nothing is looked at while a read holds less than one
-payload may.
+attempt to deliver it. They are refused when they come; stored ones that no longer fit are left out. Off the hot path: nothing is
+looked at while a read holds less than one payload may.
 """
 
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
 
+from stan.core.ready import Delivery
 from stan.protocol import kernel
 from stan.protocol.frames import Publishes
 from stan.types import MiB
@@ -17,6 +18,8 @@ PAYLOAD_DEFAULT = 1 * MiB
 """Largest payload of a nats-server that was not told otherwise."""
 MESSAGE_ROOM = 36
 """Bytes a MsgProto has besides its channel, reply and data: sequence, timestamp, flag and count of a redelivery, lengths."""
+FLAG_ROOM = 8
+"""Bytes that the flag and the count of a redelivery add to a stored message."""
 ERROR_ROOM = 256
 """Bytes an error text may add to a PubAck."""
 
@@ -46,7 +49,23 @@ def answerable(acks: bytes, payload_max: int) -> bytes:
     return b"".join(frame for frame, size in _frames(acks) if size <= payload_max - ERROR_ROOM)
 
 
-def _sizes(bodies: bytes) -> Iterator[int]:
+def deliverable(delivery: Delivery, payload_max: int) -> list[Delivery]:
+    """What of *delivery* NATS still takes: its limit may have been lowered since the messages were stored."""
+    if len(delivery.records) <= payload_max:
+        return [delivery]
+    parts: list[Delivery] = []
+    first = delivery.first
+    for sequence, size in enumerate(_sizes(delivery.records), delivery.base_sequence):
+        if delivery.first <= sequence <= delivery.last and size + FLAG_ROOM > payload_max:
+            if sequence > first:
+                parts.append(delivery._replace(first=first, last=sequence - 1))
+            first = sequence + 1
+    if first <= delivery.last:
+        parts.append(delivery._replace(first=first))
+    return parts
+
+
+def _sizes(bodies: bytes | memoryview) -> Iterator[int]:
     at = 0
     while at < len(bodies):
         (size,) = _LENGTH.unpack_from(bodies, at)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from stan.core.broker import Broker
+from stan.core.oversize import deliverable
 from stan.core.ready import Delivery
 from stan.protocol import kernel
 from stan.protocol.frames import Frame
@@ -156,14 +157,17 @@ class Gateway:
 
     def send(self, sends: Iterable[bytes | Delivery]) -> None:
         """Write *sends* in their order, as one piece."""
-        out = [
-            send
-            if isinstance(send, bytes)
-            else kernel.frames(
-                send.records, send.base_sequence, send.first, send.last, send.inbox, send.redelivery_count
-            )
-            for send in sends
-        ]
+        out: list[bytes] = []
+        for send in sends:
+            if isinstance(send, bytes):
+                out.append(send)
+                continue
+            out += [
+                kernel.frames(
+                    part.records, part.base_sequence, part.first, part.last, part.inbox, part.redelivery_count
+                )
+                for part in deliverable(send, self.broker.shared.payload_bytes_max)
+            ]
         if out:
             self.connection.write(out[0] if len(out) == 1 else b"".join(out))
 
