@@ -85,6 +85,17 @@ class Connection(Client):
         self.options["dont_randomize"] = True
         await self._taken_over.wait()
 
+    async def _connect_to_server(self, s: Any) -> None:
+        """Keep a cancellation that Python 3.11's wait_for, used in there, loses when a connect is refused in the same turn;
+        else nats-py goes on reconnecting behind a close()."""
+        task = asyncio.current_task()
+        cancellations = task.cancelling() if task is not None else 0
+        try:
+            await super()._connect_to_server(s)
+        finally:
+            if task is not None and task.cancelling() > cancellations:
+                raise asyncio.CancelledError
+
     async def _read_loop(self) -> None:
         """Run by nats-py after each CONNECT: take the socket over, wait for its end, then follow nats-py's way to reconnect."""
         transport = self._transport
