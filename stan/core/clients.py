@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 
 from stan import errors, limits
 from stan.core.meta import Client, MetaResult
-from stan.core.shared import Shared, text
+from stan.core.shared import Done, Shared, text
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_inbox
@@ -136,15 +136,15 @@ class Clients:
         if client is None:
             self._refuse_close(frame.reply, errors.UNKNOWN_CLIENT)
             return
-        self.disconnect(client, frame.reply)
+        self._disconnect(client, partial(self._disconnected, client, frame.reply))
 
     def _refuse_close(self, reply: bytes, error: str) -> None:
         self.shared.respond(reply, wire.CloseResponse(error=error.encode()).SerializeToString())
 
-    def disconnect(self, client: Client, reply: bytes = b"") -> None:
-        """Propose that *client* is gone; with *reply*, answer once its subscriptions are closed too."""
+    def _disconnect(self, client: Client, done: Done) -> None:
+        """Propose that *client* is gone."""
         gone = pb.Disconnect(client_id=client.client_id, incarnation=client.incarnation)
-        self.shared.change_meta(partial(self._disconnected, client, reply), disconnect=gone)
+        self.shared.change_meta(done, disconnect=gone)
 
     def _disconnected(self, client: Client, reply: bytes, result: object, error: str) -> None:
         if not isinstance(result, MetaResult):
@@ -226,9 +226,12 @@ class Clients:
             for group in self.shared.groups.values():
                 group.dispatch.set_failed_heartbeat(beat.client.incarnation, failed=not alive)
         if beat.failures > self.heartbeat.fail_count:
-            self.shared.note("ERR", f"[Client:{text(beat.client.client_id)}] Timed out on heartbeats")
-            self.disconnect(beat.client)
+            self._disconnect(beat.client, partial(self._timed_out, beat.client))
         self._arm(beat, self.heartbeat.interval_ns)
+
+    def _timed_out(self, client: Client, result: object, _error: str) -> None:
+        if isinstance(result, MetaResult) and result.gone is not None:
+            self.shared.note("ERR", f"[Client:{text(client.client_id)}] Timed out on heartbeats")
 
     # --- pings ------------------------------------------------------------------------------------------------------------
 
