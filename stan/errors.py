@@ -26,6 +26,10 @@ class Frozen(NotNow):
     """A write or fsync of this group failed; it acknowledges nothing until a restart has verified its log."""
 
 
+class InDoubt(Frozen):
+    """The very write that failed and froze the group: what it carried may or may not be there after a restart."""
+
+
 class Damage(StanError):
     """The disk gave back something else than was written; the text names file and position."""
 

@@ -237,6 +237,11 @@ class Broker:
             self.shared.groups[proposal.group].dispatch.progress_lost(progress)
         self._tell(proposal.ticket, None, why)
 
+    def in_doubt(self, proposal: Proposal) -> None:
+        """Nobody knows whether a proposal is in the log, which takes nothing more: who waits for it is not answered."""
+        self.shared.waiting.pop(proposal.ticket, None)
+        self.progress_sent.pop(proposal.ticket, None)
+
     def _tell(self, ticket: int, result: object, error: str) -> None:
         waiting = self.shared.waiting.pop(ticket, None)
         if waiting is not None:

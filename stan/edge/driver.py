@@ -16,7 +16,7 @@ from stan.core.broker import Broker
 from stan.core.ready import Fetch, Fetched, Proposal, Ready
 from stan.edge.gateway import Gateway
 from stan.edge.runtime import Runtime
-from stan.errors import NotNow
+from stan.errors import InDoubt, NotNow
 from stan.log.types import BatchRef, GroupLog, StaleRef
 from stan.raft.consensus import Consensus
 from stan.types import GroupId, RaftIndex, Sequence, Term
@@ -144,6 +144,12 @@ class Driver:
             first = self.groups[number].propose([(p.kind, p.body) for p in proposals], urgent=urgent)
         except NotNow as error:
             why = str(error)
+            if isinstance(error, InDoubt):  # it may be there after a restart: no answer is the only true one
+                self._note("ERR", f"group {number}: a write failed ({why}); it takes nothing more until a restart")
+                self._refusals[number] = why
+                for proposal in proposals:
+                    self.broker.in_doubt(proposal)
+                return
             if self._refusals.get(number) != why:
                 self._refusals[number] = why
                 self._note("ERR", f"group {number}: {why}")

@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Self
 
 from stan import limits
-from stan.errors import Damage, DiskFull, Frozen, StartError
+from stan.errors import Damage, DiskFull, Frozen, InDoubt, StartError
 from stan.invariant import invariant
 from stan.log.channels import Channels
 from stan.log.cleaner import Rewritten, rewrite
@@ -244,7 +244,7 @@ class FileLog:
         self._active = segment
         self._sidecar = SidecarWriter(self._files, sidecar_path(segment.path))
 
-    def _take_back(self, error: OSError) -> DiskFull | Frozen:
+    def _take_back(self, error: OSError) -> DiskFull | InDoubt:
         """A write failed: restore the file's end if the disk is only full, else take nothing more."""
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return self._freeze(error)
@@ -254,9 +254,9 @@ class FileLog:
             return self._freeze(worse)
         return DiskFull(f"{self._active.path}: {error}")
 
-    def _freeze(self, error: OSError) -> Frozen:
+    def _freeze(self, error: OSError) -> InDoubt:
         self._frozen = f"{self._active.path}: {error}"
-        return Frozen(self._frozen)
+        return InDoubt(self._frozen)
 
     def _check(self) -> None:
         if self._frozen:

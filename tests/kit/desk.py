@@ -97,6 +97,7 @@ class Desk:
     wall: int = START
     hold: bool = False  # do not commit
     full: bool = False  # the disk takes nothing
+    in_doubt: bool = False  # the disk fails while it writes
     power_lost: bool = False  # at the next restart
     alive: set = field(default_factory=set)  # heartbeat inboxes that answer
 
@@ -158,6 +159,9 @@ class Desk:
             for key in ready.drops:
                 self.indexes.pop(key, None)
             for proposal in ready.proposals:
+                if self.in_doubt:
+                    broker.in_doubt(proposal)
+                    continue
                 if self.full:
                     broker.refused(proposal, "disk full")
                     continue

@@ -172,6 +172,15 @@ def test_failed_write_is_told_and_costs_no_sequence(desk):
     assert [(m.sequence, m.data) for m in (s.message for s in desk.hear("inbox"))] == [(1, b"a"), (2, b"b")]
 
 
+def test_write_in_doubt_is_answered_neither_way(desk):
+    desk.publish("foo", b"a")
+    desk.in_doubt = True
+
+    assert desk.publish("foo", b"perhaps") == []
+    assert desk.subscribe("foo") is None
+    assert not desk.broker.shared.waiting
+
+
 def test_failed_write_of_progress_is_told_again_later(desk):
     sub = desk.subscribe("foo", in_flight=5)
     desk.publish("foo", b"a", b"b")

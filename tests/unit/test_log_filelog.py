@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stan import limits
-from stan.errors import Damage, DiskFull, Frozen, StartError
+from stan.errors import Damage, DiskFull, Frozen, InDoubt, StartError
 from stan.log.filelog import FileLog
 from stan.log.types import StaleRef
 from tests.kit.batches import batch, change, entry, records
@@ -108,11 +108,12 @@ def test_append_that_fails_otherwise_freezes_for_ever(files, log):
     log.append([one(1)])
     log.sync()
     files.fail("pwritev", 0, errno.EIO)
-    with pytest.raises(Frozen, match=r"00000000000000000001\.log"):
+    with pytest.raises(InDoubt, match=r"00000000000000000001\.log"):
         log.append([one(2)])
     for act in (lambda: log.append([one(2)]), log.sync, lambda: log.truncate_after(0)):
-        with pytest.raises(Frozen):
+        with pytest.raises(Frozen) as refused:
             act()
+        assert not isinstance(refused.value, InDoubt), "of what comes later it is known that it is not there"
     assert (log.last_index, log.durable_index) == (1, 1)
     log.commit(1)
     assert log.read(refs(log)[0]) == records(7, 1, 1)
