@@ -213,7 +213,7 @@ class Broker:
             or shared.redeliveries
             or shared.pub_acks
             or self.publishing.waiting
-            or any(group.dispatch.hungry and not group.dispatch.paused for group in shared.groups.values())
+            or any(group.dispatch.fed for group in shared.groups.values())
         )
 
     def _tell_progress(self, number: GroupId, group: Group, ready: Ready) -> None:
@@ -236,6 +236,12 @@ class Broker:
         if progress is not None:
             self.shared.groups[proposal.group].dispatch.progress_lost(progress)
         self._tell(proposal.ticket, None, why)
+
+    def freeze(self, number: GroupId) -> None:
+        """A group's log failed and takes nothing until a restart: the group sends nothing either."""
+        group = self.shared.groups.get(number)
+        if group is not None:
+            group.dispatch.frozen = True
 
     def in_doubt(self, proposal: Proposal) -> None:
         """Nobody knows whether a proposal is in the log, which takes nothing more: who waits for it is not answered."""

@@ -35,6 +35,9 @@ class Dispatch:
         self.dirty: dict[int, LiveCursor] = {}
         self.holding: set[int] = set()  # cursors that keep batches while their window is full
         self.paused = False  # no connection to NATS: nothing is sent, no ack wait runs
+        self.frozen = (
+            False  # the log takes nothing: what would be sent could not be told, and would come again unflagged
+        )
         self.out_messages = 0
         self.redelivered_messages = 0
 
@@ -159,7 +162,7 @@ class Dispatch:
     ) -> list[Delivery]:
         """The answer to a Fetch: redeliveries are made at once, new messages are kept in hand for the next pump."""
         live = self.cursors.get(cursor_id)
-        if live is None:
+        if live is None or self.frozen:
             return []
         live.fetching = False
         self.feed(live)
@@ -205,9 +208,14 @@ class Dispatch:
             live.hungry = True
             self.hungry.append(live)
 
+    @property
+    def fed(self) -> bool:
+        """Whether `pump` has something to look at."""
+        return bool(self.hungry) and not self.paused and not self.frozen
+
     def pump(self, ready: Ready, now: Nanos, room: int) -> int:
         """Send what the windows allow, until about *room* bytes are out; returns the room left."""
-        if self.paused:
+        if self.paused or self.frozen:
             return room
         for _ in range(len(self.hungry)):
             if room <= 0:
@@ -269,7 +277,9 @@ class Dispatch:
         self.out_messages += run.size
         if run.count:
             self.redelivered_messages += run.size
-        return Delivery(member.sub.inbox, batch.records, batch.base_sequence, run.first, run.last, run.count)
+        return Delivery(
+            member.sub.inbox, batch.records, batch.base_sequence, run.first, run.last, run.count, self.machine.group
+        )
 
     # --- redelivery ---------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ class Delivery(NamedTuple):
     first: int
     last: int
     redelivery_count: int  # 0 = first delivery, not flagged
+    group: GroupId  # whose log tells of it
 
 
 class Fetch(NamedTuple):

@@ -16,7 +16,7 @@ from stan.core.broker import Broker
 from stan.core.ready import Fetch, Fetched, Proposal, Ready
 from stan.edge.gateway import Gateway
 from stan.edge.runtime import Runtime
-from stan.errors import InDoubt, NotNow
+from stan.errors import Frozen, InDoubt, NotNow
 from stan.log.types import BatchRef, GroupLog, StaleRef
 from stan.raft.consensus import Consensus
 from stan.types import GroupId, RaftIndex, Sequence, Term
@@ -51,6 +51,7 @@ class Driver:
         self._note = note
         self._crashed = crashed
         self._refusals: dict[GroupId, str] = {}  # why proposals of a group are refused, as last logged
+        self._frozen: set[GroupId] = set()
         self._scheduled = False
         self._stopped = False
         self._down_since = 0
@@ -135,6 +136,8 @@ class Driver:
             self.groups[number].log.drop(uid)
         for (number, urgent), proposals in groupby(ready.proposals, key=lambda p: (p.group, p.urgent)):
             self._propose(number, list(proposals), urgent=urgent)
+        if self._frozen:  # what no log could be told of does not leave
+            ready.sends = [s for s in ready.sends if isinstance(s, bytes) or s.group not in self._frozen]
         self.gateway.send(ready.sends)
         for fetch in ready.fetches:
             self._fetch(fetch)
@@ -144,9 +147,9 @@ class Driver:
             first = self.groups[number].propose([(p.kind, p.body) for p in proposals], urgent=urgent)
         except NotNow as error:
             why = str(error)
+            if isinstance(error, Frozen):
+                self._freeze(number, why)
             if isinstance(error, InDoubt):  # it may be there after a restart: no answer is the only true one
-                self._note("ERR", f"group {number}: a write failed ({why}); it takes nothing more until a restart")
-                self._refusals[number] = why
                 for proposal in proposals:
                     self.broker.in_doubt(proposal)
                 return
@@ -159,6 +162,14 @@ class Driver:
         self._refusals.pop(number, None)
         for at, proposal in enumerate(proposals):
             self.broker.written(proposal, RaftIndex(first + at))
+
+    def _freeze(self, number: GroupId, why: str) -> None:
+        """A write or sync failed: the group acknowledges and sends nothing more until a restart has looked at its log."""
+        if number not in self._frozen:
+            self._frozen.add(number)
+            self._refusals[number] = why
+            self.broker.freeze(number)
+            self._note("ERR", f"group {number}: the disk failed ({why}); it does nothing more until a restart")
 
     # --- reads ------------------------------------------------------------------------------------------------------------
 
@@ -192,9 +203,7 @@ class Driver:
     def _sync(self, group: Consensus) -> None:
         def done(durable: RaftIndex | None, why: str) -> None:
             if durable is None:
-                self._note(
-                    "ERR", f"group {group.group}: cannot make the log durable ({why}); it acknowledges nothing more"
-                )
+                self._freeze(group.group, why)
             else:
                 group.synced(durable)
                 if group.wants_sync:

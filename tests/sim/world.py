@@ -4,6 +4,7 @@ Safety phase: faults at random. Then everything is healed and the backlog must d
 gateway, broker, Solo, storage, file log, state database; only time, NATS, the files and SQLite's file are the simulation's.
 """
 
+import errno
 import hashlib
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from stan.core.rows import snapshot_group
 from stan.edge.driver import Driver
 from stan.edge.gateway import Gateway
 from stan.edge.storage import Storage
+from stan.errors import StanError
 from stan.log.filelog import FileLog
 from stan.protocol import entries_pb2 as pb
 from stan.raft.solo import Solo
@@ -80,12 +82,18 @@ class Node:
         self.runtime._later(self.world.loop.random.randint(50, 400) * MILLISECOND, self._flush)
 
     def _flush(self):
+        try:
+            self._write_down()
+        except (StanError, OSError) as error:
+            self.world.trace(f"flush failed: {error}")
+        self._flush_soon()
+
+    def _write_down(self):
         run_now(self.storage.flush(self.broker))
         for group in self.groups.values():
             group.synced(group.log.durable_index)
         self.driver.wake()
         run_now(self.storage.release(self.broker))
-        self._flush_soon()
 
     def state(self):
         """The replicated state of each group, as its snapshot."""
@@ -122,6 +130,7 @@ class World:
         self.groups = self.random.choice((1, 1, 3))
         self.quiet = False  # nobody publishes any more, everybody acks
         self.power_lost = False
+        self.disk_failed = False
         self.lives = 0
         self.breaks = 0  # times at which what was on its way to clients was lost
         self.replies = self.joins = 0
@@ -137,7 +146,8 @@ class World:
 
     def note(self, level, text):
         self.trace(f"{level} {text}")
-        if level == "ERR" and "Timed out on heartbeats" not in text:
+        expected = "Timed out on heartbeats" in text or (self.disk_failed and "group" in text)
+        if level == "ERR" and not expected:
             self.problems.append(f"the node says: {text}")
 
     def fail_if(self, condition, text):
@@ -213,8 +223,10 @@ class World:
     def _plan_faults(self, end, clients):
         for _ in range(self.random.randint(1, 6)):
             at = self.random.randint(self.loop.now, end)
-            kind = self.random.choice(("kill", "power", "nats", "client", "client"))
-            if kind == "client":
+            kind = self.random.choice(("kill", "power", "nats", "client", "client", "full", "broken"))
+            if kind in ("full", "broken"):
+                self.loop.at(at, self._disk_fails, kind == "broken")
+            elif kind == "client":
                 self.loop.at(at, self._client_dies, self.random.choice(clients))
             elif kind == "nats":
                 self.loop.at(at, self._nats_away)
@@ -237,8 +249,17 @@ class World:
         if self.node is not None and self.node.link is link:
             link.connect()
 
+    def _disk_fails(self, broken):
+        """A full disk refuses some writes and then has room again; a broken one freezes a group until the next life."""
+        self.disk_failed = True
+        if not broken:
+            self.files.fail("pwritev", self.random.randint(0, 3), errno.ENOSPC)
+            return
+        self.files.fail(self.random.choice(("pwritev", "fdatasync")), self.random.randint(0, 3), errno.EIO)
+        self.loop.after(self.random.randint(100, 900) * MILLISECOND, self._node_dies, self.random.random() < 0.5)
+
     def _node_dies(self, power):
-        if self.node is None:
+        if self.node is None or self.quiet:
             return
         self.node.kill()
         self.node = None
@@ -248,11 +269,21 @@ class World:
         self.loop.after(self.random.randint(10, 1500) * MILLISECOND, self._node_back)
 
     def _node_back(self):
-        if self.node is None:
+        if self.node is not None:
+            return
+        try:
             self.boot()
+        except (StanError, OSError) as error:  # the disk fails still: the process ends and is started again
+            self.trace(f"start failed: {error}")
+            self.files.open_files.clear()
+            self.loop.after(100 * MILLISECOND, self._node_back)
 
     def _heal(self):
         self.quiet = True
+        self.files.faults.clear()
+        if self.node is not None and self.disk_failed:  # a frozen group wants a new life
+            self.node.kill()
+            self.node = None
         if self.node is None:
             self.boot()
         if not self.node.link.up:

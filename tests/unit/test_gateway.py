@@ -55,17 +55,17 @@ def test_stored_messages_above_a_lowered_payload_limit_are_left_out_and_the_rest
     made, _ = gateway()
     made.broker.shared.payload_bytes_max = 1000
     batch = records(10, 2000, 20, 30, 5000)
-    made.send([Delivery(b"in", batch, 1, 1, 5, 0)])
+    made.send([Delivery(b"in", batch, 1, 1, 5, 0, 1)])
     assert sent(made.connection) == [1, 3, 4]
 
     made.connection.written = b""
-    made.send([Delivery(b"in", batch, 1, 2, 2, 1), b"", Delivery(b"in", batch, 1, 4, 5, 0)])
+    made.send([Delivery(b"in", batch, 1, 2, 2, 1, 1), b"", Delivery(b"in", batch, 1, 4, 5, 0, 1)])
     assert sent(made.connection) == [4]
 
 
 def test_messages_within_the_limit_are_sent_whole():
     made, _ = gateway()
-    made.send([Delivery(b"in", records(10, 20, 30), 1, 2, 3, 0)])
+    made.send([Delivery(b"in", records(10, 20, 30), 1, 2, 3, 0, 1)])
 
     assert sent(made.connection) == [2, 3]
 
