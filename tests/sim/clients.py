@@ -72,7 +72,8 @@ class SimClient:
             else:
                 self.on_connected()
 
-        self.request("_STAN.discover.test-cluster", request, answer, 2 * SECOND, lambda: self._again(self._connect))
+        # A real client gives its NATS connection up, and with it the inbox by which the broker would find it alive.
+        self.request("_STAN.discover.test-cluster", request, answer, 2 * SECOND, lambda: (self.die(), self.start()))
 
     def _again(self, call):
         life = self.life
