@@ -135,9 +135,9 @@ class Connection(Client):
         except OSError as error:
             problem = error
         self._lost(socket)
-        if self._current_server in self._server_pool:  # the others first: one that died refuses for a while
-            self._server_pool.remove(self._current_server)
-            self._server_pool.append(self._current_server)
+        lost = self._current_server
+        if lost is not None:  # the others first: one that died refuses for a while, at its other addresses too
+            self._server_pool.sort(key=lambda server: (server is lost, server.uri.port == lost.uri.port))
         await self._process_op_err(problem)
 
     def _lost(self, socket: asyncio.Transport) -> None:
