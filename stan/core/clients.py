@@ -171,10 +171,6 @@ class Clients:
             self._leave(incarnation, group, subscription_id)
 
     def _leave(self, incarnation: int, group: GroupId, subscription_id: int) -> None:
-        found = self.shared.groups[group].dispatch.by_subscription.get(subscription_id)
-        if found is not None:
-            found[1].leaving = True
-
         def done(result: object, _error: str) -> None:
             if result is None:  # not written: the connection is gone all the same, so try until it is
                 retry_at = self.shared.clock.now + SECOND
@@ -187,7 +183,7 @@ class Clients:
                 for reply in closing.replies:
                     self.shared.respond(reply, b"")
 
-        self.shared.change_group(group, done, leave=pb.Leave(subscription_id=subscription_id))
+        self.shared.leave(group, subscription_id, done)
 
     # --- heartbeats -------------------------------------------------------------------------------------------------------
 

@@ -94,6 +94,14 @@ class Shared:
         body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.changes.append(Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.ticket(done)))
 
+    def leave(self, group: GroupId, subscription_id: int, done: Done, *, unsubscribe: bool = False) -> None:
+        """Propose that a subscription ends (closed, or unsubscribed); from now on nothing is sent to it."""
+        found = self.groups[group].dispatch.by_subscription.get(subscription_id)
+        if found is not None:
+            found[1].leaving = True
+        leave = pb.Leave(subscription_id=subscription_id, unsubscribe=unsubscribe)
+        self.change_group(group, done, leave=leave)
+
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def respond(self, reply: bytes, payload: bytes) -> None:

@@ -125,11 +125,7 @@ class Subscribing:
 
     def _abandon(self, group: GroupId, sub: Subscription) -> None:
         """The client was closed while its subscription was on its way: close that too."""
-        found = self.shared.groups[group].dispatch.by_subscription.get(sub.subscription_id)
-        if found is not None:
-            found[1].leaving = True
-        leave = pb.Leave(subscription_id=sub.subscription_id)
-        self.shared.change_group(group, lambda _result, _error: None, leave=leave)
+        self.shared.leave(group, sub.subscription_id, lambda _result, _error: None)
 
     def _refuse(self, reply: bytes, error: str) -> None:
         self.shared.respond(reply, wire.SubscriptionResponse(error=error.encode()).SerializeToString())
@@ -153,10 +149,8 @@ class Subscribing:
         elif member.sub.client_id != request.client_id or request.client_id not in self.shared.meta.clients:
             self._refuse(frame.reply, errors.UNKNOWN_CLIENT)
         else:
-            member.leaving = True
-            leave = pb.Leave(subscription_id=member.sub.subscription_id, unsubscribe=unsubscribe)
             done = partial(self._left, channel, member, frame.reply)
-            self.shared.change_group(channel.info.group, done, leave=leave)
+            self.shared.leave(channel.info.group, member.sub.subscription_id, done, unsubscribe=unsubscribe)
 
     def _find(self, channel: Channel, inbox: bytes) -> LiveMember | None:
         """By ack inbox, else by message inbox."""
