@@ -1,11 +1,12 @@
 """Fixtures of the conformance tests: one server for all, published clients of each language, a channel for each test."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
 from tests.conformance.clients import Client, Program, c, javascript
+from tests.conformance.wire import Session, Wire, speaking, unique
 from tests.kit.server import StanServer, external_nats, stan_server
 
 __all__ = ["external_nats", "stan_server"]
@@ -68,3 +69,16 @@ def connect(program: Program, shared_server: StanServer, name: str) -> Iterator[
     yield connecting
     for client in clients:
         client.release()
+
+
+@pytest.fixture
+async def talk(server: StanServer) -> AsyncIterator[Wire]:
+    """A NATS connection that speaks the protocol by hand, to the server of the module."""
+    async with speaking(server.url) as talk:
+        yield talk
+
+
+@pytest.fixture
+async def me(talk: Wire) -> Session:
+    """A client that is connected on it."""
+    return await talk.connect(unique("c"))

@@ -15,17 +15,6 @@ def server(request, tmp_path_factory):
         yield server
 
 
-@pytest.fixture
-async def talk(server):
-    async with speaking(server.url) as talk:
-        yield talk
-
-
-@pytest.fixture
-async def me(talk):
-    return await talk.connect(unique("c"))
-
-
 def flags(messages):
     return [(m.sequence, m.redelivered, m.redelivery_count) for m in messages]
 

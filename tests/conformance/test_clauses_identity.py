@@ -20,12 +20,6 @@ def server(request, tmp_path_factory):
         yield server
 
 
-@pytest.fixture
-async def talk(server):
-    async with speaking(server.url) as talk:
-        yield talk
-
-
 async def raw_connect(talk, **fields):
     return await talk.ask(DISCOVER, pb.ConnectRequest(**fields), pb.ConnectResponse)
 

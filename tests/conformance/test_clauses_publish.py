@@ -17,17 +17,6 @@ def server(request, tmp_path_factory):
         yield server
 
 
-@pytest.fixture
-async def talk(server):
-    async with speaking(server.url) as talk:
-        yield talk
-
-
-@pytest.fixture
-async def me(talk):
-    return await talk.connect(unique("c"))
-
-
 @pytest.mark.parametrize("size", [1, 22, 300, 100_000])
 async def test_29_35_ack_has_the_guid_of_any_length_and_no_error(talk, me, size):
     guid = b"g" * (size - 1) + b"\xff"

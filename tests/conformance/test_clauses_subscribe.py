@@ -15,7 +15,6 @@ from tests.conformance.wire import (
     TIME_DELTA,
     UNSUB,
     Sub,
-    speaking,
     unique,
 )
 from tests.kit.server import StanServer
@@ -27,17 +26,6 @@ SECOND = 10**9
 def server(request, tmp_path_factory):
     with StanServer(tmp_path_factory.mktemp("server"), "-mc", "0", "-mm", "10", store=request.param) as server:
         yield server
-
-
-@pytest.fixture
-async def talk(server):
-    async with speaking(server.url) as talk:
-        yield talk
-
-
-@pytest.fixture
-async def me(talk):
-    return await talk.connect(unique("c"))
 
 
 @pytest.mark.parametrize(
