@@ -17,7 +17,7 @@ from stan.errors import Damage
 from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES, SURVIVOR_BYTES_MAX
 from stan.log.files import Files
 from stan.log.types import Entry
-from stan.protocol.entries import BATCH_HEADER, Kind
+from stan.protocol.entries import BATCH_HEADER, MARKS_UID, Kind
 from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term, WallNanos
 
 SEGMENT_MAGIC = b"STANSEGM"
@@ -112,7 +112,8 @@ def rows_of(entry: Entry, position: int) -> list[Row]:
     while at + BATCH_HEADER.size <= len(body):
         uid, base, count, timestamp, first, length, _, _ = BATCH_HEADER.unpack_from(body, at)
         at += BATCH_HEADER.size
-        rows.append(Row(uid, base, count, timestamp, first, position + ENTRY_HEADER_SIZE + at, length))
+        if uid != MARKS_UID:
+            rows.append(Row(uid, base, count, timestamp, first, position + ENTRY_HEADER_SIZE + at, length))
         at += length
     if at != len(body):
         raise Damage(f"record batches of {at} bytes in a body of {len(body)}")
@@ -122,9 +123,12 @@ def rows_of(entry: Entry, position: int) -> list[Row]:
 def outline(found: Found) -> list[bytes]:
     """The entry without its records: its header and those of its batches, as the sidecar keeps it."""
     parts = [found.header]
-    body = found.entry.body
-    start = found.position + ENTRY_HEADER_SIZE + BATCH_HEADER.size
-    parts += [bytes(body[row.position - start : row.position - start + BATCH_HEADER.size]) for row in found.rows]
+    if found.entry.kind == Kind.RECORDS:
+        body, at = found.entry.body, 0
+        while at < len(body):
+            header = bytes(body[at : at + BATCH_HEADER.size])
+            parts.append(header)
+            at += BATCH_HEADER.size + BATCH_HEADER.unpack(header)[5]
     return parts
 
 

@@ -5,6 +5,8 @@ A RECORDS body is one or more channel batches, one after the other:
     header  uid u32 | base_sequence u64 | count u32 | timestamp i64 | first_sequence u64 | length u32 | crc u32 | flags u32
     records `count` times: u32 length, MsgProto bytes as subscribers get them
 
+A batch of uid 0 (MARKS_UID) is none: its records are an entries_pb2.Marks, which replicated groups put behind the others.
+
 All integers little-endian. `first_sequence` is the channel's oldest kept message once this batch is applied, so that limits by
 count and bytes need no entry of their own. `crc` is CRC-32 (IEEE, zlib) of the records: DESIGN 6 names CRC-32C, which the
 standard library lacks; both twins of the kernel and a machine without a compiler compute this one at memory speed.
@@ -30,6 +32,8 @@ class Kind(IntEnum):
 
 
 BATCH_HEADER = Struct("<IQIqQIII")
+MARKS_UID = 0
+"""No channel has it."""
 
 
 class Batch(NamedTuple):
@@ -55,7 +59,7 @@ def encode_batch(
 
 
 def decode_batches(body: bytes, *, verify: bool = False) -> Iterator[Batch]:
-    """Walk the batches of a RECORDS body; raises Damage if they do not fill it exactly or, asked to verify, on a wrong CRC."""
+    """Walk the batches of a RECORDS body, without its marks; raises Damage if they do not fill it exactly or, asked to verify, on a wrong CRC."""
     view = memoryview(body)
     end = len(view)
     at = 0
@@ -69,5 +73,23 @@ def decode_batches(body: bytes, *, verify: bool = False) -> Iterator[Batch]:
         records = view[start : start + length]
         if verify and zlib.crc32(records) != crc:
             raise Damage(f"record batch at byte {at} of the entry: wrong CRC")
-        yield Batch(ChannelUid(uid), Sequence(base), count, WallNanos(timestamp), Sequence(first), records, start)
+        if uid != MARKS_UID:
+            yield Batch(ChannelUid(uid), Sequence(base), count, WallNanos(timestamp), Sequence(first), records, start)
         at = start + length
+
+
+def encode_marks(marks: bytes) -> tuple[bytes, bytes]:
+    """Header and body of an encoded entries_pb2.Marks, the last part of a RECORDS body."""
+    return encode_batch(ChannelUid(MARKS_UID), Sequence(0), 0, WallNanos(0), Sequence(0), marks)
+
+
+def marks_of(body: bytes) -> memoryview | None:
+    """The encoded marks of a RECORDS body, None if it has none; raises Damage as decode_batches does."""
+    at = 0
+    while at + BATCH_HEADER.size <= len(body):
+        uid, _, _, _, _, length, _, _ = BATCH_HEADER.unpack_from(body, at)
+        at += BATCH_HEADER.size
+        if uid == MARKS_UID:
+            return memoryview(body)[at : at + length]
+        at += length
+    return None

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Client(_message.Message):
-    __slots__ = ("client_id", "conn_id", "heartbeat_inbox", "protocol", "ping_interval", "ping_max_out", "incarnation")
+    __slots__ = ("client_id", "conn_id", "heartbeat_inbox", "protocol", "ping_interval", "ping_max_out", "incarnation", "failing")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     CONN_ID_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INBOX_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,7 @@ class Client(_message.Message):
     PING_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     PING_MAX_OUT_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    FAILING_FIELD_NUMBER: _ClassVar[int]
     client_id: bytes
     conn_id: bytes
     heartbeat_inbox: bytes
@@ -22,7 +23,8 @@ class Client(_message.Message):
     ping_interval: int
     ping_max_out: int
     incarnation: int
-    def __init__(self, client_id: _Optional[bytes] = ..., conn_id: _Optional[bytes] = ..., heartbeat_inbox: _Optional[bytes] = ..., protocol: _Optional[int] = ..., ping_interval: _Optional[int] = ..., ping_max_out: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    failing: bool
+    def __init__(self, client_id: _Optional[bytes] = ..., conn_id: _Optional[bytes] = ..., heartbeat_inbox: _Optional[bytes] = ..., protocol: _Optional[int] = ..., ping_interval: _Optional[int] = ..., ping_max_out: _Optional[int] = ..., incarnation: _Optional[int] = ..., failing: bool = ...) -> None: ...
 
 class Channel(_message.Message):
     __slots__ = ("name", "uid", "group")
@@ -91,18 +93,20 @@ class Subscription(_message.Message):
     def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ...) -> None: ...
 
 class MetaChange(_message.Message):
-    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info")
+    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat")
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     CREATE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
     DELETE_CHANNEL_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_INFO_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     connect: Connect
     disconnect: Disconnect
     create_channels: CreateChannels
     delete_channel: DeleteChannel
     cluster_info: ClusterInfo
-    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ...) -> None: ...
+    heartbeat: Heartbeat
+    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class ClusterInfo(_message.Message):
     __slots__ = ("cluster_id", "raft_groups", "nuid")
@@ -123,18 +127,32 @@ class Connect(_message.Message):
     def __init__(self, client: _Optional[_Union[Client, _Mapping]] = ..., replaces: _Optional[int] = ...) -> None: ...
 
 class Disconnect(_message.Message):
-    __slots__ = ("client_id", "incarnation")
+    __slots__ = ("client_id", "incarnation", "asked")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
     client_id: bytes
     incarnation: int
-    def __init__(self, client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    asked: bool
+    def __init__(self, client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., asked: bool = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("client_id", "incarnation", "failing")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    FAILING_FIELD_NUMBER: _ClassVar[int]
+    client_id: bytes
+    incarnation: int
+    failing: bool
+    def __init__(self, client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., failing: bool = ...) -> None: ...
 
 class CreateChannels(_message.Message):
-    __slots__ = ("channels",)
+    __slots__ = ("channels", "channels_max")
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_MAX_FIELD_NUMBER: _ClassVar[int]
     channels: _containers.RepeatedCompositeFieldContainer[Channel]
-    def __init__(self, channels: _Optional[_Iterable[_Union[Channel, _Mapping]]] = ...) -> None: ...
+    channels_max: int
+    def __init__(self, channels: _Optional[_Iterable[_Union[Channel, _Mapping]]] = ..., channels_max: _Optional[int] = ...) -> None: ...
 
 class DeleteChannel(_message.Message):
     __slots__ = ("uid",)
@@ -159,7 +177,7 @@ class GroupChange(_message.Message):
     def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., doubt: _Optional[_Union[Doubt, _Mapping]] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable")
+    __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid")
     UID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +189,7 @@ class Subscribe(_message.Message):
     START_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTIONS_MAX_FIELD_NUMBER: _ClassVar[int]
     REPLACE_DURABLE_FIELD_NUMBER: _ClassVar[int]
+    NUID_FIELD_NUMBER: _ClassVar[int]
     uid: int
     client_id: bytes
     incarnation: int
@@ -182,7 +201,8 @@ class Subscribe(_message.Message):
     start_sequence: int
     subscriptions_max: int
     replace_durable: bool
-    def __init__(self, uid: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., durable_name: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., start_sequence: _Optional[int] = ..., subscriptions_max: _Optional[int] = ..., replace_durable: bool = ...) -> None: ...
+    nuid: bytes
+    def __init__(self, uid: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., durable_name: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., start_sequence: _Optional[int] = ..., subscriptions_max: _Optional[int] = ..., replace_durable: bool = ..., nuid: _Optional[bytes] = ...) -> None: ...
 
 class Leave(_message.Message):
     __slots__ = ("uid", "subscription_id", "unsubscribe")
@@ -231,6 +251,24 @@ class Held(_message.Message):
     subscription_id: int
     runs: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, subscription_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Marks(_message.Message):
+    __slots__ = ("marks",)
+    MARKS_FIELD_NUMBER: _ClassVar[int]
+    marks: _containers.RepeatedCompositeFieldContainer[Mark]
+    def __init__(self, marks: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ...) -> None: ...
+
+class Mark(_message.Message):
+    __slots__ = ("uid", "client_id", "conn_id", "guid")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CONN_ID_FIELD_NUMBER: _ClassVar[int]
+    GUID_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    client_id: bytes
+    conn_id: bytes
+    guid: bytes
+    def __init__(self, uid: _Optional[int] = ..., client_id: _Optional[bytes] = ..., conn_id: _Optional[bytes] = ..., guid: _Optional[bytes] = ...) -> None: ...
 
 class Snapshot(_message.Message):
     __slots__ = ("applied_index", "applied_term", "clients", "channels", "cursors", "subscriptions", "first_sequences", "cluster_info", "next_id", "dropped")
