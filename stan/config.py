@@ -5,10 +5,11 @@ that cannot work, in the original server's words where it has any (STAN-SPEC 7.1
 file, the environment or the command line. Secrets are left out of every repr.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from stan import limits as bounds
 from stan.errors import ConfigError, go_quote
@@ -18,6 +19,7 @@ from stan.types import MICROSECOND, MILLISECOND, SECOND
 __all__ = [
     "ChannelLimits",
     "ChannelOverride",
+    "ClusterConfig",
     "Config",
     "EmbeddedConfig",
     "HeartbeatConfig",
@@ -32,6 +34,10 @@ __all__ = [
 
 StoreKind = Literal["memory", "file", "sql"]
 SyncKind = Literal["always", "interval", "never"]
+
+RAFT_GROUPS_ALONE: Final = 1
+RAFT_GROUPS_CLUSTERED: Final = 8
+"""Groups of channels if nobody asks for another number: few are faster than many, and a cluster spreads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +92,54 @@ class StoreConfig:
     directory: Path | None = None
     sync: SyncKind = "always"
     sync_interval_ns: int = 60 * SECOND  # only for sync="interval"
-    raft_groups: int = 1
+    raft_groups: int = 0  # 0: what Config decides, RAFT_GROUPS_CLUSTERED or RAFT_GROUPS_ALONE
+
+
+_NODE_ID = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """How a node takes part in a cluster (STAN-SPEC 9.7, 9.8)."""
+
+    node_id: str = ""  # empty: the one kept in the directory, else a generated one
+    peers: tuple[str, ...] = ()  # ids of the other nodes that vote; may hold the own one
+    bootstrap: bool = False  # a cluster that does not exist yet may be made without hearing all peers first
+    join: bool = False  # peers, groups and replicas are those of the running cluster
+    replica: bool = False  # a copy of everything that serves reads and never votes
+    replicas: int = 3  # nodes that hold each group
+    allow_add_remove: bool = False  # administrators may change the membership
+    raft_logging: bool = False  # what the groups say among themselves is logged too
+
+    @property
+    def joins(self) -> bool:
+        """Whether the running cluster is asked who belongs to it: nothing here tells (STAN-SPEC 9.7)."""
+        return self.join or not (self.peers or self.bootstrap)
+
+    def voters(self, node_id: str) -> tuple[str, ...]:
+        """All nodes that vote, as node *node_id* is told by its settings: sorted, each once, itself unless a replica."""
+        names = set(self.peers) | {node_id}
+        return tuple(sorted(names - {node_id} if self.replica else names))
+
+    def complaints(self) -> list[str]:
+        """What is wrong with these settings by themselves."""
+        found = [
+            f"invalid node ID {go_quote(name)}: only letters, digits, `-` and `_`, "
+            f"{bounds.NODE_NAME_BYTES_MAX} at most, as it becomes part of NATS subjects"
+            for name in dict.fromkeys((*filter(None, [self.node_id]), *self.peers))
+            if not _NODE_ID.fullmatch(name) or len(name) > bounds.NODE_NAME_BYTES_MAX
+        ]
+        if len(self.peers) > bounds.CLUSTER_PEERS_MAX:
+            found.append(f"a node has at most {bounds.CLUSTER_PEERS_MAX} peers, not {len(self.peers)}")
+        if self.replica and self.bootstrap:
+            found.append("a read replica does not vote, so it cannot bootstrap a cluster")
+        if self.join and self.bootstrap:
+            found.append("a node either joins a running cluster or bootstraps a new one")
+        if self.join and self.peers:
+            found.append("a node that joins learns its peers from the running cluster; give either")
+        if self.replicas < 1:
+            found.append(f"each group needs at least one replica, not {self.replicas}")
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,11 +220,18 @@ class Config:
     nats: NatsConfig = NatsConfig()
     embedded: EmbeddedConfig = EmbeddedConfig()
     log: LogConfig = LogConfig()
+    cluster: ClusterConfig | None = None  # None: alone
     replace_durable: bool = False
     io_batch_size: int = 1024
     io_sleep_ns: int = 0
     pid_file: Path | None = None
     notices: tuple[str, ...] = ()  # warnings to log once at start, such as options without effect
+
+    def __post_init__(self) -> None:
+        """Decide the number of groups where nobody did."""
+        if self.store.raft_groups == 0:
+            groups = RAFT_GROUPS_ALONE if self.cluster is None else RAFT_GROUPS_CLUSTERED
+            object.__setattr__(self, "store", replace(self.store, raft_groups=groups))
 
     def validate(self) -> list[str]:
         """Every complaint, one sentence each; an empty list means that the server may start."""
@@ -180,8 +240,14 @@ class Config:
             found.append("for FILE stores, root directory must be specified")
         if not self.cluster_id or any(char.isspace() for char in self.cluster_id):
             found.append(f"invalid cluster ID {go_quote(self.cluster_id)}: it becomes part of NATS subjects")
-        if self.store.raft_groups < 1:
-            found.append(f"there must be at least one group of channels, not {self.store.raft_groups}")
+        if not 1 <= self.store.raft_groups <= bounds.RAFT_GROUPS_MAX:
+            found.append(
+                f"there must be between 1 and {bounds.RAFT_GROUPS_MAX} groups of channels, not {self.store.raft_groups}"
+            )
+        if self.cluster is not None:
+            found += self.cluster.complaints()
+            if self.store.kind == "memory":
+                found.append("stan: clustering mode not supported with MEMORY store type")
         beat = self.heartbeat
         if beat.interval_ns <= 0 or beat.timeout_ns <= 0 or beat.fail_count < 0:
             found.append("heartbeat interval and timeout must be above 0 and the fail count not below 0")

@@ -137,6 +137,12 @@ NATS_LINES_KEPT = 5
 CHANNEL_LIMITS_CACHED_MAX = 10_000
 """Channels whose inherited limits are kept; asking again costs a walk over the configured patterns only."""
 
+# --- cluster settings ------------------------------------------------------------------------------------------
+CLUSTER_PEERS_MAX = 64
+"""Other voters that a node may be told of; every node hears every other."""
+RAFT_GROUPS_MAX = 1024
+"""Groups of channels; each has files, timers and a leader of its own."""
+
 invariant(NATS_RESTART_MIN <= NATS_RESTART_MAX, "a pause may only grow")
 invariant(ENTRY_BYTES_MAX > NATS_PAYLOAD_BYTES_MAX, "the largest message must fit into one entry")
 invariant(1 * GiB > ENTRY_BYTES_MAX, "an entry's length is kept in 32 bits, with room to spare")

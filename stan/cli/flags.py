@@ -10,7 +10,6 @@ from stan.cli.goflags import Flag, Kind
 
 _BOOL, _INT, _TEXT, _DURATION, _SIZE = Kind.BOOL, Kind.INT, Kind.TEXT, Kind.DURATION, Kind.SIZE
 
-ONE_NODE = "this version runs on one node only"
 NO_SQL = "this version has no SQL store"
 NO_FT = "this version has no fault tolerance groups"
 NO_ENCRYPTION = "this version does not encrypt what it stores"
@@ -49,25 +48,22 @@ _SERVER = (
 )
 
 _CLUSTER = (
-    Flag(("clustered",), _BOOL, False, "<bool>", "Run as a node of a cluster", refused=ONE_NODE),
-    Flag(("cluster_node_id",), _TEXT, "", "<name>", "Id of this node", refused=ONE_NODE),
-    Flag(("cluster_bootstrap",), _BOOL, False, "<bool>", "Be the first node of a cluster", refused=ONE_NODE),
-    Flag(("cluster_peers",), _TEXT, "", "<id>[,<id>...]", "Ids of the other nodes", refused=ONE_NODE),
-    Flag(("cluster_log_path",), _TEXT, "", "<directory>", "Where the Raft log lies", refused=ONE_NODE),
-    Flag(("cluster_log_cache_size",), _INT, 512, "<count>", "Raft entries kept in memory", refused=ONE_NODE),
-    Flag(("cluster_log_snapshots",), _INT, 2, "<count>", "Raft snapshots kept", refused=ONE_NODE),
-    Flag(("cluster_trailing_logs",), _INT, 10240, "<count>", "Raft entries behind a snapshot", refused=ONE_NODE),
-    Flag(("cluster_sync",), _BOOL, False, "<bool>", "Sync the Raft log at each write", refused=ONE_NODE),
-    Flag(("cluster_raft_logging",), _BOOL, False, "<bool>", "Log what Raft does", refused=ONE_NODE),
-    Flag(
-        ("cluster_allow_add_remove_node",),
-        _BOOL,
-        False,
-        "<bool>",
-        "Let administrators add and remove nodes",
-        refused=ONE_NODE,
-    ),
-    Flag(("cluster_proceed_on_restore_failure",), _BOOL, False, "<bool>", refused=ONE_NODE),
+    Flag(("clustered",), _BOOL, False, "<bool>", "Run as a node of a cluster"),
+    Flag(("cluster_node_id",), _TEXT, "", "<name>", "Id of this node (default: generated, kept in the directory)"),
+    Flag(("cluster_bootstrap",), _BOOL, False, "<bool>", "Make a new cluster if none of the peers knows one"),
+    Flag(("cluster_peers",), _TEXT, "", "<id>[,<id>...]", "Ids of the other voting nodes, the same on all nodes"),
+    Flag(("join",), _BOOL, False, "<bool>", "Join a running cluster, which tells peers, groups and replicas"),
+    Flag(("replica",), _BOOL, False, "<bool>", "Keep a copy of everything that serves reads, without a vote"),
+    Flag(("replicas",), _INT, 3, "<count>", "Nodes that hold each group of channels"),
+    Flag(("raft_groups",), _INT, 0, "<count>", "Groups of channels, the same on all nodes (default: 8, alone 1)"),
+    Flag(("cluster_log_path",), _TEXT, "", "<directory>", "Root directory where --dir is not given"),
+    Flag(("cluster_raft_logging",), _BOOL, False, "<bool>", "Log what the groups say among themselves"),
+    Flag(("cluster_allow_add_remove_node",), _BOOL, False, "<bool>", "Let administrators add and remove nodes"),
+    Flag(("cluster_log_cache_size",), _INT, 512, "<count>", "Without effect", idle=True),
+    Flag(("cluster_log_snapshots",), _INT, 2, "<count>", "Without effect", idle=True),
+    Flag(("cluster_trailing_logs",), _INT, 10240, "<count>", "Without effect", idle=True),
+    Flag(("cluster_sync",), _BOOL, False, "<bool>", "Without effect: --file_sync decides, as alone", idle=True),
+    Flag(("cluster_proceed_on_restore_failure",), _BOOL, False, "<bool>", idle=True),
 )
 
 _FILE = (

@@ -224,6 +224,8 @@ def _complaints(parsed: Parsed) -> list[str]:
             found.append(f"open {file}: {(error.strerror or '').lower()}")
         else:
             found += [f"{key} in {file}: this version reads no streaming configuration file" for key in keys]
+            if parsed.config.cluster is not None and any(key.lower() == "partitioning" for key in keys):
+                found.append("stan: channels partitioning in clustering mode is not supported")
     return found
 
 

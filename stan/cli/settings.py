@@ -14,6 +14,7 @@ from stan.cli.flags import TABLE
 from stan.cli.goflags import FlagError, Kind, Value, parse_size, scan
 from stan.config import (
     ChannelLimits,
+    ClusterConfig,
     Config,
     EmbeddedConfig,
     HeartbeatConfig,
@@ -29,6 +30,10 @@ from stan.config import (
 from stan.errors import ConfigError, go_quote
 from stan.types import MICROSECOND
 
+_CLUSTER_ONLY = (
+    *("cluster_node_id", "cluster_bootstrap", "cluster_peers", "cluster_log_path", "replicas"),
+    *("cluster_raft_logging", "cluster_allow_add_remove_node"),
+)
 _STORES: dict[str, StoreKind] = {"MEMORY": "memory", "FILE": "file", "SQL": "sql"}
 
 
@@ -130,6 +135,7 @@ def _config(values: _Values) -> Config:
         nats=_nats(values),
         embedded=_embedded(values),
         log=_log(values),
+        cluster=_cluster(values),
         replace_durable=values.flag("replace_durable"),
         io_batch_size=values.number("io_batch_size"),
         io_sleep_ns=values.number("io_sleep_time") * MICROSECOND,
@@ -151,9 +157,10 @@ def _store(values: _Values) -> StoreConfig:
         sync = "interval" if interval > 0 else "never"
     return StoreConfig(
         kind=kind or "memory",
-        directory=values.path("dir"),
+        directory=values.path("dir") or (values.path("cluster_log_path") if _clustered(values) else None),
         sync=sync,
         sync_interval_ns=max(interval, 0),
+        raft_groups=values.number("raft_groups"),
     )
 
 
@@ -178,6 +185,32 @@ def _file_complaints(values: _Values) -> Iterator[str]:
         yield "file descriptor limit must be a positive number"
     if values.number("file_parallel_recovery") < 1:
         yield "parallel recovery value must be at least 1"
+
+
+def _clustered(values: _Values) -> bool:
+    return any(values.flag(key) for key in ("clustered", "join", "replica"))
+
+
+def _cluster(values: _Values) -> ClusterConfig | None:
+    if not _clustered(values):
+        return None
+    if values.text("ft_group"):
+        values.complaints.append("fault tolerance groups and clustering exclude each other: leave out -ft_group")
+    told = [f"-{key}" for key in ("raft_groups", "replicas") if key in values.given]
+    if values.flag("join") and told:
+        values.complaints.append(f"a node that joins learns {' and '.join(told)} from the running cluster")
+    node_id = values.text("cluster_node_id")
+    peers = [peer for name in values.text("cluster_peers").split(",") if (peer := name.strip())]
+    return ClusterConfig(
+        node_id=node_id,
+        peers=tuple(dict.fromkeys(peer for peer in peers if peer != node_id)),
+        bootstrap=values.flag("cluster_bootstrap"),
+        join=values.flag("join"),
+        replica=values.flag("replica"),
+        replicas=values.number("replicas"),
+        allow_add_remove=values.flag("cluster_allow_add_remove_node"),
+        raft_logging=values.flag("cluster_raft_logging"),
+    )
 
 
 def _limits(values: _Values) -> StoreLimits:
@@ -269,3 +302,10 @@ def _notices(values: _Values) -> Iterator[str]:
     idle = [f"-{flag.key}" for flag in TABLE if flag.idle and flag.key in values.given]
     if idle:
         yield f"Options without effect in this version: {', '.join(idle)}"
+    if _clustered(values):
+        if values.text("dir") and values.text("cluster_log_path"):
+            yield f"-cluster_log_path has no effect: one log for everything, in {values.text('dir')}"
+        return
+    lonely = [f"-{key}" for key in _CLUSTER_ONLY if key in values.given]
+    if lonely:
+        yield f"Options without effect, as -clustered is not given: {', '.join(lonely)}"

@@ -288,15 +288,24 @@ def test_version_without_nats_server_is_told_as_well():
 def test_complaints_come_all_at_once(tmp_path):
     file = tmp_path / "nats.conf"
     file.write_text("port: 1\nstreaming { store: file }\n")
-    result = run("-clustered", "-mc", "-1", "-mb", "12abc", "-st", "FILE", "-c", str(file))
+    result = run("-clustered", "-encrypt", "-mc", "-1", "-mb", "12abc", "-st", "FILE", "-c", str(file))
     assert result.returncode == 1
     assert result.stderr.splitlines() == [
-        "nats-streaming-server: -clustered: this version runs on one node only",
+        "nats-streaming-server: -encrypt: this version does not encrypt what it stores",
         "nats-streaming-server: max_bytes should be a size, got '12abc'",
         "nats-streaming-server: max channels limit cannot be negative (-1)",
         "nats-streaming-server: for FILE stores, root directory must be specified",
         f"nats-streaming-server: streaming in {file}: this version reads no streaming configuration file",
     ]
+
+
+def test_partitioning_in_a_cluster_is_refused_in_original_words(tmp_path):
+    file = tmp_path / "stan.conf"
+    file.write_text("partitioning: true\n")
+    result = run("-clustered", "-st", "FILE", "-dir", str(tmp_path), "-c", str(file))
+    assert result.returncode == 1
+    assert "stan: channels partitioning in clustering mode is not supported" in result.stderr
+    assert not list(tmp_path.glob("*.json"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from stan import limits as bounds
 from stan.config import (
     ChannelLimits,
     ChannelOverride,
+    ClusterConfig,
     Config,
     EmbeddedConfig,
     HeartbeatConfig,
@@ -64,7 +65,7 @@ def test_more_literal_names_than_channels_are_refused():
 def test_all_complaints_come_at_once():
     config = Config(
         cluster_id="a b",
-        store=StoreConfig(kind="file", raft_groups=0),
+        store=StoreConfig(kind="file", raft_groups=-1),
         limits=StoreLimits(channels=-1),
         heartbeat=HeartbeatConfig(interval_ns=0),
         embedded=EmbeddedConfig(port=70_000),
@@ -76,6 +77,79 @@ def test_all_complaints_come_at_once():
 
 def test_file_store_with_directory_has_no_complaint():
     assert Config(store=StoreConfig(kind="file", directory=Path("data"))).validate() == []
+
+
+def clustered(kind="file", directory=Path("data"), **settings):
+    return Config(store=StoreConfig(kind=kind, directory=directory), cluster=ClusterConfig(**settings))
+
+
+def test_cluster_has_eight_groups_and_a_lone_node_one_unless_told():
+    assert clustered().store.raft_groups == 8
+    assert Config().store.raft_groups == 1
+    told = StoreConfig(kind="file", directory=Path("data"), raft_groups=3)
+    assert Config(store=told, cluster=ClusterConfig()).store.raft_groups == 3
+    assert Config(store=told).store.raft_groups == 3
+
+
+def test_number_of_groups_is_bounded():
+    text = "there must be between 1 and 1024 groups of channels, not 1025"
+    assert Config(store=StoreConfig(raft_groups=1025)).validate() == [text]
+
+
+def test_cluster_needs_a_store_that_lasts_and_its_directory():
+    text = "stan: clustering mode not supported with MEMORY store type"
+    assert clustered(kind="memory").validate() == [text]
+    assert clustered(directory=None).validate() == ["for FILE stores, root directory must be specified"]
+    assert clustered().validate() == []
+
+
+@pytest.mark.parametrize("name", ["a.b", "a b", "*", ">", "", "ä", "a\n", "x" * 256])
+def test_names_that_cannot_stand_in_a_subject_are_refused(name):
+    complaints = clustered(peers=("a", name, name)).validate()
+    assert len(complaints) == 1
+    assert complaints[0].startswith("invalid node ID ")
+    assert clustered(node_id=name, peers=("a",)).validate() == (complaints if name else [])
+
+
+def test_names_of_letters_digits_dash_and_underscore_are_taken():
+    assert clustered(node_id="Node_1-a", peers=("Node_1-a", "0", "x" * 255)).validate() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"replica": True, "bootstrap": True}, "a read replica does not vote, so it cannot bootstrap a cluster"),
+        ({"join": True, "bootstrap": True}, "a node either joins a running cluster or bootstraps a new one"),
+        (
+            {"join": True, "peers": ("a",)},
+            "a node that joins learns its peers from the running cluster; give either",
+        ),
+        ({"replicas": 0}, "each group needs at least one replica, not 0"),
+        ({"peers": tuple(f"n{number}" for number in range(65))}, "a node has at most 64 peers, not 65"),
+    ],
+)
+def test_settings_of_a_cluster_that_exclude_each_other_are_refused(settings, text):
+    assert clustered(**settings).validate() == [text]
+
+
+def test_all_complaints_about_a_cluster_come_at_once():
+    config = clustered("memory", node_id="a.b", peers=("c d",), bootstrap=True, join=True, replica=True, replicas=-1)
+    assert len(config.validate()) == 7
+
+
+def test_node_without_peers_or_bootstrap_joins():
+    assert ClusterConfig().joins
+    assert ClusterConfig(replica=True).joins
+    assert ClusterConfig(join=True).joins
+    assert not ClusterConfig(peers=("a",)).joins
+    assert not ClusterConfig(bootstrap=True).joins
+
+
+def test_voters_are_the_peers_and_the_node_itself_unless_it_is_a_replica():
+    assert ClusterConfig(peers=("c", "a")).voters("b") == ("a", "b", "c")
+    assert ClusterConfig(peers=("c", "b", "a", "a")).voters("b") == ("a", "b", "c")
+    assert ClusterConfig(peers=("c", "b", "a"), replica=True).voters("b") == ("a", "c")
+    assert ClusterConfig(bootstrap=True).voters("b") == ("b",)
 
 
 def test_known_limits_stay_bounded(monkeypatch):

@@ -10,7 +10,7 @@ from stan.cli.flags import GROUPS, TABLE
 from stan.cli.goflags import Flag, FlagError, Kind, parse_bool, parse_duration, parse_int, parse_size, scan
 from stan.cli.help import help_text
 from stan.cli.settings import Action, parse
-from stan.config import Config
+from stan.config import ClusterConfig, Config
 
 SECOND = 1_000_000_000
 
@@ -245,6 +245,75 @@ def test_unserved_flag_is_refused_by_name_and_its_default_is_not(flag):
     assert parse([f"-{flag.key}={str(flag.default).lower()}"]).complaints == ()
 
 
+NODE = ("-clustered", "-st", "FILE", "-dir", "d")
+
+
+def test_cluster_flags_reach_the_config():
+    config = serve(
+        *(*NODE, "-cluster_node_id", "a", "-cluster_peers", "b, c", "-cluster_bootstrap", "-cluster_raft_logging"),
+        *("-cluster_allow_add_remove_node", "--replicas", "5", "--raft_groups", "16"),
+    )
+    assert config.cluster == ClusterConfig(
+        node_id="a",
+        peers=("b", "c"),
+        bootstrap=True,
+        replicas=5,
+        allow_add_remove=True,
+        raft_logging=True,
+    )
+    assert config.store.raft_groups == 16
+    assert config.validate() == []
+    assert config.notices == ()
+
+
+def test_clustered_alone_has_the_defaults_of_a_cluster():
+    config = serve(*NODE)
+    assert config.cluster == ClusterConfig()
+    assert (config.cluster.joins, config.store.raft_groups) == (True, 8)
+    assert serve("--raft_groups", "4").store.raft_groups == 4
+
+
+def test_own_id_and_repeats_are_no_peers():
+    assert serve(*NODE, "-cluster_node_id", "a", "-cluster_peers", "a,b,c,b,").cluster.peers == ("b", "c")
+
+
+@pytest.mark.parametrize("flag", ["--join", "--replica"])
+def test_who_joins_or_replicates_is_clustered(flag):
+    config = serve(flag, "-st", "FILE", "-dir", "d")
+    assert config.cluster == ClusterConfig(join=flag == "--join", replica=flag == "--replica")
+    assert config.validate() == []
+
+
+def test_cluster_in_memory_is_refused_in_original_words():
+    text = "stan: clustering mode not supported with MEMORY store type"
+    assert serve("-clustered").validate() == [text]
+
+
+def test_log_path_is_the_directory_where_none_is_given():
+    assert serve("-clustered", "-st", "FILE", "-cluster_log_path", "p").store.directory == Path("p")
+    both = serve(*NODE, "-cluster_log_path", "p")
+    assert both.store.directory == Path("d")
+    assert both.notices == ("-cluster_log_path has no effect: one log for everything, in d",)
+
+
+def test_cluster_options_of_a_lone_node_are_noticed():
+    config = serve("-st", "FILE", "-cluster_log_path", "p", "-cluster_peers", "a,b")
+    assert (config.cluster, config.store.directory) == (None, None)
+    (notice,) = config.notices
+    assert notice == "Options without effect, as -clustered is not given: -cluster_peers, -cluster_log_path"
+
+
+def test_fault_tolerance_group_in_a_cluster_is_refused():
+    text = "fault tolerance groups and clustering exclude each other: leave out -ft_group"
+    assert text in parse([*NODE, "-ft_group", "x"]).complaints
+
+
+def test_groups_and_replicas_of_a_cluster_that_is_joined_are_not_told():
+    text = "a node that joins learns -raft_groups and -replicas from the running cluster"
+    assert parse([*NODE, "--join", "--raft_groups", "4", "--replicas", "3"]).complaints == (text,)
+    assert parse([*NODE, "--join"]).complaints == ()
+
+
 def test_store_types_are_told_apart():
     assert parse(["-st", "sql"]).complaints == ("-store SQL: this version has no SQL store",)
     assert parse(["-st", "tape"]).complaints == ("unsupported store type: tape",)
@@ -336,6 +405,11 @@ def test_help_lists_each_group_and_each_listed_flag():
         for flag in flags:
             assert (f"-{flag.key}" in text) or not flag.help
     assert "io_batch_size" not in text
+
+
+def test_help_has_what_the_original_does_not_know():
+    text = help_text()
+    assert all(f"    --{name}" in text for name in ("join", "replica ", "replicas <count>", "raft_groups"))
 
 
 @given(st.lists(st.text(max_size=8), max_size=5))
