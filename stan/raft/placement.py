@@ -1,0 +1,58 @@
+"""Which nodes keep a group, and which of them had better lead it (DESIGN 5). Pure.
+
+Promises: the same answer on every node, whatever the order of the names; another node takes groups over from others, but no group
+changes hands between two nodes that were there before; preferred leaders are spread as evenly as the voters allow.
+
+Voters by rendezvous hashing (Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998): each node has a
+weight for each group, and the heaviest ones keep it.
+"""
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Seq
+from hashlib import blake2b
+from typing import NamedTuple
+
+from stan.invariant import invariant
+from stan.types import GroupId
+
+
+class Placement(NamedTuple):
+    """Where one group lives."""
+
+    voters: tuple[str, ...]  # heaviest first
+    preferred: str  # the voter that leads it if nothing speaks against it
+
+
+def place(groups: int, nodes: Seq[str], replicas: int) -> dict[GroupId, Placement]:
+    """Placement of the metadata group and of channel groups 1..*groups*, each on at most *replicas* of the nodes."""
+    invariant(len(nodes) > 0 and replicas > 0, "a group is kept by somebody", nodes=len(nodes), replicas=replicas)
+    invariant(len(set(nodes)) == len(nodes), "a node has one name", nodes=nodes)
+    voters = {group: heaviest(group, nodes)[:replicas] for group in map(GroupId, range(groups + 1))}
+    preferred = spread(voters)
+    return {group: Placement(kept_by, preferred[group]) for group, kept_by in voters.items()}
+
+
+def heaviest(group: GroupId, nodes: Iterable[str]) -> tuple[str, ...]:
+    """The nodes by their weight for the group, heaviest first."""
+    return tuple(sorted(nodes, key=lambda node: (_weight(group, node), node), reverse=True))
+
+
+def spread(voters: Mapping[GroupId, Seq[str]], load: Mapping[str, int] | None = None) -> dict[GroupId, str]:
+    """One of its voters for each group, in the order of their numbers the one with least to do, an early voter before a late one.
+
+    Args:
+        voters: of each group; groups without any are left out of the result.
+        load: groups that each node has already.
+    """
+    load = dict(load or {})
+    chosen: dict[GroupId, str] = {}
+    for group in sorted(voters):
+        if voters[group]:
+            node = min(voters[group], key=lambda node: load.get(node, 0))  # the first of equals
+            load[node] = load.get(node, 0) + 1
+            chosen[group] = node
+    return chosen
+
+
+def _weight(group: GroupId, node: str) -> bytes:
+    return blake2b(b"%d %b" % (group, node.encode()), digest_size=8).digest()
