@@ -24,6 +24,7 @@ from tests.kit.ports import accepts, free_port
 ROOT = Path(__file__).parents[2]
 CLUSTER_ID = "test-cluster"
 READY = "Streaming Server is ready"
+COMMAND = (sys.executable, "-m", "stan.cli.server")
 START_SECONDS_MAX = 30.0  # a loaded machine; on an idle one it is half a second
 END_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.005
@@ -46,7 +47,8 @@ class StanServer:
         *flags: str,
         store: str = "FILE",
         nats_url: str | None = None,
-        command: tuple[str, ...] = (sys.executable, "-m", "stan.cli.server"),
+        host: str = "127.0.0.1",
+        command: tuple[str, ...] = COMMAND,
     ) -> None:
         """Nothing runs yet.
 
@@ -55,17 +57,18 @@ class StanServer:
             flags: further flags of the command line.
             store: FILE or MEMORY.
             nats_url: a running NATS to connect to, instead of an embedded one.
+            host: the address that an embedded one listens on.
             command: what to run.
         """
         self.port = free_port() if nats_url is None else int(nats_url.rpartition(":")[2])
-        self.url = nats_url or f"nats://127.0.0.1:{self.port}"
+        self.url = nats_url or f"nats://{host}:{self.port}"
         self.cluster_id = CLUSTER_ID
-        where = ["-ns", nats_url] if nats_url else ["-a", "127.0.0.1", "-p", str(self.port)]
+        where = ["-ns", nats_url] if nats_url else ["-a", host, "-p", str(self.port)]
         kept = ["-st", "FILE", "-dir", str(directory / "store")] if store == "FILE" else ["-st", store]
         self._command = [*command, "-cid", CLUSTER_ID, *where, *kept, *flags]
         self._log = directory / "server.log"
-        self._embedded = nats_url is None
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_before = 0  # its length when the process was started
 
     @property
     def pid(self) -> int:
@@ -82,22 +85,45 @@ class StanServer:
         """What it has written since the first start."""
         return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
 
+    def log_since_start(self) -> str:
+        """What the process that runs now, or the last one, has written."""
+        if not self._log.exists():
+            return ""
+        with self._log.open("rb") as file:
+            file.seek(self._log_before)
+            return file.read().decode(errors="replace")
+
+    def launch(self) -> None:
+        """Start it; it is not ready yet."""
+        assert not self.running
+        with self._log.open("ab") as stderr:
+            self._log_before = stderr.tell()
+            self._process = subprocess.Popen(self._command, stderr=stderr, cwd=ROOT, start_new_session=True)
+
+    def wait_until_ready(self) -> None:
+        """Return once it says so, after `launch`."""
+        until(lambda: READY in self.log_since_start() or not self.running, why=self.log)
+        assert self.running, self.log()
+
     def start(self) -> None:
         """Start it and wait until it says that it is ready."""
-        assert not self.running
-        starts = self.log().count(READY)
-        with self._log.open("ab") as stderr:
-            self._process = subprocess.Popen(self._command, stderr=stderr, cwd=ROOT, start_new_session=True)
-        until(lambda: self.log().count(READY) > starts or not self.running, why=self.log)
-        assert self.running, self.log()
+        self.launch()
+        self.wait_until_ready()
+
+    def signal(self, number: int) -> None:
+        """Send the broker a signal and go on at once."""
+        assert self._process is not None, "not started"
+        self._process.send_signal(number)
 
     def kill9(self) -> None:
         """As a power cut for the broker; returns when its nats-server has gone too."""
-        self._end(signal.SIGKILL)
+        self.signal(signal.SIGKILL)
+        self.wait_for_end()
 
     def terminate(self) -> int:
         """Ask it to stop; returns the exit code."""
-        return self._end(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
+        return self.wait_for_end()
 
     def restart(self) -> None:
         """Start it again, with the same flags, after ending it in order if it still runs."""
@@ -105,9 +131,9 @@ class StanServer:
             self.terminate()
         self.start()
 
-    def _end(self, number: int) -> int:
+    def wait_for_end(self) -> int:
+        """Return its exit code once it and its nats-server have ended."""
         assert self._process is not None, "not started"
-        self._process.send_signal(number)
         code = self._process.wait(END_SECONDS_MAX)
         until(lambda: not self._survivors(), END_SECONDS_MAX, lambda: f"left behind: {self._survivors()}\n{self.log()}")
         return code
@@ -126,7 +152,7 @@ class StanServer:
         try:
             self.start()
         except BaseException:
-            self._sweep()
+            self.sweep()
             raise
         return self
 
@@ -135,12 +161,12 @@ class StanServer:
     ) -> None:
         try:
             if self.running:
-                self._end(signal.SIGTERM)
+                self.terminate()
         finally:
-            self._sweep()
+            self.sweep()
 
-    def _sweep(self) -> None:
-        """Kill whatever is left."""
+    def sweep(self) -> None:
+        """Kill whatever is left of it."""
         if self._process is None:
             return
         for pid in self._survivors():
@@ -155,13 +181,20 @@ class NatsServer:
     def __init__(self, directory: Path, *flags: str) -> None:
         self.port = free_port()
         self.url = f"nats://127.0.0.1:{self.port}"
-        log_file = directory / f"nats-server-{self.port}.log"
-        with log_file.open("wb") as log:
-            self._process = subprocess.Popen(
-                [find_binary(), "-a", "127.0.0.1", "-p", str(self.port), *flags], stderr=log
-            )
+        self._log = directory / f"nats-server-{self.port}.log"
+        self._command = [find_binary(), "-a", "127.0.0.1", "-p", str(self.port), *flags]
+        self.start()
+
+    def start(self) -> None:
+        """Start it, again after `kill`, and wait until it accepts connections."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stderr=log)
         until(lambda: accepts(self.port) or self._process.poll() is not None)
-        assert self._process.poll() is None, log_file.read_text()
+        assert self._process.poll() is None, self._log.read_text()
+
+    def signal(self, number: int) -> None:
+        """Send it a signal: SIGSTOP to freeze it, SIGCONT to go on."""
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """End it, if it runs."""

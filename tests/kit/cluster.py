@@ -1,0 +1,206 @@
+"""A real cluster for tests: N `stan-server` processes over one nats-server or over one each, and what may happen to them.
+
+Promises that leaving the `with` block ends every process, frozen and killed ones too, whatever the test has done to them.
+Who leads a group is read from the nodes' logs. Never sleeps a fixed time: waits as tests.kit.server does.
+"""
+
+import re
+import shutil
+import signal
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from stan.protocol.placement import channel_group
+from tests.kit.network import Network
+from tests.kit.ports import free_port
+from tests.kit.server import CLUSTER_ID, COMMAND, NatsServer, StanServer, until
+
+GROUPS = 8
+FLIPPED_BYTES = 64
+LEADER_SECONDS_MAX = 30.0
+
+_ROLE = re.compile(r"group (\d+): leads (?:in term (\d+)|no more)")
+
+
+class StanCluster:
+    """Nodes n1, n2, ... of one cluster, each with its files and its log in a directory of its own."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *flags: str,
+        size: int = 3,
+        nats: NatsServer | None = None,
+        network: Network | None = None,
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            directory: exists; the nodes' directories are made in it, or used if they are there.
+            flags: further flags of every node.
+            size: how many nodes.
+            nats: the nats-server of all; without one each node has its own, joined by routes.
+            network: where the nodes live, if they have addresses of their own; the names must be `names_of(size)`.
+        """
+        self.cluster_id = CLUSTER_ID
+        self.groups = GROUPS
+        self.names = names_of(size)
+        self.frozen: set[str] = set()
+        self._directory = directory
+        hosts = {name: network.address(name) if network else "127.0.0.1" for name in self.names}
+        routes = {name: f"nats://{host}:{free_port()}" for name, host in hosts.items()}
+        self.nodes: dict[str, StanServer] = {}
+        for name in self.names:
+            home = directory / name
+            home.mkdir(exist_ok=True)
+            where = (
+                ()
+                if nats
+                else ("--cluster_name", "kit", "--cluster", routes[name], "--routes", ",".join(routes.values()))
+            )
+            self.nodes[name] = StanServer(
+                home,
+                *("-clustered", "-cluster_node_id", name, "-cluster_peers", ",".join(self.names)),
+                *(*where, *flags),
+                nats_url=nats.url if nats else None,
+                host=hosts[name],
+                command=(*(network.prefix(name) if network else ()), *COMMAND),
+            )
+        self.url = nats.url if nats else ",".join(node.url for node in self.nodes.values())
+
+    # --- what is so -----------------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> list[str]:
+        """The nodes whose process has not ended, frozen ones too."""
+        return [name for name in self.names if self.nodes[name].running]
+
+    @property
+    def down(self) -> list[str]:
+        """The nodes that do not run."""
+        return [name for name in self.names if not self.nodes[name].running]
+
+    def log(self) -> str:
+        """The last lines of each node, for the text of a failure."""
+        return "\n".join(f"--- {name}\n{node.log()[-3000:]}" for name, node in self.nodes.items())
+
+    def group_of(self, channel: str) -> int:
+        """The group that holds a channel."""
+        return channel_group(channel.encode(), self.groups)
+
+    def leaders(self) -> dict[int, tuple[int, str]]:
+        """For each group that is led: the newest term that a node which runs has said to lead, and that node."""
+        found: dict[int, tuple[int, str]] = {}
+        for name in self.running:
+            if name in self.frozen:
+                continue
+            last = {int(role[1]): role[2] for role in _ROLE.finditer(self.nodes[name].log_since_start())}
+            for group, term in last.items():
+                if term is not None:
+                    found[group] = max(found.get(group, (0, "")), (int(term), name))
+        return found
+
+    def leader(self, group: int) -> str:
+        """The node that leads a group; waits until there is one."""
+        until(lambda: group in self.leaders(), LEADER_SECONDS_MAX, self.log)
+        return self.leaders()[group][1]
+
+    def leader_of(self, channel: str) -> str:
+        """The node that leads the group of a channel; waits until there is one."""
+        return self.leader(self.group_of(channel))
+
+    def follower_of(self, channel: str) -> str:
+        """A node that runs and does not lead the group of a channel."""
+        leader = self.leader_of(channel)
+        return next(name for name in self.running if name != leader and name not in self.frozen)
+
+    # --- what is done ----------------------------------------------------------------------------------------------------
+
+    def start(self, *names: str) -> None:
+        """Start nodes, all if none is named, and wait until each is ready."""
+        for name in names or self.names:
+            self.nodes[name].launch()
+        for name in names or self.names:
+            self.nodes[name].wait_until_ready()
+
+    def kill9(self, *names: str) -> None:
+        """SIGKILL, to all of them at once."""
+        for name in names:
+            self.nodes[name].signal(signal.SIGKILL)
+        for name in names:
+            self.nodes[name].wait_for_end()
+        self.frozen -= set(names)
+
+    def stop(self, *names: str) -> None:
+        """Freeze processes (SIGSTOP); they notice nothing."""
+        for name in names:
+            self.nodes[name].signal(signal.SIGSTOP)
+        self.frozen |= set(names)
+
+    def cont(self, *names: str) -> None:
+        """Let frozen processes go on."""
+        for name in names:
+            self.nodes[name].signal(signal.SIGCONT)
+        self.frozen -= set(names)
+
+    def terminate(self, name: str) -> int:
+        """Ask a node to stop, which hands over what it leads; returns the exit code."""
+        return self.nodes[name].terminate()
+
+    def restart(self, name: str) -> None:
+        """Stop a node in order if it runs, and start it."""
+        self.nodes[name].restart()
+
+    def wipe(self, name: str) -> None:
+        """A new, empty disk for a node that does not run."""
+        assert not self.nodes[name].running
+        shutil.rmtree(self.store(name))
+
+    def damage(self, name: str, group: int) -> str:
+        """Flip bytes in the middle of a group's newest segment on a node that does not run; tells file and position."""
+        assert not self.nodes[name].running
+        path = max((self.store(name) / "groups" / str(group)).glob("*.log"))
+        position = path.stat().st_size // 2
+        with path.open("r+b") as file:
+            file.seek(position)
+            flipped = bytes(byte ^ 0xFF for byte in file.read(FLIPPED_BYTES))
+            file.seek(position)
+            file.write(flipped)
+        return f"{path}:{position}"
+
+    def store(self, name: str) -> Path:
+        """Where a node keeps its files."""
+        return self._directory / name / "store"
+
+    # --- begin and end ---------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self._sweep()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.cont(*self.frozen & set(self.running))
+            ending = self.running
+            for name in ending:
+                self.nodes[name].signal(signal.SIGTERM)
+            for name in ending:
+                self.nodes[name].wait_for_end()
+        finally:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        for node in self.nodes.values():
+            node.sweep()
+
+
+def names_of(size: int) -> list[str]:
+    """The nodes of a cluster of that size."""
+    return [f"n{number}" for number in range(1, size + 1)]
