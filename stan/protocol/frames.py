@@ -40,6 +40,8 @@ class Publishes:
     """Sum of the NATS payload sizes (monitoring's in_bytes)."""
     replied: bytes = b""
     """Per message: 1 if it carried a NATS reply subject, else 0; b"" when all did. Tells whose message an ack is."""
+    last_guids: tuple[bytes, ...] = ()
+    """Per publisher, parallel to `publishers`: the guid of its last message here."""
 
 
 @dataclass(slots=True)
@@ -65,3 +67,5 @@ class Scan:
     """Frames for the publish or ack subscription that could not be taken: unparsable, no guid, PubMsg.subject different
     from the rest of the NATS subject, ack inbox or sequence not a number."""
     others: list[Frame] = field(default_factory=list)
+    skipped: int = 0
+    """Publishes and acks that were consumed unread, because the caller did not want their channel or group."""

@@ -20,7 +20,7 @@ from stan.protocol.wire_c cimport (
 from stan import limits
 from stan.protocol.frames import Acks, Frame, Publishes, Scan
 
-KERNEL_VERSION = 1
+KERNEL_VERSION = 2
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -49,6 +49,7 @@ cdef class _Group:
     cdef Buffer acks
     cdef Buffer owners
     cdef Buffer replied
+    cdef Buffer guids  # Span of the last one of each publisher
     cdef Span client
     cdef Span conn
     cdef uint32_t owner  # place of (client, conn)
@@ -61,8 +62,10 @@ cdef class _Group:
         free(self.acks.at)
         free(self.owners.at)
         free(self.replied.at)
+        free(self.guids.at)
 
     cdef object publishes(self):
+        cdef Py_ssize_t owner
         return Publishes(
             self.channel,
             self.count,
@@ -72,6 +75,7 @@ cdef class _Group:
             _bytes(self.owners.at, self.owners.used) if len(self.publishers) > 1 else b"",
             self.payload_bytes,
             _bytes(self.replied.at, self.replied.used) if self.unreplied else b"",
+            tuple([_text((<Span*> self.guids.at)[owner]) for owner in range(len(self.publishers))]),
         )
 
 
@@ -102,6 +106,13 @@ cdef class _Scanner:
     cdef _Run run  # of the ack before
     cdef const uint8_t* prefix
     cdef Py_ssize_t prefix_size
+    cdef int64_t pub_sid
+    cdef object take
+    cdef object ack_groups
+    cdef dict wanted  # channel -> what `take` said
+    cdef int64_t judged_sid  # of the frame that `unwanted` judged before
+    cdef Span judged
+    cdef bint verdict
 
     cdef int frame(self, list target, RawFrame* frame) except -1:
         target.append(
@@ -111,15 +122,36 @@ cdef class _Scanner:
         )
         return 1
 
+    cdef bint unwanted(self, RawFrame* frame) except -1:
+        """Whether the caller wants this publish or ack skipped; its subject alone tells."""
+        if frame.sid != self.judged_sid or not same(frame.subject, self.judged.at, self.judged.size):
+            self.verdict = self.judge(frame)
+            self.judged_sid, self.judged = frame.sid, frame.subject
+        return self.verdict
+
+    cdef bint judge(self, RawFrame* frame) except -1:
+        cdef Span subject = frame.subject
+        cdef int64_t group = 0
+        cdef bytes channel
+        if frame.sid == self.pub_sid:
+            if self.take is None or not _cut(&subject, self.prefix, self.prefix_size):
+                return False
+            channel = _text(subject)
+            wanted = self.wanted.get(channel)
+            if wanted is None:
+                wanted = self.wanted[channel] = bool(self.take[channel])
+            return not wanted
+        if self.ack_groups is None:
+            return False
+        _last_token(&subject)
+        return get_decimal(_last_token(&subject), &group) and group not in self.ack_groups
+
     cdef int publish(self, RawFrame* frame) except -1:
         """1 if taken, be it as malformed; 0 if the group holds too many publishers already."""
         cdef Span fields[7]
         cdef Span channel = frame.subject
-        channel.at += self.prefix_size
-        channel.size -= self.prefix_size
         if (
-            channel.size < 1
-            or memcmp(frame.subject.at, self.prefix, <size_t> self.prefix_size) != 0
+            not _cut(&channel, self.prefix, self.prefix_size)
             or not _parse_pub(frame.payload, fields)
             or fields[2].size == 0
             or not same(channel, fields[3].at, fields[3].size)
@@ -184,6 +216,22 @@ cdef class _Scanner:
         return run
 
 
+cdef inline bint _cut(Span* subject, const uint8_t* prefix, Py_ssize_t size) noexcept:
+    """Cut *prefix* off; False if it does not stand there, or nothing follows."""
+    if subject.size <= size or memcmp(subject.at, prefix, <size_t> size) != 0:
+        return False
+    subject.at += size
+    subject.size -= size
+    return True
+
+
+cdef inline const uint8_t* _skip(const uint8_t* at, const uint8_t* end, Span line, Py_ssize_t size) noexcept:
+    """Behind the whole frame at *at* if it has this control line and *size* in all, else NULL."""
+    if end - at < size or memcmp(at, line.at, <size_t> line.size) != 0 or at[size - 2] != 13 or at[size - 1] != 10:
+        return NULL
+    return at + size
+
+
 cdef Span _last_token(Span* subject) noexcept:
     """Cut `.<token>` off the end of *subject*; an empty token if there is no dot."""
     cdef Span token
@@ -242,6 +290,8 @@ cdef int _set_owner(_Group group, Span* fields) except -1:
         owner = len(group.publishers)
         if owner >= PUBLISHERS_MAX:
             return 0
+        reserve(&group.guids, sizeof(Span))
+        group.guids.used += sizeof(Span)
         group.publishers[publisher] = owner
     group.owner = owner
     group.client = fields[1]
@@ -263,6 +313,7 @@ cdef int _append(_Group group, RawFrame* frame, Span* fields) except -1:
     group.owners.used += 2
     reserve(&group.replied, 1)[0] = frame.reply.size > 0
     group.replied.used += 1
+    (<Span*> group.guids.at)[group.owner] = fields[2]
     group.count += 1
     group.payload_bytes += frame.payload.size
     if frame.reply.size == 0:
@@ -276,35 +327,57 @@ cdef int _append(_Group group, RawFrame* frame, Span* fields) except -1:
     return 0
 
 
-def scan(bytes data not None, Py_ssize_t start, int64_t pub_sid, int64_t ack_sid, bytes pub_prefix not None):
+def scan(
+    bytes data not None,
+    Py_ssize_t start,
+    int64_t pub_sid,
+    int64_t ack_sid,
+    bytes pub_prefix not None,
+    take=None,
+    groups=None,
+):
     """See kernel_py.scan."""
     cdef const uint8_t* begin = _start(data)
     cdef const uint8_t* end = begin + PyBytes_GET_SIZE(data)
     cdef const uint8_t* at = begin + start
+    cdef const uint8_t* behind
     cdef const char* wrong
     cdef RawFrame frame
     cdef int taken
+    cdef bint choosy = take is not None or groups is not None
+    cdef Span line  # of the frame that was skipped last
+    cdef Py_ssize_t size = 0, skipped = 0
     cdef _Scanner scanner = _Scanner()
     cdef _Group group
     cdef _Run run
     if start < 0 or start > end - begin:
         raise ValueError("start lies outside of the data")
-    scanner.groups, scanner.runs, scanner.malformed, scanner.others = {}, {}, [], []
+    scanner.groups, scanner.runs, scanner.malformed, scanner.others, scanner.wanted = {}, {}, [], [], {}
     scanner.prefix, scanner.prefix_size = _start(pub_prefix), PyBytes_GET_SIZE(pub_prefix)
+    scanner.pub_sid, scanner.take, scanner.ack_groups = pub_sid, take, groups
     while at < end:
+        if size > 0:
+            behind = _skip(at, end, line, size)
+            if behind != NULL:
+                skipped += 1
+                at = behind
+                continue
         wrong = next_frame(at, end, LINE_MAX, PAYLOAD_MAX, &frame)
         if wrong != NULL and at == begin + start:
             raise ValueError(wrong.decode("ascii"))
         if wrong != NULL or frame.next == NULL:
             break
-        if frame.sid != 0 and (frame.sid == pub_sid or frame.sid == ack_sid):
+        if frame.sid == 0 or (frame.sid != pub_sid and frame.sid != ack_sid):
+            scanner.frame(scanner.others, &frame)
+        elif choosy and scanner.unwanted(&frame):
+            line.at, line.size, size = at, frame.header.at - at, frame.next - at
+            skipped += 1
+        else:
             if scanner.others:
                 break
             taken = scanner.publish(&frame) if frame.sid == pub_sid else scanner.ack(&frame)
             if taken == 0:
                 break
-        else:
-            scanner.frame(scanner.others, &frame)
         at = frame.next
     return Scan(
         at - (begin + start),
@@ -312,6 +385,7 @@ def scan(bytes data not None, Py_ssize_t start, int64_t pub_sid, int64_t ack_sid
         [run.acks() for run in scanner.runs.values()],
         scanner.malformed,
         scanner.others,
+        skipped,
     )
 
 

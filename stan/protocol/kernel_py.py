@@ -6,9 +6,9 @@ that frames of one client look alike: what equals the frame before it, except fo
 sequence), is taken without being parsed. Modelled on the prototype that was measured for the design (section 8).
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from collections.abc import Sequence as Seq
-from itertools import islice
+from itertools import compress, islice
 from struct import Struct
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX
 from stan.protocol.frames import Acks, Frame, Publishes, Scan
 from stan.protocol.wire_py import number, pub, read_fields, read_frame, read_varint, text, varint
 
-KERNEL_VERSION = 1
+KERNEL_VERSION = 2
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 _CRLF = b"\r\n"
@@ -29,7 +29,7 @@ _GOES_ON = [bytes((low | 0x80,)) for low in range(0x80)]
 class _Group:
     """The publishes for one channel."""
 
-    __slots__ = ("acks", "bodies", "channel", "count", "owners", "payload_bytes", "publishers", "replied")
+    __slots__ = ("acks", "bodies", "channel", "count", "guids", "owners", "payload_bytes", "publishers", "replied")
 
     def __init__(self, channel: bytes) -> None:
         self.channel = channel
@@ -37,6 +37,7 @@ class _Group:
         self.bodies: list[bytes] = []
         self.acks: list[bytes] = []
         self.publishers: dict[tuple[bytes, bytes], int] = {}
+        self.guids: list[bytes] = []  # the last one of each publisher
         self.owners: list[bytes] = []
         self.replied: list[bytes] = []
         self.payload_bytes = 0
@@ -52,6 +53,7 @@ class _Group:
             b"".join(self.owners) if len(self.publishers) > 1 else b"",
             self.payload_bytes,
             replied if 0 in replied else b"",
+            tuple(self.guids),
         )
 
 
@@ -69,7 +71,7 @@ class _PublishShape(NamedTuple):
     guid_is_one: bool
     body_head: bytes  # what stands before the data in the body
     ack_head: bytes  # what stands before the guid in the PubAck's frame; b"" if nobody waits for it
-    owner: bytes
+    owner: int
 
     def take(self, data: bytes, at: int) -> int:
         """Take the frames from *at* on that have this shape; returns the place behind them."""
@@ -90,7 +92,8 @@ class _PublishShape(NamedTuple):
         group = self.group
         group.count += count
         group.payload_bytes += count * self.payload_size
-        group.owners.append(self.owner * count)
+        group.owners.append(_OWNER.pack(self.owner) * count)
+        group.guids[self.owner] = guids[-1]
         group.bodies += (self.body_head, self.body_head.join(texts))
         if self.ack_head:
             group.acks += (self.ack_head, (_CRLF + self.ack_head).join(guids), _CRLF)
@@ -121,6 +124,28 @@ class _AckShape(NamedTuple):
         return at
 
 
+class _SkipShape:
+    """The control line of frames that nobody wants here; what they carry is not looked at."""
+
+    __slots__ = ("count", "joint", "size")
+
+    def __init__(self, line: bytes, size: int) -> None:
+        self.size = size  # of the frame
+        self.joint = _CRLF + line
+        self.count = 0  # of all that were skipped by it
+
+    def take(self, data: bytes, at: int) -> int:
+        """Skip the frames from *at* on that have this line, as the first is known to; returns the place behind them."""
+        begin = at
+        startswith, size, joint = data.startswith, self.size, self.joint
+        at += size - 2
+        while startswith(joint, at):  # the end of one and the line of the next at once
+            at += size
+        at += 2 if startswith(_CRLF, at) else 2 - size
+        self.count += (at - begin) // size
+        return at
+
+
 def _extend(ranges: list[tuple[int, int]], sequence: int) -> None:
     """Add *sequence* to the last run, or as a new one."""
     if ranges and ranges[-1][1] + 1 == sequence:
@@ -129,26 +154,42 @@ def _extend(ranges: list[tuple[int, int]], sequence: int) -> None:
         ranges.append((sequence, sequence))
 
 
+def _is_number(token: bytes) -> bool:
+    return len(token) <= 18 and token.isdigit()
+
+
 class _Scanner:
     """What one call of scan has gathered so far."""
 
-    def __init__(self, data: bytes, pub_sid: int, ack_sid: int, prefix: bytes) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        pub_sid: int,
+        ack_sid: int,
+        prefix: bytes,
+        take: Mapping[bytes, bool] | None,
+        ack_groups: Container[int] | None,
+    ) -> None:
         self.data = data
         self.pub_sid = pub_sid
         self.ack_sid = ack_sid
         self.prefix = prefix
+        self.take = take
+        self.ack_groups = ack_groups
+        self.wanted: dict[bytes, bool] = {}  # what `take` said
         self.groups: dict[bytes, _Group] = {}
         self.runs: dict[bytes, Acks] = {}
         self.malformed: list[Frame] = []
         self.others: list[Frame] = []
-        self.shapes: dict[bytes, _PublishShape | _AckShape] = {}  # by control line
+        self.shapes: dict[bytes, _PublishShape | _AckShape | _SkipShape] = {}  # by control line
+        self.skips: dict[bytes, _SkipShape] = {}  # those of them that may stand behind a frame in `others`
 
     def step(self, at: int) -> int:
         """Take one frame, or several that look alike; returns the place behind them, *at* if scan must stop here."""
         data = self.data
         line = data[at : data.find(b"\n", at, at + NATS_CONTROL_LINE_BYTES_MAX + 2) + 1]
-        shape = self.shapes.get(line)
-        if shape is not None and not self.others:
+        shape = self.skips.get(line) if self.others else self.shapes.get(line)
+        if shape is not None:
             after = shape.take(data, at)
             if after > at:
                 return after
@@ -159,15 +200,33 @@ class _Scanner:
         if frame.sid == 0 or frame.sid not in (self.pub_sid, self.ack_sid):
             self.others.append(frame)
             return after
-        if self.others:
-            return at
-        try:
-            if frame.sid == self.pub_sid:
-                return self.publish(frame, line, at, after)
-            self.ack(frame, line, at, after)
-        except ValueError:
-            self.malformed.append(frame)
+        if self.unwanted(frame):
+            skip = self.shapes[line] = self.skips[line] = _SkipShape(line, after - at)
+            after = skip.take(data, at)
+        elif self.others:
+            after = at
+        else:
+            try:
+                if frame.sid == self.pub_sid:
+                    return self.publish(frame, line, at, after)
+                self.ack(frame, line, at, after)
+            except ValueError:
+                self.malformed.append(frame)
         return after
+
+    def unwanted(self, frame: Frame) -> bool:
+        """Whether the caller wants this publish or ack skipped; its subject alone tells."""
+        if frame.sid == self.pub_sid:
+            channel = frame.subject[len(self.prefix) :]
+            if self.take is None or not channel or not frame.subject.startswith(self.prefix):
+                return False
+            if channel not in self.wanted:
+                self.wanted[channel] = bool(self.take[channel])
+            return not self.wanted[channel]
+        if self.ack_groups is None:
+            return False
+        tokens = frame.subject.rsplit(b".", 2)
+        return len(tokens) == 3 and _is_number(tokens[1]) and int(tokens[1]) not in self.ack_groups
 
     def publish(self, frame: Frame, line: bytes, at: int, after: int) -> int:
         """Take this publish and those like it, unless its publisher is one too many. Raises ValueError: malformed."""
@@ -188,6 +247,8 @@ class _Scanner:
         if owner >= PUBLISHERS_PER_BATCH_MAX:
             del group.publishers[client, conn]
             return at
+        if owner == len(group.guids):
+            group.guids.append(guid)
         body = text(3, reply) + text(4, content)
         ack = text(1, guid)
         ack_head = pub(frame.reply, ack)[: -len(guid) - 2] if frame.reply else b""
@@ -206,7 +267,7 @@ class _Scanner:
             guid_is_one,
             _LENGTH.pack(len(body)) + body[: len(body) - len(content)],
             ack_head,
-            _OWNER.pack(owner),
+            owner,
         )
         return shape.take(self.data, at)
 
@@ -222,7 +283,7 @@ class _Scanner:
         acks = self.runs.get(frame.subject)
         if acks is None:
             _, *tokens = frame.subject.rsplit(b".", 2)
-            if len(tokens) != 2 or not all(len(token) <= 18 and token.isdigit() for token in tokens):
+            if len(tokens) != 2 or not all(map(_is_number, tokens)):
                 raise ValueError("not an ack inbox")
             acks = self.runs[frame.subject] = Acks(int(tokens[0]), int(tokens[1]), [])
         _extend(acks.ranges, sequence)
@@ -231,11 +292,20 @@ class _Scanner:
             self.shapes[line] = _AckShape(acks, after - at, self.data[at:head])
 
 
-def scan(data: bytes, start: int, pub_sid: int, ack_sid: int, pub_prefix: bytes) -> Scan:
+def scan(
+    data: bytes,
+    start: int,
+    pub_sid: int,
+    ack_sid: int,
+    pub_prefix: bytes,
+    take: Mapping[bytes, bool] | None = None,
+    groups: Container[int] | None = None,
+) -> Scan:
     """Split what NATS sent into batches of publishes and acks, and everything else as it came.
 
     The scan ends before a publish or ack that follows a frame in `others`, and before a publisher too many for one
-    batch: call it again, with the place it came to, until it consumes nothing.
+    batch: call it again, with the place it came to, until it consumes nothing. A frame that is skipped is neither
+    read nor checked beyond its control line and its end, and does not end the scan.
 
     Args:
         data: bytes read from NATS; the last frame may be incomplete.
@@ -243,6 +313,9 @@ def scan(data: bytes, start: int, pub_sid: int, ack_sid: int, pub_prefix: bytes)
         pub_sid: NATS subscription of `_STAN.pub.<cid>.>`; 0 for none.
         ack_sid: NATS subscription of the ack inboxes `<anything>.<group>.<key>`; 0 for none.
         pub_prefix: `_STAN.pub.<cid>.`, with the dot.
+        take: whether publishes for a channel (the NATS subject behind *pub_prefix*) are wanted; the rest is skipped.
+            Must answer for any name; asked once per channel at most. None: all are wanted.
+        groups: acks whose inbox names a group outside of it are skipped. None: all are wanted.
 
     Raises:
         ValueError: *start* lies outside, or no NATS frame stands there; what precedes garbage is handed over first.
@@ -252,7 +325,7 @@ def scan(data: bytes, start: int, pub_sid: int, ack_sid: int, pub_prefix: bytes)
     """
     if not 0 <= start <= len(data):
         raise ValueError("start lies outside of the data")
-    scanner = _Scanner(data, pub_sid, ack_sid, pub_prefix)
+    scanner = _Scanner(data, pub_sid, ack_sid, pub_prefix, take, groups)
     at, end = start, len(data)
     while at < end:
         try:
@@ -264,8 +337,9 @@ def scan(data: bytes, start: int, pub_sid: int, ack_sid: int, pub_prefix: bytes)
         if after == at:
             break
         at = after
-    groups = [group.publishes() for group in scanner.groups.values()]
-    return Scan(at - start, groups, list(scanner.runs.values()), scanner.malformed, scanner.others)
+    publishes = [group.publishes() for group in scanner.groups.values()]
+    skipped = sum(shape.count for shape in scanner.skips.values())
+    return Scan(at - start, publishes, list(scanner.runs.values()), scanner.malformed, scanner.others, skipped)
 
 
 def _records(data: bytes) -> Iterator[tuple[int, int]]:
@@ -406,5 +480,6 @@ def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, byt
         kept.acks.append(ack)
         kept.owners.append(_OWNER.pack(place[owner]))
         kept.replied.append(b"\1" if answer else b"\0")
+    kept.guids = list(compress(publishes.last_guids, keep))
     kept.payload_bytes = publishes.payload_bytes
     return kept.publishes(), b"".join(refused)

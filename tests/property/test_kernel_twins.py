@@ -1,8 +1,10 @@
 """The kernels' twins agree byte for byte, and both with protobuf, whatever arrives and however it is cut."""
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
 from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stan.protocol import client_kernel_py, kernel_py, wire_pb2
-from stan.protocol.frames import Publishes, Scan
+from stan.protocol.frames import Frame, Publishes, Scan
 
 try:
     import _stan_client_kernel
@@ -60,7 +62,9 @@ def publishes(draw: st.DrawFn) -> bytes:
 @st.composite
 def acks(draw: st.DrawFn) -> bytes:
     """Some acks in a row, mostly well-formed."""
-    inbox = draw(st.sampled_from([b"ack.1.2", b"ack.1.3", b"ack.1.2", b"ack.01.2", b"ack.x.2", b"7"]))
+    inbox = draw(
+        st.sampled_from([b"ack.1.2", b"ack.1.3", b"ack.2.4", b"ack.01.2", b"ack.x.2", b"ack.2.x", b"2.2", b"7"])
+    )
     first = draw(sequences)
     count = draw(st.integers(1, 4))
     extra = draw(st.sampled_from([b"", b"", b"\x1a\x01x", b"\x10\x07"]))
@@ -74,7 +78,8 @@ def acks(draw: st.DrawFn) -> bytes:
 @st.composite
 def hostile(draw: st.DrawFn) -> bytes:
     """A whole frame for a known subscription with any payload, often one that begins well."""
-    sid, subject = draw(st.sampled_from([(PUB, PREFIX + b"a"), (ACK, b"ack.1.2"), (3, b"in"), (4, b"in")]))
+    known = [(PUB, PREFIX + b"a"), (PUB, PREFIX), (PUB, b"a"), (ACK, b"ack.1.2"), (3, b"in"), (4, b"in")]
+    sid, subject = draw(st.sampled_from(known))
     payload = draw(st.sampled_from([b"", b"\x12\x01g\x1a\x01a", b"\x0a\x01a", b"\x08\x05", b"\x0a\x01a\x10"]))
     return frame(subject, sid, b"r", b"", payload + draw(st.binary(max_size=14)))
 
@@ -105,7 +110,9 @@ others = st.sampled_from(
 garbage = st.sampled_from(
     [b"\r\n", b"MSG a b c\r\n", b"MSG a 1 999999999\r\n", b"HMSG a 1 9 3\r\n", b"MSG a 1 0\r\n.."]
 )
-whole_frames = st.lists(publishes() | publishes() | acks() | hostile() | messages | pub_acks | others, max_size=12)
+pieces = publishes() | publishes() | acks() | hostile() | messages | pub_acks | others
+alike = st.builds(lambda piece, count: piece * count, pieces, st.sampled_from([1, 1, 1, 2, 5]))
+whole_frames = st.lists(alike, max_size=12)
 clean = whole_frames.map(b"".join)
 
 
@@ -125,6 +132,52 @@ def mutated(draw: st.DrawFn) -> bytes:
 streams = clean | mutated()
 
 
+class Wanted(dict[bytes, bool]):
+    """A `take` that knows some names only when it is asked for them, and is asked once."""
+
+    def __init__(self, channels: frozenset[bytes], *, by_heart: bool) -> None:
+        super().__init__(dict.fromkeys(channels, True) if by_heart else {})
+        self.channels = channels
+        self.asked: list[bytes] = []
+
+    def __getitem__(self, channel: bytes) -> bool:
+        assert channel not in self.asked
+        self.asked.append(channel)
+        return super().__getitem__(channel)
+
+    def __missing__(self, channel: bytes) -> bool:
+        return channel in self.channels
+
+
+class Choice(NamedTuple):
+    """What a caller of scan wants."""
+
+    channels: frozenset[bytes] | None = None
+    by_heart: bool = False
+    groups: frozenset[int] | None = None
+
+    def arguments(self) -> tuple[Mapping[bytes, bool] | None, frozenset[int] | None]:
+        """The last two of scan, for one call."""
+        return None if self.channels is None else Wanted(self.channels, by_heart=self.by_heart), self.groups
+
+    def skips(self, found: Frame) -> bool:
+        """Whether scan is to skip this frame."""
+        if found.sid == PUB:
+            channel = found.subject.removeprefix(PREFIX)
+            return self.channels is not None and channel not in (b"", found.subject, *self.channels)
+        group = re.search(rb"\.(\d{1,18})\.[^.]*$", found.subject)
+        return found.sid == ACK and self.groups is not None and group is not None and int(group[1]) not in self.groups
+
+
+EVERYTHING = Choice()
+choices = st.builds(
+    Choice,
+    st.none() | st.frozensets(names | st.just(b"other")),
+    st.booleans(),
+    st.none() | st.frozensets(st.integers(0, 2)),
+)
+
+
 def outcome(function: Callable[..., object], *arguments: object) -> object:
     """What a call returns, or that it refuses."""
     try:
@@ -137,7 +190,7 @@ def same(plain: ModuleType, compiled: ModuleType, name: str, *arguments: object)
     assert outcome(getattr(plain, name), *arguments) == outcome(getattr(compiled, name), *arguments)
 
 
-def drain(twin: ModuleType, chunks: Iterable[bytes]) -> tuple[list[Scan], bytes, str]:
+def drain(twin: ModuleType, chunks: Iterable[bytes], choice: Choice = EVERYTHING) -> tuple[list[Scan], bytes, str]:
     """Feed *chunks* as the gateway does; all scans, what is left over, and the error if there was one."""
     scans: list[Scan] = []
     rest = b""
@@ -146,7 +199,7 @@ def drain(twin: ModuleType, chunks: Iterable[bytes]) -> tuple[list[Scan], bytes,
         at = 0
         while True:
             try:
-                scan = twin.scan(rest, at, PUB, ACK, PREFIX)
+                scan = twin.scan(rest, at, PUB, ACK, PREFIX, *choice.arguments())
             except ValueError as problem:
                 return scans, rest[at:], str(problem)
             if not scan.consumed:
@@ -183,10 +236,37 @@ def records(parts: list[bytes]) -> bytes:
 
 @needs_compiled
 @relaxed
-@given(streams, st.integers(0, 3))
-def test_scan_twins_agree_on_any_stream(data, start):
+@given(streams, st.integers(0, 3), choices)
+def test_scan_twins_agree_on_any_stream(data, start, choice):
     same(kernel_py, _stan_kernel, "scan", data, start, PUB, ACK, PREFIX)
     assert drain(kernel_py, [data]) == drain(_stan_kernel, [data])
+    assert drain(kernel_py, [data], choice) == drain(_stan_kernel, [data], choice)
+
+
+@both
+@relaxed
+@given(whole_frames, choices, st.integers(0, 2000))
+def test_scan_of_what_is_wanted_says_what_a_stream_of_that_alone_says(twin, stream, choice, cut):
+    data = b"".join(stream)
+    _, all_frames = client_kernel_py.split(data, 0)
+    unwanted = sum(map(choice.skips, all_frames))
+    scans, rest, error = drain(twin, [data[:cut], data[cut:]], choice)
+    assert (rest, error, sum(scan.skipped for scan in scans)) == (b"", "", unwanted)
+    wanted = [piece for piece in stream if not choice.skips(client_kernel_py.split(piece, 0)[1][0])]
+    assert meaning(scans) == meaning(drain(twin, [b"".join(wanted)])[0])
+
+
+@both
+@relaxed
+@given(st.lists(publishes(), max_size=12))
+def test_scan_remembers_the_last_guid_of_each_publisher(twin, stream):
+    expected: dict[bytes, dict[tuple[bytes, bytes], bytes]] = {}
+    for found in client_kernel_py.split(b"".join(stream), 0)[1]:
+        m = wire_pb2.PubMsg.FromString(found.payload)
+        if found.subject == PREFIX + m.subject:
+            expected.setdefault(m.subject, {})[m.client_id, m.conn_id] = m.guid
+    result = twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX)
+    assert {f.channel: dict(zip(f.publishers, f.last_guids, strict=True)) for f in result.publishes} == expected
 
 
 @needs_compiled

@@ -51,6 +51,7 @@ def test_scan_publish_gives_body_ack_and_publisher(twin):
         publishers=((b"me", b"c"),),
         owners=b"",
         payload_bytes=len(wire_pb2.PubMsg.FromString(data.split(b"\r\n", 1)[1][:-2]).SerializeToString()),
+        last_guids=(b"guid",),
     )
 
 
@@ -67,6 +68,7 @@ def test_scan_publishes_of_two_channels_and_publishers_are_grouped_in_order(twin
     assert result.publishes[0].publishers == ((b"me", b"c"), (b"you", b"c"))
     assert struct.unpack("<3H", result.publishes[0].owners) == (0, 1, 0)
     assert result.publishes[1].owners == b""
+    assert [found.last_guids for found in result.publishes] == [(b"4", b"3"), (b"2",)]
 
 
 def test_scan_publish_without_reply_has_no_ack_and_is_marked(twin):
@@ -215,6 +217,67 @@ def test_scan_publisher_too_many_is_left_for_the_next_call(twin):
     assert scan(twin, data, result.consumed).publishes[0].count == 1
 
 
+class Only(dict[bytes, bool]):
+    """A `take` that answers for any name."""
+
+    def __init__(self, *channels: bytes) -> None:
+        super().__init__(dict.fromkeys(channels, True))
+        self.asked: list[bytes] = []
+
+    def __missing__(self, channel: bytes) -> bool:
+        self.asked.append(channel)
+        return False
+
+
+def test_scan_skips_channels_that_are_not_taken_whatever_they_carry(twin):
+    broken = msg(PREFIX + b"bar", PUB, b"\xff", b"r")
+    data = publish(b"1", channel=b"bar") * 3 + publish(b"2") + broken + publish(b"3", channel=b"bar") + publish(b"4")
+    take = Only(b"foo")
+    result = twin.scan(data, 0, PUB, ACK, PREFIX, take)
+    assert (result.consumed, result.skipped, result.malformed) == (len(data), 5, [])
+    assert [(found.channel, found.count, found.last_guids) for found in result.publishes] == [(b"foo", 2, (b"4",))]
+    assert take.asked == [b"bar"]
+
+
+def test_scan_skips_acks_of_groups_that_are_not_wanted(twin):
+    data = ack(b"a.2.1", 7) * 2 + ack(b"a.1.1", 8) + msg(b"a.2.1", ACK, b"\xff") + ack(b"a.2.x", 9) + ack(b"a.1.1", 9)
+    result = twin.scan(data, 0, PUB, ACK, PREFIX, None, frozenset({1}))
+    assert (result.consumed, result.skipped, result.malformed) == (len(data), 4, [])
+    assert result.acks == [Acks(1, 1, [(8, 9)])]
+
+
+@pytest.mark.parametrize(
+    ("sid", "subject"), [(PUB, PREFIX), (PUB, b"_STAN"), (ACK, b"a.x.1"), (ACK, b"2.1"), (ACK, b"a.%s.1" % (b"1" * 19))]
+)
+def test_scan_skips_nothing_whose_channel_or_group_cannot_be_told(twin, sid, subject):
+    result = twin.scan(msg(subject, sid, b"\x10\x05"), 0, PUB, ACK, PREFIX, Only(), frozenset())
+    assert ([frame.subject for frame in result.malformed], result.skipped) == ([subject], 0)
+
+
+def test_scan_is_not_ended_by_a_frame_that_is_skipped(twin):
+    theirs, mine = publish(b"1", channel=b"bar"), publish(b"2")
+    data = b"PING\r\n" + theirs * 2 + ack(b"a.2.1", 1) + b"PONG\r\n" + theirs
+    result = twin.scan(data + mine, 0, PUB, ACK, PREFIX, Only(b"foo"), frozenset())
+    assert (result.consumed, result.skipped) == (len(data), 4)
+    assert [frame.subject for frame in result.others] == [b"PING", b"PONG"]
+
+
+def test_scan_incomplete_frame_is_not_skipped_before_it_is_whole(twin):
+    theirs = publish(b"1", channel=b"bar")
+    for cut in range(len(theirs)):
+        for before in (0, 1, 2):
+            result = twin.scan(theirs * before + theirs[:cut], 0, PUB, ACK, PREFIX, Only())
+            assert (result.consumed, result.skipped) == (before * len(theirs), before)
+
+
+def test_scan_frame_to_be_skipped_without_its_end_is_garbage(twin):
+    theirs = publish(b"1", channel=b"bar")
+    result = twin.scan(theirs * 2 + theirs[:-2] + b"..", 0, PUB, ACK, PREFIX, Only())
+    assert (result.consumed, result.skipped) == (2 * len(theirs), 2)
+    with pytest.raises(ValueError, match="without CRLF"):
+        twin.scan(theirs[:-2] + b"..", 0, PUB, ACK, PREFIX, Only())
+
+
 def test_seal_gives_sequences_and_timestamp_across_bodies(twin):
     bodies = [b"\x03\0\0\0\x22\x01a\x00\0\0\0", b"", b"\x06\0\0\0\x1a\x01r\x22\x01b"]
     records = twin.seal(b"foo", 127, -5, bodies)
@@ -266,6 +329,7 @@ def test_select_parts_messages_and_acks_by_publisher(twin):
     kept, refused = kernel.select(found, [True, False, False])
     assert kept is not None
     assert (kept.count, kept.publishers, kept.owners, kept.replied) == (2, ((b"x", b"c"),), b"", b"\0\1")
+    assert kept.last_guids == (b"4",)
     assert kept.bodies == b"\x03\0\0\0\x22\x01a\x03\0\0\0\x22\x01d"
     assert kept.acks == b"PUB r 3\r\n\x0a\x014\r\n"
     assert refused == b"PUB r 3\r\n\x0a\x013\r\n"
