@@ -96,6 +96,26 @@ RAFT_PEER_TIMEOUT = 450 * MILLISECOND
 NODE_NAME_BYTES_MAX = 255
 """Longest name of a node."""
 
+# --- clients in a cluster --------------------------------------------------------------------------------------
+HEARD_AGE_MAX = 3 * SECOND
+"""What was read from NATS is kept this long, for the case that this node becomes a leader: longer than an election takes."""
+HEARD_BYTES_MAX = 64 * MiB
+"""The same in bytes."""
+MARK_PATIENCE = 1 * SECOND
+"""How much later than the last leader a new one may hear a publish that is in the log already."""
+STRANGER_PATIENCE = 2 * SECOND
+"""How long what a connection has sent waits for the metadata to tell of that connection."""
+CLOSE_PATIENCE = 1 * SECOND
+"""How long a leader waits for what a client had sent before it closed its connection."""
+FORWARD_INTERVAL = SECOND // 4
+"""A change that the leader of the metadata was asked for is asked for again this often ..."""
+FORWARD_PATIENCE = 10 * SECOND
+"""... and for this long, where a client waits for it."""
+PROGRESS_INTERVAL = 100 * MILLISECOND
+"""Sent and acked positions of a replicated group are told this often ..."""
+PROGRESS_MESSAGES_MAX = 1000
+"""... or once this many messages were delivered."""
+
 # --- subscriptions ---------------------------------------------------------------------------------------------
 REDELIVERY_SLACK = 15 * MILLISECOND
 """A deadline this close counts as reached, so that one timer serves many messages (STAN-SPEC 6.6)."""
@@ -143,6 +163,31 @@ CLUSTER_PEERS_MAX = 64
 RAFT_GROUPS_MAX = 1024
 """Groups of channels; each has files, timers and a leader of its own."""
 
+# --- who is there (ROSTER, BALANCE) ----------------------------------------------------------------------------
+HELLO_INTERVAL = 1 * SECOND
+"""A node tells about itself this often, and at once if something about it changed."""
+HELLO_ANSWER_MAX = 100 * MILLISECOND
+"""A process not heard before is answered within a random time up to this."""
+HELLO_LISTEN = 500 * MILLISECOND
+"""Who was not heard after this much listening is taken for absent by a node that starts a cluster or doubts its settings."""
+NODE_TIMEOUT = 3 * SECOND + 500 * MILLISECOND
+"""A node that was not heard for this long is away: three hellos were lost."""
+NODE_FORGET = 60 * SECOND
+"""A node without a vote that was not heard for this long is no longer listed."""
+NODES_MAX = 1000
+"""Nodes listed; hellos of more are not listened to."""
+BALANCE_SETTLE = 3 * SECOND
+"""A leadership is handed over for the balance's sake after it lasted this long, and to a node that was there this long."""
+BALANCE_PAUSE = 1 * SECOND
+"""Between two rounds of handing over for the balance's sake."""
+BALANCE_MOVES_MAX = 2
+"""Leaderships handed over in one round by one node."""
+BALANCE_LAG_MAX = 64
+"""Entries that a node which takes over may lack; the group refuses proposals until it has them."""
+BALANCE_RETRY_MIN = 2 * SECOND
+"""Until a handover that did not happen is asked for again; doubles up to BALANCE_RETRY_MAX."""
+BALANCE_RETRY_MAX = 64 * SECOND
+
 invariant(NATS_RESTART_MIN <= NATS_RESTART_MAX, "a pause may only grow")
 invariant(ENTRY_BYTES_MAX > NATS_PAYLOAD_BYTES_MAX, "the largest message must fit into one entry")
 invariant(1 * GiB > ENTRY_BYTES_MAX, "an entry's length is kept in 32 bits, with room to spare")
@@ -152,3 +197,6 @@ invariant(RAFT_ELECTION_TIMEOUT_MIN > 3 * RAFT_HEARTBEAT_INTERVAL, "two lost hea
 invariant(RAFT_ELECTION_TIMEOUT_MAX > RAFT_ELECTION_TIMEOUT_MIN, "elections need chance")
 invariant(RAFT_TAIL_BYTES_MAX >= RAFT_WINDOW_BYTES_MAX, "what is resent after a reset is still at hand")
 invariant(RAFT_APPEND_BYTES_MAX + KiB * RAFT_APPEND_ENTRIES_MAX // 16 < RAFT_MESSAGE_BYTES_MAX, "headers have room")
+invariant(HELLO_ANSWER_MAX < HELLO_LISTEN, "answers are heard in time")
+invariant(NODE_TIMEOUT > 3 * HELLO_INTERVAL, "two lost hellos make no node absent")
+invariant(BALANCE_RETRY_MIN > RAFT_TRANSFER_TIMEOUT, "a handover has ended before it is asked for again")

@@ -1,0 +1,52 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class NodeHello(_message.Message):
+    __slots__ = ("node", "instance", "started", "cluster_id", "identity", "raft_groups", "replicas", "voters", "fresh", "bootstrap", "replica", "draining", "led", "version", "established", "rival", "founders")
+    class FoundersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    RAFT_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
+    BOOTSTRAP_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    LED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ESTABLISHED_FIELD_NUMBER: _ClassVar[int]
+    RIVAL_FIELD_NUMBER: _ClassVar[int]
+    FOUNDERS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    instance: int
+    started: int
+    cluster_id: str
+    identity: bytes
+    raft_groups: int
+    replicas: int
+    voters: _containers.RepeatedScalarFieldContainer[str]
+    fresh: bool
+    bootstrap: bool
+    replica: bool
+    draining: bool
+    led: _containers.RepeatedScalarFieldContainer[int]
+    version: str
+    established: bool
+    rival: int
+    founders: _containers.ScalarMap[str, int]
+    def __init__(self, node: _Optional[str] = ..., instance: _Optional[int] = ..., started: _Optional[int] = ..., cluster_id: _Optional[str] = ..., identity: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., replicas: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., fresh: bool = ..., bootstrap: bool = ..., replica: bool = ..., draining: bool = ..., led: _Optional[_Iterable[int]] = ..., version: _Optional[str] = ..., established: bool = ..., rival: _Optional[int] = ..., founders: _Optional[_Mapping[str, int]] = ...) -> None: ...
