@@ -6,7 +6,7 @@ nothing if all is well; each is proven by histories that it must catch (tests/un
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
@@ -35,6 +35,7 @@ class Event(NamedTuple):
     sequence: int = 0
     data: bytes = b""
     redelivered: bool = False
+    at: float = 0.0  # seconds, by the reader's clock
 
 
 @dataclass
@@ -45,14 +46,15 @@ class Reader:
     max_in_flight: int
     members: int = 1
     events: list[Event] = field(default_factory=list)
+    clock: Callable[[], float] = float  # for those who judge by time; by default there is none
 
     def delivered(self, member: int, sequence: int, data: bytes, *, redelivered: bool) -> None:
         """A message arrived at a member."""
-        self.events.append(Event(What.DELIVERED, member, sequence, data, redelivered))
+        self.events.append(Event(What.DELIVERED, member, sequence, data, redelivered, self.clock()))
 
     def acked(self, member: int, sequence: int) -> None:
         """A member acknowledged it; call it before the ack leaves."""
-        self.events.append(Event(What.ACKED, member, sequence))
+        self.events.append(Event(What.ACKED, member, sequence, at=self.clock()))
 
     def deliveries(self) -> Iterator[Event]:
         """Only what arrived, in the order of arrival."""
@@ -65,6 +67,7 @@ class History:
 
     acked: set[bytes] = field(default_factory=set)
     published: set[bytes] = field(default_factory=set)
+    refused: set[bytes] = field(default_factory=set)
     stored: list[tuple[int, bytes]] = field(default_factory=list)  # the channel, read back at the end
     readers: list[Reader] = field(default_factory=list)
     crashes: int = 0
@@ -82,7 +85,7 @@ class History:
 
     def violations(self) -> list[str]:
         """Everything that breaks a promise."""
-        found = [*acked_once(self), *dense(self), *writers_in_order(self)]
+        found = [*acked_once(self), *refused_kept_out(self), *dense(self), *writers_in_order(self)]
         for reader in self.readers:
             for check in (complete, same_data, in_order, repeats_flagged, window_kept, position_kept):
                 lines = list(check(self, reader))
@@ -113,6 +116,13 @@ def acked_once(history: History) -> Iterator[str]:
             yield f"stored {count} times: {data!r}"
         if data not in history.published:
             yield f"stored but never published: {data!r}"
+
+
+def refused_kept_out(history: History) -> Iterator[str]:
+    """What the broker refused is not stored: a refusal is a promise too."""
+    for sequence, data in history.stored:
+        if data in history.refused:
+            yield f"{data!r} was refused and is stored as {sequence}"
 
 
 def dense(history: History) -> Iterator[str]:

@@ -14,6 +14,7 @@ def good() -> History:
     history.stored = [(1, b"a-1"), (2, b"b-1"), (3, b"a-2"), (4, b"b-3")]
     history.published = {b"a-1", b"a-2", b"a-3", b"b-1", b"b-2", b"b-3"}
     history.acked = {b"a-1", b"b-1", b"a-2"}
+    history.refused = {b"a-3"}
     durable, group = Reader("durable", 2), Reader("group", 1, members=2)
     history.readers = [durable, group]
     for sequence, data in history.stored:
@@ -45,6 +46,10 @@ def store_twice(history):
 
 def invent(history):
     history.stored.append((5, b"c-1"))
+
+
+def store_what_was_refused(history):
+    history.refused.add(b"b-3")
 
 
 def leave_a_gap(history):
@@ -96,6 +101,7 @@ MUTATIONS = {
     drop_stored: "acked_once",
     store_twice: "acked_once",
     invent: "acked_once",
+    store_what_was_refused: "refused_kept_out",
     leave_a_gap: "dense",
     renumber: "dense",
     swap_of_writer: "writers_in_order",
@@ -106,7 +112,7 @@ MUTATIONS = {
     lose_an_ack: "window_kept",
     come_again_long_after: "position_kept",
 }
-OF_LOG = ("acked_once", "dense", "writers_in_order")
+OF_LOG = ("acked_once", "refused_kept_out", "dense", "writers_in_order")
 OF_READERS = ("complete", "same_data", "in_order", "repeats_flagged", "window_kept", "position_kept")
 
 
