@@ -11,6 +11,8 @@ from typing import Protocol
 
 IOVEC_MAX = 1024
 """Buffers that one pwritev call takes (Linux and macOS: IOV_MAX)."""
+WRITING = ".writing"
+"""Ends the name of a small file until it is whole."""
 
 
 class Files(Protocol):
@@ -41,7 +43,10 @@ class Files(Protocol):
         """Return once the file's bytes and size are on stable storage."""
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name, replacing atomically what has that name."""
+        """Give a file another name, replacing atomically what has that name; or a directory, with all that is in it."""
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name, which lives on if the first one is removed or replaced."""
 
     def unlink(self, path: str) -> None:
         """Remove a name; open descriptors go on reading the file."""
@@ -51,6 +56,9 @@ class Files(Protocol):
 
     def makedirs(self, path: str) -> None:
         """Make a directory and its parents; one that is there is fine."""
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
 
     def sync_directory(self, path: str) -> None:
         """Return once the directory's names are on stable storage."""
@@ -108,6 +116,10 @@ class OsFiles:
         """See Files."""
         os.replace(source, target)  # noqa: PTH105 - paths are strings in this port
 
+    def link(self, source: str, target: str) -> None:
+        """See Files."""
+        os.link(source, target)
+
     def unlink(self, path: str) -> None:
         """See Files."""
         os.unlink(path)  # noqa: PTH108 - paths are strings in this port
@@ -126,6 +138,10 @@ class OsFiles:
             os.mkdir(directory, 0o750)  # noqa: PTH102 - same
             self.sync_directory(os.path.dirname(directory) or ".")  # noqa: PTH120 - same
 
+    def rmdir(self, path: str) -> None:
+        """See Files."""
+        os.rmdir(path)  # noqa: PTH106 - paths are strings in this port
+
     def sync_directory(self, path: str) -> None:
         """See Files."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -133,3 +149,32 @@ class OsFiles:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def read_file(files: Files, path: str) -> bytes:
+    """The whole file. Raises FileNotFoundError if there is none."""
+    descriptor = files.open(path)
+    try:
+        return files.pread(descriptor, files.size(descriptor), 0)
+    finally:
+        files.close(descriptor)
+
+
+def write_durably(files: Files, path: str, content: bytes) -> None:
+    """Make or replace a small file: after a crash it is the old or the new one, whole."""
+    temporary = path + WRITING
+    descriptor = files.create(temporary)
+    try:
+        files.pwritev(descriptor, [content], 0)
+        files.fdatasync(descriptor)
+    finally:
+        files.close(descriptor)
+    files.rename(temporary, path)
+    files.sync_directory(path.rpartition("/")[0])
+
+
+def remove_directory(files: Files, path: str) -> None:
+    """Remove a directory that holds files alone; what a crash brings back is for the caller to find again."""
+    for name in files.listdir(path):
+        files.unlink(f"{path}/{name}")
+    files.rmdir(path)

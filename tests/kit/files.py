@@ -49,14 +49,17 @@ class Node:
         return Node(bytes(node.live))
 
 
+FOLDER = Node()
+"""Stands for every directory among the names."""
+
+
 class CrashingFiles:
     """`Files` over nodes in memory."""
 
     def __init__(self):
         self.names = {}  # path -> Node, as programs see it
         self.synced_names = {}
-        self.name_changes = []  # {path: Node or None}, each atomic, not yet covered by a directory sync
-        self.directories = {"", "/"}
+        self.name_changes = []  # ({path: Node or None}, directories changed), each atomic, not yet covered by a sync
         self.open_files = {}
         self.calls = 0
         self.cut_at = None  # number of the changing call at which the power goes
@@ -76,11 +79,10 @@ class CrashingFiles:
         """The disk as it is found after a power cut now; unsynced things are kept or lost as *seed* says."""
         choice = random.Random(seed)
         after = CrashingFiles()
-        after.directories = set(self.directories)
         names = dict(self.synced_names)
-        for change in self.name_changes[: choice.randint(0, len(self.name_changes))]:
+        for change, _ in self.name_changes[: choice.randint(0, len(self.name_changes))]:
             _change_names(names, change)
-        nodes = {}
+        nodes = {id(FOLDER): FOLDER}
         for path in sorted(names):
             node = names[path]
             if id(node) not in nodes:
@@ -95,17 +97,19 @@ class CrashingFiles:
 
     def put(self, path, data):
         """A file that is safe on the medium."""
+        self.makedirs(posixpath.dirname(path))
         self.names[path] = self.synced_names[path] = Node(data)
 
     def paths(self):
         """All names of files."""
-        return sorted(self.names)
+        return sorted(path for path, node in self.names.items() if node is not FOLDER)
 
     # --- Files ------------------------------------------------------------------------------------------------------------
     def open(self, path):
         self._fault("open")
-        if path not in self.names:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._must_exist(path)
+        if self.names[path] is FOLDER:
+            raise _error(errno.EISDIR, path)
         return self._descriptor(self.names[path])
 
     def create(self, path):
@@ -115,6 +119,7 @@ class CrashingFiles:
             node.apply(("cut", 0))
             node.unsynced.append(("cut", 0))
         else:
+            self._must_exist(posixpath.dirname(path))
             node = Node()
             self._change_names({path: node})
         return self._descriptor(node)
@@ -157,27 +162,50 @@ class CrashingFiles:
 
     def rename(self, source, target):
         self._change("rename")
-        self._change_names({target: self.names[source], source: None})
+        self._must_exist(source)
+        moved = {path: node for path, node in self.names.items() if path == source or path.startswith(source + "/")}
+        if self.names[source] is FOLDER and self._within(target):
+            raise _error(errno.ENOTEMPTY, target)
+        change = dict.fromkeys(moved) | {target + path[len(source) :]: node for path, node in moved.items()}
+        self._change_names(change, source, target)
+
+    def link(self, source, target):
+        self._change("link")
+        self._must_exist(source)
+        if target in self.names:
+            raise _error(errno.EEXIST, target)
+        self._change_names({target: self.names[source]})
 
     def unlink(self, path):
         self._change("unlink")
-        if path not in self.names:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._must_exist(path)
+        if self.names[path] is FOLDER:
+            raise _error(errno.EISDIR, path)
         self._change_names({path: None})
 
     def listdir(self, path):
-        return [posixpath.basename(name) for name in self.names if posixpath.dirname(name) == path]
+        self._must_exist(path)
+        return self._within(path)
 
     def makedirs(self, path):
-        self.directories.add(path)
+        if path not in ("", "/") and path not in self.names:
+            self.makedirs(posixpath.dirname(path))
+            self.names[path] = self.synced_names[path] = FOLDER
+
+    def rmdir(self, path):
+        self._change("rmdir")
+        self._must_exist(path)
+        if self._within(path):
+            raise _error(errno.ENOTEMPTY, path)
+        self._change_names({path: None})
 
     def sync_directory(self, path):
         self._change("sync_directory")
         covered = 0
-        for at, change in enumerate(self.name_changes):
-            if any(posixpath.dirname(name) == path for name in change):
+        for at, (_, directories) in enumerate(self.name_changes):
+            if path in directories:
                 covered = at + 1
-        for change in self.name_changes[:covered]:
+        for change, _ in self.name_changes[:covered]:
             _change_names(self.synced_names, change)
         del self.name_changes[:covered]
 
@@ -187,9 +215,17 @@ class CrashingFiles:
         self.open_files[descriptor] = node
         return descriptor
 
-    def _change_names(self, change):
+    def _within(self, path):
+        return [posixpath.basename(name) for name in self.names if posixpath.dirname(name) == path]
+
+    def _must_exist(self, path):
+        if path not in self.names and path not in ("", "/"):
+            raise _error(errno.ENOENT, path)
+
+    def _change_names(self, change, *paths):
+        """*paths*: whose directories changed, if not those of all names."""
         _change_names(self.names, change)
-        self.name_changes.append(change)
+        self.name_changes.append((change, {posixpath.dirname(path) for path in paths or change}))
 
     def _change(self, method):
         self.calls += 1
@@ -205,6 +241,10 @@ class CrashingFiles:
             del self.faults[method]
             raise OSError(fault[1], os.strerror(fault[1]))
         fault[0] -= 1
+
+
+def _error(number, path):
+    return OSError(number, os.strerror(number), path)
 
 
 def _change_names(names, change):
