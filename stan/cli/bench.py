@@ -2,8 +2,8 @@
 
 Options of stan-bench and ours: -np --publishers, -ns --subscribers, -n --messages, -ms --size, -mpa --window, -s --server,
 -c --cluster-id, -id --client-id, -sync --sync, -io --ignore-old, -csv --csv. What stan-bench has no word for: --replay,
---raw, --start, --client, --in-flight, --processes, --timeout, --json. Bounded in messages and in time; never touches other
-channels.
+--raw, --start, --cluster, --client, --in-flight, --processes, --timeout, --json. Bounded in messages and in time; never
+touches other channels.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from stan_client.session import fresh_id
 
-from stan.cli.bench_broker import own_broker
+from stan.cli.bench_broker import own_broker, own_cluster
 from stan.cli.bench_drivers import Job
 from stan.cli.bench_fleet import Fleet
 from stan.cli.bench_report import Report, Sample
@@ -36,6 +36,7 @@ from stan.cli.common import (
     err,
     run,
 )
+from stan.cli.local_cluster import NODES_MAX
 
 MESSAGES_MAX: Final = 100_000_000
 SIZE_MAX: Final = 64 * 1024 * 1024
@@ -83,6 +84,9 @@ def bench(
     ] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Also measure NATS alone, and print the ratio.")] = False,  # noqa: FBT002
     start: Annotated[bool, typer.Option("--start", help="Start an own broker for the measurement.")] = False,  # noqa: FBT002
+    cluster: Annotated[
+        int, typer.Option("--cluster", min=0, max=NODES_MAX, help="As --start, with a cluster of this many nodes.")
+    ] = 0,
     client: Annotated[
         str, typer.Option(help="kernel: load by blobs; python: stan_client, one call per message.")
     ] = "kernel",
@@ -126,10 +130,15 @@ def bench(
         processes=processes,
         timeout_s=timeout,
     )
-    run(_bench(target, work, start=start, as_json=as_json, csv_file=csv_file))
+    place = (
+        own_cluster(cluster, cluster_id, channel) if cluster else own_broker(cluster_id) if start else _there(target)
+    )
+    run(_bench(place, work, as_json=as_json, csv_file=csv_file))
 
 
-async def _bench(target: Target, work: Workload, *, start: bool, as_json: bool, csv_file: Path | None) -> int:
+async def _bench(
+    broker: contextlib.AbstractAsyncContextManager[Target], work: Workload, *, as_json: bool, csv_file: Path | None
+) -> int:
     run_id = fresh_id()
     if not as_json:
         typer.echo(
@@ -137,7 +146,7 @@ async def _bench(target: Target, work: Workload, *, start: bool, as_json: bool, 
             f"pubs={work.publishers}, subs={work.subscribers}]"
         )
     try:
-        async with asyncio.timeout(work.timeout_s), _broker(target, start=start) as place:
+        async with asyncio.timeout(work.timeout_s), broker as place:
             report = await Bench(place, work, run_id).measure()
     except TimeoutError:
         raise CliError(
@@ -156,11 +165,8 @@ async def _bench(target: Target, work: Workload, *, start: bool, as_json: bool, 
 
 
 @contextlib.asynccontextmanager
-async def _broker(target: Target, *, start: bool) -> AsyncIterator[Target]:
-    if start:
-        async with own_broker(target.cluster_id) as own:
-            yield own
-        return
+async def _there(target: Target) -> AsyncIterator[Target]:
+    """The broker that runs at *target*."""
     async with target.connect("bench"):  # a failure is explained here, once, and not by each load process
         pass
     yield target

@@ -119,7 +119,7 @@ def test_demo_whose_broker_dies_fails_and_leaves_nothing_behind(demo, tmp_path, 
     output += demo.stdout.read()
     timer.cancel()
     assert demo.wait() == 1, output
-    assert "The broker's log ends so:" in output
+    assert "The log of the broker ends so:" in output
     assert "Streaming Server is ready" in output
     assert "Traceback" not in output
     assert_nothing_left(output, tmp_path)
