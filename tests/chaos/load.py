@@ -1,0 +1,313 @@
+"""Clients under chaos: writers and readers on a few channels, and the history that they write for the checkers.
+
+Each channel is a lane: a history of its own, judged alone. Writers publish numbered messages and note what became of each;
+readers are plain, durable and queue subscriptions that ack by hand. Nothing here knows which faults there are.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pytest
+import stan_client
+
+from tests.chaos.repeats import unexplained
+from tests.kit.history import History, Reader
+
+TURN_S = 0.05
+STALL_S = 0.5
+
+
+class Target(Protocol):
+    """What the clients talk to: one server or a cluster."""
+
+    url: str
+    cluster_id: str
+
+    @property
+    def running(self) -> object:
+        """Falsy when no process runs any more."""
+
+    def log(self) -> str:
+        """What it has written."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One subscription, durable, or queue group that reads a channel."""
+
+    name: str
+    max_in_flight: int
+    members: int = 1
+    late_every: int = 0  # each message of such a number is left for its redelivery
+    how: dict[str, Any] = field(default_factory=dict)
+
+
+ALL_KINDS = (
+    Kind("plain", 128),
+    Kind("durable", 64, how={"durable": "one"}),
+    Kind("late acker", 64, late_every=211, how={"durable": "late"}),
+    Kind("group", 32, members=3, how={"queue": "three"}),
+    Kind("durable group", 16, members=3, how={"queue": "three", "durable": "kept"}),
+)
+LASTING_KINDS = (
+    Kind("durable", 64, how={"durable": "one"}),
+    Kind("durable group", 32, members=2, how={"queue": "two", "durable": "kept"}),
+)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How much the clients do, and how patient they are."""
+
+    writers: int = 3  # of each channel
+    burst: int = 16  # messages that a writer publishes in one turn
+    pause_s: float = 0.004
+    in_flight_max: int = 256
+    ack_wait_s: int = 1
+    ack_timeout_s: float = 1.0
+    catch_up_s: float = 40.0
+    kinds: tuple[Kind, ...] = ALL_KINDS
+
+
+class Lane:
+    """One channel under load."""
+
+    def __init__(self, channel: str) -> None:
+        self.channel = channel
+        self.history = History()
+        self.errors: Counter[str] = Counter()  # of publishes that were not acked
+        self.in_flight = 0
+        self.longest_gap = 0.0  # seconds in which writers wrote and nothing was acked
+        self._last_ack: float | None = None
+
+    def publish(self, client: stan_client.Client, data: bytes) -> None:
+        """Publish and note what becomes of it."""
+
+        def settle(_guid: str, error: stan_client.StanClientError | None) -> None:
+            self.in_flight -= 1
+            if error is None:
+                self._acked(data)
+            else:
+                self.errors[f"{type(error).__name__}: {error}"] += 1
+                if isinstance(error, stan_client.ServerError):
+                    self.history.refused.add(data)
+
+        self.in_flight += 1
+        self.history.published.add(data)
+        client.publish_async(self.channel, data, on_ack=settle)
+
+    def _acked(self, data: bytes) -> None:
+        now = time.monotonic()
+        if self._last_ack is not None:
+            self.longest_gap = max(self.longest_gap, now - self._last_ack)
+        self._last_ack = now
+        self.history.acked.add(data)
+
+    def forget_gaps(self) -> float:
+        """The longest gap since the last call."""
+        gap, self.longest_gap = self.longest_gap, 0.0
+        return gap
+
+
+class Load:
+    """Writers and readers on some channels of a server or a cluster."""
+
+    def __init__(self, target: Target, channels: tuple[str, ...] = ("chaos",), pace: Pace = Pace()) -> None:
+        """Nothing is connected yet."""
+        self.lanes = [Lane(channel) for channel in channels]
+        self.pace = pace
+        self.faults: list[tuple[float, float]] = []  # begin and end of each, and of our own stalls
+        self._target = target
+        self._fault_since: float | None = None
+        self._clients = contextlib.AsyncExitStack()
+        self._writers: list[asyncio.Task[None]] = []
+        self._watch: asyncio.Task[None] | None = None
+        self._lost_sessions: list[stan_client.StanClientError] = []
+
+    # --- begin and end ---------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> "Load":
+        try:
+            await self._begin()
+        except BaseException:
+            await self._clients.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        tasks = [*self._writers, *([self._watch] if self._watch else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._clients.aclose()
+
+    async def _begin(self) -> None:
+        for lane in self.lanes:
+            for kind in self.pace.kinds:
+                await self._subscribe(lane, kind)
+        for lane in self.lanes:
+            for number in range(self.pace.writers):
+                client = await self.client(f"{lane.channel}-writer-{number}")
+                self._writers.append(asyncio.create_task(self._write(lane, client, b"%d" % number)))
+        self._watch = asyncio.create_task(self._watch_ourselves())
+
+    async def client(self, client_id: str) -> stan_client.Client:
+        """A client that ends with the load."""
+        client = await stan_client.connect(
+            self._target.cluster_id,
+            client_id,
+            servers=self._target.url,
+            connect_timeout_s=10,
+            ack_timeout_s=self.pace.ack_timeout_s,
+            max_pub_acks_in_flight=self.pace.in_flight_max,
+            ping_interval_s=1,
+            connection_lost=self._lost_sessions.append,
+        )
+        self._clients.push_async_callback(_close, client)
+        return client
+
+    async def _subscribe(self, lane: Lane, kind: Kind) -> None:
+        reader = Reader(f"{lane.channel} {kind.name}", kind.max_in_flight, kind.members, clock=time.monotonic)
+        lane.history.readers.append(reader)
+        for member in range(kind.members):
+            client = await self.client(f"{lane.channel}-{kind.name.replace(' ', '-')}-{member}")
+            await client.subscribe(
+                lane.channel,
+                _taker(reader, member, kind.late_every),
+                start=stan_client.everything(),
+                max_in_flight=kind.max_in_flight,
+                ack_wait_s=self.pace.ack_wait_s,
+                manual_acks=True,
+                **kind.how,
+            )
+
+    async def _write(self, lane: Lane, client: stan_client.Client, name: bytes) -> None:
+        number = 0
+        while True:
+            for _ in range(min(self.pace.burst, await client.room())):
+                number += 1
+                lane.publish(client, b"%b-%d" % (name, number))
+            await asyncio.sleep(self.pace.pause_s)
+
+    async def _watch_ourselves(self) -> None:
+        """While this process stalls, acks are late by no fault of the broker."""
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(TURN_S)
+            if time.monotonic() - before > STALL_S:
+                self.faults.append((before, time.monotonic()))
+
+    # --- faults ----------------------------------------------------------------------------------------------------------
+
+    def crashed(self) -> None:
+        """A fault was injected."""
+        if self._fault_since is None:
+            self._fault_since = time.monotonic()
+        for lane in self.lanes:
+            lane.history.crashed()
+
+    def healed(self) -> None:
+        """The broker serves again: what was sent since the fault went into the void, and the next acks will not."""
+        if self._fault_since is not None:
+            self.faults.append((self._fault_since, time.monotonic()))
+            self._fault_since = None
+        for lane in self.lanes:
+            lane.history.healed()
+
+    @contextlib.asynccontextmanager
+    async def fault(self) -> AsyncIterator[None]:
+        """What happens inside is a fault; it ends when messages are acknowledged again."""
+        self.crashed()
+        yield
+        await self.acknowledged(1)
+        self.healed()
+
+    async def acknowledged(self, more: int) -> None:
+        """Wait until *more* messages than now are acknowledged in each channel: the load flows."""
+        wanted = [(lane, len(lane.history.acked) + more) for lane in self.lanes]
+        for lane, count in wanted:
+            await self.until(
+                lambda lane=lane, count=count: len(lane.history.acked) >= count, f"{more} {lane.channel} acks"
+            )
+
+    # --- the end ---------------------------------------------------------------------------------------------------------
+
+    async def finish(self) -> None:
+        """Stop the writers, read the channels back, wait for the readers."""
+        for writer in self._writers:
+            writer.cancel()
+        await asyncio.wait(self._writers)
+        assert all(writer.cancelled() for writer in self._writers), self._writers
+        await self.until(lambda: not any(lane.in_flight for lane in self.lanes), "the last acks")
+        for lane in self.lanes:
+            await self._read_back(lane)
+        for lane in self.lanes:
+            last = lane.history.stored[-1][0]
+            for reader in lane.history.readers:
+                await self.until(
+                    lambda reader=reader, last=last: len({event.sequence for event in reader.deliveries()}) >= last,
+                    f"all {last} messages for {reader.name}",
+                )
+            print(
+                f"{lane.channel}: {lane.history.summary()}, longest gap {lane.longest_gap:.1f} s, {dict(lane.errors)}"
+            )
+
+    async def _read_back(self, lane: Lane) -> None:
+        end = b"end-1"
+        client = await self.client(f"{lane.channel}-reader")
+        lane.history.published.add(end)
+        await client.publish(lane.channel, end)
+        stored = lane.history.stored
+        await client.subscribe(
+            lane.channel,
+            lambda message: stored.append((message.sequence, message.data)),
+            start=stan_client.everything(),
+            ack_wait_s=60,
+        )
+        await self.until(lambda: stored and stored[-1][1] == end, f"the whole channel {lane.channel}")
+
+    def violations(self) -> list[str]:
+        """Everything that breaks a promise, in any channel."""
+        return [line for lane in self.lanes for line in lane.history.violations()]
+
+    def unexplained_repeats(self) -> list[str]:
+        """Messages that came again for no reason: neither a fault nor an ack that was late."""
+        return [
+            line
+            for lane in self.lanes
+            for reader in lane.history.readers
+            for line in unexplained(reader, self.faults, self.pace.ack_wait_s)
+        ]
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for a condition; fails with all that is known if it does not come."""
+        deadline = asyncio.get_running_loop().time() + self.pace.catch_up_s
+        while not condition():
+            assert self._target.running, self._target.log()[-4000:]
+            if asyncio.get_running_loop().time() > deadline:
+                pytest.fail(
+                    f"{what}: not within {self.pace.catch_up_s} s; sessions lost: {self._lost_sessions}\n"
+                    f"{[lane.history.summary() for lane in self.lanes]}\n{[lane.errors for lane in self.lanes]}\n"
+                    f"{self.violations()[:20]}\n{self._target.log()[-12000:]}"
+                )
+            await asyncio.sleep(0.01)
+
+
+def _taker(reader: Reader, member: int, late_every: int) -> Callable[[stan_client.Message], None]:
+    def take(message: stan_client.Message) -> None:
+        reader.delivered(member, message.sequence, message.data, redelivered=message.redelivered)
+        if not late_every or message.redelivered or message.sequence % late_every:
+            reader.acked(member, message.sequence)
+            message.ack()
+
+    return take
+
+
+async def _close(client: stan_client.Client) -> None:
+    with contextlib.suppress(stan_client.StanClientError):
+        await client.close()
