@@ -19,7 +19,7 @@ def main():
     for seed in seeds:
         world = World(seed)
         found = world.run()
-        acked += len(world.history.acked)
+        acked += len(world.history.acknowledged)
         deliveries += len(world.history.deliveries)
         if options.digest:
             print(world.digest.hexdigest())

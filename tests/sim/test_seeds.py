@@ -18,7 +18,7 @@ def test_seeds_leave_nothing_to_complain_about(first):
     for seed in range(first, first + BATCH):
         world = World(seed)
         assert world.run() == [], f"replay with: python -m tests.sim --seed {seed}"
-        acked += len(world.history.acked)
+        acked += len(world.history.acknowledged)
 
     assert acked > 100 * BATCH
 

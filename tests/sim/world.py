@@ -5,7 +5,6 @@ gateway, broker, Solo, storage, file log, state database; only time, NATS, the f
 """
 
 import errno
-import hashlib
 from pathlib import Path
 
 from stan.config import Config, HeartbeatConfig, StoreConfig
@@ -20,11 +19,11 @@ from stan.protocol import entries_pb2 as pb
 from stan.raft.solo import Solo
 from stan.types import MILLISECOND, SECOND, GroupId
 from tests.kit.files import CrashingFiles
-from tests.sim.clients import Publisher, Subscriber
 from tests.sim.database import SimDatabase
-from tests.sim.history import RESTART, History, complaints
-from tests.sim.loop import Loop, SimRuntime, run_now
-from tests.sim.nats import NodeLink, SimNats
+from tests.sim.history import Reset, complaints
+from tests.sim.loop import SimRuntime, run_now
+from tests.sim.nats import NodePort
+from tests.sim.scene import NOTICED, Scene
 
 STORE_ID = b"simulated-store!"
 SEGMENT_BYTES = 6000
@@ -71,7 +70,7 @@ class Node:
             crashed=world.crashed,
         )
         self.gateway.wake = self.driver.wake
-        self.link = NodeLink(world.nats, self.gateway)
+        self.link = NodePort(world.nats, "node", self.gateway)
         self.link.subscriptions = self.gateway.subscriptions
         self.gateway.connection = self.link
         self.broker.lead(self.runtime.now(), self.runtime.wall(), doubt=world.power_lost)
@@ -116,65 +115,45 @@ async def _on_the_spot(call):
     return call()
 
 
-class World:
+class World(Scene):
     """One run."""
 
     def __init__(self, seed):
-        self.seed = seed
-        self.loop = Loop(seed)
-        self.random = self.loop.random
-        self.nats = SimNats(self.loop)
+        super().__init__(seed)
         self.files = CrashingFiles()
         self.database = SimDatabase()
-        self.history = History()
         self.groups = self.random.choice((1, 1, 3))
-        self.quiet = False  # nobody publishes any more, everybody acks
         self.power_lost = False
         self.disk_failed = False
         self.lives = 0
-        self.breaks = 0  # times at which what was on its way to clients was lost
-        self.replies = self.joins = 0
-        self.problems = []
-        self.digest = hashlib.sha256()
-        self.faults = []
         self.node = None
-
-    # --- what the parts tell --------------------------------------------------------------------------------------------
-
-    def trace(self, text):
-        self.digest.update(f"{self.loop.now} {text}\n".encode())
 
     def note(self, level, text):
         self.trace(f"{level} {text}")
-        expected = "Timed out on heartbeats" in text or (self.disk_failed and "group" in text)
+        expected = self.heartbeats_failed(text) or (self.disk_failed and "group" in text)
         if level == "ERR" and not expected:
-            self.problems.append(f"the node says: {text}")
+            self.complain(f"the node says: {text}")
 
-    def fail_if(self, condition, text):
-        if condition:
-            self.problems.append(text)
-
-    def crashed(self, error):
-        raise error
+    def cursor_of(self, ack_inbox):
+        *_, group, key = ack_inbox.decode().split(".")
+        machine = self.node.broker.shared.groups[GroupId(int(group))].machine
+        return next(s.cursor_id for s in machine.subscriptions.values() if s.ack_key == int(key))
 
     # --- the run ----------------------------------------------------------------------------------------------------------
 
     def run(self, safety_s=3, drain_s=30):
         """Returns the complaints."""
         self.boot()
-        clients = self._clients()
-        for client in clients:
-            self.loop.after(self.random.randint(0, 500) * MILLISECOND, client.start)
+        self.make_clients()
         end = self.loop.now + safety_s * SECOND
-        self._plan_faults(end, clients)
+        self._plan_faults(end)
         self.loop.run_until(end)
         self._heal()
         end = self.loop.now + drain_s * SECOND
         while self.loop.now < end and not self._drained():
             self.loop.run_until(self.loop.now + SECOND // 2)
-        self._read_all()
-        for event in self.history.events:
-            self.digest.update(repr(event).encode())
+        self.read_all()
+        self.digest_events()
         found = self.problems + complaints(self.history) + self._replay_differs()
         self.node.kill()
         self.database.close()
@@ -194,56 +173,33 @@ class World:
 
     def boot(self):
         self.lives += 1
-        self.breaks += 1
-        self.history.events.append(RESTART)
+        self.history.events.append(Reset(self.loop.now, None))
+        self.history.cause(self.loop.now, self.loop.now, "boot")
         self.node = Node(self)
 
-    def _clients(self):
-        channels = ["a", "b"]
-        clients = [Publisher(self, f"writer{n}", channels) for n in range(2)]
-        for n, channel in enumerate(channels):
-            window = self.random.choice((1, 2, 4, 9))
-            clients.append(Subscriber(self, f"dur{n}", channel, f"durable{n}", durable="d", in_flight=window))
-            clients += [
-                Subscriber(
-                    self,
-                    f"grp{n}{m}",
-                    channel,
-                    f"group{n}",
-                    queue="q",
-                    durable="gd",
-                    in_flight=self.random.choice((1, 3, 8)),
-                )
-                for m in range(3)
-            ]
-            self.history.must_finish[f"durable{n}"] = (channel, 1)
-            self.history.must_finish[f"group{n}"] = (channel, 1)
-        return clients
-
-    def _plan_faults(self, end, clients):
-        for _ in range(self.random.randint(1, 6)):
+    def _plan_faults(self, end):
+        everybody = list(self.clients.values())
+        for _ in range(self.random.choice((0, 1, 2, 3, 4, 5, 6))):
             at = self.random.randint(self.loop.now, end)
-            kind = self.random.choice(("kill", "power", "nats", "client", "client", "full", "broken"))
+            kind = self.random.choice(("kill", "power", "nats", "client", "client", "cut", "full", "broken"))
             if kind in ("full", "broken"):
                 self.loop.at(at, self._disk_fails, kind == "broken")
             elif kind == "client":
-                self.loop.at(at, self._client_dies, self.random.choice(clients))
+                self.loop.at(at, self.kill_client, self.random.choice(everybody))
+            elif kind == "cut":
+                self.loop.at(at, self.cut_client, self.random.choice(everybody))
             elif kind == "nats":
                 self.loop.at(at, self._nats_away)
             else:
                 self.loop.at(at, self._node_dies, kind == "power")
             self.faults.append((at, kind))
 
-    def _client_dies(self, client):
-        client.die()
-        self.loop.after(self.random.randint(50, 2500) * MILLISECOND, client.start)
-
     def _nats_away(self):
         link = self.node.link if self.node else None
-        if link is not None and link.up:
-            link.cut()
-            self.breaks += 1
-            self.loop.after(self.random.randint(20, 2000) * MILLISECOND, self._nats_back, link)
+        if link is not None and link.cut():
+            length = self.random.randint(20, 2000) * MILLISECOND
+            self.history.cause(self.loop.now, self.loop.now + length + SECOND, "NATS away")
+            self.loop.after(length, self._nats_back, link)
 
     def _nats_back(self, link):
         if self.node is not None and self.node.link is link:
@@ -252,6 +208,7 @@ class World:
     def _disk_fails(self, broken):
         """A full disk refuses some writes and then has room again; a broken one freezes a group until the next life."""
         self.disk_failed = True
+        self.history.cause(self.loop.now, self.loop.now + 2 * SECOND, "disk")
         if not broken:
             self.files.fail("pwritev", self.random.randint(0, 3), errno.ENOSPC)
             return
@@ -261,6 +218,7 @@ class World:
     def _node_dies(self, power):
         if self.node is None or self.quiet:
             return
+        self.history.cause(self.loop.now, self.loop.now + NOTICED, "node down")
         self.node.kill()
         self.node = None
         if power:
@@ -303,12 +261,3 @@ class World:
                 ):
                     return False
         return True
-
-    def _read_all(self):
-        for channel in ("a", "b"):
-            reader = Subscriber(self, f"reader-{channel}", channel, f"reader-{channel}", in_flight=100)
-            reader.start()
-            self.loop.run_until(self.loop.now + 3 * SECOND)
-            self.history.final[channel] = [
-                (d.sequence, d.value) for d in self.history.deliveries if d.consumer == reader.consumer
-            ]

@@ -1,0 +1,128 @@
+"""What a world of one node and a world of many have in common: time, NATS, clients, their faults, the history."""
+
+import hashlib
+import re
+
+from stan.types import MILLISECOND, SECOND
+from tests.sim.clients import Publisher, Subscriber
+from tests.sim.history import History
+from tests.sim.loop import Loop
+from tests.sim.nats import SimNats
+
+CHANNELS = ("a", "b")
+TIMED_OUT = re.compile(r"\[Client:(\S+)\] Timed out on heartbeats")
+NOTICED = 6 * SECOND
+"""A client that dies, or that a fault cuts off, is given up by then."""
+
+
+class Scene:
+    """One run."""
+
+    def __init__(self, seed, servers=1):
+        self.seed = seed
+        self.loop = Loop(seed)
+        self.random = self.loop.random
+        self.servers = servers
+        self.nats = SimNats(self.loop, servers)
+        self.history = History()
+        self.quiet = False  # nobody publishes any more, everybody acks
+        self.problems = []
+        self.digest = hashlib.sha256()
+        self.faults = []  # (when, kind)
+        self.clients = {}
+
+    # --- what the parts tell --------------------------------------------------------------------------------------------
+
+    def trace(self, text):
+        self.digest.update(f"{self.loop.now} {text}\n".encode())
+
+    def complain(self, text):
+        self.problems.append(f"{self.loop.now / SECOND:.4f} {text}")
+
+    def fail_if(self, condition, text):
+        if condition:
+            self.complain(text)
+
+    def crashed(self, error):
+        raise error
+
+    def server_for(self, client_id):
+        """Which NATS server a client connects to."""
+        return self.random.randrange(self.servers)
+
+    def acknowledged(self, publish):
+        """A publisher has got its ack."""
+
+    def cursor_of(self, ack_inbox):
+        """A name for the position behind an ack inbox."""
+        raise NotImplementedError
+
+    def heartbeats_failed(self, text):
+        """A node's note may say that it gives a client up: only if something is wrong with it."""
+        found = TIMED_OUT.search(text)
+        client = self.clients.get(found[1]) if found else None
+        if client is None:
+            return found is not None
+        if client.age > NOTICED and not self.history.explained(self.loop.now - NOTICED, self.loop.now):
+            self.complain(f"gave {found[1]} up for no reason")
+        client.timed_out()
+        return True
+
+    # --- clients --------------------------------------------------------------------------------------------------------
+
+    def add(self, client):
+        self.clients[client.client_id] = client
+
+    def make_clients(self, restless=0.0, pace=60 * MILLISECOND):
+        """Two writers; per channel a durable, a durable group of three, and more where the seed says so."""
+        draw, finish = self.random, self.history.must_finish
+        for n in range(2):
+            self.add(Publisher(self, f"writer{n}", CHANNELS, pace))
+        for n, channel in enumerate(CHANNELS):
+            window = draw.choice((1, 2, 4, 9))
+            durable = Subscriber(self, f"dur{n}", channel, f"durable{n}", in_flight=window, restless=restless)
+            self.add(durable)
+            finish[durable.position] = channel
+            for m in range(3):
+                member = Subscriber(self, f"grp{n}{m}", channel, f"group{n}", "durable queue", restless=restless)
+                member.in_flight = draw.choice((1, 3, 8))
+                self.add(member)
+                finish[member.position] = channel
+            if draw.random() < 0.4:
+                start = draw.choice(("first", "new"))
+                self.add(Subscriber(self, f"pln{n}", channel, f"plain{n}", "plain", in_flight=5, start=start))
+            if draw.random() < 0.3:
+                for m in range(2):
+                    self.add(Subscriber(self, f"que{n}{m}", channel, f"queue{n}", "queue", restless=restless))
+        for client in self.clients.values():
+            self.loop.after(draw.randint(0, 500) * MILLISECOND, client.start)
+
+    def kill_client(self, client):
+        client.die()
+        self.loop.after(self.random.randint(50, 2500) * MILLISECOND, client.start)
+
+    def cut_client(self, client):
+        """Its connection to NATS breaks and comes back; it goes on as if nothing had been."""
+        port = client.port
+        if port is None or not port.cut():
+            return
+        length = self.random.randint(20, 1500) * MILLISECOND
+        self.history.cause(self.loop.now, self.loop.now + length + NOTICED, f"{client.client_id} cut off")
+        life = client.life
+        self.loop.after(length, lambda: port.connect() if client.life == life else None)
+
+    def read_all(self):
+        """Somebody reads every channel from its beginning."""
+        for channel in CHANNELS:
+            reader = Subscriber(self, f"reader-{channel}", channel, f"reader-{channel}", "plain", in_flight=100)
+            self.add(reader)
+            reader.start()
+        self.loop.run_until(self.loop.now + 3 * SECOND)
+        for channel in CHANNELS:
+            wanted = f"reader-{channel}"
+            read = [d for d in self.history.deliveries if d.sub.member == wanted]
+            self.history.final[channel] = [(d.sequence, d.value) for d in read]
+
+    def digest_events(self):
+        for event in self.history.events:
+            self.digest.update(repr(event).encode())

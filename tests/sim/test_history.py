@@ -1,0 +1,296 @@
+"""The checks themselves: a right history passes, and each way of spoiling it is caught by the check that is there for it."""
+
+import pytest
+
+from stan.types import MILLISECOND, SECOND
+from tests.sim import history as checks
+from tests.sim.history import Acked, Delivered, Ended, History, Joined, Publish, Reset, Sub
+
+MESSAGES = 12
+LATE = 100 * SECOND
+
+
+class Story:
+    """A right history: one writer waits for each ack, another does not; a durable, a group of two, a plain subscriber."""
+
+    def __init__(self):
+        self.history = History()
+        self.history.group_of["a"] = 1
+        self.at = SECOND
+        self.durable = Sub("durable.0", "dur", "a", "durable", 4, SECOND)
+        self.left = Sub("group.0", "left", "a", "durable queue", 2, SECOND)
+        self.right = Sub("group.0", "right", "a", "durable queue", 2, SECOND)
+        self.plain = Sub("plain.1", "plain", "a", "plain", 4, SECOND)
+        for sub in (self.durable, self.left, self.right, self.plain):
+            sub.joined_at = self.tick()
+            self.history.events.append(Joined(self.at, sub))
+        for number in range(1, MESSAGES + 1):
+            self._message(number, f"w-{number}")
+        self.history.final["a"] = [(number, f"w-{number}") for number in range(1, MESSAGES + 1)]
+        self.history.must_finish = {"durable.0": "a", "group.0": "a"}
+        self.history.replicas[1] = {"n0": "same", "n1": "same"}
+
+    def tick(self, length=MILLISECOND):
+        self.at += length
+        return self.at
+
+    def _message(self, number, value):
+        publish = self.history.publishes[value] = Publish("w-conn-1", number, "a", value, self.tick())
+        for node in ("n0", "n1"):
+            self.history.batch(node, "a", number, value.encode(), lambda: [value])
+        publish.ok_at = self.tick()
+        for sub in (self.durable, self.left if number % 2 else self.right, self.plain):
+            self.deliver(sub, number)
+            self.ack(sub, number)
+
+    def deliver(self, sub, number, value="", count=0, at=0):
+        event = Delivered(at or self.tick(), sub, number, value or f"w-{number}", count > 0, count)
+        self.history.events.append(event)
+        return event
+
+    def ack(self, sub, number):
+        self.history.events.append(Acked(self.tick(), sub, number))
+
+    def end(self, sub):
+        sub.ended_at = self.tick()
+        self.history.events.append(Ended(self.at, sub))
+
+    def find(self, kind, sub, number):
+        events = self.history.events
+        return next(at for at, e in enumerate(events) if isinstance(e, kind) and e.sub is sub and e.sequence == number)
+
+    def drop(self, kind, sub, number):
+        del self.history.events[self.find(kind, sub, number)]
+
+    def change(self, sub, number, **fields):
+        at = self.find(Delivered, sub, number)
+        self.history.events[at] = self.history.events[at]._replace(**fields)
+
+    def publish(self, number):
+        return self.history.publishes[f"w-{number}"]
+
+
+SPOILED = {}
+
+
+def spoils(*names):
+    """Registers a way to spoil a story, and the checks that must see it."""
+
+    def register(spoil):
+        SPOILED[spoil.__name__] = spoil, names
+        return spoil
+
+    return register
+
+
+@spoils("check_lost")
+def the_end_is_lost(story):
+    del story.history.final["a"][-1]
+
+
+@spoils("check_lost", "check_dense")
+def the_middle_is_lost(story):
+    del story.history.final["a"][5]
+
+
+@spoils("check_dense")
+def the_beginning_is_gone(story):
+    story.history.first["a"] = 2
+    del story.history.final["a"][0]
+
+
+@spoils("check_dense")
+def less_is_kept_than_the_limit_says(story):
+    story.history.limits["a"] = 5
+    story.history.first["a"] = 10
+    del story.history.final["a"][:9]
+
+
+@spoils("check_phantom")
+def a_message_is_invented(story):
+    story.history.final["a"].append((MESSAGES + 1, "v-1"))
+
+
+@spoils("check_phantom")
+def a_message_is_in_another_channel(story):
+    story.history.final["b"] = [(1, "w-1")]
+
+
+@spoils("check_one_order")
+def a_subscriber_sees_another_message(story):
+    story.change(story.plain, 3, value="w-4")
+
+
+@spoils("check_one_order")
+def a_message_is_there_twice(story):
+    story.history.final["a"].append((MESSAGES + 1, "w-2"))
+
+
+@spoils("check_one_order", "check_real_time")
+def two_messages_change_places(story):
+    read = story.history.final["a"]
+    read[3], read[4] = (4, "w-5"), (5, "w-4")
+    stored = story.history.stored["a"]
+    stored[4], stored[5] = "w-5", "w-4"
+
+
+@spoils("check_real_time")
+def an_old_ack_is_overtaken(story):
+    for number in (4, 5):
+        story.publish(number).writer = f"other-{number}"
+    two_messages_change_places(story)
+
+
+@spoils("check_honest")
+def a_refused_message_is_there(story):
+    story.publish(4).ok_at, story.publish(4).failed_at = 0, LATE
+
+
+@spoils("check_honest")
+def a_message_gets_two_answers(story):
+    story.publish(4).failed_at = LATE
+
+
+@spoils("check_repeats", "check_position")
+def a_repeat_is_not_flagged(story):
+    story.deliver(story.durable, 5, at=LATE)
+
+
+@spoils("check_repeats")
+def a_flag_without_a_count(story):
+    story.change(story.plain, 5, redelivered=True)
+
+
+@spoils("check_repeats")
+def a_repeat_has_no_reason(story):
+    story.change(story.plain, 5, redelivered=True, count=1)
+
+
+@spoils("check_repeats")
+def a_repeat_comes_before_its_time(story):
+    story.drop(Acked, story.durable, MESSAGES)
+    story.deliver(story.durable, MESSAGES, count=1)
+    story.ack(story.durable, MESSAGES)
+
+
+@spoils("check_position")
+def an_ack_is_forgotten(story):
+    story.deliver(story.durable, 5, count=1, at=LATE)
+
+
+@spoils("check_position")
+def who_comes_back_misses_one(story):
+    story.drop(Acked, story.durable, 5)
+    story.end(story.durable)
+    again = Sub("durable.0", "dur", "a", "durable", 4, SECOND, joined_at=story.tick())
+    story.history.events.append(Joined(story.at, again))
+    story.deliver(again, 7, count=1, at=story.tick(2 * SECOND))
+
+
+@spoils("check_windows")
+def a_window_is_too_full(story):
+    for number in (1, 3, 5):
+        story.drop(Acked, story.left, number)
+
+
+@spoils("check_windows")
+def two_hold_the_same(story):
+    story.drop(Acked, story.left, 11)
+    story.deliver(story.right, 11, count=1)
+    story.ack(story.right, 11)
+
+
+@spoils("check_first_order")
+def a_later_one_comes_first(story):
+    first, second = story.find(Delivered, story.plain, 6), story.find(Delivered, story.plain, 7)
+    events = story.history.events
+    one, two = events[first], events[second]
+    events[first], events[second] = two._replace(at=one.at), one._replace(at=two.at)
+
+
+@spoils("check_first_order", "check_at_least_once")
+def one_is_skipped(story):
+    story.drop(Delivered, story.plain, 6)
+    story.drop(Acked, story.plain, 6)
+
+
+@spoils("check_at_least_once")
+def one_is_never_acked(story):
+    story.drop(Delivered, story.left, 11)
+    story.drop(Acked, story.left, 11)
+
+
+@spoils("check_replicas")
+def replicas_differ(story):
+    story.history.replicas[1]["n1"] = "other"
+
+
+@spoils("check_replicas")
+def a_node_stores_another_batch(story):
+    story.history.batch("n2", "a", 3, b"w-33", lambda: ["w-33"])
+
+
+@spoils("check_replicas")
+def two_lead_in_one_term(story):
+    story.history.leads(1, 5, "n0")
+    story.history.leads(1, 5, "n1")
+
+
+def seen(history):
+    return {check.__name__: list(check(history)) for check in checks.CHECKS}
+
+
+def test_a_right_history_passes():
+    assert checks.complaints(Story().history) == []
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_spoiled_history_is_refused(name):
+    spoil, names = SPOILED[name]
+    story = Story()
+    spoil(story)
+    found = seen(story.history)
+    assert all(found[name] for name in names), {name: texts for name, texts in found.items() if texts}
+
+
+def test_every_check_is_proven():
+    assert {name for _, names in SPOILED.values() for name in names} == {check.__name__ for check in checks.CHECKS}
+
+
+# --- what looks wrong and is right ------------------------------------------------------------------------------------------
+
+
+def test_a_repeat_after_the_ack_wait_is_right():
+    story = Story()
+    story.drop(Acked, story.durable, MESSAGES)
+    story.deliver(story.durable, MESSAGES, count=1, at=story.at + SECOND)
+    story.ack(story.durable, MESSAGES)
+    assert checks.complaints(story.history) == []
+
+
+def test_a_repeat_after_a_member_left_is_right():
+    story = Story()
+    story.drop(Acked, story.left, 11)
+    story.end(story.left)
+    story.deliver(story.right, 11, count=1)
+    story.ack(story.right, 11)
+    assert checks.complaints(story.history) == []
+
+
+def test_repeats_around_a_fault_are_right():
+    story = Story()
+    story.drop(Acked, story.left, 11)
+    story.history.cause(story.at, story.at + SECOND, "a leader was lost")
+    story.history.events.append(Reset(story.tick(), 1))
+    story.deliver(story.right, 11, count=1)
+    story.ack(story.right, 11)
+    story.deliver(story.durable, 12, count=1)
+    assert checks.complaints(story.history) == []
+
+
+def test_what_a_limit_removed_is_not_lost():
+    story = Story()
+    story.history.limits["a"] = 5
+    story.history.first["a"] = MESSAGES - 4
+    del story.history.final["a"][: MESSAGES - 5]
+    assert checks.complaints(story.history) == []
