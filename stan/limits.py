@@ -79,8 +79,12 @@ RAFT_ELECTION_TIMEOUT_MIN = 500 * MILLISECOND
 """A follower believes in a leader that it heard this recently, and refuses its vote to others."""
 RAFT_ELECTION_TIMEOUT_MAX = 1 * SECOND
 """A follower that heard nothing for a random time up to this asks whether it could win an election."""
-RAFT_LEASE = 1 * SECOND
+RAFT_LEADER_PATIENCE = 1 * SECOND
 """A leader that no majority answered for this long steps down."""
+RAFT_CLOCK_MARGIN = 50 * MILLISECOND
+"""Clocks of two nodes differ by less over RAFT_ELECTION_TIMEOUT_MIN; a leader's lease is shorter by it."""
+RAFT_SENT_STEP = 10 * MILLISECOND
+"""The times at which AppendEntries leave are remembered no closer than this."""
 RAFT_TRANSFER_TIMEOUT = 1 * SECOND
 """Proposals are refused for this long at most while leadership is handed over."""
 RAFT_TICK_INTERVAL = 50 * MILLISECOND
@@ -103,7 +107,7 @@ HEARD_BYTES_MAX = 64 * MiB
 """The same in bytes."""
 MARK_PATIENCE = 1 * SECOND
 """How much later than the last leader a new one may hear a publish that is in the log already."""
-STRANGER_PATIENCE = 2 * SECOND
+CATCHUP_PATIENCE = 5 * SECOND
 """How long what a connection has sent waits for the metadata to tell of that connection."""
 CLOSE_PATIENCE = 1 * SECOND
 """How long a leader waits for what a client had sent before it closed its connection."""
@@ -174,7 +178,7 @@ NODE_TIMEOUT = 3 * SECOND + 500 * MILLISECOND
 """A node that was not heard for this long is away: three hellos were lost."""
 NODE_FORGET = 60 * SECOND
 """A node without a vote that was not heard for this long is no longer listed."""
-NODES_MAX = 1000
+NODES_MAX = 256
 """Nodes listed; hellos of more are not listened to."""
 BALANCE_SETTLE = 3 * SECOND
 """A leadership is handed over for the balance's sake after it lasted this long, and to a node that was there this long."""
@@ -195,6 +199,7 @@ invariant(PUBLISHERS_PER_BATCH_MAX <= 1 << 16, "a publisher's index has 16 bits"
 invariant(READ_BYTES_MAX <= TAIL_CACHE_BYTES_MAX, "one read must fit into the tail cache")
 invariant(RAFT_ELECTION_TIMEOUT_MIN > 3 * RAFT_HEARTBEAT_INTERVAL, "two lost heartbeats are no reason for an election")
 invariant(RAFT_ELECTION_TIMEOUT_MAX > RAFT_ELECTION_TIMEOUT_MIN, "elections need chance")
+invariant(RAFT_CLOCK_MARGIN < RAFT_ELECTION_TIMEOUT_MIN - 2 * RAFT_HEARTBEAT_INTERVAL, "a lease outlasts two heartbeats")
 invariant(RAFT_TAIL_BYTES_MAX >= RAFT_WINDOW_BYTES_MAX, "what is resent after a reset is still at hand")
 invariant(RAFT_APPEND_BYTES_MAX + KiB * RAFT_APPEND_ENTRIES_MAX // 16 < RAFT_MESSAGE_BYTES_MAX, "headers have room")
 invariant(HELLO_ANSWER_MAX < HELLO_LISTEN, "answers are heard in time")

@@ -7,17 +7,20 @@ request leaves before its first message; a publisher's ack leaves after its mess
 
 from collections.abc import Callable, Iterable
 
+from google.protobuf.message import DecodeError
+
 from stan import limits
 from stan.config import Config
+from stan.core.catchup import Catchup
 from stan.core.channels import Channels
 from stan.core.clients import Clients
 from stan.core.dispatch import Dispatch
-from stan.core.group import GroupMachine
+from stan.core.group import GroupMachine, GroupResult
+from stan.core.meta import MetaResult
 from stan.core.publishing import Publishing
 from stan.core.ready import Fetch, Fetched, Indexes, Proposal, Ready
-from stan.core.shared import Clock, Group, Shared, text
+from stan.core.shared import META_GROUP, Clock, Group, Shared, text
 from stan.core.subscribing import Subscribing
-from stan.errors import go_quote
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import Subjects
 from stan.protocol.entries import Kind
@@ -31,16 +34,19 @@ NUMBER_DIGITS_MAX = 19
 class Broker:
     """One node's broker: the metadata group and its channel groups."""
 
-    def __init__(self, config: Config, indexes: Indexes, reply_prefix: bytes) -> None:
+    def __init__(
+        self, config: Config, indexes: Indexes, reply_prefix: bytes, groups: Iterable[GroupId] | None = None
+    ) -> None:
+        """*groups*: of channels that this node holds; None: all."""
         subjects = Subjects(config.cluster_id, config.discover_prefix)
         self.shared = Shared(config, subjects, indexes, reply_prefix)
-        for number in range(1, config.store.raft_groups + 1):
-            machine = GroupMachine(GroupId(number))
-            self.shared.groups[machine.group] = Group(machine, Dispatch(machine, indexes, self.shared.timers))
+        for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
+            self.reset_group(GroupId(number))
+        self.catchup = Catchup(self.shared)
         self.channels = Channels(self.shared)
-        self.publishing = Publishing(self.shared, self.channels)
+        self.publishing = Publishing(self.shared, self.channels, self.catchup)
         self.clients = Clients(self.shared)
-        self.subscribing = Subscribing(self.shared, self.channels)
+        self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup)
         self.progress_sent: dict[int, list[pb.Progress]] = {}  # by ticket, until written
         self.requests: dict[bytes, Callable[[Frame], None]] = {
             subjects.discover.encode(): self.clients.connect,
@@ -50,47 +56,71 @@ class Broker:
             subjects.unsub.encode(): lambda frame: self.subscribing.leave(frame, unsubscribe=True),
             subjects.sub_close.encode(): lambda frame: self.subscribing.leave(frame, unsubscribe=False),
         }
+        if self.shared.clustered:
+            self.requests[subjects.meta.encode()] = self._asked_for_meta
 
-    # --- start --------------------------------------------------------------------------------------------------------
+    def reset_group(self, number: GroupId) -> GroupMachine:
+        """Forget what is known of a group, which is about to be told anew; this node does not lead it."""
+        shared = self.shared
+        machine = GroupMachine(number)
+        shared.groups[number] = Group(machine, Dispatch(machine, shared.indexes, shared.timers))
+        return machine
 
-    def set_ack_prefix(self, nuid: bytes) -> None:
-        """Ack inboxes are `_INBOX.<nuid>.<group>.<number>`; call before any entry is applied."""
-        for number, group in self.shared.groups.items():
-            group.machine.ack_prefix = b"_INBOX.%b.%d." % (nuid, number)
+    # --- leadership -----------------------------------------------------------------------------------------------------
 
     def lead(self, now: Nanos, wall: WallNanos, *, doubt: bool) -> None:
-        """The state is loaded and replayed, this node leads: make the live view, heed today's limits, mend what a crash left
-        between two groups."""
-        shared = self.shared
-        shared.clock = Clock(now, wall)
-        for info in shared.meta.channels.values():
-            self.channels.add(info)
-        for number, group in shared.groups.items():
-            group.dispatch.lead(now, wall)
-            doubts = group.dispatch.doubts() if doubt else []
-            if doubts:
-                shared.change_group(number, lambda _result, _error: None, doubt=pb.Doubt(until=doubts))
-        for channel in self.channels.by_uid.values():  # the live view is there now
-            self.channels.watch_idle(channel)
-        known = {client.incarnation for client in shared.meta.clients.values()}
-        for group in shared.groups.values():
-            for incarnation in sorted(set(group.machine.by_incarnation) - known):
-                self._note_ghosts(group, incarnation)
-                if incarnation not in self.clients.closing:
-                    self.clients.close_subscriptions(incarnation)
-            for uid in sorted(group.machine.dropped & shared.meta.by_uid.keys()):
-                self.channels.unregister(ChannelUid(uid))
-        for client in shared.meta.clients.values():
-            self.clients.watch(client)
-        self.channels.retain_all()
-        shared.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
+        """The state is loaded and replayed, and this node is alone: it leads everything."""
+        self.start(now, wall)
+        self.lead_meta(b"")
+        for number in self.shared.groups:
+            self.lead_group(number, doubt=doubt)
 
-    def _note_ghosts(self, group: Group, incarnation: int) -> None:
-        for subscription_id in sorted(group.machine.by_incarnation[incarnation]):
-            sub = group.machine.subscriptions[subscription_id]
-            if group.machine.cursors[sub.cursor_id].kind.shared:
-                who = go_quote(text(sub.client_id))
-                self.shared.note("WRN", f"ghost durable queue subscriber: client {who} is not connected any more")
+    def start(self, now: Nanos, wall: WallNanos) -> None:
+        """Time begins."""
+        self.shared.clock = Clock(now, wall)
+        self.shared.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
+
+    def lead_meta(self, nuid: bytes) -> None:
+        """This node leads the metadata from now on; *nuid* is for a cluster that has no identity yet."""
+        shared = self.shared
+        shared.leads_meta = True
+        if shared.meta.info is None:
+            info = pb.ClusterInfo(
+                cluster_id=shared.config.cluster_id.encode(), raft_groups=shared.config.store.raft_groups, nuid=nuid
+            )
+            shared.change_meta(lambda _result, _error: None, cluster_info=info)
+        self.clients.lead()
+        self.catchup.applied()
+
+    def lead_group(self, number: GroupId, *, doubt: bool) -> None:
+        """This node leads a group, all earlier entries of which are applied: make the live view, heed today's limits, mend what
+        the last leader has left half done. *doubt*: more may have been sent than the log tells."""
+        shared = self.shared
+        group = shared.groups[number]
+        group.leads = True
+        self.channels.lead(number)
+        group.dispatch.lead(shared.clock.now, shared.clock.wall)
+        doubts = group.dispatch.doubts() if doubt else []
+        if doubts:
+            shared.change_group(number, lambda _result, _error: None, doubt=pb.Doubt(until=doubts))
+        self.clients.lead_group(number)
+        self.channels.lead_live(number)
+
+    def follow_meta(self) -> None:
+        """This node leads the metadata no more: it answers nothing that is on its way."""
+        self.shared.leads_meta = False
+        self.shared.forget(META_GROUP)
+        self.clients.follow()
+
+    def follow_group(self, number: GroupId) -> None:
+        """This node leads a group no more: it answers and sends nothing that is on its way."""
+        shared = self.shared
+        shared.groups[number].leads = False
+        shared.forget(number)
+        self.clients.follow_group(number)
+        self.publishing.follow(number)
+        self.channels.follow(number)
+        shared.groups[number].dispatch.follow()
 
     def _retain(self, now: Nanos) -> None:
         self.channels.expire()
@@ -107,7 +137,7 @@ class Broker:
         """Acks read from NATS. One for a subscription that is gone changes nothing (STAN-SPEC 6.5)."""
         for acks in batches:
             group = self.shared.groups.get(GroupId(acks.group))
-            if group is not None:
+            if group is not None and group.leads:
                 group.dispatch.ack(acks.key, acks.ranges)
 
     def step_malformed(self, frames: Iterable[Frame], pub_sid: int) -> None:
@@ -128,7 +158,23 @@ class Broker:
             ours = number.isdigit() and len(number) <= NUMBER_DIGITS_MAX
             answered = self.shared.awaited.pop(int(number), None) if ours else None
             if answered is not None:
-                answered(not frame.header.startswith(b"NATS/1.0 503"))
+                answered(None if frame.header.startswith(b"NATS/1.0 503") else frame.payload)
+
+    def _asked_for_meta(self, frame: Frame) -> None:
+        """Another node asks for a change of the metadata, or how far it is."""
+        if not self.shared.leads_meta:
+            return
+        try:
+            change = pb.MetaChange.FromString(frame.payload)
+        except DecodeError:
+            return
+        match change.WhichOneof("change"):
+            case "create_channels":
+                self.shared.change_meta(lambda _result, _error: None, create_channels=change.create_channels)
+            case "delete_channel":
+                self.shared.change_meta(lambda _result, _error: None, delete_channel=change.delete_channel)
+            case None:
+                self.catchup.answer(frame.reply)
 
     def step_committed(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
         """An entry is committed, and its record batches are indexed. On every node, in index order."""
@@ -138,23 +184,37 @@ class Broker:
             self.publishing.committed(group, body)
             result = True
         elif kind == Kind.META:
-            applied = self.shared.meta.apply(pb.MetaChange.FromString(body), index)
-            self.clients.applied(applied)
-            result = applied
+            result = self._apply_meta(pb.MetaChange.FromString(body), index)
         elif kind == Kind.CHANGE:
-            change = pb.GroupChange.FromString(body)
-            outcome = self.shared.groups[group].machine.apply(change, index)
-            self.subscribing.applied(group, outcome)
-            if change.HasField("drop_channel"):
-                self.channels.drop_committed(group, ChannelUid(change.drop_channel.uid))
-            result = outcome
+            result = self._apply_change(group, pb.GroupChange.FromString(body), index)
         if ticket is not None:
             self._tell(ticket, result, "")
+
+    def _apply_meta(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
+        applied = self.shared.meta.apply(change, index)
+        self.clients.applied(applied)
+        for info in applied.created:
+            self.channels.registered(info)
+        if applied.deleted is not None:
+            self.channels.unregistered(applied.deleted.uid)
+        self.catchup.applied()
+        return applied
+
+    def _apply_change(self, number: GroupId, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
+        group = self.shared.groups[number]
+        applied = group.machine.apply(change, index)
+        if group.leads:
+            self.subscribing.applied(number, applied)
+        if change.HasField("trim"):
+            self.channels.trimmed(number, change.trim)
+        if change.HasField("drop_channel"):
+            self.channels.drop_committed(number, ChannelUid(change.drop_channel.uid))
+        return applied
 
     def step_fetched(self, fetch: Fetch, batches: list[Fetched]) -> None:
         """The answer to a Fetch."""
         dispatch = self.shared.groups[fetch.group].dispatch
-        self.shared.redeliveries += dispatch.fetched(fetch.cursor_id, fetch.runs, batches, self.shared.clock.now)
+        self.shared.redeliveries += dispatch.fetched(fetch, batches, self.shared.clock.now)
 
     def step_fetch_failed(self, fetch: Fetch, why: str) -> None:
         """The log could not answer; tried again a second later."""
@@ -162,7 +222,7 @@ class Broker:
         name = text(info.name) if info else "?"
         self.shared.note("ERR", f"Error looking up message {name}:{fetch.runs[0][0]} ({why})")
         dispatch = self.shared.groups[fetch.group].dispatch
-        dispatch.read_failed(fetch.cursor_id, Nanos(self.shared.clock.now + SECOND))
+        dispatch.read_failed(fetch, Nanos(self.shared.clock.now + SECOND))
 
     def step_disconnected(self) -> None:
         """The connection to NATS is lost: nothing can be sent."""
@@ -188,12 +248,14 @@ class Broker:
         ready = Ready()
         ready.proposals = self.publishing.seal()
         shared.drain_into(ready)
-        for group in shared.groups.values():
+        for _, group in shared.led():
             room = group.dispatch.pump(ready, now, room)
-        for number, group in shared.groups.items():
-            self._tell_progress(number, group, ready)
-        ready.proposals += shared.changes
-        shared.changes = []
+        changes = shared.take_changes()
+        changing = {change.group for change in changes}
+        for number, group in shared.led():
+            if not shared.clustered or self._is_time_to_tell(number, group, now, changing):
+                self._tell_progress(number, group, ready)
+        ready.proposals += changes
         ready.sends += shared.pub_acks
         shared.pub_acks = []
         ready.deadline = shared.timers.next
@@ -208,13 +270,28 @@ class Broker:
         """Whether `ready` would find deliveries to make or proposals to write."""
         shared = self.shared
         return bool(
-            shared.changes
+            any(change.group not in shared.closed for change in shared.changes)
             or shared.responses
             or shared.redeliveries
             or shared.pub_acks
-            or self.publishing.waiting
-            or any(group.dispatch.fed for group in shared.groups.values())
+            or self.publishing.can_seal
+            or any(group.dispatch.fed for _, group in shared.led())
         )
+
+    def _is_time_to_tell(self, number: GroupId, group: Group, now: Nanos, changing: set[GroupId]) -> bool:
+        """A replicated group tells its positions now and then, and before any change that may move them elsewhere."""
+        shared, dispatch = self.shared, group.dispatch
+        if not dispatch.dirty or number in shared.closed:
+            return False
+        much = dispatch.out_messages - group.told >= limits.PROGRESS_MESSAGES_MAX
+        if number in changing or now >= group.tell_at > 0 or (much and number not in shared.full):
+            group.tell_at = 0
+            group.told = dispatch.out_messages
+            return True
+        if not group.tell_at:
+            group.tell_at = now + limits.PROGRESS_INTERVAL
+            shared.timers.at(group.tell_at, lambda _now: None)  # a turn then
+        return False
 
     def _tell_progress(self, number: GroupId, group: Group, ready: Ready) -> None:
         while progress := group.dispatch.progress(limits.PROGRESS_RUNS_MAX):

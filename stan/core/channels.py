@@ -8,13 +8,15 @@ from stan import limits
 from stan.config import ChannelLimits
 from stan.core.group import GroupResult
 from stan.core.meta import ChannelInfo, MetaResult
+from stan.core.runs import pairs
 from stan.core.shared import Shared, text
 from stan.errors import CHANNEL_DELETING, TOO_MANY_CHANNELS, case_conflict, go_quote
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import folded
 from stan.protocol.frames import Publishes
-from stan.protocol.placement import channel_group
 from stan.types import ChannelUid, GroupId, Nanos, Sequence
+
+NO_METADATA = "stan: the metadata of the cluster has no leader"
 
 Opened = Callable[["Channel | None", str], None]
 """Called with the channel, or with None and the text of the refusal."""
@@ -38,7 +40,7 @@ class Channel:
 
 
 class Channels:
-    """All channels that this node leads."""
+    """All channels of the groups that this node leads."""
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
@@ -47,6 +49,31 @@ class Channels:
         self.opening: dict[bytes, list[Opened]] = {}
         self.aging: set[ChannelUid] = set()  # channels with an age limit
         self.warned: set[ChannelUid] = set()
+
+    # --- leadership -------------------------------------------------------------------------------------------------
+
+    def lead(self, number: GroupId) -> None:
+        """This node begins to lead a group: take its channels in."""
+        for info in self.shared.meta.channels.values():
+            if info.group == number:
+                self.add(info)
+
+    def lead_live(self, number: GroupId) -> None:
+        """The live view of the group is there: finish what the last leader has begun, heed today's limits."""
+        channels = [channel for channel in self.by_uid.values() if channel.info.group == number]
+        for channel in channels:
+            self.watch_idle(channel)
+        dropped = self.shared.groups[number].machine.dropped
+        for uid in sorted(dropped & self.shared.meta.by_uid.keys()):
+            self.unregister(ChannelUid(uid))
+        self.retain(channels)
+
+    def follow(self, number: GroupId) -> None:
+        """This node leads the group no more."""
+        for channel in [channel for channel in self.by_uid.values() if channel.info.group == number]:
+            self._forget(channel)
+        for name in [name for name in self.opening if self.shared.group_number(name) == number]:
+            del self.opening[name]
 
     # --- opening ----------------------------------------------------------------------------------------------------
 
@@ -64,29 +91,54 @@ class Channels:
             opened(None, error)
             return
         self.opening[name] = [opened]
-        group = channel_group(name, len(self.shared.groups))
-        create = pb.CreateChannels(channels=[pb.Channel(name=name, group=group)])
-        self.shared.change_meta(partial(self._created, name), create_channels=create)
+        self._create(name, Nanos(self.shared.clock.now + limits.FORWARD_PATIENCE))
+
+    def _create(self, name: bytes, until: Nanos) -> None:
+        """Have the channel registered; `registered` hears of it."""
+        shared = self.shared
+        row = pb.Channel(name=name, group=shared.group_number(name))
+        create = pb.CreateChannels(channels=[row], channels_max=shared.config.limits.channels)
+        if shared.leads_meta:
+            shared.change_meta(partial(self._created, name), create_channels=create)
+            return
+        shared.forward_meta(create_channels=create)
+        shared.timers.at(shared.clock.now + limits.FORWARD_INTERVAL, partial(self._create_again, name, until))
+
+    def _create_again(self, name: bytes, until: Nanos, now: Nanos) -> None:
+        if name not in self.opening:
+            return
+        error = self._refusal(name) or (NO_METADATA if now >= until else "")
+        if error:
+            self._opened(name, None, error)
+        else:
+            self._create(name, until)
 
     def _refusal(self, name: bytes) -> str:
         meta = self.shared.meta
         lower = folded(name)
-        other = meta.by_lower.get(lower) or next((o for o in self.opening if folded(o) == lower), None)
+        other = meta.by_lower.get(lower) or next((o for o in self.opening if o != name and folded(o) == lower), None)
         if other is not None:
             return case_conflict(text(name), text(other))
         maximum = self.shared.config.limits.channels
-        if maximum and len(meta.channels) + len(self.opening) >= maximum:
+        if maximum and len(meta.channels) + len(self.opening.keys() - {name}) >= maximum:
             return TOO_MANY_CHANNELS
         return ""
 
     def _created(self, name: bytes, result: object, error: str) -> None:
-        waiting = self.opening.pop(name, [])
-        channel = None
-        if isinstance(result, MetaResult) and result.created:
-            channel = self.add(result.created[0])
-            self.shared.note("INF", f"Channel {go_quote(text(name))} has been created")
-        for opened in waiting:
-            opened(channel, error or ("" if channel else TOO_MANY_CHANNELS))
+        if name in self.opening:  # not registered
+            error = error or (result.error if isinstance(result, MetaResult) else "")
+            self._opened(name, None, error or TOO_MANY_CHANNELS)
+
+    def registered(self, info: ChannelInfo) -> None:
+        """A channel is in the registry, whoever asked for it."""
+        if self.shared.leads(info.group):
+            channel = self.add(info)
+            self.shared.note("INF", f"Channel {go_quote(text(info.name))} has been created")
+            self._opened(info.name, channel, "")
+
+    def _opened(self, name: bytes, channel: Channel | None, error: str) -> None:
+        for opened in self.opening.pop(name, []):
+            opened(channel, error)
 
     def add(self, info: ChannelInfo) -> Channel:
         """Take a channel of the registry in."""
@@ -138,9 +190,9 @@ class Channels:
             f"bytes={size}/{lim.bytes}), dropping old messages to make room for new ones",
         )
 
-    def retain_all(self) -> None:
-        """Apply today's limits to every channel: at start (STAN-SPEC 7.1)."""
-        for channel in self.by_uid.values():
+    def retain(self, channels: list[Channel]) -> None:
+        """Apply today's limits: at start (STAN-SPEC 7.1), and when leadership begins."""
+        for channel in channels:
             index = self.shared.indexes(channel.info.group, channel.info.uid)
             if index.last_sequence:
                 self._trim(channel, max(self.first_after(channel, 0, 0), self._unexpired(channel)))
@@ -165,12 +217,12 @@ class Channels:
         if first <= max(index.first_sequence, known, 1):
             return
         trim = pb.Trim(first_sequences=[info.uid, first])
+        self.shared.change_group(info.group, lambda _result, _error: None, trim=trim)
 
-        def done(result: object, _error: str) -> None:
-            if result is not None:
-                self.shared.trims.append((info.group, info.uid, Sequence(first)))
-
-        self.shared.change_group(info.group, done, trim=trim)
+    def trimmed(self, group: GroupId, trim: pb.Trim) -> None:
+        """A Trim entry was applied."""
+        for uid, first in pairs(trim.first_sequences):
+            self.shared.trims.append((group, ChannelUid(uid), Sequence(first)))
 
     # --- idle channels --------------------------------------------------------------------------------------------------
 
@@ -215,19 +267,33 @@ class Channels:
         self.unregister(channel.info.uid)
 
     def unregister(self, uid: ChannelUid) -> None:
-        """Its group has dropped the channel: take it out of the registry."""
-        self.shared.change_meta(partial(self._deleted, uid), delete_channel=pb.DeleteChannel(uid=uid))
+        """Its group has dropped the channel: have it taken out of the registry, `unregistered` hears of it."""
+        shared = self.shared
+        info = shared.meta.by_uid.get(uid)
+        if info is None or not shared.leads(info.group):
+            return
+        delete = pb.DeleteChannel(uid=uid)
+        if shared.leads_meta:
+            shared.change_meta(self._not_deleted, delete_channel=delete)
+            return
+        shared.forward_meta(delete_channel=delete)
+        shared.timers.at(shared.clock.now + limits.FORWARD_INTERVAL, lambda _now: self.unregister(uid))
 
-    def _deleted(self, uid: ChannelUid, result: object, error: str) -> None:
+    def _not_deleted(self, result: object, error: str) -> None:
         if result is None:
             self.shared.note("ERR", f"Unable to take a deleted channel out of the registry: {error}")
-            return
-        channel = self.by_uid.pop(uid, None)
+
+    def unregistered(self, uid: ChannelUid) -> None:
+        """The registry does not have the channel any more."""
+        channel = self.by_uid.get(uid)
         if channel is not None:
-            del self.by_name[channel.info.name]
-            self.aging.discard(uid)
-            self.warned.discard(uid)
+            self._forget(channel)
             self.shared.note("INF", f"Channel {go_quote(text(channel.info.name))} has been deleted")
+
+    def _forget(self, channel: Channel) -> None:
+        del self.by_uid[channel.info.uid], self.by_name[channel.info.name]
+        self.aging.discard(channel.info.uid)
+        self.warned.discard(channel.info.uid)
 
     def drop_committed(self, group: GroupId, uid: ChannelUid) -> None:
         """A DropChannel entry was applied."""

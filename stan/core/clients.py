@@ -8,7 +8,8 @@ from google.protobuf.message import DecodeError
 
 from stan import errors, limits
 from stan.core.meta import Client, MetaResult
-from stan.core.shared import Done, Shared, text
+from stan.core.shared import Done, Group, Shared, text
+from stan.errors import go_quote
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_inbox
@@ -32,7 +33,7 @@ class Beat:
 class Closing:
     """A connection that is gone while its subscriptions are being closed; who asked is answered after the last of them."""
 
-    left: int
+    left: set[tuple[GroupId, int]]  # group, subscription id
     replies: list[bytes] = field(default_factory=list)
 
 
@@ -44,6 +45,7 @@ class Clients:
         self.beats: dict[int, Beat] = {}  # by incarnation
         self.closing: dict[int, Closing] = {}  # by incarnation
         self.checking: set[bytes] = set()  # client ids with a connect on its way
+        self.heard: dict[bytes, int] = {}  # client id -> Nanos of its CloseRequest, where the metadata is led elsewhere
         config = shared.config
         subjects = shared.subjects
         self.template = wire.ConnectResponse(
@@ -56,10 +58,52 @@ class Clients:
         )
         self.heartbeat = config.heartbeat
 
+    # --- leadership ---------------------------------------------------------------------------------------------------
+
+    def lead(self) -> None:
+        """This node leads the metadata: everybody gets a full interval before the next heartbeat."""
+        for client in self.shared.meta.clients.values():
+            self.watch(client)
+
+    def follow(self) -> None:
+        """This node leads the metadata no more."""
+        self.beats.clear()
+        self.checking.clear()
+        for closing in self.closing.values():
+            closing.replies.clear()
+
+    def lead_group(self, number: GroupId) -> None:
+        """This node leads a group: close what connections that are gone have open in it."""
+        shared = self.shared
+        group = shared.groups[number]
+        known = {client.incarnation for client in shared.meta.clients.values()}
+        for incarnation in sorted(set(group.machine.by_incarnation) - known - shared.lingering.keys()):
+            if incarnation <= shared.meta.applied:  # else this copy of the metadata is not there yet
+                self._note_ghosts(group, incarnation)
+                self.close_subscriptions(incarnation, number)
+        for client in shared.meta.clients.values():
+            if client.failing:
+                group.dispatch.set_failed_heartbeat(client.incarnation, failed=True)
+
+    def follow_group(self, number: GroupId) -> None:
+        """This node leads a group no more: the next leader closes what is left."""
+        for incarnation, closing in list(self.closing.items()):
+            closing.left = {key for key in closing.left if key[0] != number}
+            self._close_ended(incarnation)
+
+    def _note_ghosts(self, group: Group, incarnation: int) -> None:
+        for subscription_id in sorted(group.machine.by_incarnation[incarnation]):
+            sub = group.machine.subscriptions[subscription_id]
+            if group.machine.cursors[sub.cursor_id].kind.shared:
+                who = go_quote(text(sub.client_id))
+                self.shared.note("WRN", f"ghost durable queue subscriber: client {who} is not connected any more")
+
     # --- connect ------------------------------------------------------------------------------------------------------
 
     def connect(self, frame: Frame) -> None:
         """A ConnectRequest (STAN-SPEC 3.1)."""
+        if not self.shared.leads_meta:
+            return
         try:
             request = wire.ConnectRequest.FromString(frame.payload)
         except DecodeError:
@@ -73,14 +117,19 @@ class Clients:
         else:
             self.checking.add(request.client_id)
             old = self.shared.meta.clients.get(request.client_id)
-            if old is None:
+            if old is not None and self.shared.replaying and _is_same(old, request):
+                self.checking.discard(request.client_id)
+                self._accept(request, frame.reply)
+            elif old is None:
                 self._register(request, frame.reply, 0)
             else:
                 answered = partial(self._checked, request, frame.reply, old)
                 self.shared.request(old.heartbeat_inbox, limits.DUPLICATE_CHECK_TIMEOUT, answered)
 
-    def _checked(self, request: wire.ConnectRequest, reply: bytes, old: Client, alive: bool) -> None:  # noqa: FBT001
-        if alive or not self.shared.connected:  # an outage of NATS says nothing about the old client
+    def _checked(self, request: wire.ConnectRequest, reply: bytes, old: Client, answer: bytes | None) -> None:
+        if not self.shared.leads_meta:
+            return
+        if answer is not None or not self.shared.connected:  # an outage of NATS says nothing about the old client
             self.checking.discard(request.client_id)
             self._refuse(reply, errors.CLIENT_REGISTERED)
             return
@@ -109,6 +158,9 @@ class Clients:
             self._refuse(reply, result.error if isinstance(result, MetaResult) else error)
             return
         self.shared.note("DBG", f"[Client:{text(request.client_id)}] Connected (Inbox={text(request.heartbeat_inbox)})")
+        self._accept(request, reply)
+
+    def _accept(self, request: wire.ConnectRequest, reply: bytes) -> None:
         if not reply:
             return
         response = wire.ConnectResponse()
@@ -130,20 +182,43 @@ class Clients:
         try:
             client_id = wire.CloseRequest.FromString(frame.payload).client_id
         except DecodeError:
-            self._refuse_close(frame.reply, errors.INVALID_CLOSE)
+            if self.shared.leads_meta:
+                self._refuse_close(frame.reply, errors.INVALID_CLOSE)
+            return
+        if not self.shared.leads_meta:
+            self._hear_close(client_id)
             return
         client = self.shared.meta.clients.get(client_id)
         if client is None:
             self._refuse_close(frame.reply, errors.UNKNOWN_CLIENT)
             return
-        self._disconnect(client, partial(self._disconnected, client, frame.reply))
+        self._disconnect(client, partial(self._disconnected, client, frame.reply), asked=True)
+
+    def _hear_close(self, client_id: bytes) -> None:
+        """What the client sent before was heard before; the metadata tells, or has told already, that it is gone."""
+        if not self.release(client_id):
+            now = self.shared.clock.now
+            self.heard[client_id] = now
+            old = now - limits.HEARD_AGE_MAX
+            self.heard = {client_id: at for client_id, at in self.heard.items() if at >= old}
+
+    def release(self, client_id: bytes) -> bool:
+        """Nothing more is expected from closed connections of that client; whether there were any."""
+        gone = [client for client in self.shared.lingering.values() if client.client_id == client_id]
+        for client in gone:
+            self._let_go(client.incarnation)
+        return bool(gone)
+
+    def _let_go(self, incarnation: int) -> None:
+        if self.shared.lingering.pop(incarnation, None) is not None:
+            self.close_subscriptions(incarnation)
 
     def _refuse_close(self, reply: bytes, error: str) -> None:
         self.shared.respond(reply, wire.CloseResponse(error=error.encode()).SerializeToString())
 
-    def _disconnect(self, client: Client, done: Done) -> None:
-        """Propose that *client* is gone."""
-        gone = pb.Disconnect(client_id=client.client_id, incarnation=client.incarnation)
+    def _disconnect(self, client: Client, done: Done, *, asked: bool) -> None:
+        """Propose that *client* is gone; *asked*: by itself."""
+        gone = pb.Disconnect(client_id=client.client_id, incarnation=client.incarnation, asked=asked)
         self.shared.change_meta(done, disconnect=gone)
 
     def _disconnected(self, client: Client, reply: bytes, result: object, error: str) -> None:
@@ -155,18 +230,32 @@ class Clients:
             self.shared.respond(reply, b"")
 
     def applied(self, result: MetaResult) -> None:
-        """A META entry was applied: start and stop heartbeats, close what a gone connection had open."""
+        """A META entry was applied, on any node: start and stop heartbeats, close what a gone connection had open."""
         if result.gone is not None:
-            self.beats.pop(result.gone.incarnation, None)
-            self.close_subscriptions(result.gone.incarnation)
-        if result.connected is not None:
+            self._gone(result.gone, asked=result.asked)
+        if result.connected is not None and self.shared.leads_meta:
             self.watch(result.connected)
+        if result.beaten is not None:
+            for _, group in self.shared.led():
+                group.dispatch.set_failed_heartbeat(result.beaten.incarnation, failed=result.beaten.failing)
 
-    def close_subscriptions(self, incarnation: int) -> None:
-        """Close (not unsubscribe) everything that a connection which is no more has open (STAN-SPEC 3.4)."""
-        leaves = self.shared.subscriptions_of(incarnation)
+    def _gone(self, client: Client, *, asked: bool) -> None:
+        """A close is a barrier: what the client sent before it may be heard here only after the metadata tells of the close."""
+        self.beats.pop(client.incarnation, None)
+        heard = self.heard.pop(client.client_id, None)
+        if asked and not self.shared.leads_meta and heard is None:
+            self.shared.lingering[client.incarnation] = client
+            until = self.shared.clock.now + limits.CLOSE_PATIENCE
+            self.shared.timers.at(until, lambda _now: self._let_go(client.incarnation))
+        else:
+            self.close_subscriptions(client.incarnation)
+
+    def close_subscriptions(self, incarnation: int, only: GroupId | None = None) -> None:
+        """Close (not unsubscribe) everything that a connection which is no more has open (STAN-SPEC 3.4), in the groups that
+        are led here, or in one."""
+        leaves = [leave for leave in self.shared.subscriptions_of(incarnation) if only in (None, leave[0])]
         if leaves:
-            self.closing[incarnation] = Closing(len(leaves))
+            self.closing.setdefault(incarnation, Closing(set())).left.update(leaves)
         for group, subscription_id in leaves:
             self._leave(incarnation, group, subscription_id)
 
@@ -176,14 +265,18 @@ class Clients:
                 retry_at = self.shared.clock.now + SECOND
                 self.shared.timers.at(retry_at, lambda _now: self._leave(incarnation, group, subscription_id))
                 return
-            closing = self.closing[incarnation]
-            closing.left -= 1
-            if closing.left == 0:
-                del self.closing[incarnation]
-                for reply in closing.replies:
-                    self.shared.respond(reply, b"")
+            self.closing[incarnation].left.discard((group, subscription_id))
+            self._close_ended(incarnation)
 
-        self.shared.leave(group, subscription_id, done)
+        if self.shared.leads(group):
+            self.shared.leave(group, subscription_id, done)
+
+    def _close_ended(self, incarnation: int) -> None:
+        closing = self.closing[incarnation]
+        if not closing.left:
+            del self.closing[incarnation]
+            for reply in closing.replies:
+                self.shared.respond(reply, b"")
 
     # --- heartbeats -------------------------------------------------------------------------------------------------------
 
@@ -210,7 +303,8 @@ class Clients:
         answered = partial(self._beaten, beat, due_at)
         self.shared.request(beat.client.heartbeat_inbox, self.heartbeat.timeout_ns, answered)
 
-    def _beaten(self, beat: Beat, due_at: int, alive: bool) -> None:  # noqa: FBT001 - an answer
+    def _beaten(self, beat: Beat, due_at: int, answer: bytes | None) -> None:
+        alive = answer is not None
         if self.beats.get(beat.client.incarnation) is not beat or beat.waiting != due_at:
             return
         beat.waiting = 0
@@ -218,11 +312,13 @@ class Clients:
             return
         had_failed = beat.failures > 0
         beat.failures = 0 if alive else beat.failures + 1
-        if had_failed is alive:  # it changed
-            for group in self.shared.groups.values():
-                group.dispatch.set_failed_heartbeat(beat.client.incarnation, failed=not alive)
+        if (
+            had_failed is alive or beat.client.failing is alive
+        ):  # it changed, or the last leader had seen something else
+            told = pb.Heartbeat(client_id=beat.client.client_id, incarnation=beat.client.incarnation, failing=not alive)
+            self.shared.change_meta(lambda _result, _error: None, heartbeat=told)
         if beat.failures > self.heartbeat.fail_count:
-            self._disconnect(beat.client, partial(self._timed_out, beat.client))
+            self._disconnect(beat.client, partial(self._timed_out, beat.client), asked=False)
         self._arm(beat, self.heartbeat.interval_ns)
 
     def _timed_out(self, client: Client, result: object, _error: str) -> None:
@@ -237,7 +333,7 @@ class Clients:
             conn_id = wire.Ping.FromString(frame.payload).conn_id
         except DecodeError:
             return
-        if not frame.payload:
+        if not frame.payload or not self.shared.leads_meta:
             return
         client = self.shared.meta.by_conn.get(conn_id)
         if client is None:
@@ -249,3 +345,8 @@ class Clients:
         if beat is not None and beat.failures:
             beat.waiting = 0  # the one under way went to where nobody listened
             self._arm(beat, MILLISECOND)
+
+
+def _is_same(client: Client, request: wire.ConnectRequest) -> bool:
+    """Whether *client* is registered by this very request."""
+    return client.conn_id == request.conn_id and client.heartbeat_inbox == request.heartbeat_inbox

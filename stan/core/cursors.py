@@ -47,7 +47,8 @@ class LiveCursor:
     owed: Runs
     members: list[LiveMember] = field(default_factory=list)
     batches: deque[Fetched] = field(default_factory=deque)  # in hand, contiguous, for new messages only
-    fetching: bool = False
+    fetching: int = 0  # number of the Fetch under way; 0 = none
+    ahead: Runs = field(default_factory=Runs)  # acked although this leader has not sent them: the last one had
     hungry: bool = False  # queued for the next pump
     touched: Runs = field(default_factory=Runs)  # sequences whose holder changed since the last progress entry
     reported: int = 0  # last_sent of the last progress entry

@@ -38,6 +38,8 @@ class Dispatch:
         self.frozen = (
             False  # the log takes nothing: what would be sent could not be told, and would come again unflagged
         )
+        self.held = False  # another node may lead: nothing is sent until that is known
+        self.fetches = 0
         self.out_messages = 0
         self.redelivered_messages = 0
 
@@ -58,6 +60,21 @@ class Dispatch:
                 for run in member.sub.pending:
                     member.window.add(Run(run.first, run.last, deadline, 0))
                 self._arm(live, member)
+
+    def follow(self) -> None:
+        """Leadership ended: forget the live view."""
+        for live in self.cursors.values():
+            live.members.clear()
+        for kept in (
+            self.cursors,
+            self.by_channel,
+            self.by_ack_key,
+            self.by_subscription,
+            self.hungry,
+            self.dirty,
+            self.holding,
+        ):
+            kept.clear()
 
     def doubts(self) -> list[int]:
         """After a fail-over or a loss of power: which cursors may have been sent more than the log tells, and up to where.
@@ -151,40 +168,40 @@ class Dispatch:
             runs = member.window.remove(first, last)
             if sum(run.size for run in runs) < last - first + 1:
                 runs += live.holders(first, last)  # a late ack: somebody else holds it, or nobody
+                if last > live.last_sent and live.cursor.doubt_until > live.last_sent:
+                    live.ahead.merge(Run(max(first, live.last_sent + 1), min(last, live.cursor.doubt_until)))
             for run in runs:
                 live.touch(run.first, run.last)
         self._mark(live)
         self.feed(live)
         return True
 
-    def fetched(
-        self, cursor_id: int, runs: Iterable[tuple[int, int]], batches: list[Fetched], now: Nanos
-    ) -> list[Delivery]:
+    def fetched(self, fetch: Fetch, batches: list[Fetched], now: Nanos) -> list[Delivery]:
         """The answer to a Fetch: redeliveries are made at once, new messages are kept in hand for the next pump."""
-        live = self.cursors.get(cursor_id)
-        if live is None or self.frozen:
+        live = self.cursors.get(fetch.cursor_id)
+        if live is None or live.fetching != fetch.number:  # asked for in another life of the cursor
             return []
-        live.fetching = False
+        live.fetching = 0
         self.feed(live)
+        if self.frozen or self.held:
+            return []
         if live.owed:
-            return self._redeliver(live, list(runs), batches, now)
+            return self._redeliver(live, list(fetch.runs), batches, now)
         if live.batches:
             return []
         if not batches:  # retention was faster than the read, or a lost segment
-            self._skip(live, max(last for _, last in runs))
+            self._skip(live, max(last for _, last in fetch.runs))
         live.batches.extend(batches)
         return []
 
-    def read_failed(self, cursor_id: int, retry_at: Nanos) -> None:
+    def read_failed(self, fetch: Fetch, retry_at: Nanos) -> None:
         """The log could not answer a Fetch; delivery of this cursor stops until *retry_at* (STAN-SPEC 6.2)."""
-        live = self.cursors.get(cursor_id)
-        if live is not None:
-            self.timers.at(retry_at, partial(self._retry_read, cursor_id))
+        self.timers.at(retry_at, partial(self._retry_read, fetch))
 
-    def _retry_read(self, cursor_id: int, _now: Nanos) -> None:
-        live = self.cursors.get(cursor_id)
-        if live is not None:
-            live.fetching = False
+    def _retry_read(self, fetch: Fetch, _now: Nanos) -> None:
+        live = self.cursors.get(fetch.cursor_id)
+        if live is not None and live.fetching == fetch.number:
+            live.fetching = 0
             self.feed(live)
 
     def pause(self) -> None:
@@ -211,11 +228,11 @@ class Dispatch:
     @property
     def fed(self) -> bool:
         """Whether `pump` has something to look at."""
-        return bool(self.hungry) and not self.paused and not self.frozen
+        return bool(self.hungry) and not self.paused and not self.frozen and not self.held
 
     def pump(self, ready: Ready, now: Nanos, room: int) -> int:
         """Send what the windows allow, until about *room* bytes are out; returns the room left."""
-        if self.paused or self.frozen:
+        if self.paused or self.frozen or self.held:
             return room
         for _ in range(len(self.hungry)):
             if room <= 0:
@@ -235,11 +252,16 @@ class Dispatch:
             return self._fetch_owed(live, ready)
         sent = 0
         while live.last_sent < last:
+            first = live.last_sent + 1
+            if live.ahead and live.ahead.first <= first:
+                run = next(iter(live.ahead))
+                live.ahead.remove(1, run.last)
+                self._skip(live, run.last)
+                continue
             member = live.choose()
             if member is None:
                 self._keep_in_hand(live)
                 break
-            first = live.last_sent + 1
             live.drop_before(first)
             if not live.batches:
                 ready.fetches.append(self._fetch_new(live, first, last, room))
@@ -248,7 +270,7 @@ class Dispatch:
             if batch.base_sequence > first:  # a hole: retention or a lost segment
                 self._skip(live, batch.base_sequence - 1)
                 continue
-            end = min(batch.base_sequence + batch.count - 1, last)
+            end = min(batch.base_sequence + batch.count - 1, last, live.ahead.first - 1 if live.ahead else last)
             size = min(end - first + 1, member.open_slots)
             size = min(size, live.share(member, end - first + 1)) if len(live.members) > 1 else size
             sent += self._deliver_new(live, member, batch, Run(first, first + size - 1), ready, now)
@@ -378,8 +400,9 @@ class Dispatch:
         return self.indexes(self.machine.group, live.cursor.uid)
 
     def _fetch(self, live: LiveCursor, runs: tuple[tuple[int, int], ...], bytes_max: int) -> Fetch:
-        live.fetching = True
-        return Fetch(self.machine.group, live.cursor.uid, live.cursor.cursor_id, runs, bytes_max)
+        self.fetches += 1
+        live.fetching = self.fetches
+        return Fetch(self.machine.group, live.cursor.uid, live.cursor.cursor_id, runs, bytes_max, self.fetches)
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* were removed by the channel's limits: they are neither sent nor sent again (STAN-SPEC 6.6)."""

@@ -107,7 +107,6 @@ class GroupMachine:
     """The replicated state of one channel group."""
 
     group: GroupId
-    ack_prefix: bytes = b""  # `_INBOX.<nuid>.<group>.`; set before the first entry is applied
     channels: dict[ChannelUid, GroupChannel] = field(default_factory=dict)
     cursors: dict[int, Cursor] = field(default_factory=dict)
     subscriptions: dict[int, Subscription] = field(default_factory=dict)
@@ -179,7 +178,7 @@ class GroupMachine:
             client_id=request.client_id,
             incarnation=request.incarnation,
             inbox=request.inbox,
-            ack_inbox=self.ack_prefix + b"%d" % index,
+            ack_inbox=b"_INBOX.%b.%d.%d" % (request.nuid, self.group, index),
             ack_key=index,
             max_in_flight=request.max_in_flight,
             ack_wait_s=request.ack_wait_s,

@@ -6,7 +6,7 @@ never sends; what a change means for the outside is its return value.
 
 from dataclasses import dataclass, field
 
-from stan.errors import CLIENT_REGISTERED
+from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import folded
 from stan.types import ChannelUid, GroupId, RaftIndex
@@ -23,6 +23,7 @@ class Client:
     ping_interval: int
     ping_max_out: int
     incarnation: int  # raft index of its connect
+    failing: bool = False  # its newest heartbeat was not answered
 
 
 @dataclass(slots=True)
@@ -41,6 +42,8 @@ class MetaResult:
     error: str = ""
     connected: Client | None = None
     gone: Client | None = None
+    asked: bool = False  # the gone client closed its connection itself
+    beaten: Client | None = None  # whose heartbeats fail now, or work again
     created: list[ChannelInfo] = field(default_factory=list)
     deleted: ChannelInfo | None = None
 
@@ -60,6 +63,7 @@ class MetaMachine:
     by_uid: dict[ChannelUid, ChannelInfo] = field(default_factory=dict)
     by_lower: dict[bytes, bytes] = field(default_factory=dict)
     next_uid: int = 1
+    applied: int = 0  # RaftIndex: newest entry in it
     dirty_clients: set[bytes] = field(default_factory=set)
     dirty_channels: set[int] = field(default_factory=set)
     dirty_info: bool = False
@@ -70,6 +74,7 @@ class MetaMachine:
 
     def apply(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
         """Apply one committed META entry."""
+        self.applied = index
         match change.WhichOneof("change"):
             case "connect":
                 return self._connect(change.connect, index)
@@ -79,6 +84,8 @@ class MetaMachine:
                 return self._create(change.create_channels)
             case "delete_channel":
                 return self._delete(ChannelUid(change.delete_channel.uid))
+            case "heartbeat":
+                return self._heartbeat(change.heartbeat)
             case "cluster_info":
                 if self.info is None:
                     self.info = change.cluster_info
@@ -102,7 +109,15 @@ class MetaMachine:
         del self.clients[old.client_id]
         self._forget_conn(old)
         self.dirty_clients.add(old.client_id)
-        return MetaResult(gone=old)
+        return MetaResult(gone=old, asked=disconnect.asked)
+
+    def _heartbeat(self, heartbeat: pb.Heartbeat) -> MetaResult:
+        client = self.clients.get(heartbeat.client_id)
+        if client is None or client.incarnation != heartbeat.incarnation:
+            return MetaResult()
+        client.failing = heartbeat.failing
+        self.dirty_clients.add(client.client_id)
+        return MetaResult(beaten=client)
 
     def _forget_conn(self, old: Client) -> None:
         if self.by_conn.get(old.conn_id) is old:
@@ -112,6 +127,9 @@ class MetaMachine:
         result = MetaResult()
         for row in create.channels:
             if row.name in self.channels or folded(row.name) in self.by_lower:
+                continue
+            if create.channels_max and len(self.channels) >= create.channels_max:
+                result.error = TOO_MANY_CHANNELS
                 continue
             row.uid = self.next_uid
             result.created.append(self.load_channel(row, dirty=True))
@@ -138,6 +156,7 @@ class MetaMachine:
             row.ping_interval,
             row.ping_max_out,
             row.incarnation,
+            row.failing,
         )
         self.clients[client.client_id] = client
         if client.conn_id:
@@ -170,6 +189,7 @@ class MetaMachine:
             ping_interval=client.ping_interval,
             ping_max_out=client.ping_max_out,
             incarnation=client.incarnation,
+            failing=client.failing,
         )
 
     def channel_row(self, uid: ChannelUid) -> pb.Channel | None:
@@ -199,3 +219,4 @@ class MetaMachine:
         for channel in snapshot.channels:
             self.load_channel(channel)
         self.next_uid = max(self.next_uid, snapshot.next_id)
+        self.applied = snapshot.applied_index

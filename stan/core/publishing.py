@@ -5,23 +5,27 @@ are refused with the original's texts and consume no sequence.
 """
 
 import contextlib
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 
 from google.protobuf.message import DecodeError
 
-from stan import errors
+from stan import errors, limits
 from stan.core import oversize
-from stan.core.channels import Channel, Channels
+from stan.core.catchup import Catchup
+from stan.core.channels import NO_METADATA, Channel, Channels
+from stan.core.marks import Publisher, encode
 from stan.core.ready import Fetched, Proposal
 from stan.core.shared import Shared
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name, publication
-from stan.protocol.entries import Kind, decode_batches, encode_batch
+from stan.protocol.entries import Kind, decode_batches, encode_batch, encode_marks, marks_of
 from stan.protocol.frames import Frame, Publishes
-from stan.types import ChannelUid, GroupId, MiB, Sequence, WallNanos
+from stan.types import ChannelUid, GroupId, MiB, Nanos, Sequence, WallNanos
 
+TOO_MUCH_WAITING = "stan: too much waits for a majority of the nodes"
 ENTRY_BYTES_TARGET = 1 * MiB
 """An entry is closed once it holds this much (RAFT.md: larger ones only hurt the latency of others)."""
 
@@ -35,15 +39,18 @@ class Sealed:
     size: int = 0
     acks: list[bytes] = field(default_factory=list)
     channels: list[tuple[Channel, int, int, int]] = field(default_factory=list)  # channel, base, count, bytes
+    marks: dict[Publisher, bytes] = field(default_factory=dict)
 
 
 class Publishing:
     """The publish path of the channels that this node leads."""
 
-    def __init__(self, shared: Shared, channels: Channels) -> None:
+    def __init__(self, shared: Shared, channels: Channels, catchup: Catchup) -> None:
         self.shared = shared
         self.channels = channels
+        self.catchup = catchup
         self.waiting: dict[GroupId, dict[ChannelUid, Channel]] = {}  # channels with unsealed messages
+        self.held: Counter[tuple[bytes, bytes]] = Counter()  # publishers of whom something waits for the metadata
         self.unsealed_bytes = 0
         self.uncommitted_bytes = 0
 
@@ -51,17 +58,48 @@ class Publishing:
 
     def publishes(self, batch: Publishes) -> None:
         """Take the publishes of one channel in one read."""
-        totals = self.shared.totals
+        shared = self.shared
+        totals = shared.totals
         totals.in_messages += batch.count
         totals.in_bytes += batch.payload_bytes
-        meta = self.shared.meta
-        keep = [meta.known(client_id, conn_id) is not None for client_id, conn_id in batch.publishers]
+        if shared.clustered:
+            group = shared.groups.get(shared.group_number(batch.channel))
+            if group is None or not group.leads:
+                return
+            info = shared.meta.channels.get(batch.channel)
+            if group.marked.behind and info is not None:
+                for new in group.marked.still_new(info.uid, batch, shared.clock.now):
+                    self.take(new)
+                return
+        self.take(batch)
+
+    def take(self, batch: Publishes) -> None:
+        """Take what is not in the log yet; what somebody unknown has sent waits until the metadata is known to be new."""
+        known = self.shared.known
+        keep = [publisher not in self.held and known(*publisher) is not None for publisher in batch.publishers]
         if not all(keep):
-            kept, refused = kernel.select(batch, keep)
-            self._refuse(refused, errors.INVALID_PUBLISH)
+            unknown, _ = kernel.select(batch, [not stays for stays in keep])
+            kept, _ = kernel.select(batch, keep)
+            if unknown is not None:
+                self.held.update(unknown.publishers)
+                self.catchup.wait(partial(self._take_held, unknown))
             if kept is None:
                 return
             batch = kept
+        self._take_known(batch)
+
+    def _take_held(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of catchup
+        self.held.subtract(batch.publishers)
+        self.held = +self.held
+        if not self.shared.leads(self.shared.group_number(batch.channel)):
+            return
+        known = self.shared.known
+        kept, refused = kernel.select(batch, [known(*publisher) is not None for publisher in batch.publishers])
+        self._refuse(refused, errors.INVALID_PUBLISH if new else NO_METADATA)
+        if kept is not None:
+            self._take_known(kept)
+
+    def _take_known(self, batch: Publishes) -> None:
         fitting, refused = oversize.part(batch, self.shared.payload_bytes_max)
         self._refuse(refused, errors.MESSAGE_TOO_LARGE)
         if fitting is None:
@@ -82,6 +120,9 @@ class Publishing:
             self._queue(channel, batch)
 
     def _queue(self, channel: Channel, batch: Publishes) -> None:
+        if self.shared.clustered and self.unsealed_bytes + self.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX:
+            self._refuse(batch.acks, TOO_MUCH_WAITING)  # reading goes on: it is how the majority's answers come
+            return
         channel.unsealed.append(batch)
         channel.unsealed_count += batch.count
         self.unsealed_bytes += len(batch.bodies)
@@ -94,7 +135,8 @@ class Publishing:
 
     def malformed(self, frame: Frame) -> None:
         """A payload on the publish subject that is no PubMsg, or has no guid, or names another channel than its subject."""
-        if _is_control(frame.payload):
+        channel = frame.subject[len(self.shared.subjects.pub_prefix) + 1 :]
+        if _is_control(frame.payload) or not self.shared.leads(self.shared.group_number(channel)):
             return
         guid = b""
         with contextlib.suppress(DecodeError):
@@ -110,14 +152,16 @@ class Publishing:
     def seal(self) -> list[Proposal]:
         """Give everything that is waiting its sequences and timestamp; one entry per group, more if it gets large."""
         proposals: list[Proposal] = []
-        for group, waiting in self.waiting.items():
+        shared = self.shared
+        for group in [group for group in self.waiting if group not in shared.full and group not in shared.closed]:
             entry = Sealed(group)
-            for channel in waiting.values():
+            for channel in self.waiting.pop(group).values():
                 if channel.deleting:
                     for batch in channel.unsealed:
                         self._refuse(batch.acks, errors.CHANNEL_DELETING)
                 else:
                     self._seal_channel(channel, entry)
+                self.unsealed_bytes -= sum(len(batch.bodies) for batch in channel.unsealed)
                 channel.unsealed = []
                 channel.unsealed_count = 0
                 if entry.size >= ENTRY_BYTES_TARGET:
@@ -125,9 +169,13 @@ class Publishing:
                     entry = Sealed(group)
             if entry.parts:
                 proposals.append(self._close(entry))
-        self.waiting.clear()
-        self.unsealed_bytes = 0
         return proposals
+
+    @property
+    def can_seal(self) -> bool:
+        """Whether `seal` would find something to do."""
+        shared = self.shared
+        return any(group not in shared.full and group not in shared.closed for group in self.waiting)
 
     def _seal_channel(self, channel: Channel, entry: Sealed) -> None:
         count = channel.unsealed_count
@@ -141,6 +189,10 @@ class Publishing:
         )
         entry.size += len(records)
         entry.acks += [batch.acks for batch in channel.unsealed]
+        if self.shared.clustered:
+            for batch in channel.unsealed:
+                for (client_id, conn_id), guid in zip(batch.publishers, batch.last_guids, strict=True):
+                    entry.marks[channel.info.uid, client_id, conn_id] = guid
         entry.channels.append((channel, base, count, size))
         channel.next_sequence = base + count
         channel.last_timestamp = timestamp
@@ -149,8 +201,28 @@ class Publishing:
         self.uncommitted_bytes += size
 
     def _close(self, entry: Sealed) -> Proposal:
+        if entry.marks:
+            entry.parts += encode_marks(encode(entry.marks.items()))
         ticket = self.shared.ticket(partial(self._done, entry))
         return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
+
+    # --- leadership ---------------------------------------------------------------------------------------------------
+
+    def replay(self, group: GroupId, heard: list[Publishes], since: Nanos) -> None:
+        """This node leads from now on: take what it heard since *since* and the last leader has not brought into the log."""
+        shared = self.shared
+        registered = [(info.uid, batch) for batch in heard if (info := shared.meta.channels.get(batch.channel))]
+        new = [batch for batch in heard if batch.channel not in shared.meta.channels]
+        for batch in shared.groups[group].marked.begin(registered, shared.clock.now, since) + new:
+            self.take(batch)
+
+    def follow(self, group: GroupId) -> None:
+        """This node leads the group no more: the next leader has heard it all, too."""
+        for channel in self.waiting.pop(group, {}).values():
+            self.unsealed_bytes -= sum(len(batch.bodies) for batch in channel.unsealed)
+        for channel in self.channels.by_uid.values():
+            if channel.info.group == group:
+                self.uncommitted_bytes -= channel.uncommitted_bytes
 
     # --- outcome ------------------------------------------------------------------------------------------------------
 
@@ -169,6 +241,10 @@ class Publishing:
     def committed(self, group: GroupId, body: bytes) -> None:
         """A RECORDS entry is committed and indexed: its messages are visible (on every node, own entry or not)."""
         part = self.shared.groups[group]
+        if self.shared.clustered:
+            told = marks_of(body)
+            if told is not None:
+                part.marked.apply(told, self.shared.clock.now)
         for batch in decode_batches(body):
             part.machine.trim(batch.uid, batch.first_sequence)
             self.shared.trims.append((group, batch.uid, batch.first_sequence))

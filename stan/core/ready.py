@@ -40,6 +40,7 @@ class Fetch(NamedTuple):
     cursor_id: int
     runs: tuple[tuple[int, int], ...]  # [first, last] each
     bytes_max: int
+    number: int  # of this Fetch in its group
 
 
 class Fetched(NamedTuple):

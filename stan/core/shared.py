@@ -3,26 +3,31 @@
 Each part of the broker (publishing, clients, subscribing, channels) holds this one object and nothing of the others' insides.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stan.config import Config
 from stan.core.dispatch import Dispatch
 from stan.core.group import GroupMachine
-from stan.core.meta import ChannelInfo, MetaMachine
+from stan.core.marks import Marked
+from stan.core.meta import ChannelInfo, Client, MetaMachine
 from stan.core.oversize import PAYLOAD_DEFAULT
 from stan.core.ready import Delivery, Indexes, Proposal, Ready
 from stan.core.timers import Timers
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import Subjects, publication
 from stan.protocol.entries import Kind
+from stan.protocol.placement import channel_group
 from stan.types import ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
 META_GROUP = GroupId(0)
 
 Done = Callable[[object, str], None]
 """Called once with the result of the entry (MetaResult, GroupResult, True), or with None and why it was not taken."""
+
+Answered = Callable[[bytes | None], None]
+"""Called once with the answer to a request, None if nobody listens or none came in time."""
 
 
 class Clock(NamedTuple):
@@ -38,6 +43,10 @@ class Group:
 
     machine: GroupMachine
     dispatch: Dispatch
+    leads: bool = False  # this node leads it
+    marked: Marked = field(default_factory=Marked)  # which publishes of late are in the log
+    tell_at: int = 0  # Nanos: the next progress entry of a replicated group
+    told: int = 0  # deliveries when the last one was made
 
 
 @dataclass(slots=True)
@@ -62,6 +71,12 @@ class Shared:
     totals: Totals = field(default_factory=Totals)
     clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))
     connected: bool = True  # to NATS
+    leads_meta: bool = False
+    meta_lease: bool = True  # no other node can lead the metadata meanwhile
+    closed: frozenset[GroupId] = frozenset()  # led, but they take no proposal at the moment
+    full: frozenset[GroupId] = frozenset()  # led, and what comes had better grow into a larger batch
+    replaying: bool = False  # what is stepped was heard before, and another leader may have handled it
+    lingering: dict[int, Client] = field(default_factory=dict)  # gone, but what they sent before may still come
     payload_bytes_max: int = PAYLOAD_DEFAULT  # that NATS takes from us
     responses: list[bytes] = field(default_factory=list)
     redeliveries: list[Delivery] = field(default_factory=list)
@@ -72,9 +87,46 @@ class Shared:
     changes: list[Proposal] = field(default_factory=list)
     waiting: dict[int, Done] = field(default_factory=dict)  # by ticket
     by_index: dict[tuple[GroupId, RaftIndex], int] = field(default_factory=dict)  # -> ticket
-    awaited: dict[int, Callable[[bool], None]] = field(default_factory=dict)  # number of a request -> on answer
+    awaited: dict[int, Answered] = field(default_factory=dict)  # number of a request -> on answer
     tickets: int = 0
     requests: int = 0
+
+    @property
+    def clustered(self) -> bool:
+        """Whether other nodes take part."""
+        return self.config.cluster is not None
+
+    @property
+    def nuid(self) -> bytes:
+        """Of the cluster, b"" while it is not founded."""
+        return self.meta.info.nuid if self.meta.info is not None else b""
+
+    # --- who does what ------------------------------------------------------------------------------------------------
+
+    def leads(self, group: GroupId) -> bool:
+        """Whether this node leads that group."""
+        if group == META_GROUP:
+            return self.leads_meta
+        found = self.groups.get(group)
+        return found is not None and found.leads
+
+    def led(self) -> Iterator[tuple[GroupId, Group]]:
+        """Channel groups that this node leads."""
+        return ((number, group) for number, group in self.groups.items() if group.leads)
+
+    def group_number(self, channel: bytes) -> GroupId:
+        """The group of a channel: what the registry says, else what its name gives."""
+        info = self.meta.channels.get(channel)
+        return info.group if info is not None else channel_group(channel, self.config.store.raft_groups)
+
+    def known(self, client_id: bytes, conn_id: bytes) -> Client | None:
+        """The client that something belongs to; also one that has closed its connection if it may have sent it before."""
+        found = self.meta.known(client_id, conn_id)
+        if found is None and self.lingering:
+            for client in self.lingering.values():
+                if client.conn_id == conn_id if conn_id else client.client_id == client_id:
+                    return client
+        return found
 
     # --- proposals ----------------------------------------------------------------------------------------------------
 
@@ -85,9 +137,14 @@ class Shared:
         return self.tickets
 
     def change_meta(self, done: Done, **change: object) -> None:
-        """Propose one META change, e.g. `connect=pb.Connect(...)`."""
+        """Propose one META change, e.g. `connect=pb.Connect(...)`; for the leader of the metadata."""
         body = pb.MetaChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.changes.append(Proposal(META_GROUP, Kind.META, body, urgent=True, ticket=self.ticket(done)))
+
+    def forward_meta(self, **change: object) -> None:
+        """Ask the leader of the metadata to propose a change; whether it did shows in the metadata, or never."""
+        body = pb.MetaChange(**change).SerializeToString()  # type: ignore[arg-type]
+        self.responses.append(publication(self.subjects.meta.encode(), body))
 
     def change_group(self, group: GroupId, done: Done, **change: object) -> None:
         """Propose one CHANGE of a channel group; what is dirty in its progress is told before it."""
@@ -102,6 +159,21 @@ class Shared:
         leave = pb.Leave(subscription_id=subscription_id, unsubscribe=unsubscribe)
         self.change_group(group, done, leave=leave)
 
+    def take_changes(self) -> list[Proposal]:
+        """Changes that can be proposed now."""
+        now = [change for change in self.changes if change.group not in self.closed]
+        self.changes = [change for change in self.changes if change.group in self.closed] if self.closed else []
+        return now
+
+    def forget(self, group: GroupId) -> None:
+        """This node leads the group no more: nobody is answered for what was on its way, the next leader takes it over."""
+        tickets = [self.by_index.pop(key) for key in [key for key in self.by_index if key[0] == group]]
+        tickets += [change.ticket for change in self.changes if change.group == group]
+        for ticket in tickets:
+            self.waiting.pop(ticket, None)
+        self.changes = [change for change in self.changes if change.group != group]
+        self.redeliveries = [delivery for delivery in self.redeliveries if delivery.group != group]
+
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def respond(self, reply: bytes, payload: bytes) -> None:
@@ -109,23 +181,24 @@ class Shared:
         if reply:
             self.responses.append(publication(reply, payload))
 
-    def request(self, subject: bytes, timeout_ns: int, answered: Callable[[bool], None]) -> None:
-        """Send an empty request; `answered(True)` on a reply, `answered(False)` on "no responders" or after *timeout_ns*."""
+    def request(self, subject: bytes, timeout_ns: int, answered: Answered, payload: bytes = b"") -> None:
+        """Send a request."""
         self.requests += 1
         number = self.requests
         self.awaited[number] = answered
-        self.responses.append(b"PUB %b %b%d 0\r\n\r\n" % (subject, self.reply_prefix, number))
+        reply = b"%b%d" % (self.reply_prefix, number)
+        self.responses.append(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(payload), payload))
 
         def late(_now: Nanos) -> None:
             if self.awaited.pop(number, None) is not None:
-                answered(False)  # noqa: FBT003 - an answer
+                answered(None)
 
         self.timers.at(self.clock.now + timeout_ns, late)
 
     def lose_requests(self) -> None:
         """Nothing comes back any more: the connection that would bring it is lost."""
         for number in list(self.awaited):
-            self.awaited.pop(number)(False)  # noqa: FBT003 - an answer
+            self.awaited.pop(number)(None)
 
     def note(self, level: str, text: str) -> None:
         """A line for the log: level INF, WRN, ERR or DBG."""
@@ -138,10 +211,10 @@ class Shared:
         return self.groups[info.group]
 
     def subscriptions_of(self, incarnation: int) -> list[tuple[GroupId, int]]:
-        """(group, subscription id) of everything one connection of a client has online."""
+        """(group, subscription id) of everything one connection of a client has online in the groups led here."""
         return [
             (number, subscription_id)
-            for number, group in self.groups.items()
+            for number, group in self.led()
             for subscription_id in sorted(group.machine.by_incarnation.get(incarnation, ()))
         ]
 

@@ -5,7 +5,9 @@ from functools import partial
 from google.protobuf.message import DecodeError
 
 from stan import errors
-from stan.core.channels import Channel, Channels
+from stan.core.catchup import Catchup
+from stan.core.channels import NO_METADATA, Channel, Channels
+from stan.core.clients import Clients
 from stan.core.cursors import LiveMember
 from stan.core.group import GroupResult, Subscription
 from stan.core.shared import Shared, text
@@ -21,9 +23,11 @@ NEW_ONLY, LAST_RECEIVED, TIME_DELTA, SEQUENCE, FIRST = range(5)
 class Subscribing:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels) -> None:
+    def __init__(self, shared: Shared, channels: Channels, clients: Clients, catchup: Catchup) -> None:
         self.shared = shared
         self.channels = channels
+        self.clients = clients
+        self.catchup = catchup
 
     # --- subscribe ----------------------------------------------------------------------------------------------------
 
@@ -32,13 +36,32 @@ class Subscribing:
         try:
             request = wire.SubscriptionRequest.FromString(frame.payload)
         except DecodeError:
-            self._refuse(frame.reply, errors.INVALID_SUBSCRIBE)
+            if self.shared.leads_meta:  # nobody else can tell whose it is
+                self._refuse(frame.reply, errors.INVALID_SUBSCRIBE)
             return
-        error = self._refusal(request)
-        if error:
-            self._refuse(frame.reply, error)
+        if not self._is_mine(request.subject):
+            return
+        made = self._member_of(request) if self.shared.replaying else None
+        if made is not None:
+            self.shared.respond(frame.reply, wire.SubscriptionResponse(ack_inbox=made.ack_inbox).SerializeToString())
         else:
-            self.channels.open(request.subject, partial(self._opened, request, frame.reply))
+            self.catchup.wait(partial(self._check, request, frame.reply))
+
+    def _is_mine(self, channel: bytes) -> bool:
+        return self.shared.leads(self.shared.group_number(channel))
+
+    def _member_of(self, request: wire.SubscriptionRequest) -> Subscription | None:
+        """The subscription that the last leader has made for this very request."""
+        channel = self.channels.by_name.get(request.subject)
+        member = self._find(channel, request.inbox) if channel is not None else None
+        return member.sub if member is not None and member.sub.client_id == request.client_id else None
+
+    def _check(self, request: wire.SubscriptionRequest, reply: bytes, new: bool) -> None:  # noqa: FBT001
+        error = self._refusal(request) if new else NO_METADATA
+        if error:
+            self._refuse(reply, error)
+        elif self._is_mine(request.subject):
+            self.channels.open(request.subject, partial(self._opened, request, reply))
 
     def _refusal(self, request: wire.SubscriptionRequest) -> str:
         checks = (
@@ -63,6 +86,7 @@ class Subscribing:
         if client is None:  # closed while the channel was being created
             self._refuse(reply, errors.UNKNOWN_CLIENT)
             return
+        self.clients.release(request.client_id)  # a durable that its last connection had open is free again
         channel.joining += 1  # keeps it although nobody is subscribed yet
         start = self.start_sequence(channel, request)
         subscribe = pb.Subscribe(
@@ -77,6 +101,7 @@ class Subscribing:
             start_sequence=start,
             subscriptions_max=channel.limits.subscriptions,
             replace_durable=self.shared.config.replace_durable,
+            nuid=self.shared.nuid,
         )
         done = partial(self._subscribed, request, reply, channel, start)
         self.shared.change_group(channel.info.group, done, subscribe=subscribe)
@@ -137,7 +162,10 @@ class Subscribing:
         try:
             request = wire.UnsubscribeRequest.FromString(frame.payload)
         except DecodeError:
-            self._refuse(frame.reply, errors.INVALID_UNSUBSCRIBE)
+            if self.shared.leads_meta:
+                self._refuse(frame.reply, errors.INVALID_UNSUBSCRIBE)
+            return
+        if not self._is_mine(request.subject):
             return
         channel = self.channels.by_name.get(request.subject)
         if channel is None:
@@ -146,7 +174,7 @@ class Subscribing:
         member = self._find(channel, request.inbox)
         if member is None:
             self._refuse(frame.reply, errors.INVALID_SUBSCRIPTION)
-        elif member.sub.client_id != request.client_id or request.client_id not in self.shared.meta.clients:
+        elif member.sub.client_id != request.client_id or not self.shared.known(request.client_id, b""):
             self._refuse(frame.reply, errors.UNKNOWN_CLIENT)
         else:
             done = partial(self._left, channel, member, frame.reply)

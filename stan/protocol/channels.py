@@ -27,9 +27,9 @@ def folded(name: bytes) -> bytes:
 
 
 class Subjects:
-    """The NATS subjects of one streaming cluster (STAN-SPEC 1.2)."""
+    """The NATS subjects of one streaming cluster (STAN-SPEC 1.2), and those between its nodes."""
 
-    __slots__ = ("close", "discover", "pings", "pub_prefix", "sub", "sub_close", "unsub")
+    __slots__ = ("close", "discover", "hello", "meta", "node", "pings", "pub_prefix", "sub", "sub_close", "unsub")
 
     def __init__(self, cluster_id: str, discover_prefix: str) -> None:
         self.discover = f"{discover_prefix}.{cluster_id}"
@@ -39,6 +39,9 @@ class Subjects:
         self.unsub = f"_STAN.unsub.{cluster_id}"
         self.sub_close = f"_STAN.subclose.{cluster_id}"
         self.close = f"_STAN.close.{cluster_id}"
+        self.node = f"_STAN.node.{cluster_id}"
+        self.hello = f"{self.node}.hello"
+        self.meta = f"{self.node}.meta"
 
 
 def publication(subject: bytes, payload: bytes) -> bytes:

@@ -118,7 +118,6 @@ class Desk:
         if not self.logs[0]:
             info = pb.ClusterInfo(cluster_id=b"test-cluster", raft_groups=1, nuid=b"NUID")
             self.logs[0].append((1, Kind.META, pb.MetaChange(cluster_info=info).SerializeToString()))
-        self.broker.set_ack_prefix(b"NUID")
         for group in sorted(self.logs):
             for index, kind, body in self.logs[group]:
                 self._apply(group, index, kind, body)

@@ -1,0 +1,83 @@
+"""Waiting until this node's copy of the metadata is as new as what its leader has told the world (DESIGN 5).
+
+A client that the leader of the metadata has let in speaks at once to the leaders of channels, whose copies may lag behind. They
+ask for the leader's applied index and wait until their own has reached it: one question for everything that waits meanwhile.
+
+Promises: calls come in the order in which they were made, each once; `call(True)` when the copy is new enough, `call(False)` when
+that could not be had in time. On the leader itself, and alone, at once.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from stan import limits
+from stan.core.shared import Shared
+from stan.protocol import entries_pb2 as pb
+from stan.types import Nanos, RaftIndex
+
+
+class _Waiting(NamedTuple):
+    until: Nanos
+    call: Callable[[bool], None]
+
+
+class Catchup:
+    """See the module's docstring."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+        self._round: list[_Waiting] = []  # wait for the answer under way
+        self._later: list[_Waiting] = []  # came after that question
+        self._target: RaftIndex | None = None  # the answer
+
+    def wait(self, call: Callable[[bool], None]) -> None:
+        """See the module's docstring."""
+        shared = self.shared
+        if (not shared.clustered or shared.leads_meta) and not self._round:
+            call(True)  # noqa: FBT003 - the answer
+            return
+        waiting = _Waiting(Nanos(shared.clock.now + limits.CATCHUP_PATIENCE), call)
+        if self._round:
+            self._later.append(waiting)
+        else:
+            self._round = [waiting]
+            self._ask()
+
+    def applied(self) -> None:
+        """The metadata went on, or this node leads it now."""
+        shared = self.shared
+        while self._round and (shared.leads_meta or (self._target is not None and shared.meta.applied >= self._target)):
+            done, self._round, self._later, self._target = self._round, self._later, [], None
+            for waiting in done:
+                waiting.call(True)  # noqa: FBT003
+            if self._round and not shared.leads_meta:
+                self._ask()
+                return
+
+    def answer(self, reply: bytes) -> None:
+        """Another node asks; only a leader that knows that it still leads may answer."""
+        if self.shared.leads_meta and self.shared.meta_lease:
+            self.shared.respond(reply, b"%d" % self.shared.meta.applied)
+
+    def _ask(self) -> None:
+        shared = self.shared
+        body = pb.MetaChange().SerializeToString()
+        shared.request(shared.subjects.meta.encode(), limits.FORWARD_INTERVAL, partial(self._answered), body)
+
+    def _answered(self, answer: bytes | None) -> None:
+        if not self._round or self._target is not None:
+            return
+        if answer is not None and answer.isdigit():
+            self._target = RaftIndex(int(answer))
+            self.applied()
+            return
+        now = self.shared.clock.now
+        late = [waiting for waiting in self._round if waiting.until <= now]
+        self._round = [waiting for waiting in self._round if waiting.until > now]
+        if not self._round:
+            self._round, self._later = self._later, []
+        if self._round:
+            self._ask()
+        for waiting in late:
+            waiting.call(False)  # noqa: FBT003
