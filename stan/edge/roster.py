@@ -1,0 +1,343 @@
+"""Who is there: what the nodes of a cluster tell each other about themselves, and what this one concludes from it.
+
+    hear(hello) ─► nodes ─► refusal: this node must not run     notes: another one should not
+                       └──► is_new: the cluster has no past     settings: what a node that joins is told
+    tick ─► hellos to broadcast
+
+Promises:
+    R1  Of two processes with one node id the later yields, and only to one that spoke after it was heard: never to the last words
+        of its own predecessor.
+    R2  Who disagrees about the cluster is refused as long as it is a newcomer; an established node only says so.
+    R3  A cluster is taken for new by a node with an empty disk only, and only as long as nobody was heard who has a past. A voter
+        that forgot what it voted, because its disk was emptied meanwhile, does not take part in founding again.
+
+No clock, no network, no chance but the one given. A hello that is due must leave before anything that is done because of it:
+whoever hears that a node votes has heard why it may.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from stan import limits
+from stan.errors import go_quote
+from stan.invariant import invariant
+from stan.protocol.node_pb2 import NodeHello
+from stan.types import GroupId, Nanos
+
+
+@dataclass(slots=True)
+class Known:
+    """Another node."""
+
+    hello: NodeHello  # the newest
+    first: Nanos  # when this instance was heard first
+    since: Nanos  # when it was heard first without a break
+    heard: Nanos  # when it was heard last
+    noted: str = ""  # what was said about it last
+
+
+class Settings(NamedTuple):
+    """What must be the same on all nodes."""
+
+    voters: tuple[str, ...]  # sorted
+    raft_groups: int
+    replicas: int
+
+
+class Roster:
+    """One node's view. Look at `refusal`, `take_notes`, `is_new` and `next_tick` after each call."""
+
+    def __init__(self, me: NodeHello, now: Nanos, random: Random) -> None:
+        """Begin to listen.
+
+        Args:
+            me: this node, with everything but `established`, `rival` and `founders`. `fresh`: no group has a term, a vote or an
+                entry on its disk.
+            now: monotonic; when hellos can be heard from now on.
+            random: for the delay of answers.
+        """
+        self.me = NodeHello()
+        self.me.CopyFrom(me)
+        self.nodes: dict[str, Known] = {}
+        self.refusal = ""  # why this node must not run; once said it stays. Send what `tick` returns, then stop
+        self._random = random
+        self._notes: list[str] = []
+        self._noted_rival = 0
+        self.hail(now)
+        self._judge(now)
+
+    # --- what is known --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the cluster has no past, so that this node may vote although it remembers nothing.
+
+        Stays when the cluster has formed; is taken back if a voter with a past shows up before that.
+        """
+        return bool(self.me.founders)
+
+    def alive(self, name: str, now: Nanos) -> bool:
+        """Whether the node was heard lately; this one always is."""
+        known = self.nodes.get(name)
+        return name == self.me.node or (known is not None and now - known.heard < limits.NODE_TIMEOUT)
+
+    def alive_since(self, now: Nanos) -> dict[str, Nanos]:
+        """Nodes that are there, and since when without a break; with this one."""
+        return {self.me.node: self._began} | {name: self.nodes[name].since for name in self._living(now)}
+
+    def draining(self, now: Nanos) -> set[str]:
+        """Nodes that are there and want to lead nothing; with this one."""
+        return {hello.node for hello in self._hellos(now) if hello.draining}
+
+    def read_replicas(self, now: Nanos) -> list[str]:
+        """Read replicas that are there; with this one."""
+        return sorted(hello.node for hello in self._hellos(now) if hello.replica)
+
+    def settings(self, now: Nanos) -> Settings | None:
+        """What the established nodes say the cluster is; None while nobody says so or they disagree."""
+        told = {
+            Settings(tuple(hello.voters), hello.raft_groups, hello.replicas)
+            for hello in self._hellos(now)
+            if hello.established and hello.voters
+        }
+        return told.pop() if len(told) == 1 else None
+
+    def take_notes(self) -> list[str]:
+        """Warnings since the last call."""
+        taken, self._notes = self._notes, []
+        return taken
+
+    def _living(self, now: Nanos) -> list[str]:
+        return [name for name in self.nodes if self.alive(name, now)]
+
+    def _hellos(self, now: Nanos) -> list[NodeHello]:
+        return [self.me, *(self.nodes[name].hello for name in self._living(now))]
+
+    # --- what happens ---------------------------------------------------------------------------------------------------
+
+    @property
+    def next_tick(self) -> Nanos:
+        """When `tick` has something to do."""
+        return self._next_hello if self._listened else min(self._next_hello, self._listen_until)
+
+    def hail(self, now: Nanos) -> None:
+        """The connection is (again) there: say hello at once, and listen before anything is concluded from silence."""
+        self._began = self._next_hello = now
+        self._listen_until = Nanos(now + limits.HELLO_LISTEN)
+        self._listened = False
+
+    def tick(self, now: Nanos) -> list[bytes]:
+        """Hellos to broadcast."""
+        self._listened = now >= self._listen_until
+        for name in [name for name, known in self.nodes.items() if now - known.heard >= limits.NODE_FORGET]:
+            if name not in self.me.voters:
+                del self.nodes[name]
+        self._judge(now)
+        if now < self._next_hello:
+            return []
+        self._next_hello = Nanos(now + limits.HELLO_INTERVAL)
+        return [self.me.SerializeToString(deterministic=True)]
+
+    def hear(self, payload: bytes, now: Nanos) -> None:
+        """A hello, possibly an own one."""
+        try:
+            hello = NodeHello.FromString(payload)
+        except DecodeError:
+            return
+        if hello.cluster_id != self.me.cluster_id or not hello.node:
+            return
+        if hello.node == self.me.node:
+            if hello.instance != self.me.instance:
+                self._meet_rival(hello, now)
+        elif self._take(hello, now):
+            self._judge(now)
+
+    def tell(
+        self,
+        now: Nanos,
+        *,
+        identity: bytes | None = None,
+        fresh: bool | None = None,
+        draining: bool | None = None,
+        led: Iterable[GroupId] | None = None,
+    ) -> None:
+        """Something about this node changed: the identity of its cluster, whether it is fresh or draining, the groups that it
+        leads. Groups wait for the next hello, all else is told at once."""
+        me = self.me
+        if led is not None:
+            me.led[:] = sorted(led)
+        before = (me.identity, me.fresh, me.draining)
+        if identity is not None:
+            invariant(not me.identity or me.identity == identity, "a cluster keeps its identity", old=me.identity)
+            me.identity = identity
+        me.fresh = me.fresh if fresh is None else fresh
+        me.draining = me.draining if draining is None else draining
+        if before != (me.identity, me.fresh, me.draining):
+            self._hello_by(now)
+            self._judge(now)
+
+    def adopt(self, settings: Settings, now: Nanos) -> None:
+        """This node joins the cluster that it was told of."""
+        self.me.voters[:] = settings.voters
+        self.me.raft_groups = settings.raft_groups
+        self.me.replicas = settings.replicas
+        self._hello_by(now)
+        self._judge(now)
+
+    def _hello_by(self, deadline: Nanos) -> None:
+        self._next_hello = min(self._next_hello, deadline)
+
+    def _take(self, hello: NodeHello, now: Nanos) -> bool:
+        """Note a hello; returns whether it says anything new."""
+        known, alive = self.nodes.get(hello.node), self.alive(hello.node, now)
+        if known is None or known.hello.instance != hello.instance:
+            if known is not None and alive and hello.started < known.hello.started:
+                return False  # the last words of a process that was replaced
+            if known is None and len(self.nodes) >= limits.NODES_MAX and hello.node not in self.me.voters:
+                return False
+            known = self.nodes[hello.node] = Known(hello, now, now, now)
+            alive = False
+        if not alive:  # it may know as little of us
+            known.since = now
+            self._hello_by(Nanos(now + self._random.randrange(limits.HELLO_ANSWER_MAX)))
+        news = not alive or hello != known.hello
+        known.hello, known.heard = hello, now
+        return news
+
+    # --- what follows from it -------------------------------------------------------------------------------------------
+
+    def _judge(self, now: Nanos) -> None:
+        if not self.refusal:
+            disputes = self._dispute(now)
+            if not self.refusal:
+                self._establish(now, disputes)
+                self._found(now)
+
+    def _refuse(self, why: str, now: Nanos) -> None:
+        self.refusal = why
+        self._hello_by(now)  # whoever has to stop for the same reason must hear of us
+
+    def _meet_rival(self, hello: NodeHello, now: Nanos) -> None:
+        """Another process with our node id spoke; it lives if it tells that it has heard us (R1)."""
+        me = self.me
+        if me.rival != hello.instance:
+            me.rival = hello.instance
+            self._hello_by(now)
+        if hello.rival != me.instance or self.refusal:
+            return
+        text = (
+            f"node ID {go_quote(me.node)} is used by two running servers (process {me.instance:016x} here, {hello.instance:016x} "
+            f"elsewhere): stop one, or give it another -cluster_node_id"
+        )
+        if _seniority(hello) < _seniority(me):
+            self._refuse(text, now)
+        elif self._noted_rival != hello.instance:
+            self._noted_rival = hello.instance
+            self._notes.append(text)
+
+    def _dispute(self, now: Nanos) -> set[str]:
+        """Nodes that disagree with this one about the cluster; refuses this one if it has to give way (R2)."""
+        me, living = self.me, self._living(now)
+        for hello in (self.nodes[name].hello for name in living):
+            if _founds_alone(me) and _founds_alone(hello):
+                self._refuse(f"Server {hello.node} was also started with -cluster_bootstrap", now)
+                return set()
+        disputes = {name: text for name in living if (text := difference(me, self.nodes[name].hello))}
+        members = [name for name in living if not self.nodes[name].hello.replica and self.nodes[name].hello.voters]
+        against = sum(name in disputes for name in members)
+        outvoted = against >= len(members) - against + (not me.replica)
+        for name, text in disputes.items():
+            known = self.nodes[name]
+            newcomer = not me.established and (known.hello.established or (outvoted and name in members))
+            if newcomer and (known.hello.established or now - known.first >= limits.HELLO_LISTEN):
+                self._refuse(text, now)  # the others had time to take sides
+                break
+            if not newcomer and known.noted != text:
+                known.noted = text
+                self._notes.append(text)
+        return set(disputes)
+
+    def _establish(self, now: Nanos, disputes: set[str]) -> None:
+        me = self.me
+        if me.established or not me.identity or now < self._listen_until:
+            return
+        agreeing = (self.nodes[name].hello.identity for name in self._living(now) if name not in disputes)
+        if list(me.voters) == [me.node] or me.identity in agreeing:
+            me.established = True
+            self._hello_by(now)
+
+    def _found(self, now: Nanos) -> None:
+        """Whether the cluster is new (R3). `founders` remembers which instances were there without a past."""
+        me = self.me
+        if not me.fresh or me.identity or me.node not in me.voters:
+            return
+        others = [self.nodes[name].hello for name in me.voters if name in self.nodes]
+        if any(not self._is_blank(hello) and not self._founded_with(hello) for hello in others):
+            if me.founders:
+                me.founders.clear()
+                self._hello_by(now)
+            return
+        if not me.founders:
+            everybody = all(self.alive(name, now) for name in me.voters)
+            told = any(_founds_alone(hello) and self.alive(hello.node, now) for hello in (me, *others))
+            if not everybody and not (told and now >= self._listen_until):
+                return
+            me.founders[me.node] = me.instance
+            self._hello_by(now)
+        for hello in others:
+            if hello.node not in me.founders:
+                me.founders[hello.node] = hello.instance
+                self._hello_by(now)
+
+    def _is_blank(self, hello: NodeHello) -> bool:
+        """Whether a voter has no past, agrees with us, and does not remember another process of ours as a founder."""
+        me = self.me
+        nobody_else = hello.founders.get(me.node, me.instance) == me.instance
+        return hello.fresh and not hello.identity and nobody_else and not difference(me, hello)
+
+    def _founded_with(self, hello: NodeHello) -> bool:
+        """Whether all that a voter remembers began with this very founding: one knew the other while neither had a past."""
+        return hello.node in self.me.founders or hello.founders.get(self.me.node) == self.me.instance
+
+
+def difference(me: NodeHello, other: NodeHello) -> str:
+    """How another node's cluster differs from ours, and what to do; "" if it does not as far as both know."""
+    name = go_quote(other.node)
+    if me.raft_groups and other.raft_groups and me.raft_groups != other.raft_groups:
+        return (
+            f"node {name} runs with {other.raft_groups} groups of channels, this one with {me.raft_groups}: "
+            "give all nodes the same -raft_groups"
+        )
+    if me.identity and other.identity and me.identity != other.identity:
+        return (
+            f"node {go_quote(me.node)} holds the data of another cluster ({_shown(me.identity)}) than node {name} "
+            f"({_shown(other.identity)}): give the one that does not belong here another -dir"
+        )
+    if me.voters and other.voters and set(me.voters) != set(other.voters):
+        return (
+            f"node {name} knows the voters {', '.join(sorted(other.voters))}, this one {', '.join(sorted(me.voters))}: "
+            "give all nodes the same -cluster_peers"
+        )
+    if me.replicas and other.replicas and me.replicas != other.replicas:
+        return (
+            f"node {name} keeps {other.replicas} replicas of each group, this one {me.replicas}: "
+            "give all nodes the same -replicas"
+        )
+    return ""
+
+
+def _seniority(hello: NodeHello) -> tuple[bool, int, int]:
+    """Of two processes with one node id the smaller stays. The same on both sides, whatever their clocks say."""
+    return not hello.established, hello.started, hello.instance
+
+
+def _founds_alone(hello: NodeHello) -> bool:
+    return hello.bootstrap and hello.fresh and not hello.identity
+
+
+def _shown(identity: bytes) -> str:
+    return identity.decode(errors="replace")

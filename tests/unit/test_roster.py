@@ -1,0 +1,567 @@
+"""Who is there, who must not be, and whether there is a past: rosters that hear each other under a clock of their own."""
+
+from random import Random
+
+import pytest
+
+from stan import limits
+from stan.edge.roster import Roster, Settings
+from stan.protocol.node_pb2 import NodeHello
+from stan.types import MILLISECOND, SECOND
+
+X, Y = b"identityX", b"identityY"
+ABC = ("a", "b", "c")
+
+
+class Town:
+    """Nodes that hear everything at once, unless they are cut off. Starts at a time that is not zero."""
+
+    def __init__(self):
+        self.now = 1000 * SECOND
+        self.instances = 0
+        self.rosters: list[Roster] = []
+        self.mute: set[int] = set()  # instances that are neither heard nor hear
+        self.said: list[tuple[int, int]] = []  # time, instance
+
+    def start(self, node, **facts):
+        """A process; `fresh`, of the voters a, b, c unless told otherwise."""
+        facts = {"voters": ABC, "raft_groups": 8, "replicas": 3, "fresh": not facts.get("identity"), **facts}
+        self.instances += 1
+        instance = self.instances
+        started = facts.pop("started", self.now)
+        me = NodeHello(node=node, cluster_id="town", instance=instance, started=started, **facts)
+        roster = Roster(me, self.now, Random(instance))
+        self.rosters.append(roster)
+        self.settle()
+        return roster
+
+    def old(self, node, **facts):
+        """A process with the data of cluster X."""
+        return self.start(node, identity=X, **facts)
+
+    def stop(self, roster):
+        self.rosters.remove(roster)
+
+    def settle(self):
+        """Everything that is due now is said and heard."""
+        while True:
+            hellos = [(roster, payload) for roster in self.rosters for payload in roster.tick(self.now)]
+            if not hellos:
+                return
+            for speaker, payload in hellos:
+                self.said.append((self.now, speaker.me.instance))
+                for roster in self.rosters:  # and itself, as NATS echoes
+                    if not {speaker.me.instance, roster.me.instance} & self.mute:
+                        roster.hear(payload, self.now)
+
+    def run(self, nanos):
+        self.settle()
+        end = self.now + nanos
+        while (due := min(roster.next_tick for roster in self.rosters)) <= end:
+            assert due > self.now, "a tick that is due was taken"
+            self.now = due
+            self.settle()
+        self.now = end
+
+
+@pytest.fixture
+def town():
+    return Town()
+
+
+def hello_of(roster):
+    """What a node would say now."""
+    return roster.me.SerializeToString()
+
+
+# --- hellos ---------------------------------------------------------------------------------------------------------------
+
+
+def test_hello_comes_at_once_and_then_once_a_second(town):
+    begin = town.now
+    town.start("a")
+
+    town.run(3 * SECOND)
+
+    assert [at - begin for at, _ in town.said if at - begin] == [1 * SECOND, 2 * SECOND, 3 * SECOND]
+    assert town.said[0] == (begin, 1)
+
+
+def test_newcomer_is_answered_soon_and_not_by_all_at_once(town):
+    a, b = town.old("a"), town.old("b")
+    town.run(1300 * MILLISECOND)
+    town.said.clear()
+    begin = town.now
+
+    c = town.start("c")
+    town.run(limits.HELLO_ANSWER_MAX)
+
+    answers = {instance: at - begin for at, instance in town.said if instance != 3}
+    assert answers.keys() == {1, 2}
+    assert 0 < answers[1] != answers[2] > 0
+    assert [sorted(roster.nodes) for roster in (a, b, c)] == [["b", "c"], ["a", "c"], ["a", "b"]]
+
+
+def test_restarted_node_is_answered_too(town):
+    town.start("a")
+    b = town.start("b")
+    town.run(300 * MILLISECOND)
+    town.stop(b)
+    town.said.clear()
+
+    town.start("b")
+    town.run(limits.HELLO_ANSWER_MAX)
+
+    assert 1 in {instance for _, instance in town.said}
+
+
+def test_changes_are_told_at_once_and_groups_with_the_next_hello(town):
+    a, b = town.start("a"), town.start("b")
+    town.run(300 * MILLISECOND)
+
+    a.tell(town.now, led=[5, 2])
+    town.settle()
+    assert list(b.nodes["a"].hello.led) == []
+    a.tell(town.now, draining=True, fresh=False, identity=X)
+    town.settle()
+
+    heard = b.nodes["a"].hello
+    assert (list(heard.led), heard.draining, heard.fresh, heard.identity) == ([2, 5], True, False, X)
+    assert b.draining(town.now) == {"a"} == a.draining(town.now)
+
+
+def test_garbage_echoes_and_other_clusters_are_not_listened_to(town):
+    a = town.start("a")
+
+    for payload in (
+        b"\xff\xff",
+        b"",
+        hello_of(a),
+        NodeHello(cluster_id="city", node="b", instance=9).SerializeToString(),
+    ):
+        a.hear(payload, town.now)
+
+    assert a.nodes == {}
+    assert a.refusal == ""
+
+
+def test_number_of_nodes_is_bounded_but_voters_are_always_heard(town):
+    a = town.start("a")
+    for number in range(limits.NODES_MAX + 5):
+        a.hear(NodeHello(cluster_id="town", node=f"r{number}", instance=number + 9).SerializeToString(), town.now)
+
+    town.start("b")
+
+    assert len(a.nodes) == limits.NODES_MAX + 1
+    assert "b" in a.nodes
+
+
+# --- who is there ---------------------------------------------------------------------------------------------------------
+
+
+def test_node_is_alive_while_it_is_heard_and_since_it_came_back(town):
+    begin = town.now
+    a, b = town.start("a"), town.start("b")
+    town.run(10 * SECOND)
+    assert a.alive_since(town.now) == {"a": begin, "b": begin}
+
+    town.mute = {b.me.instance}
+    town.run(limits.NODE_TIMEOUT)
+    assert not a.alive("b", town.now)
+    assert a.alive("a", town.now)
+    assert not a.alive("nobody", town.now)
+    assert a.alive_since(town.now) == {"a": begin}
+
+    town.mute = set()
+    town.run(2 * SECOND)
+    assert begin + 10 * SECOND < a.alive_since(town.now)["b"] <= town.now
+
+
+def test_reconnected_node_counts_from_then_on_and_says_so_at_once(town):
+    a = town.start("a")
+    town.run(300 * MILLISECOND)
+
+    a.hail(town.now)
+
+    assert a.alive_since(town.now) == {"a": town.now}
+    assert a.next_tick == town.now
+
+
+def test_read_replicas_are_listed_and_forgotten(town):
+    a = town.old("a")
+    town.old("b")
+    r, s = town.start("r", replica=True), town.start("s", replica=True)
+    town.run(1 * SECOND)
+    assert a.read_replicas(town.now) == r.read_replicas(town.now) == ["r", "s"]
+
+    town.mute = {r.me.instance, s.me.instance, 2}
+    town.run(limits.NODE_TIMEOUT)
+    assert a.read_replicas(town.now) == []
+    town.run(limits.NODE_FORGET)
+    assert list(a.nodes) == ["b"], "a voter that is away stays listed"
+
+
+def test_last_words_of_a_replaced_process_are_not_believed(town):
+    a, b = town.start("a"), town.start("b")
+    town.run(SECOND)
+    late = hello_of(b)
+    town.stop(b)
+    again = town.start("b")
+
+    a.hear(late, town.now)
+    assert a.nodes["b"].hello.instance == again.me.instance
+
+
+def test_process_whose_clock_is_behind_its_predecessors_is_known_once_that_is_silent(town):
+    a, b = town.start("a"), town.start("b")
+    town.run(SECOND)
+    town.stop(b)
+    again = town.start("b", started=1)
+    assert a.nodes["b"].hello.instance != again.me.instance
+
+    town.run(limits.NODE_TIMEOUT + SECOND)
+
+    assert a.nodes["b"].hello.instance == again.me.instance
+
+
+# --- one node id, two processes ---------------------------------------------------------------------------------------------
+
+
+def test_later_of_two_processes_with_one_node_id_yields(town):
+    first = town.start("a")
+    town.run(5 * SECOND)
+
+    second = town.start("a")
+
+    assert first.refusal == ""
+    assert second.refusal == (
+        'node ID "a" is used by two running servers (process 0000000000000002 here, 0000000000000001 elsewhere): '
+        "stop one, or give it another -cluster_node_id"
+    )
+    assert len(first.take_notes()) == 1
+    town.run(5 * SECOND)
+    assert first.refusal == ""
+    assert first.take_notes() == []
+
+
+def test_established_process_stays_whatever_the_clocks_say(town):
+    first = town.old("a")
+    town.old("b")
+    town.run(5 * SECOND)
+
+    second = town.old("a", started=1)
+
+    assert first.refusal == ""
+    assert second.refusal
+
+
+def test_predecessor_that_is_gone_refuses_nobody(town):
+    before = town.old("a")
+    town.old("b")
+    town.run(5 * SECOND)
+    words = hello_of(before)
+    town.stop(before)
+
+    after = town.old("a")
+    for _ in range(3):
+        after.hear(words, town.now)
+        town.run(SECOND)
+
+    assert after.refusal == ""
+
+
+# --- who must not run -------------------------------------------------------------------------------------------------------
+
+WRONG = {
+    "groups": (
+        {"raft_groups": 4},
+        'node "a" runs with 8 groups of channels, this one with 4: give all nodes the same -raft_groups',
+    ),
+    "identity": (
+        {"identity": Y},
+        (
+            'node "c" holds the data of another cluster (identityY) than node "a" (identityX): '
+            "give the one that does not belong here another -dir"
+        ),
+    ),
+    "voters": (
+        {"voters": ("a", "c", "d")},
+        'node "a" knows the voters a, b, c, this one a, c, d: give all nodes the same -cluster_peers',
+    ),
+    "replicas": (
+        {"replicas": 2},
+        'node "a" keeps 3 replicas of each group, this one 2: give all nodes the same -replicas',
+    ),
+}
+
+
+@pytest.mark.parametrize(("wrong", "text"), WRONG.values(), ids=WRONG)
+def test_newcomer_that_disagrees_is_refused_and_the_others_only_say_so(town, wrong, text):
+    a, b = town.old("a"), town.old("b")
+    town.run(2 * SECOND)
+
+    c = town.start("c", **{"identity": X, **wrong})
+    town.run(SECOND)
+
+    assert c.refusal in (text, text.replace('node "a"', 'node "b"'))
+    assert a.refusal == b.refusal == ""
+    assert len(a.take_notes()) == 1 == len(b.take_notes())
+    town.run(3 * SECOND)
+    assert a.take_notes() == []
+
+
+def test_order_of_the_voters_is_no_difference(town):
+    rosters = [town.start("a"), town.start("b", voters=("c", "b", "a")), town.start("c")]
+    town.run(2 * SECOND)
+
+    assert all(roster.is_new and not roster.refusal for roster in rosters)
+
+
+def test_where_nobody_is_established_the_minority_is_refused(town):
+    """All nodes are restarted, one with another setting; the wrong one is heard before the other right one."""
+    a = town.old("a")
+    town.run(5 * SECOND)
+    c = town.old("c", replicas=2)
+    town.run(limits.HELLO_LISTEN // 2)
+    b = town.old("b")
+    town.run(SECOND)
+
+    assert (a.refusal, b.refusal) == ("", "")
+    assert c.refusal
+
+
+def test_two_fresh_nodes_that_disagree_are_both_refused(town):
+    a = town.start("a")
+    town.run(5 * SECOND)
+    b = town.start("b", raft_groups=4)
+    assert (a.refusal, b.refusal) == ("", ""), "others may take sides yet"
+
+    town.run(2 * SECOND)
+
+    assert "4" in a.refusal
+    assert "8" in b.refusal
+    assert not a.is_new
+
+
+def test_read_replica_with_wrong_settings_stops_itself_only(town):
+    a = town.start("a")
+    r = town.start("r", replica=True, raft_groups=4)
+    town.run(2 * SECOND)
+
+    assert a.refusal == ""
+    assert r.refusal
+
+
+def test_refused_node_says_hello_once_more(town):
+    a = town.start("a", bootstrap=True, voters=("a", "b"))
+    town.run(200 * MILLISECOND)
+
+    a.hear(NodeHello(cluster_id="town", node="b", instance=9, bootstrap=True, fresh=True).SerializeToString(), town.now)
+
+    assert a.refusal
+    assert a.tick(town.now)
+
+
+def test_two_that_bootstrap_are_both_refused_while_there_is_no_cluster(town):
+    a, b = town.start("a", bootstrap=True), town.start("b", bootstrap=True)
+    town.settle()
+
+    assert a.refusal == "Server b was also started with -cluster_bootstrap"
+    assert b.refusal == "Server a was also started with -cluster_bootstrap"
+
+
+def test_bootstrap_means_nothing_to_nodes_of_a_cluster(town):
+    rosters = [
+        town.old("a", bootstrap=True),
+        town.old("b", bootstrap=True),
+        town.start("c", bootstrap=True),
+    ]
+    town.run(3 * SECOND)
+
+    assert not any(roster.refusal for roster in rosters)
+
+
+# --- whether there is a past --------------------------------------------------------------------------------------------------
+
+
+def test_cluster_is_new_once_all_voters_were_heard_without_a_past(town):
+    a, b = town.start("a"), town.start("b")
+    town.run(10 * SECOND)
+    assert not a.is_new
+    assert not b.is_new
+
+    c = town.start("c")
+    town.run(limits.HELLO_ANSWER_MAX)
+
+    assert a.is_new
+    assert b.is_new
+    assert c.is_new
+
+
+def test_founder_tells_before_it_acts(town):
+    town.start("a")
+    town.start("b")
+    c = town.start("c")
+    town.run(limits.HELLO_ANSWER_MAX)
+
+    for roster in town.rosters[:2]:
+        assert dict(roster.nodes["c"].hello.founders) == {"a": 1, "b": 2, "c": c.me.instance}
+
+
+def test_cluster_stays_new_for_who_is_slow_to_become_a_part_of_it(town):
+    a, b, c = (town.start(node) for node in ABC)
+    town.run(SECOND)
+
+    for roster in (a, b):
+        roster.tell(town.now, identity=X)
+        roster.tell(town.now, fresh=False)
+    town.run(3 * SECOND)
+
+    assert c.is_new
+    c.tell(town.now, identity=X, fresh=False)
+    assert c.is_new
+
+
+def test_cluster_of_one_is_new_if_its_disk_is_empty(town):
+    assert town.start("a", voters=("a",)).is_new
+    assert not Town().old("a", voters=("a",)).is_new
+
+
+@pytest.mark.parametrize("past", [{"identity": X}, {"fresh": False}])
+def test_voter_with_a_past_makes_the_cluster_an_old_one(town, past):
+    a, b = town.start("a"), town.start("b", bootstrap=True)
+    town.start("c", **past)
+    town.run(5 * SECOND)
+
+    assert not a.is_new
+    assert not b.is_new
+
+
+def test_node_that_lost_its_disk_does_not_vote_because_of_the_flag_it_still_has(town):
+    town.old("b")
+    town.old("c")
+    town.run(SECOND)
+
+    a = town.start("a", bootstrap=True)
+    town.run(5 * SECOND)
+
+    assert not a.is_new
+    a.tell(town.now, identity=X)
+    assert not a.is_new
+
+
+def test_bootstrap_makes_a_cluster_without_hearing_all_after_listening(town):
+    a = town.start("a", bootstrap=True)
+    assert not a.is_new
+    town.run(limits.HELLO_LISTEN)
+    assert a.is_new
+
+    b = town.start("b")
+    town.run(limits.HELLO_LISTEN - 1)
+    assert not b.is_new
+    town.run(SECOND)
+    assert b.is_new
+
+
+def test_read_replica_founds_nothing(town):
+    town.start("a", bootstrap=True)
+    r = town.start("r", replica=True, bootstrap=True)
+    town.run(2 * SECOND)
+
+    assert not r.is_new
+
+
+def test_founding_is_taken_back_if_a_voter_with_a_past_shows_up(town):
+    a = town.start("a", bootstrap=True)
+    town.run(2 * SECOND)
+    assert a.is_new
+
+    town.old("b")
+
+    assert not a.is_new
+
+
+def test_founder_that_restarts_with_what_it_voted_takes_nothing_back(town):
+    a, b, c = (town.start(node) for node in ABC)
+    town.run(SECOND)
+    town.stop(b)
+
+    town.start("b", fresh=False)
+    town.run(SECOND)
+
+    assert a.is_new
+    assert c.is_new
+
+
+def test_founder_whose_disk_was_emptied_meanwhile_does_not_found_again(town):
+    """It may have voted for somebody; only the others remember that it was there."""
+    a, b, c = (town.start(node) for node in ABC)
+    town.run(SECOND)
+    town.stop(b)
+
+    again = town.start("b", bootstrap=True)
+    town.run(10 * SECOND)
+
+    assert not again.is_new
+    assert a.is_new
+    assert c.is_new
+
+
+def test_voter_that_disagrees_founds_nothing_with_us(town):
+    a, b = town.start("a"), town.start("b")
+    town.start("c", raft_groups=4)
+    town.run(100 * MILLISECOND)
+
+    assert not a.is_new
+    assert not b.is_new
+
+
+def test_silent_voter_is_not_counted_as_there(town):
+    town.start("a")
+    b = town.start("b")
+    town.run(300 * MILLISECOND)
+    town.stop(b)
+    town.run(limits.NODE_TIMEOUT)
+
+    c = town.start("c")
+    town.run(2 * SECOND)
+
+    assert not town.rosters[0].is_new
+    assert not c.is_new
+
+
+# --- joining ------------------------------------------------------------------------------------------------------------------
+
+
+def test_node_that_joins_is_told_by_the_established(town):
+    j = town.start("j", voters=(), raft_groups=0, replicas=0)
+    town.old("a")
+    assert j.settings(town.now) is None
+    town.old("b")
+    town.run(SECOND)
+
+    told = j.settings(town.now)
+    assert told == Settings(ABC, 8, 3)
+    j.adopt(told, town.now)
+    town.settle()
+    assert list(town.rosters[1].nodes["j"].hello.voters) == list(ABC)
+    assert not any(roster.refusal or roster.take_notes() for roster in town.rosters)
+
+
+def test_node_that_joins_a_cluster_of_one_is_told_too(town):
+    j = town.start("j", voters=(), raft_groups=0, replicas=0)
+    town.old("a", voters=("a",), raft_groups=8, replicas=1)
+    town.run(SECOND)
+
+    assert j.settings(town.now) == Settings(("a",), 8, 1)
+
+
+def test_node_that_joins_is_told_nothing_by_those_who_disagree(town):
+    j = town.start("j", voters=(), raft_groups=0, replicas=0)
+    for node, groups in (("a", 8), ("b", 4)):
+        hello = NodeHello(
+            cluster_id="town", node=node, instance=groups, raft_groups=groups, replicas=3, voters=ABC, established=True
+        )
+        j.hear(hello.SerializeToString(), town.now)
+
+    assert j.settings(town.now) is None
