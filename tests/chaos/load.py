@@ -108,10 +108,9 @@ class Lane:
         self._last_ack = now
         self.history.acked.add(data)
 
-    def forget_gaps(self) -> float:
-        """The longest gap since the last call."""
-        gap, self.longest_gap = self.longest_gap, 0.0
-        return gap
+    def forget_gap(self) -> None:
+        """Measure the longest gap from now on."""
+        self.longest_gap = 0.0
 
 
 class Load:
@@ -219,6 +218,12 @@ class Load:
         for lane in self.lanes:
             lane.history.healed()
 
+    def moved(self) -> None:
+        """Leadership has moved, by a fault or by itself: acks on their way to the old leader may be lost."""
+        self.faults.append((time.monotonic(), time.monotonic()))
+        for lane in self.lanes:
+            lane.history.healed()
+
     @contextlib.asynccontextmanager
     async def fault(self) -> AsyncIterator[None]:
         """What happens inside is a fault; it ends when messages are acknowledged again."""
@@ -260,8 +265,7 @@ class Load:
     async def _read_back(self, lane: Lane) -> None:
         end = b"end-1"
         client = await self.client(f"{lane.channel}-reader")
-        lane.history.published.add(end)
-        await client.publish(lane.channel, end)
+        lane.publish(client, end)
         stored = lane.history.stored
         await client.subscribe(
             lane.channel,

@@ -115,6 +115,10 @@ class StanCluster:
         leader = self.leader_of(channel)
         return next(name for name in self.running if name != leader and name not in self.frozen)
 
+    def whole(self, name: str) -> bool:
+        """Whether a node that came back with a damaged or empty disk has everything again."""
+        return self.nodes[name].running
+
     # --- what is done ----------------------------------------------------------------------------------------------------
 
     def start(self, *names: str) -> None:
