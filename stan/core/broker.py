@@ -122,6 +122,23 @@ class Broker:
         self.channels.follow(number)
         shared.groups[number].dispatch.follow()
 
+    def replay(self, group: GroupId, steps: list[Publishes | Acks | Frame], since: Nanos) -> None:
+        """Handle what was heard of a group since *since*, as far as the last leader has not: this one leads it from now on."""
+        shared = self.shared
+        shared.replaying = group
+        again = self.clients.connected_again(step for step in steps if isinstance(step, Frame))
+        heard = [step for step in steps if isinstance(step, Publishes)]
+        left = iter(self.publishing.new_of(group, heard, since))
+        for step in steps:
+            if isinstance(step, Publishes):
+                for batch in next(left):
+                    self.publishing.take(batch)
+            elif isinstance(step, Acks):
+                self.step_acks((step,))
+            elif step not in again:
+                self.step_frame(step)
+        shared.replaying = None
+
     def _retain(self, now: Nanos) -> None:
         self.channels.expire()
         self.shared.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
@@ -162,7 +179,7 @@ class Broker:
 
     def _asked_for_meta(self, frame: Frame) -> None:
         """Another node asks for a change of the metadata, or how far it is."""
-        if not self.shared.leads_meta:
+        if not self.shared.concerns(META_GROUP):
             return
         try:
             change = pb.MetaChange.FromString(frame.payload)

@@ -1,6 +1,8 @@
 """Clients on the leader of the metadata group: connect, duplicate check, heartbeats, pings, close (STAN-SPEC 3)."""
 
+import contextlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -8,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from stan import errors, limits
 from stan.core.meta import Client, MetaResult
-from stan.core.shared import Done, Group, Shared, text
+from stan.core.shared import META_GROUP, Done, Group, Shared, text
 from stan.errors import go_quote
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
@@ -102,7 +104,7 @@ class Clients:
 
     def connect(self, frame: Frame) -> None:
         """A ConnectRequest (STAN-SPEC 3.1)."""
-        if not self.shared.leads_meta:
+        if not self.shared.concerns(META_GROUP):
             return
         try:
             request = wire.ConnectRequest.FromString(frame.payload)
@@ -117,7 +119,7 @@ class Clients:
         else:
             self.checking.add(request.client_id)
             old = self.shared.meta.clients.get(request.client_id)
-            if old is not None and self.shared.replaying and _is_same(old, request):
+            if old is not None and self.shared.replaying is not None and _is_same(old, request):
                 self.checking.discard(request.client_id)
                 self._accept(request, frame.reply)
             elif old is None:
@@ -139,6 +141,19 @@ class Clients:
                 "DBG", f"[Client:{text(request.client_id)}] replaced, old inbox {text(old.heartbeat_inbox)}"
             )
         self._register(request, reply, now_there.incarnation if now_there else 0)
+
+    def connected_again(self, frames: Iterable[Frame]) -> list[Frame]:
+        """Of *frames* in order of arrival: requests to close a connection after which the client has connected again."""
+        close, discover = self.shared.subjects.close.encode(), self.shared.subjects.discover.encode()
+        closes: dict[bytes, list[Frame]] = {}
+        again: list[Frame] = []
+        for frame in frames:
+            with contextlib.suppress(DecodeError):
+                if frame.subject == close:
+                    closes.setdefault(wire.CloseRequest.FromString(frame.payload).client_id, []).append(frame)
+                elif frame.subject == discover:
+                    again += closes.pop(wire.ConnectRequest.FromString(frame.payload).client_id, [])
+        return again
 
     def _register(self, request: wire.ConnectRequest, reply: bytes, replaces: int) -> None:
         client = pb.Client(
@@ -182,11 +197,12 @@ class Clients:
         try:
             client_id = wire.CloseRequest.FromString(frame.payload).client_id
         except DecodeError:
-            if self.shared.leads_meta:
+            if self.shared.concerns(META_GROUP):
                 self._refuse_close(frame.reply, errors.INVALID_CLOSE)
             return
-        if not self.shared.leads_meta:
-            self._hear_close(client_id)
+        if not self.shared.concerns(META_GROUP):
+            if not self.shared.leads_meta and self.shared.replaying is None:
+                self._hear_close(client_id)
             return
         client = self.shared.meta.clients.get(client_id)
         if client is None:
@@ -333,7 +349,7 @@ class Clients:
             conn_id = wire.Ping.FromString(frame.payload).conn_id
         except DecodeError:
             return
-        if not frame.payload or not self.shared.leads_meta:
+        if not frame.payload or not self.shared.concerns(META_GROUP):
             return
         client = self.shared.meta.by_conn.get(conn_id)
         if client is None:

@@ -48,8 +48,8 @@ class Marked:
             old = now - 2 * limits.HEARD_AGE_MAX
             self.marks = {publisher: mark for publisher, mark in self.marks.items() if mark.at >= old}
 
-    def begin(self, heard: list[tuple[ChannelUid, Publishes]], now: Nanos, since: Nanos) -> list[Publishes]:
-        """What of the publishes *heard* since *since*, in order of arrival, is not in the log; called when leadership begins."""
+    def begin(self, heard: list[tuple[ChannelUid, Publishes]], now: Nanos, since: Nanos) -> list[list[Publishes]]:
+        """What of each batch *heard* since *since*, in order of arrival, is not in the log; called when leadership begins."""
         lasts: dict[Publisher, tuple[int, int]] = {}
         for number, (uid, batch) in enumerate(heard):
             for at, (publisher, guid) in enumerate(_senders(uid, batch)):
@@ -67,7 +67,7 @@ class Marked:
                 publisher not in self.behind and (number, at) > lasts.get(publisher, (-1, 0))
                 for at, (publisher, _) in enumerate(_senders(uid, batch))
             ]
-            left += _part(batch, keep)
+            left.append(_part(batch, keep))
         return left
 
     def still_new(self, uid: ChannelUid, batch: Publishes, now: Nanos) -> list[Publishes]:

@@ -17,7 +17,7 @@ from stan.core.catchup import Catchup
 from stan.core.channels import NO_METADATA, Channel, Channels
 from stan.core.marks import Publisher, encode
 from stan.core.ready import Fetched, Proposal
-from stan.core.shared import Shared
+from stan.core.shared import META_GROUP, Shared
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name, publication
@@ -208,13 +208,14 @@ class Publishing:
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 
-    def replay(self, group: GroupId, heard: list[Publishes], since: Nanos) -> None:
-        """This node leads from now on: take what it heard since *since* and the last leader has not brought into the log."""
+    def new_of(self, group: GroupId, heard: list[Publishes], since: Nanos) -> list[list[Publishes]]:
+        """This node leads from now on: what of each batch that it heard since *since* is not in the log."""
         shared = self.shared
-        registered = [(info.uid, batch) for batch in heard if (info := shared.meta.channels.get(batch.channel))]
-        new = [batch for batch in heard if batch.channel not in shared.meta.channels]
-        for batch in shared.groups[group].marked.begin(registered, shared.clock.now, since) + new:
-            self.take(batch)
+        if group == META_GROUP:
+            return []
+        channels = shared.meta.channels
+        uids = [channels[batch.channel].uid if batch.channel in channels else ChannelUid(0) for batch in heard]
+        return shared.groups[group].marked.begin(list(zip(uids, heard, strict=True)), shared.clock.now, since)
 
     def follow(self, group: GroupId) -> None:
         """This node leads the group no more: the next leader has heard it all, too."""

@@ -75,7 +75,7 @@ class Shared:
     meta_lease: bool = True  # no other node can lead the metadata meanwhile
     closed: frozenset[GroupId] = frozenset()  # led, but they take no proposal at the moment
     full: frozenset[GroupId] = frozenset()  # led, and what comes had better grow into a larger batch
-    replaying: bool = False  # what is stepped was heard before, and another leader may have handled it
+    replaying: GroupId | None = None  # what is stepped of it was heard before, and another leader may have handled it
     lingering: dict[int, Client] = field(default_factory=dict)  # gone, but what they sent before may still come
     payload_bytes_max: int = PAYLOAD_DEFAULT  # that NATS takes from us
     responses: list[bytes] = field(default_factory=list)
@@ -109,6 +109,10 @@ class Shared:
             return self.leads_meta
         found = self.groups.get(group)
         return found is not None and found.leads
+
+    def concerns(self, group: GroupId) -> bool:
+        """Whether a request that was heard is for this node to handle, now."""
+        return self.leads(group) and self.replaying in (None, group)
 
     def led(self) -> Iterator[tuple[GroupId, Group]]:
         """Channel groups that this node leads."""

@@ -10,7 +10,7 @@ from stan.core.channels import NO_METADATA, Channel, Channels
 from stan.core.clients import Clients
 from stan.core.cursors import LiveMember
 from stan.core.group import GroupResult, Subscription
-from stan.core.shared import Shared, text
+from stan.core.shared import META_GROUP, Shared, text
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name, is_inbox
@@ -36,19 +36,19 @@ class Subscribing:
         try:
             request = wire.SubscriptionRequest.FromString(frame.payload)
         except DecodeError:
-            if self.shared.leads_meta:  # nobody else can tell whose it is
+            if self.shared.concerns(META_GROUP):  # nobody else can tell whose it is
                 self._refuse(frame.reply, errors.INVALID_SUBSCRIBE)
             return
         if not self._is_mine(request.subject):
             return
-        made = self._member_of(request) if self.shared.replaying else None
+        made = self._member_of(request) if self.shared.replaying is not None else None
         if made is not None:
             self.shared.respond(frame.reply, wire.SubscriptionResponse(ack_inbox=made.ack_inbox).SerializeToString())
         else:
             self.catchup.wait(partial(self._check, request, frame.reply))
 
     def _is_mine(self, channel: bytes) -> bool:
-        return self.shared.leads(self.shared.group_number(channel))
+        return self.shared.concerns(self.shared.group_number(channel))
 
     def _member_of(self, request: wire.SubscriptionRequest) -> Subscription | None:
         """The subscription that the last leader has made for this very request."""
@@ -60,7 +60,7 @@ class Subscribing:
         error = self._refusal(request) if new else NO_METADATA
         if error:
             self._refuse(reply, error)
-        elif self._is_mine(request.subject):
+        elif self.shared.leads(self.shared.group_number(request.subject)):
             self.channels.open(request.subject, partial(self._opened, request, reply))
 
     def _refusal(self, request: wire.SubscriptionRequest) -> str:
@@ -162,7 +162,7 @@ class Subscribing:
         try:
             request = wire.UnsubscribeRequest.FromString(frame.payload)
         except DecodeError:
-            if self.shared.leads_meta:
+            if self.shared.concerns(META_GROUP):
                 self._refuse(frame.reply, errors.INVALID_UNSUBSCRIBE)
             return
         if not self._is_mine(request.subject):

@@ -8,11 +8,12 @@ from typing import Any, Protocol
 from stan.core.broker import Broker
 from stan.core.oversize import deliverable
 from stan.core.ready import Delivery
+from stan.edge.heard import Heard, Piece, Taken
 from stan.protocol import kernel
-from stan.protocol.frames import Frame
-from stan.types import MiB
+from stan.protocol.frames import Acks, Frame, Publishes
+from stan.types import GroupId, MiB
 
-PUB_SID, ACK_SID, REPLY_SID, FIRST_REQUEST_SID = 1, 2, 3, 10
+PUB_SID, ACK_SID, REPLY_SID, FIRST_NODE_SID, FIRST_REQUEST_SID = 1, 2, 3, 5, 10
 PENDING_BYTES_MAX = 128 * MiB
 """Bytes kept of one incomplete frame; more means that the stream is broken."""
 
@@ -63,6 +64,10 @@ class Gateway:
         for at, subject in enumerate(broker.requests):
             subjects[FIRST_REQUEST_SID + at] = subject.decode()
         self.subscriptions = subjects
+        self.of_nodes: dict[int, Callable[[Frame], None]] = {}  # by sid: what other nodes say
+        self.heard: Heard | None = Heard() if shared.clustered else None
+        self.taken: Taken | None = Taken(shared) if shared.clustered else None
+        self.led: frozenset[int] | None = frozenset() if shared.clustered else None  # groups whose acks are taken
         self.connection: Link
         self.wake: Callable[[], None]
         self._chunks: list[bytes | None] = []  # None: a new connection begins here
@@ -100,13 +105,15 @@ class Gateway:
                 self._scan(self._rest + b"".join(chunks) if self._rest or len(chunks) > 1 else chunks[0])
             if end < len(self._chunks):
                 self._rest = b""  # what was cut off by the end of a connection never gets its other half
+                if self.heard is not None:
+                    self.heard.forget(self.broker.shared.clock.now)
             del self._chunks[: end + 1]
 
     def _scan(self, data: bytes) -> None:
         at = 0
         try:
             while at < len(data):
-                scan = kernel.scan(data, at, PUB_SID, ACK_SID, self.pub_prefix)
+                scan = kernel.scan(data, at, PUB_SID, ACK_SID, self.pub_prefix, self.taken, self.led)
                 if not scan.consumed:
                     break
                 at += scan.consumed
@@ -120,6 +127,8 @@ class Gateway:
             self._broken(f"no NATS protocol: {error}")
             return
         self._rest = data[at:] if at < len(data) else b""
+        if self.heard is not None and at:
+            self.heard.add(Piece(self.broker.shared.clock.now, data, 0, at))
         if len(self._rest) > PENDING_BYTES_MAX:
             self._broken("a message larger than any it may send")
 
@@ -131,6 +140,8 @@ class Gateway:
     def _other(self, frame: Frame) -> None:
         if not frame.sid:
             self._control(frame)
+        elif frame.sid in self.of_nodes:
+            self.of_nodes[frame.sid](frame)
         elif frame.subject in self._asked:
             asked = self._asked.pop(frame.subject)
             if not asked.done():
@@ -153,6 +164,34 @@ class Gateway:
             else:
                 self.connection.informed(info)
 
+    # --- leadership ---------------------------------------------------------------------------------------------------------
+
+    def roles_changed(self) -> None:
+        """This node begins or ends to lead a group."""
+        if self.taken is not None:
+            self.taken.clear()
+            self.led = frozenset(number for number, _ in self.broker.shared.led())
+
+    def replay(self, group: GroupId) -> None:
+        """This node leads *group* from now on: step again what it heard of it, which another leader may not have handled."""
+        if self.heard is None:
+            return
+        shared = self.broker.shared
+        take = _OfGroup(group, shared.group_number)
+        steps: list[Publishes | Acks | Frame] = []
+        for piece in self.heard:
+            at = piece.begin
+            data = piece.data if piece.end == len(piece.data) else piece.data[: piece.end]
+            while at < piece.end:
+                scan = kernel.scan(data, at, PUB_SID, ACK_SID, self.pub_prefix, take, frozenset((group,)))
+                if not scan.consumed:
+                    break
+                at += scan.consumed
+                steps += scan.publishes
+                steps += scan.acks
+                steps += [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
+        self.broker.replay(group, steps, self.heard.since(shared.clock.now))
+
     # --- out --------------------------------------------------------------------------------------------------------------
 
     def send(self, sends: Iterable[bytes | Delivery]) -> None:
@@ -174,15 +213,22 @@ class Gateway:
     # --- before the broker leads --------------------------------------------------------------------------------------------
 
     def reply_subscription(self) -> dict[int, str]:
-        """Only what `ask` needs."""
-        return {REPLY_SID: self.subscriptions[REPLY_SID]}
+        """Only what `ask` needs, and what other nodes say."""
+        return {sid: name for sid, name in self.subscriptions.items() if sid == REPLY_SID or sid in self.of_nodes}
 
-    def listen(self) -> None:
-        """Subscribe to everything, now and after each reconnection."""
+    def hear_nodes(self, subject: str, heard: Callable[[Frame], None]) -> None:
+        """Hand frames on *subject* to *heard*; call before the connection is made."""
+        sid = FIRST_NODE_SID + len(self.of_nodes)
+        self.subscriptions[sid] = subject
+        self.of_nodes[sid] = heard
+
+    def listen(self, ack_subject: str = "") -> None:
+        """Subscribe to everything, now and after each reconnection; *ack_subject* if it was not known yet."""
+        if ack_subject:
+            self.subscriptions[ACK_SID] = ack_subject
+        new = self.subscriptions.keys() - self.connection.subscriptions.keys()
         self.connection.subscriptions = self.subscriptions
-        lines = (
-            b"SUB %b %d\r\n" % (name.encode(), sid) for sid, name in self.subscriptions.items() if sid != REPLY_SID
-        )
+        lines = (b"SUB %b %d\r\n" % (self.subscriptions[sid].encode(), sid) for sid in sorted(new))
         self.connection.write(b"".join(lines))
 
     async def ask(self, subject: str, payload: bytes, timeout_s: float) -> bytes | None:
@@ -197,3 +243,16 @@ class Gateway:
         finally:
             self._asked.pop(reply, None)
         return None if frame.header.startswith(b"NATS/1.0 503") else frame.payload
+
+
+class _OfGroup(dict[bytes, bool]):
+    """Which channels belong to one group."""
+
+    def __init__(self, group: GroupId, number_of: Callable[[bytes], GroupId]) -> None:
+        super().__init__()
+        self._group = group
+        self._number_of = number_of
+
+    def __missing__(self, channel: bytes) -> bool:
+        found = self[channel] = self._number_of(channel) == self._group
+        return found

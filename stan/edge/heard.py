@@ -1,0 +1,69 @@
+"""What was read from NATS in the last seconds, as it was read: who becomes a leader looks at it again (DESIGN 5).
+
+Promises: bounded in bytes and age; pieces begin and end with whole frames. Copies nothing.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from stan import limits
+from stan.core.shared import Shared
+from stan.types import Nanos
+
+
+class Piece(NamedTuple):
+    """Whole frames, `data[begin:end]`."""
+
+    at: Nanos
+    data: bytes
+    begin: int
+    end: int
+
+
+class Heard:
+    """The pieces, oldest first."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[Piece] = deque()
+        self._bytes = 0
+        self._dropped = Nanos(0)  # nothing older is complete
+
+    def __iter__(self) -> Iterator[Piece]:
+        return iter(self._pieces)
+
+    def since(self, now: Nanos) -> Nanos:
+        """Everything that was heard from then on is here."""
+        return Nanos(max(self._dropped, now - limits.HEARD_AGE_MAX))
+
+    def add(self, piece: Piece) -> None:
+        """Frames were handled."""
+        self._pieces.append(piece)
+        self._bytes += len(piece.data)
+        oldest = piece.at - limits.HEARD_AGE_MAX
+        while self._bytes > limits.HEARD_BYTES_MAX or self._pieces[0].at < oldest:
+            dropped = self._pieces.popleft()
+            self._bytes -= len(dropped.data)
+            self._dropped = dropped.at
+            if not self._pieces:
+                break
+
+    def forget(self, now: Nanos) -> None:
+        """There is a gap: what was published meanwhile was not heard."""
+        self._pieces.clear()
+        self._bytes = 0
+        self._dropped = now
+
+
+class Taken(dict[bytes, bool]):
+    """Whether this node takes publishes on a channel; `clear` when it begins or ends to lead a group."""
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__()
+        self._shared = shared
+
+    def __missing__(self, channel: bytes) -> bool:
+        if len(self) >= limits.CHANNEL_LIMITS_CACHED_MAX:
+            self.clear()
+        taken = self[channel] = self._shared.leads(self._shared.group_number(channel))
+        return taken
