@@ -9,8 +9,8 @@ that shadows the installed package still finds it. Modelled on kernel_py.py, its
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free
-from libc.string cimport memcmp
+from libc.stdlib cimport calloc, free
+from libc.string cimport memchr, memcmp, memcpy
 
 from stan.protocol.wire_c cimport (
     Buffer, Field, RawFrame, Span, decimal_size, get_decimal, get_u32, next_field, next_frame, number_size, put,
@@ -26,6 +26,17 @@ cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
 cdef Py_ssize_t PUBLISHERS_MAX = limits.PUBLISHERS_PER_BATCH_MAX
 cdef object _new = tuple.__new__
+
+
+cdef enum:
+    LINES = 256  # a power of two
+
+
+ctypedef struct Line:
+    const uint8_t* at  # the control line of a publish or ack
+    Py_ssize_t size
+    Py_ssize_t whole  # size of the frame; 0: nothing here yet
+    bint unwanted
 
 
 cdef inline bytes _bytes(const uint8_t* at, Py_ssize_t size):
@@ -110,9 +121,10 @@ cdef class _Scanner:
     cdef object take
     cdef object ack_groups
     cdef dict wanted  # channel -> what `take` said
-    cdef int64_t judged_sid  # of the frame that `unwanted` judged before
-    cdef Span judged
-    cdef bint verdict
+    cdef Line* lines  # met before, by hash; only if there is something to skip
+
+    def __dealloc__(self):
+        free(self.lines)
 
     cdef int frame(self, list target, RawFrame* frame) except -1:
         target.append(
@@ -124,12 +136,6 @@ cdef class _Scanner:
 
     cdef bint unwanted(self, RawFrame* frame) except -1:
         """Whether the caller wants this publish or ack skipped; its subject alone tells."""
-        if frame.sid != self.judged_sid or not same(frame.subject, self.judged.at, self.judged.size):
-            self.verdict = self.judge(frame)
-            self.judged_sid, self.judged = frame.sid, frame.subject
-        return self.verdict
-
-    cdef bint judge(self, RawFrame* frame) except -1:
         cdef Span subject = frame.subject
         cdef int64_t group = 0
         cdef bytes channel
@@ -225,11 +231,31 @@ cdef inline bint _cut(Span* subject, const uint8_t* prefix, Py_ssize_t size) noe
     return True
 
 
-cdef inline const uint8_t* _skip(const uint8_t* at, const uint8_t* end, Span line, Py_ssize_t size) noexcept:
-    """Behind the whole frame at *at* if it has this control line and *size* in all, else NULL."""
-    if end - at < size or memcmp(at, line.at, <size_t> line.size) != 0 or at[size - 2] != 13 or at[size - 1] != 10:
-        return NULL
-    return at + size
+cdef inline bint _fits(const Line* line, const uint8_t* at, const uint8_t* end) noexcept:
+    """Whether a whole frame with this control line stands at *at*."""
+    return (
+        0 < line.whole <= end - at
+        and memcmp(at, line.at, <size_t> line.size) == 0
+        and at[line.whole - 2] == 13
+        and at[line.whole - 1] == 10
+    )
+
+
+cdef inline Line* _line_of(Line* lines, const uint8_t* at, const uint8_t* end) noexcept:
+    """Where the control line at *at* is kept, or may be; another one may stand there."""
+    cdef const uint8_t* stop = <const uint8_t*> memchr(at, 10, <size_t> (end - at if end - at < LINE_MAX else LINE_MAX))
+    cdef uint64_t hash = 0, word
+    if stop == NULL:
+        return lines
+    while stop - at >= 8:
+        memcpy(&word, at, 8)
+        hash = (hash ^ word) * <uint64_t> 0x9E3779B97F4A7C15
+        hash ^= hash >> 32
+        at += 8
+    while at < stop:
+        hash = (hash ^ at[0]) * <uint64_t> 0x9E3779B97F4A7C15
+        at += 1
+    return lines + (hash >> 32) % LINES
 
 
 cdef Span _last_token(Span* subject) noexcept:
@@ -340,13 +366,13 @@ def scan(
     cdef const uint8_t* begin = _start(data)
     cdef const uint8_t* end = begin + PyBytes_GET_SIZE(data)
     cdef const uint8_t* at = begin + start
-    cdef const uint8_t* behind
     cdef const char* wrong
     cdef RawFrame frame
     cdef int taken
     cdef bint choosy = take is not None or groups is not None
-    cdef Span line  # of the frame that was skipped last
-    cdef Py_ssize_t size = 0, skipped = 0
+    cdef bint known = False
+    cdef Line* line
+    cdef Py_ssize_t skipped = 0
     cdef _Scanner scanner = _Scanner()
     cdef _Group group
     cdef _Run run
@@ -355,12 +381,19 @@ def scan(
     scanner.groups, scanner.runs, scanner.malformed, scanner.others, scanner.wanted = {}, {}, [], [], {}
     scanner.prefix, scanner.prefix_size = _start(pub_prefix), PyBytes_GET_SIZE(pub_prefix)
     scanner.pub_sid, scanner.take, scanner.ack_groups = pub_sid, take, groups
+    if choosy:
+        line = scanner.lines = <Line*> calloc(LINES, sizeof(Line))
+        if line == NULL:
+            raise MemoryError
     while at < end:
-        if size > 0:
-            behind = _skip(at, end, line, size)
-            if behind != NULL:
+        if choosy:
+            known = _fits(line, at, end)
+            if not known:
+                line = _line_of(scanner.lines, at, end)
+                known = _fits(line, at, end)
+            if known and line.unwanted:
                 skipped += 1
-                at = behind
+                at += line.whole
                 continue
         wrong = next_frame(at, end, LINE_MAX, PAYLOAD_MAX, &frame)
         if wrong != NULL and at == begin + start:
@@ -369,15 +402,17 @@ def scan(
             break
         if frame.sid == 0 or (frame.sid != pub_sid and frame.sid != ack_sid):
             scanner.frame(scanner.others, &frame)
-        elif choosy and scanner.unwanted(&frame):
-            line.at, line.size, size = at, frame.header.at - at, frame.next - at
-            skipped += 1
         else:
-            if scanner.others:
+            if choosy and not known:
+                line[0] = Line(at, frame.header.at - at, frame.next - at, scanner.unwanted(&frame))
+            if choosy and line.unwanted:
+                skipped += 1
+            elif scanner.others:
                 break
-            taken = scanner.publish(&frame) if frame.sid == pub_sid else scanner.ack(&frame)
-            if taken == 0:
-                break
+            else:
+                taken = scanner.publish(&frame) if frame.sid == pub_sid else scanner.ack(&frame)
+                if taken == 0:
+                    break
         at = frame.next
     return Scan(
         at - (begin + start),

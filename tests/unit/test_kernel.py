@@ -71,6 +71,12 @@ def test_scan_publishes_of_two_channels_and_publishers_are_grouped_in_order(twin
     assert [found.last_guids for found in result.publishes] == [(b"4", b"3"), (b"2",)]
 
 
+def test_scan_publishes_in_a_row_leave_the_guid_of_the_last(twin):
+    data = b"".join(publish(b"%d" % n, client=b"you" if n == 3 else b"me") for n in range(7))
+    (found,) = scan(twin, data).publishes
+    assert (found.publishers, found.last_guids) == (((b"me", b"c"), (b"you", b"c")), (b"6", b"3"))
+
+
 def test_scan_publish_without_reply_has_no_ack_and_is_marked(twin):
     (found,) = scan(twin, publish(b"1") + publish(b"2", reply=b"") + publish(b"3")).publishes
     assert found.replied == b"\1\0\1"
@@ -270,12 +276,13 @@ def test_scan_incomplete_frame_is_not_skipped_before_it_is_whole(twin):
             assert (result.consumed, result.skipped) == (before * len(theirs), before)
 
 
-def test_scan_frame_to_be_skipped_without_its_end_is_garbage(twin):
+@pytest.mark.parametrize("wrong", [b"..", b".\n", b"\r."])
+def test_scan_frame_to_be_skipped_without_its_end_is_garbage(twin, wrong):
     theirs = publish(b"1", channel=b"bar")
-    result = twin.scan(theirs * 2 + theirs[:-2] + b"..", 0, PUB, ACK, PREFIX, Only())
+    result = twin.scan(theirs * 2 + theirs[:-2] + wrong, 0, PUB, ACK, PREFIX, Only())
     assert (result.consumed, result.skipped) == (2 * len(theirs), 2)
     with pytest.raises(ValueError, match="without CRLF"):
-        twin.scan(theirs[:-2] + b"..", 0, PUB, ACK, PREFIX, Only())
+        twin.scan(theirs[:-2] + wrong, 0, PUB, ACK, PREFIX, Only())
 
 
 def test_seal_gives_sequences_and_timestamp_across_bodies(twin):
