@@ -120,6 +120,11 @@ PROGRESS_INTERVAL = 100 * MILLISECOND
 PROGRESS_MESSAGES_MAX = 1000
 """... or once this many messages were delivered."""
 
+MEMBER_TICK_INTERVAL = 250 * MILLISECOND
+"""A node looks this often at who is there and who had better lead what."""
+DRAIN_PATIENCE = 5 * SECOND
+"""How long a node that stops waits for others to take its leaderships over."""
+
 # --- subscriptions ---------------------------------------------------------------------------------------------
 REDELIVERY_SLACK = 15 * MILLISECOND
 """A deadline this close counts as reached, so that one timer serves many messages (STAN-SPEC 6.6)."""
@@ -199,7 +204,9 @@ invariant(PUBLISHERS_PER_BATCH_MAX <= 1 << 16, "a publisher's index has 16 bits"
 invariant(READ_BYTES_MAX <= TAIL_CACHE_BYTES_MAX, "one read must fit into the tail cache")
 invariant(RAFT_ELECTION_TIMEOUT_MIN > 3 * RAFT_HEARTBEAT_INTERVAL, "two lost heartbeats are no reason for an election")
 invariant(RAFT_ELECTION_TIMEOUT_MAX > RAFT_ELECTION_TIMEOUT_MIN, "elections need chance")
-invariant(RAFT_CLOCK_MARGIN < RAFT_ELECTION_TIMEOUT_MIN - 2 * RAFT_HEARTBEAT_INTERVAL, "a lease outlasts two heartbeats")
+invariant(
+    RAFT_CLOCK_MARGIN < RAFT_ELECTION_TIMEOUT_MIN - 2 * RAFT_HEARTBEAT_INTERVAL, "a lease outlasts two heartbeats"
+)
 invariant(RAFT_TAIL_BYTES_MAX >= RAFT_WINDOW_BYTES_MAX, "what is resent after a reset is still at hand")
 invariant(RAFT_APPEND_BYTES_MAX + KiB * RAFT_APPEND_ENTRIES_MAX // 16 < RAFT_MESSAGE_BYTES_MAX, "headers have room")
 invariant(HELLO_ANSWER_MAX < HELLO_LISTEN, "answers are heard in time")

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from stan.log.types import Entry, GroupLog
-from stan.types import GroupId, RaftIndex, Term
+from stan.types import GroupId, Nanos, RaftIndex, Term
 
 
 class Consensus(Protocol):
@@ -69,6 +69,9 @@ class Replicated(Consensus, Protocol):
     @property
     def leader(self) -> str | None:
         """Name of the node that leads as far as this one knows; itself as soon as it is elected, before `leads`."""
+
+    def lease_until(self) -> Nanos:
+        """Until when no other node can lead, on this node's clock; 0 if this one does not lead or hands over."""
 
     @property
     def has_room(self) -> bool:

@@ -141,6 +141,11 @@ class RaftGroup:
         """Newest entry known to be committed; not all of them may have been handed out."""
         return self._shell.commit
 
+    def lease_until(self) -> Nanos:
+        """Until when no other node can lead, on this node's clock: before that, what this one holds is all there is. 0 if it
+        does not lead or hands over. Ask again each time: it may end early."""
+        return self._shell.lease_until() if self.leads and not self.failed else Nanos(0)
+
     @property
     def has_room(self) -> bool:
         """Whether a proposal would travel at once; if not it had better wait and grow."""
@@ -329,6 +334,8 @@ class RaftGroup:
     def _advance_transfer(self, transfer: _Transfer, now: Nanos) -> None:
         if not self._shell.is_leader or now >= transfer.deadline or not self._shell.is_voter(transfer.to):
             self._transfer = None
+            if self._shell.handing_over:  # nobody knows whether it was refused: only an election brings a lease back
+                self._shell.step_down()
             transfer.done(not self._shell.is_leader)
         elif not self.failed:
             self._shell.hand_over(transfer.to)

@@ -1,7 +1,8 @@
 """What a leader knows of one follower: how far it is, what is on the way to it, and which of its answers are old.
 
 Promises: at most a window of bodies and messages is on the way (S15); an answer to an older AppendEntries never undoes what a
-newer one said (S3, S5), and a reset answers only what was sent after the last reset. Pure.
+newer one said (S3, S5), and a reset answers only what was sent after the last reset. `confirmed` is never later than the time
+at which something left that the follower has answered. Pure.
 """
 
 from collections import deque
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 
 from stan import limits
 from stan.log.types import Entry
-from stan.types import RaftIndex
+from stan.types import Nanos, RaftIndex
 
 
 @dataclass(slots=True)
@@ -22,6 +23,9 @@ class Progress:
     echoed: int = 0  # newest seq that an answer told of
     reset_seq: int = 0  # resets that answer older messages, up to this one, say nothing new
     lacking: bool = False  # needs entries that the log no longer has
+    confirmed: Nanos = field(default=Nanos(0))  # it was a follower at this time or later; 0 if it never was
+    asked_seq: int = -1  # the newest seq when it was asked to campaign
+    _times: deque[tuple[int, Nanos]] = field(default_factory=deque)  # seq and when it left, of messages not answered
     _flights: deque[tuple[RaftIndex, int]] = field(
         default_factory=deque
     )  # last index and bytes of each message with entries
@@ -37,9 +41,22 @@ class Progress:
         """Bodies on the way."""
         return self._bytes
 
-    def sent(self, entries: list[Entry]) -> int:
+    @property
+    def is_asked(self) -> bool:
+        """Whether it was asked to campaign, and has answered nothing since."""
+        return self.echoed <= self.asked_seq
+
+    def ask(self) -> None:
+        """It is asked to campaign."""
+        self.asked_seq = self.seq
+
+    def sent(self, entries: list[Entry], now: Nanos) -> int:
         """A message leaves; returns its seq."""
         self.seq += 1
+        if not self._times or now - self._times[-1][1] >= limits.RAFT_SENT_STEP:
+            self._times.append((self.seq, now))
+            if now - self._times[0][1] > limits.RAFT_ELECTION_TIMEOUT_MIN:
+                self._times.popleft()  # an answer to that would come too late
         if entries:
             size = sum(len(entry.body) for entry in entries)
             self._flights.append((entries[-1].index, size))
@@ -52,6 +69,8 @@ class Progress:
         if not self.echoed <= seq <= self.seq:
             return False
         self.echoed = seq
+        while self._times and self._times[0][0] <= seq:
+            self.confirmed = self._times.popleft()[1]
         return True
 
     def answered(self, acked: RaftIndex) -> None:

@@ -29,6 +29,9 @@ from stan.raft.replication import Progress
 from stan.raft.voter import Outside, Voter
 from stan.types import SECOND, Nanos, RaftIndex, Term
 
+FOREVER = Nanos((1 << 63) - 1)
+"""The lease of a leader that is the only voter."""
+
 
 class Shell(Voter):
     """One member of one group. An observer (`me` is not among the voters) takes entries and neither votes nor counts."""
@@ -49,19 +52,24 @@ class Shell(Voter):
         self._owes: Peer | None = None  # the leader waits for an answer until the log is durable
         self._reset_to: RaftIndex | None = None  # what the running handler answers instead of success
         self._beat = False  # a heartbeat is due
+        self._now = now
         super().__init__(me, voters, observers, journal, outside, random, now)
 
     # --- time, proposals, durability ------------------------------------------------------------------------------------
 
     def turn(self, now: Nanos) -> None:
         """Do what is due: campaign, commit, step down, send."""
-        CLOCK.now = now / SECOND
+        self._tell_time(now)
         if self._votes_at_all and not self.is_leader:
             self._gate()
         self._onTick(0.0)
         self._settle()
         if self.is_leader:
             self._replicate()
+
+    def _tell_time(self, now: Nanos) -> None:
+        self._now = now
+        CLOCK.now = now / SECOND
 
     def append(self, commands: list[Command]) -> None:
         """Write the leader's own entries. Raises DiskFull or Frozen: nothing was written."""
@@ -77,13 +85,32 @@ class Shell(Voter):
         if self._owes is not None:
             self._answer(self._owes)
 
-    def hand_over(self, peer: str) -> bool:
-        """Ask a follower to campaign now; False if it does not hold the whole log."""
+    def hand_over(self, peer: str) -> None:
+        """Ask a follower to campaign now, if it holds the whole log and was not asked already."""
         node = self._others[peer]
-        if self.progress[node].acked != self.journal.end or node not in self._SyncObj__connectedNodes:
-            return False
-        self.transferLeadership(node)
-        return True
+        progress = self.progress[node]
+        if progress.is_asked or node not in self._SyncObj__connectedNodes:
+            return
+        if progress.acked == self.journal.end == self._SyncObj__raftMatchIndex[node]:
+            self.transferLeadership(node)
+            progress.ask()
+            self._beat = True  # the answer to what is sent from now on is a refusal
+
+    @property
+    def handing_over(self) -> bool:
+        """Whether a follower that was asked to campaign has not refused yet."""
+        return any(progress.is_asked for progress in self.progress.values())
+
+    def lease_until(self) -> Nanos:
+        """Until when nobody else can be elected: a majority promised it when it answered what was sent that long before. A
+        follower that was asked to campaign is exempt, and so are those that vote for it."""
+        if not self.is_leader or self.handing_over:
+            return Nanos(0)
+        if self.majority == 1:
+            return FOREVER
+        confirmed = sorted((self.progress[node].confirmed for node in self._others.values()), reverse=True)
+        since = confirmed[self.majority - 2]
+        return Nanos(since + limits.RAFT_ELECTION_TIMEOUT_MIN - limits.RAFT_CLOCK_MARGIN) if since else Nanos(0)
 
     def beat(self) -> None:
         """Send heartbeats with the next turn."""
@@ -93,7 +120,7 @@ class Shell(Voter):
 
     def peer_up(self, peer: str, now: Nanos) -> None:
         """A link to the peer begins: whatever was on the way is lost."""
-        CLOCK.now = now / SECOND
+        self._tell_time(now)
         if peer in self._others:
             self._SyncObj__onNodeConnected(self._others[peer])
         elif peer in self._observers and self._votes_at_all:
@@ -115,7 +142,7 @@ class Shell(Voter):
 
     def receive(self, peer: str, message: Message, now: Nanos) -> None:
         """Handle one message; what it says about matters of others is ignored."""
-        CLOCK.now = now / SECOND
+        self._tell_time(now)
         node = self._others.get(peer)
         if node is None:
             if isinstance(message, AppendAnswer) and peer in self._observers:
@@ -130,9 +157,8 @@ class Shell(Voter):
                 self._on_vote_request(node, message)
             case VoteAnswer():
                 self._on_vote_answer(node, message)
-            case TimeoutNow(term):
-                if not self.votes_for_others_only and term == self.term:
-                    self._SyncObj__onMessageReceived(node, {"type": "timeout_now", "term": term})
+            case TimeoutNow():
+                self._on_timeout_now(node, message)
         self._settle()
 
     # --- follower ---------------------------------------------------------------------------------------------------------
@@ -287,7 +313,7 @@ class Shell(Voter):
 
     def _send_append(self, node: Peer, progress: Progress, prev_index: RaftIndex, entries: list[Entry]) -> None:
         prev_term = self.journal.term_at(prev_index)
-        seq = progress.sent(entries)
+        seq = progress.sent(entries, self._now)
         self._outside.send(node.id, AppendEntries(self.term, self.commit, prev_index, prev_term, seq, entries))
 
     # --- changes of role --------------------------------------------------------------------------------------------------

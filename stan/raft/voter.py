@@ -1,8 +1,10 @@
 """A member of a group as a voter and candidate: PySyncObj's election, held to Raft's rules (see raft.shell).
 
 Promises: one vote per voter and term is counted (S4), no vote of a stranger; a term rises only for an election that a majority
-says it would vote in, and not while it hears a leader, unless that leader itself asks for one (S16). Never lets the library
-apply, compact, load or forward anything.
+says it would vote in, and not while it hears a leader, unless that leader itself asks for one (S16). What a leader's lease
+rests on: for RAFT_ELECTION_TIMEOUT_MIN after it heard a leader, or after its start, for it may have heard one just before, this
+member neither votes for another nor campaigns, unless the leader handed over. Never lets the library apply, compact, load or
+forward anything.
 """
 
 from collections.abc import Iterable
@@ -56,7 +58,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         self._random = random
         self._others = {name: Peer(name) for name in sorted(names - {me})}
         self._observers = {name: Peer(name) for name in sorted(set(observers) - {me})}
-        self._heard = float("-inf")  # when a leader was heard last
+        self._heard = CLOCK()  # when a leader was heard last; an earlier life may just have heard one
         self._asked: tuple[Term, set[str]] | None = None  # term of the pre-vote and who would vote for this member
         self._may_campaign = False
         self._by_transfer = False
@@ -70,7 +72,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
                 appendEntriesPeriod=limits.RAFT_HEARTBEAT_INTERVAL / SECOND,
                 raftMinTimeout=limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND,
                 raftMaxTimeout=limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
-                leaderFallbackTimeout=limits.RAFT_LEASE / SECOND,
+                leaderFallbackTimeout=limits.RAFT_LEADER_PATIENCE / SECOND,
                 connectionTimeout=10 * limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
                 commandsWaitLeader=False,
                 commandsQueueSize=0,
@@ -172,6 +174,18 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         ):
             self._voters_counted.add(node.id)  # S4
             self._SyncObj__onMessageReceived(node, {"type": "response_vote", "term": message.term})
+
+    def _on_timeout_now(self, node: Peer, message: TimeoutNow) -> None:
+        """Campaign at once or not at all: whatever this member answers later in this term tells the leader that it does not."""
+        if self.votes_for_others_only or message.term != self.term:
+            return
+        self._SyncObj__onMessageReceived(node, {"type": "timeout_now", "term": message.term})
+        if self._SyncObj__transferInProgress:
+            self._gate()
+            self._onTick(0.0)
+            self._SyncObj__transferInProgress = False
+            if self._SyncObj__raftState == FOLLOWER:
+                self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
 
     def _adopt(self, term: Term) -> None:
         """Somebody is in a later term."""

@@ -8,6 +8,7 @@ from pysyncobj import SyncObj, SyncObjConf
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
+from stan import limits
 from stan.log.filelog import FileLog
 from stan.raft import codec
 from stan.raft.compat import CLOCK
@@ -171,6 +172,10 @@ class Safe:
         for name in self.voters + self.observers:
             self.start(name)
         return self
+
+    def wait(self):
+        """Until nobody is bound any more by what a leader may have been promised."""
+        self.now += limits.RAFT_ELECTION_TIMEOUT_MIN
 
     def give(self, target, source, message):
         """A message for *target*; returns what it says to that, before any sync."""

@@ -269,6 +269,7 @@ def test_broken_disk_of_a_voter_lets_no_vote_out():
     rig = Safe(3).start_all()
     node = rig.nodes["n0"]
     node.files.fail("fdatasync", 0, errno.EIO)
+    rig.wait()
     assert rig.give("n0", "n1", VoteRequest(5, 9, 4, pre=False, transfer=False)) == []
     assert node.group.failed
     assert rig.give("n0", "n2", VoteRequest(6, 9, 4, pre=False, transfer=False)) == []

@@ -168,9 +168,11 @@ def test_votes_group_remembers_its_vote_over_a_power_loss():
     rig = Safe(3)
     node = rig.start("n0")
     request = VoteRequest(5, 9, 4, pre=False, transfer=False)
+    rig.wait()
     assert rig.give("n0", "n1", request) == [VoteAnswer(5, pre=False, granted=True)]
     for seed in range(10):
         rig.start("n0", files=node.files.crash(seed))
+        rig.wait()
         assert rig.give("n0", "n2", request) == []
         assert rig.nodes["n0"].group.term == 5
 

@@ -14,14 +14,14 @@ def entries(first, last, size=10):
 
 def test_window_closes_by_bytes_and_by_messages_and_opens_with_answers():
     progress = Progress(1)
-    progress.sent(entries(1, 1, limits.RAFT_WINDOW_BYTES_MAX))
+    progress.sent(entries(1, 1, limits.RAFT_WINDOW_BYTES_MAX), 1)
     assert not progress.has_room
     progress.answered(1)
     assert progress.has_room
     assert progress.in_flight_bytes == 0
     for index in range(2, 2 + limits.RAFT_WINDOW_APPENDS_MAX):
         assert progress.has_room
-        progress.sent(entries(index, index))
+        progress.sent(entries(index, index), 1)
     assert not progress.has_room
     progress.answered(2)
     assert progress.has_room
@@ -30,16 +30,16 @@ def test_window_closes_by_bytes_and_by_messages_and_opens_with_answers():
 def test_heartbeats_take_no_room():
     progress = Progress(1)
     for _ in range(2 * limits.RAFT_WINDOW_APPENDS_MAX):
-        progress.sent([])
+        progress.sent([], 1)
     assert progress.has_room
 
 
 def test_resets_that_answer_what_was_sent_before_the_last_one_say_nothing():
     progress = Progress(9)
-    first = progress.sent(entries(9, 9))
-    second = progress.sent(entries(10, 10))
+    first = progress.sent(entries(9, 9), 1)
+    second = progress.sent(entries(10, 10), 1)
     assert progress.reset(first, 3)
-    progress.sent(entries(3, 8))
+    progress.sent(entries(3, 8), 1)
     assert not progress.reset(second, 3), "it answers what was sent before the reset"
     assert progress.next_index == 9
 
@@ -47,7 +47,7 @@ def test_resets_that_answer_what_was_sent_before_the_last_one_say_nothing():
 def test_answers_older_than_the_newest_one_are_no_news():
     progress = Progress(1)
     for index in range(1, 4):
-        progress.sent(entries(index, index))
+        progress.sent(entries(index, index), 1)
     assert progress.is_news(2)
     assert not progress.is_news(1)
     assert not progress.is_news(4), "it was never sent"
@@ -57,7 +57,7 @@ def test_answers_older_than_the_newest_one_are_no_news():
 def test_acknowledgement_never_pulls_back_what_is_on_the_way():
     progress = Progress(1)
     for index in range(1, 6):
-        progress.sent(entries(index, index))
+        progress.sent(entries(index, index), 1)
     progress.answered(2)
     assert progress.next_index == 6
     progress.answered(1)

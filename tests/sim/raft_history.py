@@ -8,6 +8,7 @@ R5  a member's log holds what it acknowledged, until a later leader replaces it;
 R6  a linearizable read sees at least what was acknowledged before it
 A1  what is handed out is durable on the member that applies it: its state is never ahead of its log
 R7  after healing every member gets everything, and something new can be committed
+R8  at no time two nodes have a lease of one group; who has one knows of everything that was acknowledged
 """
 
 from stan.protocol.entries import Kind
@@ -31,6 +32,7 @@ class RaftHistory:
         self.applied = set()  # (group, index, body) acknowledged to a client
         self.acked_to = dict.fromkeys(world.numbers, 0)
         self.truncations = 0
+        self.leased = 0  # looks at a node with a lease
         self._last = {}  # group -> body proposed after healing
 
     # --- what happens -----------------------------------------------------------------------------------------------------
@@ -129,6 +131,21 @@ class RaftHistory:
     def read(self, node, number, floor, index):
         if index is not None and index < floor:
             self.world.complain(f"R6: {node}/{number}: read at {index} though {floor} was acknowledged before")
+
+    def leases(self, node):
+        """After whatever a node did: only then can its lease begin."""
+        for number in self.world.numbers:
+            if not node.has_lease(number):
+                continue
+            self.leased += 1
+            for other in self.world.nodes.values():
+                if other is not node and other.has_lease(number):
+                    self.world.complain(f"R8: group {number}: {node.name} and {other.name} have a lease")
+            known = node.groups[number].commit_index
+            if known < self.acked_to[number]:
+                self.world.complain(
+                    f"R8: {node.name}/{number} has a lease and knows {known} of {self.acked_to[number]}"
+                )
 
     # --- the end ----------------------------------------------------------------------------------------------------------
 

@@ -79,11 +79,15 @@ class NodeRuntime(SimRuntime):
         super().__init__(node.world.loop)
         self.node = node
 
+    def now(self):
+        """The node's own clock: it goes by up to a percent too fast or too slow."""
+        return self.node.clock(self.loop.now)
+
     def _later(self, delay, call, *args):
         self.loop.after(delay, lambda: None if self.dead else self.node.run(call, *args))
 
     def alarm(self, deadline, call):
-        super().alarm(deadline, lambda: self.node.run(call))
+        super().alarm(self.loop.now + max(0, deadline - self.now()), lambda: self.node.run(call))
 
     def sync(self, group, done):
         if group.group in self._syncing:
@@ -117,6 +121,12 @@ class Node:
         self.disk_slow = False
         self.saved = dict.fromkeys(world.numbers, 0)  # applied index in the state database
         self.lives = 0
+        self.drift = world.loop.random.choice((0, world.loop.random.randint(-10_000, 10_000)))  # of its clock, in ppm
+        self.clock_starts = world.loop.random.randint(0, 100) * SECOND
+
+    def clock(self, now):
+        """What this node's clock shows."""
+        return self.clock_starts + now + now * self.drift // 1_000_000
 
     def run(self, call, *args):
         """Everything this node does runs in here."""
@@ -127,6 +137,11 @@ class Node:
         except PowerCut:
             self.world.trace(f"{self.name} power cut in an operation")
             self.crash(power=True)
+        self.world.history.leases(self)
+
+    def has_lease(self, number):
+        """Whether it may serve the group without asking anybody."""
+        return self.alive and self.groups[number].lease_until() > self.clock(self.world.loop.now)
 
     def boot(self):
         world = self.world
@@ -246,7 +261,7 @@ class Node:
             self.saved[number] = self.world.history.handed[self.name, number]
         self._save_soon()
 
-    def crash(self, *, power):
+    def crash(self, *, power, pause=1500):
         if not self.alive:
             return
         self.world.trace(f"{self.name} dies, power {power}")
@@ -259,7 +274,7 @@ class Node:
             self.files = self.files.crash(draw.getrandbits(30))
         for number in self.groups:
             self.world.history.died(self.name, number)
-        self.world.loop.after(draw.randint(5, 1500) * MILLISECOND, self.boot)
+        self.world.loop.after(draw.randint(5, pause) * MILLISECOND, self.boot)
 
 
 class RaftWorld:
@@ -272,6 +287,7 @@ class RaftWorld:
         count = draw.choice((3, 3, 5))
         self.numbers = list(range(draw.choice((1, 1, 2))))
         self.repeats = draw.choice((0, 0, 0.02))
+        self.lull = draw.choice((1, 1, 40))  # a leader at rest learns late that it was deposed
         self.aimed = {kind: draw.choice((0, 0.0, chance)) for kind, chance in _AIMS.items()}
         self.problems = []
         self.digest = hashlib.sha256()
@@ -321,7 +337,7 @@ class RaftWorld:
             for number in self.numbers:
                 if node.alive and node.groups[number].leads and draw.random() < 0.8:
                     node.run(self._propose_to, node, number, burst)
-        self.loop.after(draw.choice((200, 2000, 2000, 40_000, 150_000)) * MICROSECOND, self._propose)
+        self.loop.after(draw.choice((200, 2000, 2000, 40_000, 150_000)) * self.lull * MICROSECOND, self._propose)
 
     def _propose_to(self, node, number, burst):
         group, draw = node.groups[number], self.loop.random
@@ -348,9 +364,12 @@ class RaftWorld:
             return
         self.faults.append((self.loop.now, f"aimed at {kind}"))
         life, power = node.lives, draw.random() < 0.6
+        muted = kind == "campaign" and draw.random() < 0.5
 
         def strike():
-            if node.lives == life:
+            if muted:
+                self._isolate([other.name for other in self.nodes.values() if any(map(other.has_lease, self.numbers))])
+            elif node.lives == life:
                 node.crash(power=power)
 
         self.loop.after(draw.choice((0, 0, 2, 60, 900)) * MICROSECOND, strike)
@@ -404,6 +423,25 @@ class RaftWorld:
         others = [other for other in self.nodes if other != name]
         out, back = [(name, other) for other in others], [(other, name) for other in others]
         self.wire.cut(self.loop.random.choice((out, back, out + back)), self._length())
+
+    def _isolate(self, names):
+        self.wire.cut([pair for a in names for b in self.nodes for pair in ((a, b), (b, a)) if a != b], self._length())
+
+    def _fault_desert(self):
+        """Somebody does not hear the leader any more, and asks others again and again, which have just restarted."""
+        leaders = [node.name for node in self.nodes.values() if any(map(node.has_lease, self.numbers))]
+        if not leaders:
+            return
+        draw = self.loop.random
+        deserter, *others = draw.sample([name for name in self.voters if name != leaders[0]], len(self.voters) - 1)
+        self.wire.cut([(leaders[0], deserter), (deserter, leaders[0])], 2500 * MILLISECOND)
+        for at in range(16):
+            node = self.nodes[draw.choice(others)]
+            self.loop.after((500 + at * 125) * MILLISECOND, self._restart, node)
+
+    def _restart(self, node):
+        if not self.quiet:
+            node.crash(power=False, pause=50)
 
     def _fault_split(self):
         draw = self.loop.random
@@ -476,6 +514,7 @@ _FAULTS = (
         "one_way",
         "isolate",
         "isolate",
+        "desert",
         "split",
         "split",
         "clog",
