@@ -10,11 +10,11 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp
 
 from stan.protocol.wire_c cimport (
-    Buffer, Field, RawFrame, Span, decimal_size, get_decimal, get_u32, next_field, next_frame, number_size, put,
-    put_crlf, put_number, put_pub, put_text, put_u32, reserve, same, text_size,
+    LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, line_of, next_field, next_frame,
+    number_size, put, put_crlf, put_number, put_pub, put_text, put_u32, reserve, same, text_size,
 )
 
 from stan import limits
@@ -26,17 +26,6 @@ cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
 cdef Py_ssize_t PUBLISHERS_MAX = limits.PUBLISHERS_PER_BATCH_MAX
 cdef object _new = tuple.__new__
-
-
-cdef enum:
-    LINES = 256  # a power of two
-
-
-ctypedef struct Line:
-    const uint8_t* at  # the control line of a publish or ack
-    Py_ssize_t size
-    Py_ssize_t whole  # size of the frame; 0: nothing here yet
-    bint unwanted
 
 
 cdef inline bytes _bytes(const uint8_t* at, Py_ssize_t size):
@@ -231,33 +220,6 @@ cdef inline bint _cut(Span* subject, const uint8_t* prefix, Py_ssize_t size) noe
     return True
 
 
-cdef inline bint _fits(const Line* line, const uint8_t* at, const uint8_t* end) noexcept:
-    """Whether a whole frame with this control line stands at *at*."""
-    return (
-        0 < line.whole <= end - at
-        and memcmp(at, line.at, <size_t> line.size) == 0
-        and at[line.whole - 2] == 13
-        and at[line.whole - 1] == 10
-    )
-
-
-cdef inline Line* _line_of(Line* lines, const uint8_t* at, const uint8_t* end) noexcept:
-    """Where the control line at *at* is kept, or may be; another one may stand there."""
-    cdef const uint8_t* stop = <const uint8_t*> memchr(at, 10, <size_t> (end - at if end - at < LINE_MAX else LINE_MAX))
-    cdef uint64_t hash = 0, word
-    if stop == NULL:
-        return lines
-    while stop - at >= 8:
-        memcpy(&word, at, 8)
-        hash = (hash ^ word) * <uint64_t> 0x9E3779B97F4A7C15
-        hash ^= hash >> 32
-        at += 8
-    while at < stop:
-        hash = (hash ^ at[0]) * <uint64_t> 0x9E3779B97F4A7C15
-        at += 1
-    return lines + (hash >> 32) % LINES
-
-
 cdef Span _last_token(Span* subject) noexcept:
     """Cut `.<token>` off the end of *subject*; an empty token if there is no dot."""
     cdef Span token
@@ -387,10 +349,10 @@ def scan(
             raise MemoryError
     while at < end:
         if choosy:
-            known = _fits(line, at, end)
+            known = fits(line, at, end)
             if not known:
-                line = _line_of(scanner.lines, at, end)
-                known = _fits(line, at, end)
+                line = line_of(scanner.lines, at, end, LINE_MAX)
+                known = fits(line, at, end)
             if known and line.unwanted:
                 skipped += 1
                 at += line.whole

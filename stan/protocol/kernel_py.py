@@ -71,7 +71,8 @@ class _PublishShape(NamedTuple):
     guid_is_one: bool
     body_head: bytes  # what stands before the data in the body
     ack_head: bytes  # what stands before the guid in the PubAck's frame; b"" if nobody waits for it
-    owner: int
+    owner: bytes
+    place: int  # what `owner` says
 
     def take(self, data: bytes, at: int) -> int:
         """Take the frames from *at* on that have this shape; returns the place behind them."""
@@ -92,8 +93,8 @@ class _PublishShape(NamedTuple):
         group = self.group
         group.count += count
         group.payload_bytes += count * self.payload_size
-        group.owners.append(_OWNER.pack(self.owner) * count)
-        group.guids[self.owner] = guids[-1]
+        group.owners.append(self.owner * count)
+        group.guids[self.place] = guids[-1]
         group.bodies += (self.body_head, self.body_head.join(texts))
         if self.ack_head:
             group.acks += (self.ack_head, (_CRLF + self.ack_head).join(guids), _CRLF)
@@ -267,6 +268,7 @@ class _Scanner:
             guid_is_one,
             _LENGTH.pack(len(body)) + body[: len(body) - len(content)],
             ack_head,
+            _OWNER.pack(owner),
             owner,
         )
         return shape.take(self.data, at)

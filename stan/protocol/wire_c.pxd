@@ -38,6 +38,17 @@ ctypedef struct Buffer:
     size_t room
 
 
+cdef enum:
+    LINES = 256  # a table of them; a power of two
+
+
+ctypedef struct Line:
+    const uint8_t* at  # the control line of a publish or ack
+    Py_ssize_t size
+    Py_ssize_t whole  # size of the frame; 0: nothing here yet
+    bint unwanted
+
+
 cdef inline uint8_t* reserve(Buffer* buffer, size_t more) except NULL:
     """Room for *more* bytes behind what is used; the caller adds to `used` what it wrote."""
     cdef size_t room
@@ -312,3 +323,31 @@ cdef inline const char* _control(const uint8_t* at, const uint8_t* stop, RawFram
     frame.payload.size = stop - frame.payload.at
     frame.next = stop + 2
     return NULL
+
+
+cdef inline bint fits(const Line* line, const uint8_t* at, const uint8_t* end) noexcept:
+    """Whether a whole frame with this control line stands at *at*."""
+    return (
+        0 < line.whole <= end - at
+        and memcmp(at, line.at, <size_t> line.size) == 0
+        and at[line.whole - 2] == 13
+        and at[line.whole - 1] == 10
+    )
+
+
+cdef inline Line* line_of(Line* lines, const uint8_t* at, const uint8_t* end, Py_ssize_t line_max) noexcept:
+    """Where in *lines* the control line at *at* is kept, or may be; another one may stand there."""
+    cdef Py_ssize_t look = end - at if end - at < line_max else line_max
+    cdef const uint8_t* stop = <const uint8_t*> memchr(at, 10, <size_t> look)
+    cdef uint64_t hash = 0, word
+    if stop == NULL:
+        return lines
+    while stop - at >= 8:
+        memcpy(&word, at, 8)
+        hash = (hash ^ word) * <uint64_t> 0x9E3779B97F4A7C15
+        hash ^= hash >> 32
+        at += 8
+    while at < stop:
+        hash = (hash ^ at[0]) * <uint64_t> 0x9E3779B97F4A7C15
+        at += 1
+    return lines + (hash >> 32) % LINES
