@@ -10,12 +10,15 @@ import os
 import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from stan.errors import Damage, StartError, go_quote
+from stan.log.files import Files, OsFiles, read_file, write_durably
 
 FORMAT = 1
 NAME = "stan.json"
 OLD_STORE_FILES = ("server.dat", "clients.dat")
+NOT_CLUSTERED_BEFORE = "stan: cannot restart server in clustered mode if it was not previously clustered"
 
 
 @dataclass(slots=True)
@@ -27,12 +30,21 @@ class Manifest:
     store_id: str  # 32 hex digits; in the header of every segment
     boot_id: str = ""  # of the machine when the directory was last opened
     clean: bool = True  # closed in an orderly way
+    node_id: str = ""  # of a node of a cluster; "" for a server alone
     format: int = FORMAT
 
     @property
     def store_bytes(self) -> bytes:
         """The store id as 16 bytes."""
         return bytes.fromhex(self.store_id)
+
+
+class Opened(NamedTuple):
+    """What opening a directory's manifest tells."""
+
+    manifest: Manifest
+    doubt: bool  # power may have been lost since the directory was last used: messages may be out that the log knows not of
+    fresh: bool  # there was none before
 
 
 def boot_id() -> str:
@@ -42,65 +54,97 @@ def boot_id() -> str:
     return ""
 
 
-def open_manifest(directory: Path, cluster_id: str, raft_groups: int) -> tuple[Manifest, bool]:
+def open_manifest(
+    directory: str,
+    cluster_id: str,
+    raft_groups: int,
+    *,
+    node_id: str = "",
+    files: Files | None = None,
+    boot: str | None = None,
+    store_id: str = "",
+) -> Opened:
     """Read or make the manifest of *directory* and mark it as in use.
 
-    Returns the manifest and whether power may have been lost since the directory was last used: then messages may have been
-    sent of which the log knows nothing. Raises StartError for another cluster's data, another number of groups, or
-    a directory of the original server; Damage if the manifest cannot be read.
+    Args:
+        directory: made if need be.
+        cluster_id: refused if the directory is of another cluster.
+        raft_groups: refused if it was made with another number.
+        node_id: this node of the cluster, "" for a server alone; refused if it is another one's.
+        files: the operating system, if not a simulation's.
+        boot: which boot of the machine this is, if not the real one.
+        store_id: of a new directory; by default a random one.
+
+    Raises:
+        StartError: what is refused, and a directory of the original server.
+        Damage: the manifest cannot be read.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / NAME
-    if not path.exists():
-        if any((directory / name).exists() for name in OLD_STORE_FILES):
+    files = files or OsFiles()
+    boot = boot_id() if boot is None else boot
+    files.makedirs(directory)
+    names = files.listdir(directory)
+    path = f"{directory}/{NAME}"
+    if NAME not in names:
+        if any(name in names for name in OLD_STORE_FILES):
             raise StartError(
                 f"{directory} holds the file store of a NATS Streaming Server, which has another format; "
                 "give an empty directory with --dir"
             )
-        if (directory / "groups").exists():
+        if "groups" in names:
             raise Damage(f"{path}: missing, but there are logs beside it; put it back from a backup")
-        manifest = Manifest(cluster_id, raft_groups, secrets.token_hex(16), boot_id(), clean=False)
-        write_manifest(directory, manifest)
-        return manifest, False
+        store_id = store_id or secrets.token_hex(16)
+        manifest = Manifest(cluster_id, raft_groups, store_id, boot, clean=False, node_id=node_id)
+        write_manifest(directory, manifest, files)
+        return Opened(manifest, doubt=False, fresh=True)
+    manifest = read_manifest(directory, files)
+    _refuse_others(manifest, directory, cluster_id, raft_groups, node_id)
+    same_boot = bool(manifest.boot_id) and manifest.boot_id == boot
+    doubt = not manifest.clean and not same_boot
+    manifest.clean = False
+    manifest.boot_id = boot
+    write_manifest(directory, manifest, files)
+    return Opened(manifest, doubt, fresh=False)
+
+
+def _refuse_others(manifest: Manifest, directory: str, cluster_id: str, raft_groups: int, node_id: str) -> None:
+    if manifest.cluster_id != cluster_id:
+        raise StartError(
+            f"cluster ID {go_quote(cluster_id)} does not match recovered value of {go_quote(manifest.cluster_id)}"
+        )
+    if node_id and not manifest.node_id:
+        raise StartError(NOT_CLUSTERED_BEFORE)
+    if manifest.node_id and not node_id:
+        raise StartError(f"{directory} is of node {go_quote(manifest.node_id)} of a cluster; start it with --clustered")
+    if manifest.node_id != node_id:
+        raise StartError(f"{directory} is of node {go_quote(manifest.node_id)}, not {go_quote(node_id)}")
+    if manifest.raft_groups != raft_groups:
+        raise StartError(f"{directory} was made with {manifest.raft_groups} channel group(s), not {raft_groups}")
+
+
+def read_manifest(directory: str, files: Files | None = None) -> Manifest:
+    """What `stan.json` says. Raises Damage; FileNotFoundError if there is none."""
+    path = f"{directory}/{NAME}"
     try:
-        manifest = Manifest(**json.loads(path.read_text()))
+        manifest = Manifest(**json.loads(read_file(files or OsFiles(), path)))
         _ = manifest.store_bytes
     except (ValueError, TypeError) as error:
         raise Damage(f"{path}: {error}") from error
     if manifest.format != FORMAT:
         raise StartError(f"{path}: format {manifest.format}, this program reads format {FORMAT}")
-    if manifest.cluster_id != cluster_id:
-        raise StartError(
-            f"cluster ID {go_quote(cluster_id)} does not match recovered value of {go_quote(manifest.cluster_id)}"
-        )
-    if manifest.raft_groups != raft_groups:
-        raise StartError(f"{directory} was made with {manifest.raft_groups} channel group(s), not {raft_groups}")
-    same_boot = bool(manifest.boot_id) and manifest.boot_id == boot_id()
-    doubt = not manifest.clean and not same_boot
-    manifest.clean = False
-    manifest.boot_id = boot_id()
-    write_manifest(directory, manifest)
-    return manifest, doubt
+    return manifest
 
 
-def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Replace `stan.json` durably."""
-    write_durably(directory / NAME, json.dumps(asdict(manifest), indent=2).encode() + b"\n")
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Replace a small file: after a crash it is the old or the new one, whole."""
-    temporary = path.with_suffix(path.suffix + ".new")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    handle = os.open(path.parent, os.O_RDONLY)
+def recorded_node_id(directory: str, files: Files | None = None) -> str:
+    """Which node the directory belongs to; "" if it tells of none. Raises Damage, StartError."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        return read_manifest(directory, files).node_id
+    except FileNotFoundError:
+        return ""
+
+
+def write_manifest(directory: str, manifest: Manifest, files: Files | None = None) -> None:
+    """Replace `stan.json` durably."""
+    write_durably(files or OsFiles(), f"{directory}/{NAME}", json.dumps(asdict(manifest), indent=2).encode() + b"\n")
 
 
 def lock_directory(directory: Path) -> int:

@@ -1,7 +1,8 @@
 """What a node keeps: one log per group and the state database; opening, replaying, flushing, closing.
 
 Layout of a data directory: `stan.json` (manifest), `lock`, `state.db`, `groups/<number>/` (segments and snapshots),
-`lost+found/` (what could not be used; nothing is ever deleted because something else is missing).
+`raft/<number>/` (term and vote of a cluster's node), `lost+found/` (what could not be used; nothing is ever deleted because
+something else is missing).
 """
 
 import asyncio
@@ -10,23 +11,23 @@ import secrets
 import string
 import time
 from collections.abc import Awaitable, Callable
+from collections.abc import Sequence as Seq
 from functools import partial
 from pathlib import Path
-
-from google.protobuf.message import DecodeError
 
 from stan.config import Config
 from stan.core.broker import Broker
 from stan.core.rows import restore_group, snapshot_group
 from stan.core.shared import META_GROUP
+from stan.edge.groupfiles import LOST_FOUND, Disk, GroupFiles
 from stan.edge.log import ServerLog
-from stan.edge.manifest import Manifest, lock_directory, open_manifest, write_durably, write_manifest
-from stan.errors import Damage, StartError
-from stan.log.filelog import FileLog
+from stan.edge.manifest import Manifest, lock_directory, open_manifest, recorded_node_id
+from stan.errors import Damage, Frozen, StartError
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind, decode_batches
+from stan.raft.hard_state import HardState
 from stan.state.changes import group_changes, meta_changes
 from stan.state.database import Changes, Database
 from stan.types import ChannelUid, GroupId, MiB, RaftIndex, Sequence, Term
@@ -37,6 +38,9 @@ REPLAY_BYTES = 4 * MiB
 
 Offload = Callable[[Callable[[], object]], Awaitable[object]]
 """Runs something that blocks; the simulator runs it on the spot."""
+
+Note = Callable[[str, str], None]
+"""Takes level and text of a line for the operator."""
 
 
 async def in_thread(call: Callable[[], object]) -> object:
@@ -49,120 +53,204 @@ class Storage:
 
     def __init__(self, logs: dict[GroupId, GroupLog], offload: Offload | None = None) -> None:
         self.logs = logs
-        self._offload: Offload = offload or in_thread
-        self.directory: Path | None = None
         self.database: Database | None = None
         self.manifest: Manifest | None = None
         self.doubt = False
+        self.fresh = False  # this node knows nothing and has promised nothing: no entry, no term, no vote
+        self.whole = dict.fromkeys(logs, True)  # False: the log has lost entries, and nothing has brought them back
         self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # kept up to date by the driver
+        self._offload: Offload = offload or in_thread
+        self._note: Note = lambda _level, _text: None
+        self._files: GroupFiles | None = None
+        self._hard_states: dict[GroupId, HardState] = {}
         self._flushed: dict[GroupId, RaftIndex] = {}
         self._snapshots: dict[GroupId, RaftIndex] = {}
+        self._stale: set[GroupId] = set()  # groups whose rows are of another state
+        self._stuck: set[GroupId] = set()  # groups whose log failed: their rows stay as they are
         self._unwritten: list[Changes] = []
         self._lock: int | None = None
 
     # --- opening --------------------------------------------------------------------------------------------------------
 
     @classmethod
-    async def open(cls, config: Config, log: ServerLog) -> "Storage":
-        """Open what `config.store` says; raises StartError or Damage."""
-        numbers = [GroupId(number) for number in range(config.store.raft_groups + 1)]
+    async def open(
+        cls, config: Config, log: ServerLog, *, groups: Seq[GroupId] | None = None, node_id: str = ""
+    ) -> "Storage":
+        """Open what `config.store` says.
+
+        Args:
+            config: settings.
+            log: gets a line for everything that was not in order.
+            groups: those that this node is a member of; by default all.
+            node_id: name in the cluster; by default what the settings say, else what the directory says, else a new one.
+
+        Raises:
+            StartError: the directory is not ours, or cannot be used.
+            Damage: what is in it is not what was written.
+        """
         if config.store.kind == "memory":
-            return cls({number: MemoryLog() for number in numbers})
+            numbers = range(config.store.raft_groups + 1) if groups is None else groups
+            return cls({GroupId(number): MemoryLog() for number in numbers})
         directory = config.store.directory
         if directory is None:
             raise StartError("for FILE stores, root directory must be specified")
         lock = lock_directory(directory)
+        if config.cluster is not None and not node_id:
+            node_id = config.cluster.node_id or recorded_node_id(str(directory)) or new_nuid()
+
+        def note(level: str, text: str) -> None:
+            (log.error if level == "ERR" else log.warning)(text)
+
         try:
-            return await cls._open_files(config, directory, numbers, log, lock)
+            disk = Disk(directory=str(directory))
+            self = cls.recover(
+                disk, config.cluster_id, config.store.raft_groups, groups=groups, node_id=node_id, note=note
+            )
+            self.database = await _open_database(directory, log)
         except BaseException:
             os.close(lock)
             raise
-
-    @classmethod
-    async def _open_files(
-        cls, config: Config, directory: Path, numbers: list[GroupId], log: ServerLog, lock: int
-    ) -> "Storage":
-        manifest, doubt = open_manifest(directory, config.cluster_id, config.store.raft_groups)
-        logs: dict[GroupId, GroupLog] = {}
-        for number in numbers:
-            opened, report = FileLog.open(
-                directory / "groups" / str(number),
-                group=number,
-                store_id=manifest.store_bytes,
-                lost_found=directory / "lost+found",
-            )
-            for line in report.texts:
-                log.warning(line)
-            logs[number] = opened
-        self = cls(logs)
         self._lock = lock
-        self.directory = directory
-        self.manifest = manifest
-        self.doubt = doubt
-        self.database = await self._open_database(directory, log)
         return self
 
-    async def _open_database(self, directory: Path, log: ServerLog) -> Database:
-        path = directory / "state.db"
-        try:
-            return await Database.open(path)
-        except Damage as error:
-            aside = directory / "lost+found"
-            aside.mkdir(exist_ok=True)
-            log.error(f"{error}; moved to {aside}, the state is rebuilt from the logs")
-            stamp = time.time_ns()
-            for name in ("state.db", "state.db-wal", "state.db-shm"):
-                if (directory / name).exists():
-                    (directory / name).rename(aside / f"{stamp}-{name}")
-            return await Database.open(path)
+    @classmethod
+    def recover(
+        cls,
+        disk: Disk,
+        cluster_id: str,
+        raft_groups: int,
+        *,
+        groups: Seq[GroupId] | None = None,
+        node_id: str = "",
+        note: Note,
+        offload: Offload | None = None,
+    ) -> "Storage":
+        """Everything but the database, which the caller sets before `load`. Blocking. For arguments and errors see `open`."""
+        opened = open_manifest(
+            disk.directory,
+            cluster_id,
+            raft_groups,
+            node_id=node_id,
+            files=disk.files,
+            boot=disk.boot,
+            store_id=disk.store_id,
+        )
+        files = GroupFiles(disk, opened.manifest.store_bytes, clustered=bool(node_id))
+        self = cls({}, offload)
+        self.manifest, self.doubt, self._files, self._note = opened.manifest, opened.doubt, files, note
+        for text in files.tidy():
+            note("WRN", text)
+        for number in groups if groups is not None else map(GroupId, range(raft_groups + 1)):
+            self._open_log(number)
+            if node_id:
+                self._hard_states[number] = HardState.open(disk.files, files.raft_path(number))
+        self.fresh = all(self.whole.values()) and not (
+            any(log.last_index for log in self.logs.values()) or any(state.term for state in self._hard_states.values())
+        )
+        return self
+
+    def _open_log(self, number: GroupId) -> None:
+        files = self._of_disk()
+        self.logs[number], texts = files.open_log(number)
+        self.whole[number] = files.is_whole(number)
+        for text in texts:
+            self._note("WRN", text)
+
+    def _of_disk(self) -> GroupFiles:
+        if self._files is None:
+            raise StartError("the memory store keeps no files")
+        return self._files
+
+    @property
+    def node_id(self) -> str:
+        """Name in the cluster; "" for a server alone."""
+        return self.manifest.node_id if self.manifest is not None else ""
+
+    def hard_state(self, group: GroupId) -> HardState:
+        """Term and vote of this node's member of a group; closed with the storage."""
+        return self._hard_states[group]
 
     # --- replay -----------------------------------------------------------------------------------------------------------
 
-    async def load(self, broker: Broker, cluster_id: str) -> None:
-        """Bring *broker* to the state of its logs: rows, then every entry after them."""
-        meta = broker.shared.meta
-        snapshot, lost = await self._snapshot(META_GROUP)
-        meta.restore(snapshot)
-        if lost:
-            meta.touch_all()
-        self._replay(broker, META_GROUP, RaftIndex(snapshot.applied_index))
-        if meta.info is None:
+    async def load(self, broker: Broker, cluster_id: str, *, replicated: bool = False) -> None:
+        """Bring *broker* to the state of its logs: rows or snapshot, then every entry after them.
+
+        *replicated*: nothing behind the rows or the snapshot is committed or applied, as what becomes of it is decided by the
+        group's leader; a group whose state and log do not fit together begins empty.
+        """
+        await self.load_group(broker, META_GROUP, replicated=replicated)
+        if broker.shared.meta.info is None and not replicated:
             self._found_cluster(broker, cluster_id)
-        if meta.info is not None:
-            broker.set_ack_prefix(meta.info.nuid)
         for number in broker.shared.groups:
-            snapshot, lost = await self._snapshot(number)
-            machine = broker.shared.groups[number].machine
-            restore_group(machine, snapshot)
-            if lost:
-                machine.touch_all()
-            self._replay(broker, number, RaftIndex(snapshot.applied_index))
+            if number in self.logs:
+                await self.load_group(broker, number, replicated=replicated)
+
+    async def load_group(self, broker: Broker, number: GroupId, *, replicated: bool) -> None:
+        """Bring the broker's machine of one group, a new one, to the state of its log; see `load`."""
+        snapshot, from_file = await self._newest_state(number, replicated=replicated)
+        meta = broker.shared.meta
+        machine = broker.shared.groups[number].machine if number != META_GROUP else meta
+        if number == META_GROUP:
+            meta.restore(snapshot)
+        else:
+            restore_group(broker.shared.groups[number].machine, snapshot)
+        if from_file:
+            self._stale.add(number)
+            machine.touch_all()
+        applied = RaftIndex(snapshot.applied_index)
+        if replicated:
+            self.logs[number].commit(applied)
+            self.applied[number] = (applied, Term(snapshot.applied_term))
+        else:
+            self._replay(broker, number, applied)
+        if number != META_GROUP:
             self._trim(broker, number)
 
-    async def _snapshot(self, number: GroupId) -> tuple[pb.Snapshot, bool]:
-        """The state to start from, and whether it comes from a snapshot file because the rows are lost."""
-        snapshot = pb.Snapshot() if self.database is None else await self.database.snapshot(number)
-        files = self._snapshot_files(number)
-        lost = bool(files) and not snapshot.applied_index
-        if files:
-            self._snapshots[number] = RaftIndex(int(files[-1].stem.split("-")[1]))
-        if lost:
-            try:
-                snapshot = pb.Snapshot.FromString(files[-1].read_bytes())
-            except DecodeError as error:
-                raise Damage(f"{files[-1]}: {error}") from error
+    async def _newest_state(self, number: GroupId, *, replicated: bool) -> tuple[pb.Snapshot, bool]:
+        """The state to start from, and whether it comes from a snapshot file because the rows are lost or older."""
         log = self.logs[number]
-        if snapshot.applied_index > log.last_index or snapshot.applied_index + 1 < log.first_index:
-            raise Damage(
-                f"group {number}: the state stands at entry {snapshot.applied_index}, the log holds "
-                f"[{log.first_index}, {log.last_index}]; restore the directory from a backup"
-            )
-        return snapshot, lost
+        snapshot = pb.Snapshot() if self.database is None else await self.database.snapshot(number)
+        rows = snapshot.applied_index
+        newest = max(self._files.snapshots(number), default=RaftIndex(0)) if self._files is not None else RaftIndex(0)
+        self._snapshots[number] = newest
+        from_file = rows < newest <= log.last_index if replicated else newest > 0 and not rows
+        why = ""
+        if from_file:
+            try:
+                snapshot = self._of_disk().read_snapshot(number, newest)
+            except Damage as error:
+                if not replicated:
+                    raise
+                why, from_file = f"{error}; ", False
+        applied = snapshot.applied_index
+        if log.first_index - 1 <= applied <= log.last_index:
+            return snapshot, from_file
+        why += (
+            f"group {number}: the state stands at entry {applied}, the log holds [{log.first_index}, {log.last_index}]"
+        )
+        if not replicated:
+            raise Damage(f"{why}; restore the directory from a backup")
+        await self._begin_empty(number, why)
+        return pb.Snapshot(), False
 
-    def _snapshot_files(self, number: GroupId) -> list[Path]:
-        if self.directory is None:
-            return []
-        return sorted((self.directory / "groups" / str(number)).glob("state-*.snap"))
+    async def _begin_empty(self, number: GroupId, why: str) -> None:
+        """Put a group's log aside and forget its rows; other nodes have what it held."""
+        files = self._of_disk()
+        files.mark_damaged(number)
+        self.logs[number].close()
+        aside = files.set_aside(number)
+        self._note("ERR", f"{why}; moved to {aside}, this node gets the group's messages from others again")
+        self._open_log(number)
+        self._snapshots[number] = RaftIndex(0)
+        if self.database is not None:
+            changes = Changes()
+            changes.clear(number)
+            await self.database.flush(changes)
+
+    def mend(self, number: GroupId) -> None:
+        """A log that had lost entries has everything again: it began empty, and was given all of it by the leader."""
+        self._of_disk().mend(number)
+        self.whole[number] = True
 
     def _replay(self, broker: Broker, number: GroupId, applied: RaftIndex) -> None:
         log = self.logs[number]
@@ -204,75 +292,115 @@ class Storage:
     async def flush(self, broker: Broker) -> None:
         """Make everything written durable, then the rows that changed; then let go of what the logs no longer need.
 
-        The state never leads the log: what is applied is looked at before the logs are synced.
+        The state never leads the log: what is applied is looked at before the logs are synced. A group whose log fails holds
+        up no other one; its rows stay as they are, and Frozen is raised once the others are written.
         """
-        marks = dict(self.applied)
-        changes = self._changes(broker, marks)
-        for log in self.logs.values():
-            if log.durable_index < log.last_index:
-                await self._offload(log.sync)
+        marks = {number: mark for number, mark in self.applied.items() if mark[0] != self._flushed.get(number)}
+        changes = {number: self._changes(broker, number, mark) for number, mark in marks.items()}
+        failed = None
+        for number, log in list(self.logs.items()):
+            try:
+                if log.durable_index < log.last_index:
+                    await self._offload(log.sync)
+            except Frozen as error:
+                failed = error
+                changes.pop(number, None)
+                if self.logs[number] is log:
+                    self._stuck.add(number)
+        await self._write_rows(changes, marks)
+        if failed is not None:
+            raise failed
+
+    async def _write_rows(self, changes: dict[GroupId, Changes], marks: dict[GroupId, tuple[RaftIndex, Term]]) -> None:
         if self.database is None:
             return
-        if changes.upserts:
-            self._unwritten.append(changes)
+        together = Changes()
+        for number, changed in changes.items():
+            if number not in self._stuck:
+                together.add(changed)
+        if together.upserts:
+            self._unwritten.append(together)
         while self._unwritten:
             await self.database.flush(self._unwritten[0])
             del self._unwritten[0]
-        for number, mark in marks.items():
-            self._flushed[number] = mark[0]
+        for number in changes:
+            if number not in self._stuck:
+                self._flushed[number] = marks[number][0]
 
-    def _changes(self, broker: Broker, marks: dict[GroupId, tuple[RaftIndex, Term]]) -> Changes:
+    def _changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> Changes:
         changes = Changes()
-        for number, mark in marks.items():
-            if mark[0] == self._flushed.get(number):
-                continue
-            if number == META_GROUP:
-                meta_changes(changes, broker.shared.meta, mark)
-            else:
-                group_changes(changes, broker.shared.groups[number].machine, mark)
+        if number in self._stale:
+            self._stale.discard(number)
+            changes.clear(number)
+        if number == META_GROUP:
+            meta_changes(changes, broker.shared.meta, mark)
+        else:
+            group_changes(changes, broker.shared.groups[number].machine, mark)
         return changes
 
     async def release(self, broker: Broker) -> None:
         """Write a snapshot of each group that has sealed segments behind its flushed state, then give these segments free."""
-        for number, log in self.logs.items():
+        for number, log in list(self.logs.items()):
             if self.database is None:
                 log.release(self.applied[number][0])
                 continue
-            sealed = log.sealed_index
-            if sealed <= self._snapshots.get(number, 0) or sealed > self._flushed.get(number, RaftIndex(0)):
+            flushed = self._flushed.get(number, RaftIndex(0))
+            if self._snapshots.get(number, RaftIndex(0)) < log.sealed_index <= flushed:
+                await self._snapshot(broker, number)
+            else:
                 await self._offload(log.clean)
-                continue
-            await self._write_snapshot(broker, number)
-            log.release(self._flushed[number])
+            if self.logs[number] is log:
+                log.release(min(flushed, self._snapshots[number]))
 
-    async def _write_snapshot(self, broker: Broker, number: GroupId) -> None:
+    async def _snapshot(self, broker: Broker, number: GroupId) -> None:
         """The state as of now in a file, so that a lost database can be made again."""
+        log = self.logs[number]
+        snapshot = self.state_of(broker, number)
+        index = RaftIndex(snapshot.applied_index)
+        if self._files is not None:
+            await self._offload(partial(self._files.write_snapshot, number, index, snapshot.SerializeToString()))
+        if self.logs[number] is log:
+            self._snapshots[number] = index
+
+    def state_of(self, broker: Broker, number: GroupId) -> pb.Snapshot:
+        """The whole state of a group as of now."""
         index, term = self.applied[number]
         snapshot = pb.Snapshot(applied_index=index, applied_term=term)
         if number == META_GROUP:
             broker.shared.meta.snapshot(snapshot)
         else:
             snapshot_group(broker.shared.groups[number].machine, snapshot)
-        if self.directory is not None:
-            old = self._snapshot_files(number)
-            path = self.directory / "groups" / str(number) / f"state-{index:020d}.snap"
-            await self._offload(partial(write_durably, path, snapshot.SerializeToString()))
-            for obsolete in old:
-                obsolete.unlink(missing_ok=True)
-        self._snapshots[number] = index
+        return snapshot
 
     async def close(self, *, clean: bool) -> None:
         """Close everything; *clean* when all that was written is durable and flushed."""
         for log in self.logs.values():
             log.close()
+        for state in self._hard_states.values():
+            state.close()
         if self.database is not None:
             await self.database.close()
-        if self.directory is not None and self.manifest is not None and clean:
+        if self._files is not None and self.manifest is not None and clean:
             self.manifest.clean = True
-            write_manifest(self.directory, self.manifest)
+            self._files.write_manifest(self.manifest)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+async def _open_database(directory: Path, log: ServerLog) -> Database:
+    path = directory / "state.db"
+    try:
+        return await Database.open(path)
+    except Damage as error:
+        aside = directory / LOST_FOUND
+        aside.mkdir(exist_ok=True)
+        log.error(f"{error}; moved to {aside}, the state is rebuilt from the logs")
+        stamp = time.time_ns()
+        for name in ("state.db", "state.db-wal", "state.db-shm"):
+            if (directory / name).exists():
+                (directory / name).rename(aside / f"{stamp}-{name}")
+        return await Database.open(path)
 
 
 def apply_entry(broker: Broker, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:

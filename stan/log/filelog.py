@@ -14,6 +14,7 @@ Modelled on Liftbridge's commitlog; segment and index as in Kafka.
 """
 
 import errno
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from contextlib import suppress
 from pathlib import Path
@@ -83,6 +84,10 @@ class FileLog:
         self._released = RaftIndex(0)
         self._sync_lock = Lock()  # one fdatasync at a time: the kernel tells of a failed write-back only once
         self._clean_lock = Lock()  # held while a segment is chosen to be cleaned or deleted, not while it is rewritten
+        self._rewrite_lock = (
+            Lock()
+        )  # held while one is rewritten: a closed log touches no file, whoever owns the names then
+        self._closed = False
         self._cleaning: Segment | None = None  # being rewritten, or its rewritten file not yet in use
         self._rewritten: tuple[Rewritten, Pin] | None = None
         self._frozen = ""  # why the log takes nothing any more
@@ -100,6 +105,7 @@ class FileLog:
         segment_bytes_max: int = limits.SEGMENT_BYTES_MAX,
         tail_cache_bytes_max: int = limits.TAIL_CACHE_BYTES_MAX,
         overhead: int = FILE_MESSAGE_OVERHEAD,
+        on_damage: Callable[[], None] | None = None,
     ) -> tuple[Self, RecoveryReport]:
         """Open the log in *directory*, made if need be; blocking. Nothing is indexed before commit().
 
@@ -112,12 +118,14 @@ class FileLog:
             segment_bytes_max: a segment is rolled once it holds this much.
             tail_cache_bytes_max: newest record batches kept in memory.
             overhead: bytes that a channel accounts per message on top of its encoding (STAN-SPEC 7.1).
+            on_damage: called before a damaged segment is moved away, after which nothing here tells of it any more.
 
         Raises:
             StartError: the files belong to someone else, or the disk refuses; the text says which file and why.
         """
         files = files or OsFiles()
-        recovery = Recovery(files, str(directory), str(lost_found or directory.parent / "lost+found"), group, store_id)
+        aside = str(lost_found or directory.parent / "lost+found")
+        recovery = Recovery(files, str(directory), aside, group, store_id, on_damage)
         try:
             recovery.run()
         except OSError as error:
@@ -380,6 +388,8 @@ class FileLog:
     # --- getting rid of what is not kept ---------------------------------------------------------------------------
     def release(self, index: RaftIndex) -> None:
         """See GroupLog; a file that cannot be deleted now is tried again by the next call."""
+        if self._closed:
+            return
         self._swap()
         self._released = max(self._released, index)
         with self._clean_lock:
@@ -391,6 +401,10 @@ class FileLog:
 
     def clean(self) -> str | None:
         """See GroupLog; the old file stays readable until the event loop takes the new one into use."""
+        with self._rewrite_lock:
+            return None if self._closed else self._clean()
+
+    def _clean(self) -> str | None:
         with self._clean_lock:
             if self._cleaning is not None:
                 return None
@@ -434,12 +448,15 @@ class FileLog:
         self._first_index = self._segments.first_index()
 
     def close(self) -> None:
-        """See GroupLog; raises Frozen after closing if the last sync fails."""
+        """See GroupLog; raises Frozen after closing if the last sync fails. Waits for a rewrite; places become stale."""
+        with self._rewrite_lock:
+            self._closed = True
         try:
             self._swap()
             if not self._frozen:
                 self.sync()
         finally:
+            self._segments.by_number.clear()
             self._frozen = self._frozen or f"{self._directory} is closed"
             self._sidecar.close()
             self._segments.descriptors.unpin(self._active_pin)

@@ -8,6 +8,7 @@ A crash can interrupt recovery at any point; doing it again leads to the same en
 
 import os.path
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count, zip_longest
 
@@ -72,7 +73,15 @@ class Recovery:
     `segments` are all files in order; the last is active, synced, and open as `descriptor`.
     """
 
-    def __init__(self, files: Files, directory: str, lost_found: str, group: GroupId, store_id: bytes) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        lost_found: str,
+        group: GroupId,
+        store_id: bytes,
+        on_damage: Callable[[], None] | None = None,
+    ) -> None:
         self.report = RecoveryReport()
         self.segments: list[Segment] = []
         self.outlines = bytearray()  # of the entries of the active segment
@@ -84,6 +93,7 @@ class Recovery:
         self._lost_found = lost_found
         self._group = group
         self._store_id = store_id
+        self._on_damage = on_damage
         self._next_index = RaftIndex(1)  # where the log goes on ...
         self._next_term = Term(0)  # ... and the term before that
 
@@ -215,6 +225,8 @@ class Recovery:
 
     def _put_aside(self, segment: Segment, descriptor: int, fault: str, writer: SidecarWriter) -> None:
         """Move a damaged segment to lost+found; its right entries up to the damage stay, as a sealed segment."""
+        if self._on_damage is not None:
+            self._on_damage()
         files = self._files
         remainder = segment.path + _REMAINDER
         self.outlines.clear()

@@ -5,6 +5,7 @@ from there. The state never leads the log: the driver flushes only what is durab
 snapshot and the log. Each row carries a few columns to look at and the protobuf message of entries.proto as `state`.
 """
 
+import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,14 +46,21 @@ _DELETES = {
     "cursors": "DELETE FROM cursors WHERE raft_group = ? AND cursor_id = ?",
     "subscriptions": "DELETE FROM subscriptions WHERE raft_group = ? AND subscription_id = ?",
 }
+_META_TABLES = ("cluster", "clients", "channels")
+_GROUP_TABLES = ("cursors", "subscriptions", "first_sequences", "dropped", "applied")
 
 
 @dataclass(slots=True)
 class Changes:
-    """What one flush writes: parameters of the statements above, by table."""
+    """What one flush writes: groups whose rows go first, then parameters of the statements above, by table."""
 
+    cleared: list[int] = field(default_factory=list)
     upserts: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
     deletes: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+
+    def clear(self, group: int) -> None:
+        """Remove all rows of a group before anything else is done."""
+        self.cleared.append(group)
 
     def put(self, table: str, *row: object) -> None:
         """Write or replace one row."""
@@ -62,12 +70,20 @@ class Changes:
         """Remove one row, if it is there."""
         self.deletes.setdefault(table, []).append(key)
 
+    def add(self, others: "Changes") -> None:
+        """Take in what changed in other groups at the same time."""
+        self.cleared += others.cleared
+        for mine, theirs in ((self.upserts, others.upserts), (self.deletes, others.deletes)):
+            for table, rows in theirs.items():
+                mine.setdefault(table, []).extend(rows)
+
 
 class Database:
-    """One SQLite file. Raises Damage when the file is none of ours or broken."""
+    """One SQLite file. Raises Damage when the file is none of ours or broken. A snapshot never sees half of a flush."""
 
     def __init__(self, connection: aiosqlite.Connection, path: Path) -> None:
         self._connection = connection
+        self._turn = asyncio.Lock()  # the statements of two tasks do not mix
         self.path = path
 
     @classmethod
@@ -92,9 +108,18 @@ class Database:
 
     async def flush(self, changes: Changes) -> None:
         """Write *changes* in one transaction."""
+        async with self._turn:
+            await self._flush(changes)
+
+    async def _flush(self, changes: Changes) -> None:
         db = self._connection
         await db.execute("BEGIN IMMEDIATE")
         try:
+            for group in changes.cleared:
+                for table in _GROUP_TABLES:
+                    await db.execute(f"DELETE FROM {table} WHERE raft_group = {int(group)}")  # noqa: S608 - own names only
+                for table in _META_TABLES if group == 0 else ():
+                    await db.execute(f"DELETE FROM {table}")  # noqa: S608
             for table, keys in changes.deletes.items():
                 await db.executemany(_DELETES[table], keys)
             for table, rows in changes.upserts.items():
@@ -112,6 +137,10 @@ class Database:
 
     async def snapshot(self, group: int) -> pb.Snapshot:
         """The state of one group as a snapshot message; empty with applied_index 0 for a group that was never flushed."""
+        async with self._turn:
+            return await self._snapshot(group)
+
+    async def _snapshot(self, group: int) -> pb.Snapshot:
         mine = f"WHERE raft_group = {int(group)}"
         snapshot = pb.Snapshot()
         for index, term, next_id in await self.rows("applied", "raft_index, term, next_id", mine):

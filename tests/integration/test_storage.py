@@ -9,7 +9,7 @@ import sys
 import pytest
 import stan_client
 
-from stan.edge.manifest import Manifest, boot_id, open_manifest, write_manifest
+from stan.edge.manifest import Manifest, boot_id, open_manifest, recorded_node_id, write_manifest
 from stan.errors import Damage, StartError
 from tests.kit.server import StanServer, until
 
@@ -115,27 +115,50 @@ async def take_all(url):
 
 
 def test_manifest_tells_power_loss_from_a_killed_process(tmp_path):
-    first, doubt = open_manifest(tmp_path, "c", 1)
-    assert not doubt
-    assert open_manifest(tmp_path, "c", 1)[1] is (boot_id() == "")
+    directory = str(tmp_path)
+    first = open_manifest(directory, "c", 1)
+    assert first.fresh
+    assert not first.doubt
+    second = open_manifest(directory, "c", 1)
+    assert not second.fresh
+    assert second.doubt is (boot_id() == "")
 
-    write_manifest(tmp_path, Manifest("c", 1, first.store_id, "another boot", clean=False))
-    assert open_manifest(tmp_path, "c", 1)[1]
-    write_manifest(tmp_path, Manifest("c", 1, first.store_id, "another boot", clean=True))
-    assert not open_manifest(tmp_path, "c", 1)[1]
+    write_manifest(directory, Manifest("c", 1, first.manifest.store_id, "another boot", clean=False))
+    assert open_manifest(directory, "c", 1).doubt
+    write_manifest(directory, Manifest("c", 1, first.manifest.store_id, "another boot", clean=True))
+    assert not open_manifest(directory, "c", 1).doubt
 
 
 def test_manifest_that_cannot_be_right_is_refused_by_name(tmp_path):
-    open_manifest(tmp_path, "c", 1)
+    directory = str(tmp_path)
+    open_manifest(directory, "c", 1)
     with pytest.raises(StartError, match=r"made with 1 channel group\(s\), not 2"):
-        open_manifest(tmp_path, "c", 2)
+        open_manifest(directory, "c", 2)
     (tmp_path / "stan.json").write_text(json.dumps({"format": 1}))
     with pytest.raises(Damage, match=r"stan\.json"):
-        open_manifest(tmp_path, "c", 1)
+        open_manifest(directory, "c", 1)
     (tmp_path / "stan.json").unlink()
     (tmp_path / "groups").mkdir()
     with pytest.raises(Damage, match="put it back"):
-        open_manifest(tmp_path, "c", 1)
+        open_manifest(directory, "c", 1)
+
+
+def test_manifest_of_another_node_is_refused(tmp_path):
+    alone, member = str(tmp_path / "alone"), str(tmp_path / "member")
+    open_manifest(alone, "c", 1)
+    open_manifest(member, "c", 1, node_id="a")
+    assert open_manifest(member, "c", 1, node_id="a").manifest.node_id == recorded_node_id(member) == "a"
+    assert recorded_node_id(alone) == recorded_node_id(str(tmp_path)) == ""
+
+    with pytest.raises(
+        StartError,
+        match=r"^stan: cannot restart server in clustered mode if it was not previously clustered$",
+    ):
+        open_manifest(alone, "c", 1, node_id="a")
+    with pytest.raises(StartError, match=r'is of node "a" of a cluster; start it with --clustered'):
+        open_manifest(member, "c", 1)
+    with pytest.raises(StartError, match=r'is of node "a", not "b"'):
+        open_manifest(member, "c", 1, node_id="b")
 
 
 def data_directory(tmp_path):

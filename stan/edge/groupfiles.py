@@ -1,0 +1,192 @@
+"""The directories of a node's groups: logs, snapshots, and what tells that a log is not whole.
+
+    groups/<n>/            segments and `state-<index>.snap`
+    groups/<n>.incoming/   what is being received to take the place of groups/<n>; forgotten at a start
+    groups/<n>.ready/      the same once it is complete: a start lets it take the place
+    groups/<n>.old/        replaced, about to be removed
+    raft/<n>/damaged       the log of the group has lost entries, and nothing has brought them back since
+    lost+found/            what could not be used
+
+Promises: a crash at any point leaves a group as it was or as it was to become; nothing is deleted but what is superseded.
+Blocking; raises OSError, Damage, StartError.
+"""
+
+import re
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from stan import limits
+from stan.edge.manifest import Manifest, write_manifest
+from stan.errors import Damage
+from stan.log.filelog import FileLog
+from stan.log.files import Files, OsFiles, read_file, remove_directory, write_durably
+from stan.protocol import entries_pb2 as pb
+from stan.types import GroupId, RaftIndex
+
+LOST_FOUND = "lost+found"
+_DAMAGED = "damaged"
+_SNAPSHOT = re.compile(r"state-(\d{20})\.snap")
+_UNFINISHED = re.compile(r"(\d+)\.(incoming|ready|old)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disk:
+    """Where a node keeps its things, and on what; the defaults are for real ones, the rest is a simulation's."""
+
+    directory: str
+    files: Files = field(default_factory=OsFiles)
+    boot: str | None = None  # which boot of the machine this is; None: the real one
+    store_id: str = ""  # 32 hex digits for a new directory; "": random ones
+    segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
+    tail_cache_bytes_max: int = limits.TAIL_CACHE_BYTES_MAX
+
+
+class GroupFiles:
+    """See the module. *clustered*: what is lost here can be had from another node, so it must be known to be lost."""
+
+    def __init__(self, disk: Disk, store_id: bytes, *, clustered: bool) -> None:
+        self.files = disk.files
+        self.store_id = store_id
+        self._disk = disk
+        self._clustered = clustered
+        self._groups = f"{disk.directory}/groups"
+        self._lost_found = f"{disk.directory}/{LOST_FOUND}"
+
+    def path(self, number: GroupId, ending: str = "") -> str:
+        """Directory of a group; *ending* as in the module's picture."""
+        return f"{self._groups}/{number}{ending}"
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Replace `stan.json` of the directory."""
+        write_manifest(self._disk.directory, manifest, self.files)
+
+    # --- start --------------------------------------------------------------------------------------------------------
+
+    def tidy(self) -> list[str]:
+        """Finish or forget what a crash left half done; returns what is worth a line."""
+        self.files.makedirs(self._groups)
+        texts = []
+        for name in sorted(self.files.listdir(self._groups)):
+            found = _UNFINISHED.fullmatch(name)
+            if found is None:
+                continue
+            if found[2] == "ready":
+                number = GroupId(int(found[1]))
+                self._take_place(number, keep_old=True)
+                texts.append(f"group {number}: what was received before the last stop has taken its place")
+            else:
+                remove_directory(self.files, f"{self._groups}/{name}")
+        self.files.sync_directory(self._groups)
+        return texts
+
+    def open_log(self, number: GroupId) -> tuple[FileLog, list[str]]:
+        """The log of a group, made if need be, and what its recovery has to say."""
+        marked = not self.is_whole(number)
+        log, report = FileLog.open(
+            Path(self.path(number)),
+            number,
+            self.store_id,
+            lost_found=Path(self._lost_found),
+            files=self.files,
+            segment_bytes_max=self._disk.segment_bytes_max,
+            tail_cache_bytes_max=self._disk.tail_cache_bytes_max,
+            on_damage=(lambda: self.mark_damaged(number)) if self._clustered else None,
+        )
+        if not marked and not report.quarantined:
+            self.mend(number)  # a file was damaged, no entry is lost
+        return log, report.texts
+
+    # --- whole or not ---------------------------------------------------------------------------------------------------
+
+    def raft_path(self, number: GroupId) -> str:
+        """Where the group's term and vote are, which no transfer touches."""
+        return f"{self._disk.directory}/raft/{number}"
+
+    def is_whole(self, number: GroupId) -> bool:
+        """Whether no entry was lost since the log was begun or received."""
+        if not self._clustered:
+            return True
+        self.files.makedirs(self.raft_path(number))
+        return _DAMAGED not in self.files.listdir(self.raft_path(number))
+
+    def mark_damaged(self, number: GroupId) -> None:
+        """The log has lost entries, durably known: before anything is moved that shows it."""
+        if self.is_whole(number):
+            write_durably(self.files, f"{self.raft_path(number)}/{_DAMAGED}", b"entries of the log were lost\n")
+
+    def mend(self, number: GroupId) -> None:
+        """The log has everything again."""
+        if not self.is_whole(number):
+            self.files.unlink(f"{self.raft_path(number)}/{_DAMAGED}")
+            self.files.sync_directory(self.raft_path(number))
+
+    # --- replacing ------------------------------------------------------------------------------------------------------
+
+    def set_aside(self, number: GroupId) -> str:
+        """Move a group's directory, whose log is closed, to lost+found; returns where to."""
+        target = self._free_name(f"group-{number}")
+        self.files.rename(self.path(number), target)
+        self.files.sync_directory(self._lost_found)
+        self.files.sync_directory(self._groups)
+        return target
+
+    def make_ready(self, number: GroupId) -> None:
+        """What is incoming is whole and durable: from here on it will take the group's place, whatever happens."""
+        self.files.rename(self.path(number, ".incoming"), self.path(number, ".ready"))
+        self.files.sync_directory(self._groups)
+
+    def take_place(self, number: GroupId, *, keep_old: bool) -> None:
+        """Let what is ready be the group, whose log is closed; what it replaces is removed or kept in lost+found."""
+        self._take_place(number, keep_old=keep_old)
+        old = self.path(number, ".old")
+        if not keep_old:
+            remove_directory(self.files, old)
+
+    def _take_place(self, number: GroupId, *, keep_old: bool) -> None:
+        names = self.files.listdir(self._groups)
+        if str(number) in names:
+            if keep_old:
+                self.set_aside(number)
+            else:
+                self.files.rename(self.path(number), self.path(number, ".old"))
+                self.files.sync_directory(self._groups)
+        self.files.rename(self.path(number, ".ready"), self.path(number))
+        self.files.sync_directory(self._groups)
+        self.mend(number)
+
+    def _free_name(self, stem: str) -> str:
+        """A name in lost+found that nothing has yet."""
+        self.files.makedirs(self._lost_found)
+        taken = set(self.files.listdir(self._lost_found))
+        numbered = (stem if number == 1 else f"{stem}.{number}" for number in count(1))
+        return f"{self._lost_found}/{next(name for name in numbered if name not in taken)}"
+
+    # --- snapshots ------------------------------------------------------------------------------------------------------
+
+    def snapshots(self, number: GroupId) -> list[RaftIndex]:
+        """Applied indexes of the snapshot files, oldest first."""
+        found = map(_SNAPSHOT.fullmatch, self.files.listdir(self.path(number)))
+        return sorted(RaftIndex(int(name[1])) for name in found if name)
+
+    def read_snapshot(self, number: GroupId, index: RaftIndex) -> pb.Snapshot:
+        """A snapshot file."""
+        path = snapshot_path(self.path(number), index)
+        try:
+            return pb.Snapshot.FromString(read_file(self.files, path))
+        except DecodeError as error:
+            raise Damage(f"{path}: {error}") from error
+
+    def write_snapshot(self, number: GroupId, index: RaftIndex, content: bytes) -> None:
+        """A new snapshot file in place of the older ones."""
+        older = [other for other in self.snapshots(number) if other != index]
+        write_durably(self.files, snapshot_path(self.path(number), index), content)
+        for other in older:
+            self.files.unlink(snapshot_path(self.path(number), other))
+
+
+def snapshot_path(directory: str, index: RaftIndex) -> str:
+    """Name of the file with the state as of *index*."""
+    return f"{directory}/state-{index:020d}.snap"

@@ -1,0 +1,147 @@
+"""A cluster node's storage on a simulated disk, and a broker whose groups are filled by hand."""
+
+from stan.config import ClusterConfig, Config, StoreConfig
+from stan.core.broker import Broker
+from stan.edge.groupfiles import Disk
+from stan.edge.storage import Storage, apply_entry
+from stan.protocol import entries_pb2 as pb
+from stan.protocol.entries import Kind
+from stan.types import GroupId
+from tests.kit.batches import batch, entry
+from tests.kit.files import CrashingFiles
+from tests.sim.database import SimDatabase
+from tests.sim.loop import run_now
+
+STORE_IDS = {"a": "a" * 32, "b": "b" * 32, "c": "c" * 32}
+
+
+async def on_the_spot(call):
+    return call()
+
+
+class StorageNode:
+    """One node; `boot` begins its next life. Messages of uid 7 in group 1, all committed as soon as they are written."""
+
+    def __init__(self, name="a", files=None, groups=2, segment_bytes=600):
+        self.name = name
+        self.files = files or CrashingFiles()
+        self.medium = SimDatabase()
+        self.group_count = groups
+        self.segment_bytes = segment_bytes
+        self.notes = []
+        self.storage = None
+
+    @property
+    def directory(self):
+        return f"/{self.name}"
+
+    @property
+    def log(self):
+        return self.storage.logs[GroupId(1)]
+
+    def boot(self, *, groups=None, load=True):
+        disk = Disk(
+            directory=self.directory,
+            files=self.files,
+            boot="",
+            store_id=STORE_IDS[self.name],
+            segment_bytes_max=self.segment_bytes,
+            tail_cache_bytes_max=0,
+        )
+        self.storage = Storage.recover(
+            disk,
+            "c",
+            self.group_count,
+            groups=groups,
+            node_id=self.name,
+            note=lambda level, text: self.notes.append(f"{level} {text}"),
+            offload=on_the_spot,
+        )
+        self.storage.database = self.medium.open()
+        if load:
+            self.load()
+        return self
+
+    def load(self):
+        storage = self.storage
+        config = Config(
+            store=StoreConfig(kind="file", raft_groups=self.group_count), cluster=ClusterConfig(node_id=self.name)
+        )
+        self.broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
+        run_now(storage.load(self.broker, "c", replicated=True))
+
+    def write(self, entries):
+        """Append, sync, commit and apply entries of group 1."""
+        for one in entries:
+            self.log.append([one])
+        self.log.sync()
+        self.apply(self.log.last_index)
+
+    def apply(self, index):
+        """Commit and apply what is in the log of group 1 up to an index."""
+        log = self.log
+        applied = self.storage.applied[1][0]
+        log.commit(index)
+        for one in log.entries(applied + 1, index, 10**9):
+            apply_entry(self.broker, GroupId(1), one.index, one.kind, one.body)
+            self.storage.applied[1] = (one.index, one.term)
+        machine = self.broker.shared.groups[1].machine
+        for uid, channel in machine.channels.items():
+            log.trim(uid, channel.first_sequence)
+
+    def publish(self, count, *, term=1, size=60):
+        """Entries of two messages each."""
+        for _ in range(count):
+            base = self.log.channel(7).last_sequence + 1
+            self.write([entry(self.log.last_index + 1, batch(7, base, 2, size=size), term=term)])
+
+    def change(self, *, term=1, **change):
+        """An entry that changes the state."""
+        body = pb.GroupChange(**change).SerializeToString()
+        self.write([entry(self.log.last_index + 1, term=term)._replace(kind=Kind.CHANGE, body=body)])
+
+    def subscribe(self, name, **more):
+        """A durable of that name."""
+        request = pb.Subscribe(
+            uid=7,
+            client_id=name.encode(),
+            inbox=b"in",
+            durable_name=name.encode(),
+            max_in_flight=9,
+            ack_wait_s=30,
+            start_sequence=1,
+            incarnation=1,
+        )
+        self.change(subscribe=request, **more)
+
+    def trim(self, first, **more):
+        """Messages below are gone."""
+        self.change(trim=pb.Trim(first_sequences=[7, first]), **more)
+
+    def flush(self):
+        run_now(self.storage.flush(self.broker))
+
+    def release(self):
+        run_now(self.storage.release(self.broker))
+
+    def state(self):
+        """The state of group 1."""
+        return self.storage.state_of(self.broker, GroupId(1))
+
+    def messages(self):
+        """What a reader of the channel sees."""
+        refs = self.log.channel(7).refs(0, 10**9, 10**9, 10**9)
+        return [(ref.base_sequence, ref.count, ref.timestamp, self.log.read(ref)) for ref in refs]
+
+    def entries(self):
+        """Everything in the log of group 1, with its holes."""
+        return self.log.entries(1, self.log.last_index, 10**9)
+
+    def close(self, *, clean=True):
+        run_now(self.storage.close(clean=clean))
+        assert self.files.open_files == {}
+
+    def power_cut(self, seed):
+        """The next life begins on what the disk kept."""
+        self.files = self.files.crash(seed)
+        return self

@@ -1,0 +1,245 @@
+"""What a cluster node keeps: whose directory it is, where its state stands, and what it knows to have lost."""
+
+import pytest
+
+from stan.errors import Damage, StartError
+from stan.protocol import entries_pb2 as pb
+from stan.types import GroupId
+from tests.kit.files import CrashingFiles, PowerCut
+from tests.kit.storage import StorageNode
+from tests.sim.loop import run_now
+
+
+@pytest.fixture
+def node():
+    made = StorageNode().boot()
+    yield made
+    made.medium.close()
+
+
+def damage(node, path, position):
+    """Flip a byte of a file."""
+    data = bytearray(node.files.content(path))
+    data[position] ^= 0xFF
+    node.files.put(path, bytes(data))
+    if (sidecar := path.replace(".log", ".idx")) in node.files.names:
+        node.files.unlink(sidecar)  # else the segment is trusted until it is read
+        node.files.sync_directory("/a/groups/1")
+
+
+def segments(node):
+    return [path for path in node.files.paths() if path.startswith("/a/groups/1/") and path.endswith(".log")]
+
+
+def again(node, **how):
+    """The next life after an orderly stop."""
+    node.flush()
+    node.close()
+    return node.boot(**how)
+
+
+def test_node_is_fresh_until_it_holds_or_promised_something(node):
+    assert node.storage.fresh
+    node.close()
+    assert node.boot().storage.fresh  # nothing happened: as good as new
+    node.storage.hard_state(GroupId(1)).save(1, "b")
+    node.close()
+    assert not node.boot().storage.fresh
+    assert node.storage.hard_state(GroupId(1)).voted_for == "b"
+
+    other = StorageNode("b").boot()
+    other.publish(1)
+    other.close()
+    assert not other.boot().storage.fresh
+
+
+def test_node_opens_only_its_groups(node):
+    node.close()
+    node.boot(groups=[GroupId(0), GroupId(2)], load=False)
+    assert sorted(node.storage.logs) == [0, 2]
+    node.load()
+    assert sorted(node.storage.applied) == [0, 2]
+
+
+def test_node_of_another_name_is_refused(node):
+    node.close()
+    stranger = StorageNode("b", files=node.files)
+    stranger.files.rename("/a", "/b")
+    with pytest.raises(StartError, match='is of node "a", not "b"'):
+        stranger.boot()
+
+
+def test_node_founds_no_cluster_and_applies_nothing_that_is_not_known_to_be_committed(node):
+    node.publish(3)
+    node.subscribe("d")
+    node.flush()
+    node.log.append([one._replace(index=5) for one in node.entries()[:1]])
+    node.log.sync()
+    before = node.state()
+    node.close()
+    node.boot()
+
+    assert node.broker.shared.meta.info is None
+    assert node.storage.logs[0].last_index == 0
+    assert node.log.last_index == 5
+    assert node.storage.applied[1] == (4, 1)
+    assert node.state() == before
+    assert [base for base, *_ in node.messages()] == [1, 3, 5]
+
+
+def test_snapshot_file_newer_than_the_rows_replaces_them_whole(node):
+    node.subscribe("gone")
+    node.publish(20)
+    node.flush()
+    (member,) = node.broker.shared.groups[1].machine.subscriptions.values()
+    node.change(leave=pb.Leave(uid=7, subscription_id=member.subscription_id, unsubscribe=True))
+    node.subscribe("here", term=2)
+    node.trim(10, term=2)
+    node.storage._flushed[1] = node.log.sealed_index  # as if these rows were on their way
+    node.release()
+    before = node.state()
+    node.close()
+    assert len(run_now(node.medium.open().snapshot(1)).cursors) == 1
+    node.boot()
+
+    assert node.state() == before
+    assert node.storage.applied[1] == (before.applied_index, 2)
+    assert node.messages()[0][0] == 9
+    node.flush()
+    rows = run_now(node.medium.open().snapshot(1))
+    assert [cursor.name for cursor in rows.cursors] == [b"here"]
+    assert [member.client_id for member in rows.subscriptions] == [b"here"]
+    assert rows == before
+
+
+def test_rows_newer_than_the_snapshot_file_are_used(node):
+    node.publish(20)
+    node.flush()
+    node.release()
+    node.subscribe("later")
+    before = node.state()
+    assert again(node).state() == before
+    assert not node.storage._stale
+
+
+@pytest.mark.parametrize("which", [0, 2, -2])
+def test_node_knows_for_ever_that_entries_were_lost(node, which):
+    node.publish(30)
+    node.flush()
+    path = segments(node)[which]
+    node.close()
+    damage(node, path, 200)
+    node.boot()
+
+    assert not node.storage.whole[1]
+    assert node.storage.whole[2]
+    assert not node.storage.fresh
+    assert any("damaged at position" in line for line in node.notes)
+    assert not again(node).storage.whole[1]
+    assert node.log.last_index == 30
+    node.storage.mend(GroupId(1))
+    assert again(node).storage.whole[1]
+
+
+def test_damage_that_cost_no_entry_leaves_the_log_whole(node):
+    node.publish(30)
+    node.flush()
+    path = segments(node)[1]
+    node.close()
+    node.files.put(path, node.files.content(path) + b"garbage behind the last entry")
+    node.files.unlink(path.replace(".log", ".idx"))
+    node.boot()
+    assert any("damaged at position" in line for line in node.notes)
+    assert node.storage.whole[1]
+    assert len(node.entries()) == 30
+
+
+def test_loss_is_known_even_if_the_start_that_found_it_is_cut_short():
+    for calls in range(1000):
+        node = StorageNode().boot()
+        node.publish(30)
+        node.flush()
+        path = segments(node)[1]
+        node.close()
+        damage(node, path, 200)
+        node.files.cut_power_after(calls)
+        try:
+            node.boot()
+        except PowerCut:
+            node.power_cut(calls).boot()
+            assert not node.storage.whole[1]
+            node.medium.close()
+        else:
+            assert calls > 10
+            node.medium.close()
+            return
+
+
+def cut_the_log(node):
+    """The end of the log is gone that the rows tell of."""
+    last = segments(node)[-1]
+    node.files.unlink(last)
+    node.files.unlink(segments(node)[-1])
+
+
+def lose_the_rows(node):
+    """The beginning of the log was let go of, and there is neither row nor snapshot file."""
+    node.medium.medium.executescript("DELETE FROM applied; DELETE FROM cursors")
+    for path in node.files.paths():
+        if path.endswith(".snap"):
+            node.files.unlink(path)
+
+
+@pytest.mark.parametrize("harm", [cut_the_log, lose_the_rows])
+def test_state_and_log_that_do_not_fit_let_the_group_begin_empty(node, harm):
+    node.publish(30)
+    node.subscribe("d")
+    node.trim(30)
+    node.flush()
+    node.release()
+    node.close()
+    harm(node)
+    node.boot()
+
+    assert not node.storage.whole[1]
+    assert not node.storage.fresh
+    assert (node.log.first_index, node.log.last_index) == (1, 0)
+    assert node.storage.applied[1] == (0, 0)
+    assert not node.broker.shared.groups[1].machine.cursors
+    assert [path for path in node.files.paths() if path.startswith("/a/lost+found/group-1/")]
+    assert any(line.startswith("ERR") and "moved to /a/lost+found/group-1" in line for line in node.notes)
+    assert run_now(node.medium.open().snapshot(1)) == pb.Snapshot()
+
+    node.publish(2, term=3)
+    assert again(node).storage.applied[1] == (2, 3)
+    assert not node.storage.whole[1]
+
+
+def test_server_alone_refuses_state_and_log_that_do_not_fit():
+    node = StorageNode().boot()
+    node.publish(5)
+    node.flush()
+    node.medium.medium.execute("UPDATE applied SET raft_index = 99")
+    storage = node.storage
+    with pytest.raises(Damage, match="restore the directory from a backup"):
+        run_now(storage.load(node.broker, "c"))
+
+
+def test_frozen_log_holds_up_no_other_group(node):
+    node.publish(1)
+    node.flush()
+    node.log.append([one._replace(index=2) for one in node.entries()])
+    node.files.fail("fdatasync", 0, 5)
+    node.storage.applied[2] = (1, 7)
+    with pytest.raises(Exception, match="Input/output"):
+        node.flush()
+    assert run_now(node.medium.open().snapshot(2)).applied_term == 7
+    assert run_now(node.medium.open().snapshot(1)).applied_index == 1
+
+
+def test_two_directories_on_one_disk_do_not_meet():
+    files = CrashingFiles()
+    nodes = [StorageNode(name, files=files).boot() for name in "abc"]
+    for count, node in enumerate(nodes, 1):
+        node.publish(count)
+    assert [node.log.last_index for node in nodes] == [1, 2, 3]
