@@ -34,7 +34,7 @@ from stan.cli.common import (
     Token,
     User,
     err,
-    run,
+    run_until_signalled,
 )
 from stan.cli.local_cluster import NODES_MAX
 
@@ -130,10 +130,14 @@ def bench(
         processes=processes,
         timeout_s=timeout,
     )
-    place = (
-        own_cluster(cluster, cluster_id, channel) if cluster else own_broker(cluster_id) if start else _there(target)
-    )
-    run(_bench(place, work, as_json=as_json, csv_file=csv_file))
+    place = _place(target, channel, start=start, nodes=cluster)
+    run_until_signalled(_bench(place, work, as_json=as_json, csv_file=csv_file))
+
+
+def _place(target: Target, channel: str, *, start: bool, nodes: int) -> contextlib.AbstractAsyncContextManager[Target]:
+    if nodes:
+        return own_cluster(nodes, target.cluster_id, channel)
+    return own_broker(target.cluster_id) if start else _there(target)
 
 
 async def _bench(

@@ -130,6 +130,22 @@ def run(main: Coroutine[Any, Any, int]) -> None:
     raise typer.Exit(code)
 
 
+def run_until_signalled(main: Coroutine[Any, Any, int]) -> None:
+    """`run`, as a task that Ctrl-C, SIGTERM and SIGHUP cancel, so that everything is cleaned up behind it."""
+    run(_cancellable(main))
+
+
+async def _cancellable(main: Coroutine[Any, Any, int]) -> int:
+    task = asyncio.ensure_future(main)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        err.print("Interrupted; processes and files are removed.")
+        return EXIT_INTERRUPTED
+
+
 def run_fast(main: Coroutine[Any, Any, T]) -> T:
     """asyncio.run, on uvloop where it is there."""
     try:

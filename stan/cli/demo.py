@@ -1,23 +1,24 @@
 """`stan demo`: half a minute that shows what the broker promises, with a kill -9 in the middle of the load.
 
-Starts a broker of its own in a temporary directory, speaks to it with the client library only, and believes nothing: every figure
-is counted from what was acknowledged and received. Exit code 0 only if all of it holds. Leaves no process and no file behind.
-Each step is a function that tells in one sentence what it shows.
+With --cluster, see demo_cluster. Starts a broker of its own in a temporary directory, speaks to it with the client library only,
+and believes nothing: every figure is counted from what was acknowledged and received. Exit code 0 only if all of it holds. Leaves
+no process and no file behind. Each step is a function that tells in one sentence what it shows.
 """
 
 import asyncio
 import contextlib
-import signal
 import time
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Annotated, Final
 
 import stan_client
-from rich.table import Table
+import typer
 from stan_client import Client, Message, everything
 
-from stan.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, err, out, run
+from stan.cli.common import run_until_signalled
 from stan.cli.demo_broker import CLUSTER_ID, DemoBroker
+from stan.cli.demo_cluster import tell_cluster
+from stan.cli.demo_screen import fact, rate, step, verdict
 from stan.cli.demo_tally import Figure, Ledger, Tally, figures_of_log, figures_of_reader
 
 ORDERS: Final = "orders"
@@ -35,32 +36,24 @@ KILL_AFTER_ACKS: Final = 60_000
 ACKS_AFTER_RESTART: Final = 60_000
 
 
-def demo() -> None:
+def demo(
+    cluster: Annotated[  # noqa: FBT002
+        bool, typer.Option("--cluster", help="Three nodes, of which the leader is killed under load.")
+    ] = False,
+) -> None:
     """Show in half a minute what the broker promises, on a broker of its own that is killed under load."""
-    run(_until_signalled())
-
-
-async def _until_signalled() -> int:
-    """The demo as a task that Ctrl-C and SIGTERM cancel, so that everything is cleaned up behind it."""
-    task = asyncio.ensure_future(_tell())
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        err.print("Interrupted; broker and files are removed.")
-        return EXIT_INTERRUPTED
+    run_until_signalled(tell_cluster() if cluster else _tell())
 
 
 async def _tell() -> int:
     began = time.monotonic()
-    _step(
+    step(
         1,
         "A broker",
         "One process with its own nats-server; messages go to files, each fsynced before it is acknowledged.",
     )
     async with DemoBroker() as broker:
-        _fact(f"stan-server, pid {broker.pid}, {broker.url}, files in {broker.directory}")
+        fact(f"stan-server, pid {broker.pid}, {broker.url}, files in {broker.directory}")
         async with _client(broker, "demo-shop") as client:
             await _publish(client)
             await _replay(broker, client)
@@ -68,22 +61,7 @@ async def _tell() -> int:
             await _share(broker)
             await _redeliver(broker, client)
         figures = await _survive(broker)
-    out.print(_table(figures))
-    holds = all(figure.holds is not False for figure in figures)
-    seconds = f"{time.monotonic() - began:.0f} s"
-    if holds:
-        out.print(f"[bold green]All of it holds[/] ({seconds}; broker and files are removed).")
-        return 0
-    out.print(f"[bold red]Not all of it holds[/] ({seconds}): see the lines marked NO.")
-    return EXIT_FAILED
-
-
-def _step(number: int, title: str, sentence: str) -> None:
-    out.print(f"\n[bold cyan]{number}  {title}[/]\n   [dim]{sentence}[/]", highlight=False, soft_wrap=True)
-
-
-def _fact(text: str) -> None:
-    out.print(f"   {text}", highlight=False, soft_wrap=True)
+    return verdict(figures, time.monotonic() - began)
 
 
 @contextlib.asynccontextmanager
@@ -103,31 +81,27 @@ async def _client(broker: DemoBroker, client_id: str) -> AsyncIterator[Client]:
             await client.close()
 
 
-def _rate(count: int, began: float) -> str:
-    return f"{count:,} messages, {count / (time.monotonic() - began):,.0f} a second"
-
-
 # --- the quiet part -------------------------------------------------------------------------------------------------
 
 
 async def _publish(client: Client) -> None:
-    _step(2, "Publishing", "An ack means: stored, in one order for everybody, and safe from a crash.")
+    step(2, "Publishing", "An ack means: stored, in one order for everybody, and safe from a crash.")
     began = time.monotonic()
     acked = await client.publish_many(ORDERS, (b"%d" % number for number in range(1, MESSAGES + 1)))
-    _fact(f"acknowledged: {_rate(acked, began)}")
+    fact(f"acknowledged: {rate(acked, began)}")
 
 
 async def _replay(broker: DemoBroker, client: Client) -> None:
-    _step(3, "A subscription from the beginning", "Messages stay; whoever comes later can have all of them.")
+    step(3, "A subscription from the beginning", "Messages stay; whoever comes later can have all of them.")
     began, tally = time.monotonic(), Tally()
     subscription = await client.subscribe(ORDERS, tally.take, start=everything())
     await broker.until(lambda: tally.missing(MESSAGES) == 0, "all messages")
-    _fact(f"received in order: {_rate(tally.received, began)}")
+    fact(f"received in order: {rate(tally.received, began)}")
     await subscription.close()
 
 
 async def _resume_durable(broker: DemoBroker, client: Client) -> None:
-    _step(4, "A durable", "The broker remembers what was acknowledged under a name, also while nobody listens.")
+    step(4, "A durable", "The broker remembers what was acknowledged under a name, also while nobody listens.")
     first, second = Tally(), Tally()
 
     def take(message: Message) -> None:
@@ -142,11 +116,11 @@ async def _resume_durable(broker: DemoBroker, client: Client) -> None:
     reader = await client.subscribe(ORDERS, second.take, durable="billing")
     await broker.until(lambda: second.last == MESSAGES, "the durable, resumed")
     await reader.close()
-    _fact(f"acknowledged up to {first.last:,}, closed, resumed: went on at {second.marked_at:,}, up to {second.last:,}")
+    fact(f"acknowledged up to {first.last:,}, closed, resumed: went on at {second.marked_at:,}, up to {second.last:,}")
 
 
 async def _share(broker: DemoBroker) -> None:
-    _step(5, "A queue group", "Each message goes to one of the members, so that they share the work.")
+    step(5, "A queue group", "Each message goes to one of the members, so that they share the work.")
     group, shares = Tally(), [0] * MEMBERS
     async with contextlib.AsyncExitStack() as stack:
         for number in range(MEMBERS):
@@ -159,11 +133,11 @@ async def _share(broker: DemoBroker) -> None:
             await member.subscribe(ORDERS, take, queue="packing", start=everything(), max_in_flight=100)
         await broker.until(lambda: group.missing(MESSAGES) == 0, "the group")
     parts = " + ".join(f"{share:,}" for share in shares)
-    _fact(f"{parts} = {group.received:,} messages, {group.flagged + group.unexplained} of them twice")
+    fact(f"{parts} = {group.received:,} messages, {group.flagged + group.unexplained} of them twice")
 
 
 async def _redeliver(broker: DemoBroker, client: Client) -> None:
-    _step(6, "No ack", f"What is not acknowledged within its ack wait ({ACK_WAIT_S} s) comes again, and says so.")
+    step(6, "No ack", f"What is not acknowledged within its ack wait ({ACK_WAIT_S} s) comes again, and says so.")
     began, tally = time.monotonic(), Tally()
 
     def take(message: Message) -> None:
@@ -177,14 +151,14 @@ async def _redeliver(broker: DemoBroker, client: Client) -> None:
     await broker.until(lambda: tally.flagged >= UNACKED, "the messages to come again")
     seconds = time.monotonic() - began
     await subscription.close()
-    _fact(f"{UNACKED} messages left unacknowledged: {UNACKED} came again after {seconds:.1f} s, flagged as redelivered")
+    fact(f"{UNACKED} messages left unacknowledged: {UNACKED} came again after {seconds:.1f} s, flagged as redelivered")
 
 
 # --- the crash ------------------------------------------------------------------------------------------------------
 
 
 async def _survive(broker: DemoBroker) -> list[Figure]:
-    _step(7, "kill -9 under load", "Messages flow, the broker is killed in the middle of it and started again.")
+    step(7, "kill -9 under load", "Messages flow, the broker is killed in the middle of it and started again.")
     durable, group, ledger = Tally(), Tally(), Ledger()
     async with contextlib.AsyncExitStack() as stack:
         writer = await stack.enter_async_context(_client(broker, "demo-writer"))
@@ -227,16 +201,16 @@ async def _kill_and_restart(broker: DemoBroker, ledger: Ledger, durable: Tally, 
         "the load",
     )
     pid, killed = broker.pid, time.monotonic()
-    _fact(f"{len(ledger.acked):,} acknowledged, {ledger.in_flight} under way: kill -9 {pid}")
+    fact(f"{len(ledger.acked):,} acknowledged, {ledger.in_flight} under way: kill -9 {pid}")
     await broker.kill()
     acked = len(ledger.acked)
     durable.mark()
     group.mark()
-    _fact(f"dead; durable at {durable.last:,}, group at {group.last:,}")
+    fact(f"dead; durable at {durable.last:,}, group at {group.last:,}")
     await broker.start()
-    _fact(f"started again on the same files, pid {broker.pid}: ready {time.monotonic() - killed:.1f} s after the kill")
+    fact(f"started again on the same files, pid {broker.pid}: ready {time.monotonic() - killed:.1f} s after the kill")
     await broker.until(lambda: len(ledger.acked) >= acked + ACKS_AFTER_RESTART, "the load after the restart")
-    _fact("writer and subscribers went on by themselves; reading the channel back")
+    fact("writer and subscribers went on by themselves; reading the channel back")
 
 
 async def _read_back(broker: DemoBroker, reader: Client, writer: Client) -> list[bytes]:
@@ -247,14 +221,3 @@ async def _read_back(broker: DemoBroker, reader: Client, writer: Client) -> list
     await reader.subscribe(LOAD, tally.take, start=everything())
     await broker.until(lambda: tally.seen.get(tally.last) == end and not tally.missing(tally.last), "the whole channel")
     return [tally.seen[sequence] for sequence in range(1, tally.last)]
-
-
-def _table(figures: list[Figure]) -> Table:
-    table = Table(title="\nWhat became of it", title_justify="left", title_style="bold")
-    table.add_column("figure")
-    table.add_column("count", justify="right")
-    table.add_column("as promised")
-    shown = {True: "[green]yes[/]", False: "[bold red]NO[/]", None: ""}
-    for figure in figures:
-        table.add_row(figure.name, f"{figure.value:,}", shown[figure.holds])
-    return table
