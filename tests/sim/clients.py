@@ -6,7 +6,7 @@ send after a reconnect what they wanted to send before. All they see goes into t
 
 from stan.protocol import wire_pb2 as wire
 from stan.types import MILLISECOND, SECOND
-from tests.sim.history import Acked, Delivered, Ended, Joined, Publish, Sub
+from tests.sim.history import Acked, Delivered, Ended, Publish, Sub
 from tests.sim.nats import ClientPort
 
 REQUEST_TIMEOUT = 2 * SECOND
@@ -273,13 +273,12 @@ class Subscriber(SimClient):
             self.ack_inbox = response.ack_inbox.decode()
             if self.kind == "queue":  # it lives as long as somebody is in it
                 sub.consumer = f"{self.consumer}.{self.world.cursor_of(response.ack_inbox)}"
-            sub.joined_at = self.loop.now
-            self.history.events.append(Joined(self.loop.now, sub))
+            self.history.joined(self.loop.now, sub)
 
         def message(payload, _reply):
             if sub.joined_at:
                 self._message(wire.MsgProto.FromString(payload), sub)
-            elif not self.history.explained(asked_at, self.loop.now):  # a fault may lose the response; delivery goes on
+            elif not self.history.explained(asked_at, self.loop.now, (self.client_id,)):  # else the response was lost
                 self.world.problems.append(f"{inbox} got a message before its response")
 
         self.port.listen(inbox, message)

@@ -79,9 +79,10 @@ class Reset(NamedTuple):
 class Cause(NamedTuple):
     """Something that explains repeats; nothing before `at - REACH` and nothing after `until`."""
 
-    at: int
     until: int
+    at: int
     what: str
+    client: str  # whom it concerns; "": everybody
 
 
 @dataclass(eq=False)
@@ -101,7 +102,8 @@ class History:
     def __init__(self):
         self.publishes = {}  # value -> Publish, in the order in which they were sent
         self.events = []  # in order of time
-        self.causes = []
+        self.causes = []  # sorted by their ends
+        self.members = defaultdict(set)  # of positions
         self.stored = defaultdict(dict)  # channel -> sequence -> value, as committed on any node
         self.first = defaultdict(lambda: 1)  # channel -> first sequence at the end
         self.limits = {}  # channel -> most messages
@@ -112,18 +114,21 @@ class History:
         self.replicas = defaultdict(dict)  # group -> node -> what must be the same on all
         self.told = []  # complaints made on the way
         self._batches = {}  # (channel, base) -> records: the same on every node
-        self._ends = []  # of causes, sorted
 
     # --- recording --------------------------------------------------------------------------------------------------------
 
-    def cause(self, at, until, what):
-        self.causes.append(Cause(at, until, what))
-        insort(self._ends, (until, at))
+    def cause(self, at, until, what, client=""):
+        insort(self.causes, Cause(until, at, what, client))
 
-    def explained(self, since, until):
-        """Whether a fault shows somewhere in [since, until]."""
-        first = bisect_left(self._ends, (since, 0))
-        return any(at - REACH <= until for _, at in self._ends[first:])
+    def joined(self, at, sub):
+        sub.joined_at = at
+        self.members[sub.consumer].add(sub.member)
+        self.events.append(Joined(at, sub))
+
+    def explained(self, since, until, members=()):
+        """Whether a fault that concerns one of *members* shows somewhere in [since, until]."""
+        first = bisect_left(self.causes, (since,))
+        return any(c.at - REACH <= until and (not c.client or c.client in members) for c in self.causes[first:])
 
     def batch(self, node, channel, base, records, values):
         """A node has committed a batch; *values* decodes it when it is new."""
@@ -278,7 +283,7 @@ def check_repeats(history):
                 since = before.at if before else begun.get(consumer, 0)
                 waited = before is not None and event.at - before.at >= before.sub.ack_wait - SLACK
                 somebody_left = left[consumer] >= since - SLACK and left[consumer] > 0
-                if not (waited or somebody_left or history.explained(since, event.at)):
+                if not (waited or somebody_left or history.explained(since, event.at, history.members[consumer])):
                     yield f"{consumer}: {event.sequence} came to {event.sub.member} flagged for no reason"
             last[consumer, event.sequence] = event
 
@@ -309,7 +314,7 @@ def check_windows(history):
             if previous is not None and previous is not event.sub:
                 since = held[previous][event.sequence]
                 expired = since + previous.ack_wait - SLACK <= event.at
-                if not expired and not history.explained(since, event.at):
+                if not expired and not history.explained(since, event.at, history.members[key[0]]):
                     yield f"C8 {key[0]}: {event.sequence} came to {event.sub.member} while {previous.member} had it"
             held[previous].pop(event.sequence, None)
             owner[key] = event.sub
@@ -318,7 +323,8 @@ def check_windows(history):
                 del mine[sequence]
                 del owner[key[0], sequence]
             mine[event.sequence] = event.at
-            if len(mine) > event.sub.in_flight and not history.explained(min(mine.values()), event.at):
+            full = len(mine) > event.sub.in_flight
+            if full and not history.explained(min(mine.values()), event.at, history.members[key[0]]):
                 yield f"C7 {event.sub}: {len(mine)} in flight, window {event.sub.in_flight}"
 
 
@@ -332,7 +338,7 @@ def check_first_order(history):
         if d.sequence < highest[consumer] and not d.redelivered:
             yield f"{consumer}: {d.sequence} first sent after {highest[consumer]}"
         jumps = d.sequence > highest[consumer] + 1 and consumer in before and d.sub.channel not in history.limits
-        if jumps and not history.explained(before[consumer], d.at):
+        if jumps and not history.explained(before[consumer], d.at, (d.sub.member,)):
             yield f"{consumer}: {d.sequence} follows {highest[consumer]}"
         highest[consumer] = max(highest[consumer], d.sequence)
         before[consumer] = d.at
@@ -343,19 +349,20 @@ def check_position(history):
     acked, sent, waiting = defaultdict(dict), defaultdict(set), {}
     for event in history.events:
         if isinstance(event, Acked):
-            acked[event.sub.consumer].setdefault(event.sequence, event.at)
+            acked[event.sub.consumer].setdefault(event.sequence, event)
         elif isinstance(event, Joined) and event.sub.kind == "durable":
             waiting[event.sub] = event.at
         elif isinstance(event, Delivered):
             consumer = event.sub.consumer
-            at = acked[consumer].get(event.sequence)
-            if at is not None and event.at > at + KEPT_AFTER and not history.explained(at, at + KEPT_AFTER):
-                yield f"{consumer}: {event.sequence} came again {(event.at - at) / 1e9:.3f}s after it was acked"
+            ack = acked[consumer].get(event.sequence)
+            kept = ack and not history.explained(ack.at, ack.at + KEPT_AFTER, (ack.sub.member,))
+            if kept and event.at > ack.at + KEPT_AFTER:
+                yield f"{consumer}: {event.sequence} came again {(event.at - ack.at) / 1e9:.3f}s after it was acked"
             joined = waiting.pop(event.sub, None)
             if joined is not None:
                 owed = sent[consumer] - acked[consumer].keys()
                 low = min((s for s in owed if s >= history.first[event.sub.channel]), default=event.sequence)
-                if event.sequence > low and not history.explained(joined, event.at):
+                if event.sequence > low and not history.explained(joined, event.at, (event.sub.member,)):
                     yield f"{consumer}: comes back with {event.sequence}, {low} is unacked"
             sent[consumer].add(event.sequence)
 

@@ -63,7 +63,7 @@ class Scene:
         client = self.clients.get(found[1]) if found else None
         if client is None:
             return found is not None
-        if client.age > NOTICED and not self.history.explained(self.loop.now - NOTICED, self.loop.now):
+        if client.age > NOTICED and not self.history.explained(self.loop.now - NOTICED, self.loop.now, (found[1],)):
             self.complain(f"gave {found[1]} up for no reason")
         client.timed_out()
         return True
@@ -107,7 +107,7 @@ class Scene:
         if port is None or not port.cut():
             return
         length = self.random.randint(20, 1500) * MILLISECOND
-        self.history.cause(self.loop.now, self.loop.now + length + NOTICED, f"{client.client_id} cut off")
+        self.history.cause(self.loop.now, self.loop.now + length, "cut off", client.client_id)
         life = client.life
         self.loop.after(length, lambda: port.connect() if client.life == life else None)
 

@@ -4,7 +4,7 @@ import pytest
 
 from stan.types import MILLISECOND, SECOND
 from tests.sim import history as checks
-from tests.sim.history import Acked, Delivered, Ended, History, Joined, Publish, Reset, Sub
+from tests.sim.history import Acked, Delivered, Ended, History, Publish, Reset, Sub
 
 MESSAGES = 12
 LATE = 100 * SECOND
@@ -22,8 +22,7 @@ class Story:
         self.right = Sub("group.0", "right", "a", "durable queue", 2, SECOND)
         self.plain = Sub("plain.1", "plain", "a", "plain", 4, SECOND)
         for sub in (self.durable, self.left, self.right, self.plain):
-            sub.joined_at = self.tick()
-            self.history.events.append(Joined(self.at, sub))
+            self.history.joined(self.tick(), sub)
         for number in range(1, MESSAGES + 1):
             self._message(number, f"w-{number}")
         self.history.final["a"] = [(number, f"w-{number}") for number in range(1, MESSAGES + 1)]
@@ -182,8 +181,8 @@ def an_ack_is_forgotten(story):
 def who_comes_back_misses_one(story):
     story.drop(Acked, story.durable, 5)
     story.end(story.durable)
-    again = Sub("durable.0", "dur", "a", "durable", 4, SECOND, joined_at=story.tick())
-    story.history.events.append(Joined(story.at, again))
+    again = Sub("durable.0", "dur", "a", "durable", 4, SECOND)
+    story.history.joined(story.tick(), again)
     story.deliver(again, 7, count=1, at=story.tick(2 * SECOND))
 
 

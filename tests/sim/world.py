@@ -23,7 +23,7 @@ from tests.sim.database import SimDatabase
 from tests.sim.history import Reset, complaints
 from tests.sim.loop import SimRuntime, run_now
 from tests.sim.nats import NodePort
-from tests.sim.scene import NOTICED, Scene
+from tests.sim.scene import Scene
 
 STORE_ID = b"simulated-store!"
 SEGMENT_BYTES = 6000
@@ -198,7 +198,7 @@ class World(Scene):
         link = self.node.link if self.node else None
         if link is not None and link.cut():
             length = self.random.randint(20, 2000) * MILLISECOND
-            self.history.cause(self.loop.now, self.loop.now + length + SECOND, "NATS away")
+            self.history.cause(self.loop.now, self.loop.now + length, "NATS away")
             self.loop.after(length, self._nats_back, link)
 
     def _nats_back(self, link):
@@ -218,13 +218,14 @@ class World(Scene):
     def _node_dies(self, power):
         if self.node is None or self.quiet:
             return
-        self.history.cause(self.loop.now, self.loop.now + NOTICED, "node down")
         self.node.kill()
         self.node = None
         if power:
             self.files = self.files.crash(self.random.randint(0, 1 << 30))
             self.power_lost = True
-        self.loop.after(self.random.randint(10, 1500) * MILLISECOND, self._node_back)
+        length = self.random.randint(10, 1500) * MILLISECOND
+        self.history.cause(self.loop.now, self.loop.now + length, "node down")
+        self.loop.after(length, self._node_back)
 
     def _node_back(self):
         if self.node is not None:

@@ -1,0 +1,85 @@
+"""The simulation has teeth: a broker that breaks a promise is found out within a few seeds."""
+
+import pytest
+
+from stan.core.cursors import LiveCursor, LiveMember
+from stan.core.dispatch import Dispatch
+from stan.log.filelog import FileLog
+from stan.raft.solo import Solo
+from tests.sim.world import World
+
+SEEDS_MAX = 20
+"""Tried one after the other until one finds it; the first given is known to."""
+
+
+def found(seed):
+    """Names of the checks that complained; a broker that stops itself is found out as well."""
+    try:
+        return {text.split(":")[0] for text in World(seed).run()}
+    except Exception as error:  # noqa: BLE001
+        return {type(error).__name__}
+
+
+def acks_before_the_sync(monkeypatch):
+    monkeypatch.setattr(Solo, "wants_sync", property(lambda self: False))
+    propose = Solo.propose
+
+    def commits_at_once(self, bodies, *, urgent):
+        first = propose(self, bodies, urgent=urgent)
+        self.synced(self.log.last_index)
+        return first
+
+    monkeypatch.setattr(Solo, "propose", commits_at_once)
+
+
+def forgets_the_flag(monkeypatch):
+    send = Dispatch._send
+
+    def unflagged(self, *args):
+        return send(self, *args)._replace(redelivery_count=0)
+
+    monkeypatch.setattr(Dispatch, "_send", unflagged)
+
+
+def never_sends_again(monkeypatch):
+    monkeypatch.setattr(Dispatch, "_arm", lambda self, live, member: None)
+
+
+def forgets_acks(monkeypatch):
+    progress = LiveCursor.progress
+
+    def forgets(self):
+        entry = progress(self)
+        del entry.acked[:]
+        return entry
+
+    monkeypatch.setattr(LiveCursor, "progress", forgets)
+
+
+def overfills_windows(monkeypatch):
+    slots = LiveMember.open_slots.fget
+    monkeypatch.setattr(LiveMember, "open_slots", property(lambda self: slots(self) + 1))
+
+
+def does_not_sync(monkeypatch):
+    def pretends(self):
+        self._durable = self._tip
+        return self._durable
+
+    monkeypatch.setattr(FileLog, "sync", pretends)
+
+
+@pytest.mark.parametrize(
+    ("mutate", "first", "check"),
+    [
+        (acks_before_the_sync, 8, "check_lost"),
+        (does_not_sync, 3, "Damage"),
+        (forgets_the_flag, 0, "check_repeats"),
+        (never_sends_again, 0, "check_at_least_once"),
+        (overfills_windows, 0, "check_windows"),
+        (forgets_acks, 3, "check_position"),
+    ],
+)
+def test_a_broken_broker_is_found_out(monkeypatch, mutate, first, check):
+    mutate(monkeypatch)
+    assert any(check in found(seed) for seed in range(first, first + SEEDS_MAX))
