@@ -10,6 +10,7 @@ the last turn is handled in one.
 
 from collections.abc import Callable, Mapping
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from stan import limits
 from stan.core.broker import Broker
@@ -20,6 +21,9 @@ from stan.errors import Frozen, InDoubt, NotNow
 from stan.log.types import BatchRef, GroupLog, StaleRef
 from stan.raft.consensus import Consensus
 from stan.types import GroupId, RaftIndex, Sequence, Term
+
+if TYPE_CHECKING:
+    from stan.edge.pool import Pool
 
 ROUNDS_PER_TURN = 8
 """Rounds of commit and Ready inside one turn; what is left goes on in the next, after the sockets were looked at."""
@@ -55,6 +59,7 @@ class Driver:
         self._scheduled = False
         self._stopped = False
         self._down_since = 0
+        self.pool: Pool | None = None  # who leads what, in a cluster; alone this node leads everything
 
     def wake(self) -> None:
         """Run a turn soon."""
@@ -65,6 +70,11 @@ class Driver:
     def stop(self) -> None:
         """No more turns."""
         self._stopped = True
+
+    @property
+    def stopped(self) -> bool:
+        """Whether there are no more turns."""
+        return self._stopped
 
     # --- the turn -------------------------------------------------------------------------------------------------------
 
@@ -85,7 +95,11 @@ class Driver:
         self._connection_changes()
         gateway.take_in()
         for _ in range(ROUNDS_PER_TURN):
+            if self.pool is not None:
+                self.pool.before_commit()
             self._commit()
+            if self.pool is not None:
+                self.pool.after_commit()
             room = limits.OUTBOUND_BYTES_HIGH - gateway.connection.unsent
             ready = broker.ready(runtime.now(), runtime.wall(), room)
             self._carry_out(ready)
@@ -93,12 +107,15 @@ class Driver:
                 break
         else:
             self.wake()
+        if self.pool is not None:
+            self.pool.run()
         for group in self.groups.values():
             if group.wants_sync:
                 self._sync(group)
         if ready.deadline is not None:
             runtime.alarm(ready.deadline, self.wake)
-        gateway.connection.hold_reading(broker.publishing.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX)
+        if self.pool is None:
+            gateway.connection.hold_reading(broker.publishing.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX)
 
     def _connection_changes(self) -> None:
         gateway = self.gateway
@@ -149,7 +166,8 @@ class Driver:
             why = str(error)
             if isinstance(error, Frozen):
                 self._freeze(number, why)
-            if isinstance(error, InDoubt):  # it may be there after a restart: no answer is the only true one
+            if isinstance(error, InDoubt) or not self.groups[number].leads:
+                # It may be there after a restart, or the next leader has heard it too: no answer is the only true one.
                 for proposal in proposals:
                     self.broker.in_doubt(proposal)
                 return
@@ -168,6 +186,8 @@ class Driver:
         if number not in self._frozen:
             self._frozen.add(number)
             self._refusals[number] = why
+            if self.pool is not None:
+                self.pool.freeze(number, why)
             self.broker.freeze(number)
             self._note("ERR", f"group {number}: the disk failed ({why}); it does nothing more until a restart")
 

@@ -49,14 +49,11 @@ class Runtime(Protocol):
         """Read record batches, off the event loop."""
 
 
-class AsyncRuntime:
-    """The real one, on the running event loop."""
+class Ticker:
+    """Time and one alarm, on the running event loop."""
 
-    def __init__(self, groups: int) -> None:
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._syncers = ThreadPoolExecutor(max_workers=max(1, min(groups, SYNCERS_MAX)), thread_name_prefix="sync")
-        self._readers = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="read")
-        self._syncing: set[int] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0
 
@@ -85,6 +82,21 @@ class AsyncRuntime:
             call()
 
         self._alarm = self._loop.call_later(max(0.0, (deadline - self.now()) / 1e9), ring)
+
+    def silence(self) -> None:
+        """No alarm any more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+
+class AsyncRuntime(Ticker):
+    """The real one, on the running event loop."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self._syncers = ThreadPoolExecutor(max_workers=max(1, min(groups, SYNCERS_MAX)), thread_name_prefix="sync")
+        self._readers = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="read")
+        self._syncing: set[int] = set()
 
     def sync(self, group: Consensus, done: Synced) -> None:
         """Make the group's log durable in a worker thread."""
@@ -120,7 +132,6 @@ class AsyncRuntime:
 
     def close(self) -> None:
         """Wait for what runs in threads."""
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self.silence()
         self._syncers.shutdown(wait=True)
         self._readers.shutdown(wait=True)

@@ -1,0 +1,281 @@
+"""A node of a cluster: what a broker alone has, and its replicated groups, its links to the other nodes, and its view of them.
+
+    gateway ─► driver ─► broker            roster ─► found, observers, refusal
+       └─ frames of nodes ─► mux ─► groups ─► pool ─► driver          balance ─► handovers
+
+Everything real comes from outside (connection, runtime, storage, chance), so that the simulation runs this very class.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+import stan
+from stan import limits
+from stan.config import ClusterConfig, Config
+from stan.core.broker import Broker
+from stan.core.ready import Index
+from stan.core.shared import META_GROUP
+from stan.edge.balance import Balance
+from stan.edge.driver import Driver
+from stan.edge.gateway import Gateway
+from stan.edge.pool import Pool
+from stan.edge.roster import Roster
+from stan.edge.runtime import Runtime
+from stan.edge.storage import Storage
+from stan.edge.supply import Supply
+from stan.errors import StartError
+from stan.protocol.channels import publication
+from stan.protocol.frames import Frame
+from stan.protocol.node_pb2 import NodeHello
+from stan.raft.codec import Message
+from stan.raft.group import RaftGroup, Surroundings
+from stan.raft.mux import Mux
+from stan.raft.mux_nats import NatsWire
+from stan.raft.placement import Placement, place
+from stan.raft.turns import Runtime as Ticker
+from stan.raft.turns import Turns
+from stan.types import ChannelUid, GroupId, Nanos
+
+
+class World(NamedTuple):
+    """What a member needs of the outside."""
+
+    runtime: Runtime  # the driver's
+    ticker: Ticker  # the groups', with an alarm of its own
+    random: Random
+    note: Callable[[str, str], None]
+    crashed: Callable[[BaseException], None]
+    listening: Callable[[], None]  # clients are served from now on
+
+
+def held_groups(cluster: ClusterConfig, node_id: str, raft_groups: int) -> list[GroupId]:
+    """Groups that a node keeps: the metadata, which every node needs, and those it votes in; a read replica keeps all."""
+    placement = place(raft_groups, cluster.voters(node_id), cluster.replicas)
+    return [
+        group
+        for group, placed in placement.items()
+        if group == META_GROUP or cluster.replica or node_id in placed.voters
+    ]
+
+
+class Member:
+    """See the module's docstring. Made, `load`ed, given a connection by `gateway.connection`, then `start`ed."""
+
+    def __init__(self, config: Config, storage: Storage, world: World, *, reply_prefix: bytes, identity: bytes) -> None:
+        """*identity*: of the cluster, should this node found it."""
+        cluster = config.cluster
+        if cluster is None:
+            raise StartError("a member of a cluster needs the cluster's settings")
+        self.config = config
+        self.cluster = cluster
+        self.storage = storage
+        self.world = world
+        self.me = storage.node_id
+        self.voters = cluster.voters(self.me)
+        self.placement: dict[GroupId, Placement] = place(config.store.raft_groups, self.voters, cluster.replicas)
+        self.groups: dict[GroupId, RaftGroup] = {}
+        channel_groups = [number for number in storage.logs if number != META_GROUP]
+        self.broker = Broker(config, self._index, reply_prefix, channel_groups)
+        self.gateway = Gateway(self.broker, "", world.note)
+        self.driver = Driver(
+            self.broker,
+            self.groups,
+            self.gateway,
+            world.runtime,
+            applied=storage.applied,
+            note=world.note,
+            crashed=world.crashed,
+        )
+        self.gateway.wake = self.driver.wake
+        peers = [name for name in self.voters if name != self.me]
+        self.turns = Turns(world.ticker, news=self.driver.wake, crashed=world.crashed)
+        self.wire = NatsWire(config.cluster_id, self.me, peers, self, self._lost)
+        self.mux = Mux(
+            peers, self.wire, now=world.runtime.now, random=world.random, note=self._debug, wake=self.turns.schedule
+        )
+        self.pool = self.driver.pool = Pool(
+            self.broker,
+            self.groups,
+            self.turns,
+            self.gateway,
+            nuid=identity,
+            now=world.runtime.now,
+            note=world.note,
+        )
+        self.balance = Balance(self.me, self.placement)
+        self.roster = Roster(self._hello(), world.runtime.now(), world.random)
+        self.supply = Supply(self)
+        subjects = self.broker.shared.subjects
+        self.gateway.hear_nodes(self.wire.subscription, self._raft_frame)
+        self.gateway.hear_nodes(subjects.hello, self._hello_heard)
+        self.gateway.hear_nodes(f"{subjects.node}.{self.me}.transfer", self.supply.heard)
+        self._founded = False
+        self._listening = False
+        self._drained: Callable[[], None] | None = None
+        self._hello_subject = subjects.hello.encode()
+
+    # --- parts ------------------------------------------------------------------------------------------------------------
+
+    def _index(self, group: GroupId, uid: ChannelUid) -> Index:
+        return self.storage.logs[group].channel(uid)
+
+    def _debug(self, level: str, text: str) -> None:
+        self.world.note("DBG" if level == "INF" else level, text)
+
+    def _hello(self) -> NodeHello:
+        config, cluster, runtime = self.config, self.cluster, self.world.runtime
+        return NodeHello(
+            node=self.me,
+            instance=self.world.random.getrandbits(64),
+            started=runtime.wall(),
+            cluster_id=config.cluster_id,
+            raft_groups=config.store.raft_groups,
+            replicas=cluster.replicas,
+            voters=self.voters,
+            fresh=self.storage.fresh,
+            bootstrap=cluster.bootstrap,
+            replica=cluster.replica,
+            version=stan.__version__,
+        )
+
+    def make_group(self, number: GroupId) -> RaftGroup:
+        """This node's part in a group, from what the storage has of it."""
+        world, storage = self.world, self.storage
+        return RaftGroup(
+            number,
+            self.me,
+            self.placement[number].voters,
+            storage.logs[number],
+            storage.hard_state(number),
+            Surroundings(
+                self, world.runtime.now, world.random, self.turns.wake, world.note, self.supply.needs_snapshot
+            ),
+            observers=self._observers(number),
+            applied=storage.applied[number][0],
+            sync=self.config.store.sync,
+            whole=storage.whole[number],
+        )
+
+    def _observers(self, number: GroupId) -> list[str]:
+        """Nodes that keep a copy and do not vote: of the metadata all nodes, of everything the read replicas."""
+        replicas = self.roster.read_replicas(self.world.runtime.now())
+        names = {*replicas, *(self.voters if number == META_GROUP else ())}
+        return sorted(names - set(self.placement[number].voters))
+
+    # --- start and stop -----------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Bring the broker to the state that the storage has. Raises StanError, OSError."""
+        await self.storage.load(self.broker, self.config.cluster_id, replicated=True)
+        for number in sorted(self.storage.logs):
+            self.groups[number] = self.make_group(number)
+        info = self.broker.shared.meta.info
+        if info is not None:
+            self.roster.tell(self.world.runtime.now(), identity=info.nuid)
+
+    def start(self) -> None:
+        """The connection is there: take part."""
+        runtime = self.world.runtime
+        self.broker.start(runtime.now(), runtime.wall())
+        self.roster.hail(runtime.now())
+        self.turns.start(self.mux, list(self.groups.values()))
+        self.tick(runtime.now())
+        self.driver.wake()
+
+    def stop(self) -> None:
+        """Take part in nothing any more."""
+        self.driver.stop()
+        self.turns.stop()
+
+    def drain(self, done: Callable[[], None]) -> None:
+        """Hand every leadership over, and take none; *done* is called when this node leads nothing."""
+        self._drained = done
+        self.roster.tell(self.world.runtime.now(), draining=True)
+        self.tick(self.world.runtime.now())
+
+    # --- links ----------------------------------------------------------------------------------------------------------------
+
+    def send(self, group: GroupId, peer: str, message: Message) -> None:
+        """See raft.group.Post."""
+        self.mux.send(group, peer, message)
+
+    def write(self, data: bytes) -> bool:
+        """See raft.mux_nats.Outlet."""
+        return self.gateway.connection.write(data)
+
+    def _lost(self) -> None:
+        self.mux.reset_all()
+
+    def _raft_frame(self, frame: Frame) -> None:
+        self.mux.receive(self.wire.sender(frame.subject), frame.payload)
+
+    # --- the other nodes --------------------------------------------------------------------------------------------------------
+
+    def _hello_heard(self, frame: Frame) -> None:
+        self.roster.hear(frame.payload, self.world.runtime.now())
+        self._follow_roster()
+
+    def tick(self, now: Nanos) -> None:
+        """Now and then: tell and learn who is there, spread leaderships, let clients in once the cluster has an identity."""
+        if self.driver.stopped:
+            return
+        self.broker.shared.timers.at(now + limits.MEMBER_TICK_INTERVAL, self.tick)
+        info = self.broker.shared.meta.info
+        self.roster.tell(
+            now,
+            identity=info.nuid if info is not None else None,
+            fresh=self.roster.me.fresh and not any(group.votes for group in self.groups.values()),
+            led=self.pool.led,
+        )
+        self._follow_roster()
+        self._spread(now)
+        self.supply.tick(now)
+        if info is not None and not self._listening and self.gateway.connection.up:
+            self._listening = True
+            self.gateway.listen(f"_INBOX.{info.nuid.decode()}.>")
+            self.world.listening()
+
+    def _follow_roster(self) -> None:
+        roster, now = self.roster, self.world.runtime.now()
+        hellos = roster.tick(now)  # what follows from it comes after it has left
+        for hello in hellos:
+            self.write(publication(self._hello_subject, hello))
+        for note in roster.take_notes():
+            self.world.note("WRN", note)
+        if roster.refusal:
+            self.world.crashed(StartError(roster.refusal))
+            return
+        if roster.is_new and not self._founded:
+            self._founded = True
+            self.world.note("INF", "the cluster is new: every node begins with an empty disk")
+            for group in self.groups.values():
+                group.found()
+        if hellos:
+            self._observe()
+
+    def _observe(self) -> None:
+        """Read replicas come and go."""
+        for name in self.roster.read_replicas(self.world.runtime.now()):
+            if name != self.me and name not in self.wire.peers:
+                self.wire.add_peer(name)
+                self.mux.add_peer(name)
+        for number, group in self.groups.items():
+            group.set_observers(self._observers(number))
+
+    def _spread(self, now: Nanos) -> None:
+        if not self.pool.led:
+            if self._drained is not None:
+                self._drained()
+            return
+        led = {number: since for number, since in self.pool.led.items() if not self.groups[number].transferring}
+        lag = {number: self.groups[number].lag() for number in led}
+        moves = self.balance.moves(now, led, self.roster.alive_since(now), self.roster.draining(now), lag)
+        for number, to in moves:
+            self.world.note("DBG", f"group {number}: is handed over to {to}")
+            self.groups[number].transfer(to, partial(self._handed_over, number, to))
+
+    def _handed_over(self, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
+        if not done:
+            self.world.note("DBG", f"group {number}: {to} did not take it over")

@@ -1,0 +1,159 @@
+"""What a running broker does, alone or in a cluster: connect, flush, stop, close."""
+
+import asyncio
+from typing import Any
+
+from stan import limits
+from stan.config import Config
+from stan.core.broker import Broker
+from stan.edge.connection import Connection
+from stan.edge.driver import Driver
+from stan.edge.embedded import EmbeddedNats
+from stan.edge.gateway import Gateway
+from stan.edge.log import ServerLog, redacted
+from stan.edge.runtime import AsyncRuntime
+from stan.edge.storage import Storage
+from stan.errors import StanError, StartError
+from stan.types import SECOND
+
+
+class Node:
+    """One running broker; what is special to a broker alone and to a member of a cluster is said in stan.edge.server."""
+
+    broker: Broker
+    gateway: Gateway
+    driver: Driver
+
+    def __init__(self, config: Config, storage: Storage, log: ServerLog) -> None:
+        self.config = config
+        self.storage = storage
+        self.log = log
+        self.runtime = AsyncRuntime(len(storage.logs))
+        self.connection: Connection | None = None
+        self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def start(self, embedded: EmbeddedNats | None) -> None:
+        """Recover, connect, serve. Raises StartError."""
+        raise NotImplementedError
+
+    async def before_stop(self) -> None:
+        """Asked to stop: what should be done while this node still takes part."""
+
+    def note(self, level: str, line: str) -> None:
+        """A line for the log; level INF, WRN, ERR or DBG."""
+        {"INF": self.log.info, "WRN": self.log.warning, "ERR": self.log.error, "DBG": self.log.debug}[level](line)
+
+    def crashed(self, error: BaseException) -> None:
+        """Nothing survives *error*: `run` ends with it."""
+        if not self.crash.done():
+            self.crash.set_exception(error)
+
+    async def connect(self, embedded: EmbeddedNats | None) -> Connection:
+        """Connect the gateway to NATS."""
+        config, gateway = self.config, self.gateway
+        connection = self.connection = Connection(
+            gateway.reply_subscription(),
+            on_data=gateway.on_data,
+            on_up=gateway.on_up,
+            on_down=gateway.on_down,
+            on_drained=self.driver.wake,
+        )
+        gateway.connection = connection
+        urls = config.nats.urls or ((embedded.url,) if embedded is not None else ())
+        try:
+            await connection.open(config.nats, urls, f"_NSS-{config.cluster_id}-send", self.log.error)
+        except Exception as error:
+            shown = ", ".join(redacted(url) for url in urls)
+            raise StartError(f"cannot connect to NATS at {shown}: {error or type(error).__name__}") from error
+        return connection
+
+    def banner(self) -> None:
+        """Say how messages are kept, and that clients are served."""
+        config, log = self.config, self.log
+        store, lim = config.store, config.limits
+        log.info(f"Message store is {store.kind.upper()}")
+        if store.kind == "memory":
+            log.warning("Nothing survives a restart with the MEMORY store; use -st FILE -dir PATH to keep messages")
+        else:
+            log.info(f"Store location: {store.directory}")
+        if store.sync != "always":
+            log.warning(f"sync={store.sync}: a message is acknowledged before it is on stable storage")
+        each = lim.default
+        log.info("---------- Store Limits ----------")
+        log.info(f"Channels: {lim.channels or 'unlimited'}")
+        log.info("--------- Channels Limits --------")
+        log.info(f"  Subscriptions: {each.subscriptions or 'unlimited'}")
+        log.info(f"  Messages     : {each.msgs or 'unlimited'}")
+        log.info(f"  Bytes        : {each.bytes or 'unlimited'}")
+        log.info(f"  Age          : {f'{each.age_ns / SECOND:g}s' if each.age_ns else 'unlimited'}")
+        log.info(f"  Inactivity   : {f'{each.inactivity_ns / SECOND:g}s' if each.inactivity_ns else 'unlimited'}")
+        log.info("----------------------------------")
+        log.info("Streaming Server is ready")
+
+    # --- run and stop ---------------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> bool:
+        """Until *stop*; returns whether everything is durable and flushed. A broken invariant ends it with its error."""
+        driver = self.driver
+        stopping: asyncio.Future[Any] = asyncio.ensure_future(self._stopping(stop))
+        flusher: asyncio.Future[Any] = asyncio.ensure_future(self._flush_for_ever(driver))
+        try:
+            await asyncio.wait({stopping, flusher, self.crash}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (stopping, flusher):
+                task.cancel()
+            await asyncio.gather(stopping, flusher, return_exceptions=True)
+        if self.crash.done():
+            self.crash.result()
+        if flusher.done() and not flusher.cancelled() and flusher.exception() is not None:
+            flusher.result()
+        return await self._settle(driver)
+
+    async def _stopping(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        await self.before_stop()
+        self.driver.stop()  # at once: who hears that we stop, expects no answer any more
+
+    async def _flush_for_ever(self, driver: Driver) -> None:
+        failing = False
+        while True:
+            await asyncio.sleep(limits.STATE_FLUSH_INTERVAL / SECOND)
+            try:
+                await self._flush(driver)
+                failing = False
+            except (StanError, OSError) as error:
+                if not failing:
+                    self.log.error(f"cannot write the state ({error}); trying again")
+                failing = True
+
+    async def _flush(self, driver: Driver) -> None:
+        await self.storage.flush(self.broker)
+        for group in self.driver.groups.values():
+            group.synced(group.log.durable_index)
+        if any(group.has_committed for group in self.driver.groups.values()):
+            driver.wake()
+        await self.storage.release(self.broker)
+
+    async def _settle(self, driver: Driver) -> bool:
+        """Stop listening, finish what is on its way, write it all down."""
+        driver.stop()
+        if self.connection is not None:
+            await self.connection.close()
+        try:
+            for _ in range(2):  # the second round takes what the first one committed
+                await self.storage.flush(self.broker)
+                for group in self.driver.groups.values():
+                    group.synced(group.log.durable_index)
+                driver.apply_committed()
+        except (StanError, OSError) as error:
+            self.log.error(f"cannot write the state ({error})")
+            return False
+        return True
+
+    async def close(self, *, clean: bool) -> None:
+        """Close files and threads."""
+        self.driver.stop()
+        if self.connection is not None and not self.connection.is_closed:
+            await self.connection.close()
+        self.runtime.close()
+        await self.storage.close(clean=clean)

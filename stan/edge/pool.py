@@ -1,0 +1,102 @@
+"""The replicated groups of this node as the driver sees them: who leads what, and what may be proposed and sent now.
+
+    before_commit: roles that ended       after_commit: roles that begin, gates       run: replicate, one frame per peer
+
+Promises: what is applied between the end of one leadership and the beginning of the next is applied as a follower does; a role
+begins only when every earlier entry is applied; nothing is sent without a lease.
+"""
+
+from collections.abc import Callable, Mapping
+
+from stan.core.broker import Broker
+from stan.core.shared import META_GROUP
+from stan.edge.gateway import Gateway
+from stan.raft.group import RaftGroup
+from stan.raft.turns import Turns
+from stan.types import GroupId, Nanos, Term
+
+
+class Pool:
+    """See the module's docstring. *groups* may change while it runs: a group is replaced after a transfer of its state."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        groups: Mapping[GroupId, RaftGroup],
+        turns: Turns,
+        gateway: Gateway,
+        *,
+        nuid: bytes,
+        now: Callable[[], Nanos],
+        note: Callable[[str, str], None],
+    ) -> None:
+        """*nuid*: the identity of a cluster that this node founds."""
+        self.led: dict[GroupId, Nanos] = {}
+        self._broker = broker
+        self._groups = groups
+        self._turns = turns
+        self._gateway = gateway
+        self._nuid = nuid
+        self._now = now
+        self._note = note
+        self._terms: dict[GroupId, Term] = {}
+
+    def before_commit(self) -> None:
+        """Leave the roles that have ended."""
+        for number in list(self.led):
+            group = self._groups.get(number)
+            if group is None or not group.leads or group.term != self._terms[number]:
+                self.leave(number)
+
+    def leave(self, number: GroupId) -> None:
+        """This node leads the group no more, if it did."""
+        if self.led.pop(number, None) is None:
+            return
+        self._note("INF", f"group {number}: leads no more")
+        if number == META_GROUP:
+            self._broker.follow_meta()
+        else:
+            self._broker.follow_group(number)
+        self._gateway.roles_changed()
+
+    def after_commit(self) -> None:
+        """Take on the roles that begin, and see what may be done in those that last."""
+        for number, group in self._groups.items():
+            if number not in self.led and group.leads:
+                self._enter(number, group)
+        self._gate()
+
+    def _enter(self, number: GroupId, group: RaftGroup) -> None:
+        self.led[number] = self._now()
+        self._terms[number] = group.term
+        self._note("INF", f"group {number}: leads in term {group.term}")
+        if number == META_GROUP:
+            self._broker.lead_meta(self._nuid)
+        else:
+            self._broker.lead_group(number, doubt=True)
+        self._gateway.roles_changed()
+        self._gateway.replay(number)
+
+    def _gate(self) -> None:
+        shared, now = self._broker.shared, self._now()
+        closed, full = set(), set()
+        for number in self.led:
+            group = self._groups[number]
+            if group.transferring:
+                closed.add(number)
+            elif not group.has_room:
+                full.add(number)
+            holds = group.lease_until() > now
+            if number == META_GROUP:
+                shared.meta_lease = holds
+            else:
+                shared.groups[number].dispatch.held = not holds
+        shared.closed, shared.full = frozenset(closed), frozenset(full)
+
+    def run(self) -> None:
+        """Replicate what was written."""
+        self._turns.run()
+
+    def freeze(self, number: GroupId, why: str) -> None:
+        """The group's disk failed."""
+        self._groups[number].freeze(why)
