@@ -249,10 +249,10 @@ class Roster:
         disputes = {name: text for name in living if (text := difference(me, self.nodes[name].hello))}
         members = [name for name in living if not self.nodes[name].hello.replica and self.nodes[name].hello.voters]
         against = sum(name in disputes for name in members)
-        outvoted = against >= len(members) - against + (not me.replica)
+        outvoted = 2 * against > len(members)  # of half and half, counting this node, both give way
         for name, text in disputes.items():
             known = self.nodes[name]
-            newcomer = not me.established and (known.hello.established or (outvoted and name in members))
+            newcomer = not me.established and (known.hello.established or outvoted)
             if newcomer and (known.hello.established or now - known.first >= limits.HELLO_LISTEN):
                 self._refuse(text, now)  # the others had time to take sides
                 break
@@ -283,12 +283,10 @@ class Roster:
             return
         if not me.founders:
             everybody = all(self.alive(name, now) for name in me.voters)
-            told = any(_founds_alone(hello) and self.alive(hello.node, now) for hello in (me, *others))
+            told = any(_founds_alone(hello) for hello in (me, *others))
             if not everybody and not (told and now >= self._listen_until):
                 return
-            me.founders[me.node] = me.instance
-            self._hello_by(now)
-        for hello in others:
+        for hello in (me, *others):
             if hello.node not in me.founders:
                 me.founders[hello.node] = hello.instance
                 self._hello_by(now)

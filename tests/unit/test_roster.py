@@ -69,6 +69,12 @@ def town():
     return Town()
 
 
+def hello(node, **facts):
+    """What another node says."""
+    facts = {"voters": ABC, "raft_groups": 8, "replicas": 3, **facts}
+    return NodeHello(cluster_id="town", node=node, instance=1000 + ord(node), **facts).SerializeToString()
+
+
 def hello_of(roster):
     """What a node would say now."""
     return roster.me.SerializeToString()
@@ -301,7 +307,7 @@ def test_newcomer_that_disagrees_is_refused_and_the_others_only_say_so(town, wro
     town.run(2 * SECOND)
 
     c = town.start("c", **{"identity": X, **wrong})
-    town.run(SECOND)
+    town.run(limits.HELLO_ANSWER_MAX)
 
     assert c.refusal in (text, text.replace('node "a"', 'node "b"'))
     assert a.refusal == b.refusal == ""
@@ -352,6 +358,62 @@ def test_read_replica_with_wrong_settings_stops_itself_only(town):
     assert r.refusal
 
 
+def test_established_node_is_not_refused_by_another_established_one(town):
+    a = town.old("a")
+    town.old("b")
+    town.run(2 * SECOND)
+
+    for node in "cdef":
+        a.hear(hello(node, replicas=1, established=True), town.now)
+    town.run(2 * SECOND)
+
+    assert a.refusal == ""
+    assert len(a.take_notes()) == 4
+
+
+def test_two_newcomers_that_agree_with_each_other_listen_before_they_are_established(town):
+    town.old("c")
+    town.old("b")
+    town.run(2 * SECOND)
+
+    a, d = (town.old(node, voters=("a", "b", "d")) for node in "ad")
+    town.run(limits.HELLO_LISTEN)
+
+    assert a.refusal
+    assert d.refusal
+
+
+def test_node_is_not_established_by_one_that_disagrees(town):
+    a = town.old("a")
+    a.hear(hello("b", fresh=True), town.now)
+    a.hear(hello("c", identity=X, replicas=1), town.now)
+
+    a.tick(town.now + 2 * SECOND)
+
+    assert not a.refusal
+    assert not a.me.established
+
+
+def test_node_that_joins_takes_nobodys_side(town):
+    a = town.old("a")
+    a.hear(hello("b", identity=X, replicas=1), town.now)
+    a.hear(hello("j", voters=(), raft_groups=0, replicas=0), town.now)
+
+    a.tick(town.now + limits.HELLO_LISTEN)
+
+    assert a.refusal
+
+
+def test_node_that_becomes_established_refuses_at_once(town):
+    a = town.old("a")
+    a.hear(hello("b", identity=X, replicas=1), town.now)
+    assert not a.refusal
+
+    a.hear(hello("b", identity=X, replicas=1, established=True), town.now)
+
+    assert a.refusal
+
+
 def test_refused_node_says_hello_once_more(town):
     a = town.start("a", bootstrap=True, voters=("a", "b"))
     town.run(200 * MILLISECOND)
@@ -368,6 +430,12 @@ def test_two_that_bootstrap_are_both_refused_while_there_is_no_cluster(town):
 
     assert a.refusal == "Server b was also started with -cluster_bootstrap"
     assert b.refusal == "Server a was also started with -cluster_bootstrap"
+
+
+def test_only_one_of_two_that_bootstrap_is_fresh(town):
+    a, b = town.start("a", bootstrap=True, fresh=False), town.start("b", bootstrap=True)
+
+    assert a.refusal == b.refusal == ""
 
 
 def test_bootstrap_means_nothing_to_nodes_of_a_cluster(town):
@@ -427,7 +495,7 @@ def test_cluster_of_one_is_new_if_its_disk_is_empty(town):
     assert not Town().old("a", voters=("a",)).is_new
 
 
-@pytest.mark.parametrize("past", [{"identity": X}, {"fresh": False}])
+@pytest.mark.parametrize("past", [{"identity": X}, {"fresh": False}, {"identity": X, "fresh": True}])
 def test_voter_with_a_past_makes_the_cluster_an_old_one(town, past):
     a, b = town.start("a"), town.start("b", bootstrap=True)
     town.start("c", **past)
@@ -465,10 +533,28 @@ def test_bootstrap_makes_a_cluster_without_hearing_all_after_listening(town):
 
 def test_read_replica_founds_nothing(town):
     town.start("a", bootstrap=True)
-    r = town.start("r", replica=True, bootstrap=True)
+    r = town.start("r", replica=True)
     town.run(2 * SECOND)
 
+    assert town.rosters[0].is_new
     assert not r.is_new
+
+
+def test_node_that_knows_the_cluster_does_not_found_it(town):
+    a = town.start("a", identity=X, fresh=True)
+    for node in "bc":
+        a.hear(hello(node, fresh=True), town.now)
+
+    assert not a.is_new
+
+
+def test_founder_that_heard_of_it_late_is_one(town):
+    """The others formed the cluster with this process as one of them while it heard nothing."""
+    c = town.start("c")
+    for node in "ab":
+        c.hear(hello(node, identity=X, founders={"a": 1, "b": 2, "c": c.me.instance}), town.now)
+
+    assert c.is_new
 
 
 def test_founding_is_taken_back_if_a_voter_with_a_past_shows_up(town):

@@ -1,0 +1,118 @@
+"""Which leaderships this node should hand to whom, now. No IO, no clock.
+
+Promises: every node that sees the same nodes wants the same leader for each group, so handing over comes to an end; nothing is
+handed to a node that is away, draining, not a voter, or behind. Without need little is handed over at a time, and nothing that
+has just begun; a node that drains waits for nothing. A handover that does not happen is asked for again less and less often.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from stan import limits
+from stan.raft.placement import Placement, spread
+from stan.types import GroupId, Nanos
+
+
+def leaders(placement: Mapping[GroupId, Placement], available: Collection[str]) -> dict[GroupId, str]:
+    """Who should lead each group: its preferred leader if that is available; the other groups spread evenly over the rest.
+
+    Groups none of whose voters is available are left out.
+    """
+    stay = {group: placed.preferred for group, placed in placement.items() if placed.preferred in available}
+    orphans = {
+        group: [voter for voter in placed.voters if voter in available]
+        for group, placed in placement.items()
+        if group not in stay
+    }
+    return stay | spread(orphans, Counter(stay.values()))
+
+
+@dataclass(slots=True)
+class _Try:
+    """A handover that was asked for and did not happen yet."""
+
+    to: str
+    at: Nanos
+    wait: int  # until it is asked for again
+
+
+class Balance:
+    """Of one node."""
+
+    def __init__(self, me: str, placement: Mapping[GroupId, Placement]) -> None:
+        self._me = me
+        self._placement = placement
+        self._tries: dict[GroupId, _Try] = {}
+        self._next_round = Nanos(0)
+
+    def moves(
+        self,
+        now: Nanos,
+        led: Mapping[GroupId, Nanos],
+        alive: Mapping[str, Nanos],
+        draining: Collection[str],
+        lag: Mapping[GroupId, Mapping[str, int]],
+    ) -> list[tuple[GroupId, str]]:
+        """Handovers to begin now. To be asked often: what is under way is not named again.
+
+        Args:
+            now: monotonic.
+            led: groups that this node leads, and since when.
+            alive: nodes that are there, and since when without a break; see Roster.alive_since.
+            draining: nodes that want to lead nothing, maybe this one.
+            lag: for each group led how many entries each other voter lacks; who is not named is not known to have any.
+        """
+        self._tries = {group: tried for group, tried in self._tries.items() if group in led}
+        if self._me in draining:
+            return self._drain(now, led, set(alive) - set(draining), lag)
+        settled = {node for node, since in alive.items() if now - since >= limits.BALANCE_SETTLE}
+        wanted = leaders(self._placement, (settled | {self._me}) - set(draining))
+        if now < self._next_round:
+            return []
+        found = []
+        for group in sorted(led):
+            to = wanted.get(group, self._me)
+            long_enough = now - led[group] >= limits.BALANCE_SETTLE
+            if to != self._me and long_enough and _is_close(lag, group, to) and self._try(now, group, to):
+                found.append((group, to))
+                if len(found) == limits.BALANCE_MOVES_MAX:
+                    break
+        if found:
+            self._next_round = Nanos(now + limits.BALANCE_PAUSE)
+        return found
+
+    def _drain(
+        self, now: Nanos, led: Mapping[GroupId, Nanos], available: set[str], lag: Mapping[GroupId, Mapping[str, int]]
+    ) -> list[tuple[GroupId, str]]:
+        """Everything at once, each to where it belongs once we are gone, else to the voter that is least behind."""
+        wanted = leaders(self._placement, available)
+        found = []
+        for group in sorted(led):
+            others = [
+                node for node in self._placement[group].voters if node in available and _is_close(lag, group, node)
+            ]
+            tried = self._tries.get(group)
+            if not others or (tried is not None and now - tried.at < limits.BALANCE_RETRY_MIN):
+                continue
+            failed = tried.to if tried is not None else ""
+            to = min(others, key=lambda node: (node == failed, node != wanted[group], lag[group][node]))
+            found.append((group, to))
+            self._tries[group] = _Try(to, now, limits.BALANCE_RETRY_MIN)
+        return found
+
+    def _try(self, now: Nanos, group: GroupId, to: str) -> bool:
+        """Note that the group is handed over now; False if that was tried too lately."""
+        tried, wait = self._tries.get(group), limits.BALANCE_RETRY_MIN
+        if tried is not None:
+            again = tried.to == to
+            if now - tried.at < (tried.wait if again else limits.BALANCE_RETRY_MIN):
+                return False
+            wait = min(2 * tried.wait, limits.BALANCE_RETRY_MAX) if again else wait
+        self._tries[group] = _Try(to, now, wait)
+        return True
+
+
+def _is_close(lag: Mapping[GroupId, Mapping[str, int]], group: GroupId, node: str) -> bool:
+    missing = lag.get(group, {}).get(node)
+    return missing is not None and missing <= limits.BALANCE_LAG_MAX
