@@ -22,6 +22,7 @@ import pytest
 
 from tests.chaos.faults import Faults, elections_watched
 from tests.chaos.load import LASTING_KINDS, Load, Pace
+from tests.chaos.replicas import disagreements
 from tests.kit.cluster import StanCluster, names_of
 from tests.kit.network import Network, why_not
 from tests.kit.server import NatsServer
@@ -75,6 +76,7 @@ async def run(directory: Path, seed: int, seconds: float, shape: str) -> Result:
                     await load.finish()
                 result.elections = len(elections)
                 _judge(load, result)
+        result.findings += disagreements(cluster)
     except (AssertionError, pytest.fail.Exception, Exception):  # noqa: BLE001 - the next run shall take place
         result.findings.append(traceback.format_exc())
     return result
