@@ -6,7 +6,7 @@ are refused with the original's texts and consume no sequence.
 
 import contextlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from google.protobuf.message import DecodeError
@@ -104,7 +104,8 @@ class Publishing:
         self._refuse(refused, errors.MESSAGE_TOO_LARGE)
         if fitting is None:
             return
-        batch = fitting
+        if fitting is not batch:
+            batch = replace(fitting, publishers=batch.publishers, last_guids=batch.last_guids, owners=b"")
         channel = self.channels.by_name.get(batch.channel)
         if channel is not None and not channel.deleting:
             self._queue(channel, batch)
