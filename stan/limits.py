@@ -122,6 +122,8 @@ PROGRESS_MESSAGES_MAX = 1000
 
 MEMBER_TICK_INTERVAL = 250 * MILLISECOND
 """A node looks this often at who is there and who had better lead what."""
+JOIN_PATIENCE = 15 * SECOND
+"""How long a node that joins waits for a cluster to say what it is."""
 DRAIN_PATIENCE = 5 * SECOND
 """How long a node that stops waits for others to take its leaderships over."""
 

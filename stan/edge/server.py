@@ -16,6 +16,7 @@ from stan.edge.connection import Connection
 from stan.edge.driver import Driver
 from stan.edge.embedded import EmbeddedNats
 from stan.edge.gateway import Gateway
+from stan.edge.join import joined
 from stan.edge.log import ServerLog
 from stan.edge.manifest import recorded_node_id
 from stan.edge.member import Member, World, held_groups
@@ -36,8 +37,11 @@ async def serve(config: Config, embedded: EmbeddedNats | None, log: ServerLog, s
     log.info(f"Starting nats-streaming-server[{config.cluster_id}] version {stan.COMPATIBLE_VERSION}")
     log.info(f"ServerID: {server_id}")
     log.info(f"Product: stan {stan.__version__}, Python {platform.python_version()}, kernel: {kernel.NAME}")
+    node_id = _node_id(config)
+    if config.cluster is not None and config.cluster.joins:
+        config = await joined(config, config.nats.urls or ((embedded.url,) if embedded else ()), node_id, log.error)
     try:
-        storage = await _open_storage(config, log)
+        storage = await _open_storage(config, node_id, log)
     except (StanError, OSError) as error:
         raise StartError(str(error)) from error
     kind = Standalone if config.cluster is None else Clustered
@@ -50,12 +54,17 @@ async def serve(config: Config, embedded: EmbeddedNats | None, log: ServerLog, s
         await node.close(clean=clean)
 
 
-async def _open_storage(config: Config, log: ServerLog) -> Storage:
-    cluster, directory = config.cluster, config.store.directory
-    if cluster is None or directory is None:
+def _node_id(config: Config) -> str:
+    """Name of this node: as told, else as its directory remembers, else a new one; "" alone."""
+    if config.cluster is None or config.store.directory is None:
+        return ""
+    return config.cluster.node_id or recorded_node_id(str(config.store.directory)) or new_nuid()
+
+
+async def _open_storage(config: Config, node_id: str, log: ServerLog) -> Storage:
+    if config.cluster is None:
         return await Storage.open(config, log)
-    node_id = cluster.node_id or recorded_node_id(str(directory)) or new_nuid()
-    groups = held_groups(cluster, node_id, config.store.raft_groups)
+    groups = held_groups(config.cluster, node_id, config.store.raft_groups)
     return await Storage.open(config, log, groups=groups, node_id=node_id)
 
 

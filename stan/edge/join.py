@@ -1,0 +1,102 @@
+"""Asking a running cluster what it is, before a node that was told nothing about it takes part (STAN-SPEC 9.7)."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import stan
+from stan import limits
+from stan.config import Config
+from stan.edge.connection import Connection
+from stan.edge.log import redacted
+from stan.edge.roster import Roster, Settings
+from stan.edge.runtime import Ticker
+from stan.errors import StartError
+from stan.protocol import kernel
+from stan.protocol.channels import Subjects, publication
+from stan.protocol.node_pb2 import NodeHello
+from stan.types import SECOND
+
+_HELLO_SID, _NO_SID = 1, -1
+
+
+async def joined(config: Config, urls: tuple[str, ...], node_id: str, error: Callable[[str], None]) -> Config:
+    """The settings of a node that joins, with what the cluster says about itself. Raises StartError."""
+    if config.cluster is None:
+        return config
+    settings = await _Asking(config, node_id).ask(urls, error)
+    if settings is None:
+        raise StartError(f"failed to join Raft group {config.cluster_id}: no node of it was heard")
+    cluster = replace(
+        config.cluster,
+        join=False,
+        peers=settings.voters,
+        replicas=settings.replicas,
+        replica=config.cluster.replica or node_id not in settings.voters,
+    )
+    return replace(config, cluster=cluster, store=replace(config.store, raft_groups=settings.raft_groups))
+
+
+class _Asking:
+    """One short life of a connection that hears what nodes say about themselves."""
+
+    def __init__(self, config: Config, node_id: str) -> None:
+        ticker = Ticker()
+        me = NodeHello(
+            node=node_id,
+            instance=Random().getrandbits(64),
+            started=ticker.wall(),
+            cluster_id=config.cluster_id,
+            version=stan.__version__,
+        )
+        self._config = config
+        self._now = ticker.now
+        self._subject = Subjects(config.cluster_id, config.discover_prefix).hello
+        self._roster = Roster(me, ticker.now(), Random())
+        self._rest = b""
+
+    async def ask(self, urls: tuple[str, ...], error: Callable[[str], None]) -> Settings | None:
+        """What the cluster is; None if nobody says so in time."""
+
+        def nothing() -> None:
+            """Connections come and go; hellos are repeated."""
+
+        connection = Connection(
+            {_HELLO_SID: self._subject}, on_data=self._read, on_up=nothing, on_down=nothing, on_drained=nothing
+        )
+        try:
+            await connection.open(self._config.nats, urls, f"_NSS-{self._config.cluster_id}-join", error)
+        except Exception as problem:
+            shown = ", ".join(redacted(url) for url in urls)
+            raise StartError(f"cannot connect to NATS at {shown}: {problem or type(problem).__name__}") from problem
+        try:
+            return await self._until_told(connection)
+        finally:
+            await connection.close()
+
+    async def _until_told(self, connection: Connection) -> Settings | None:
+        deadline = self._now() + limits.JOIN_PATIENCE
+        while (now := self._now()) < deadline:
+            for hello in self._roster.tick(now):
+                connection.write(publication(self._subject.encode(), hello))
+            if self._roster.refusal:
+                raise StartError(self._roster.refusal)
+            settings = self._roster.settings(now)
+            if settings is not None:
+                return settings
+            await asyncio.sleep(limits.MEMBER_TICK_INTERVAL / SECOND)
+        return None
+
+    def _read(self, data: bytes) -> None:
+        data = self._rest + data
+        at = 0
+        while at < len(data):
+            scan = kernel.scan(data, at, _NO_SID, _NO_SID, b"")
+            if not scan.consumed:
+                break
+            at += scan.consumed
+            for frame in scan.others:
+                if frame.sid == _HELLO_SID:
+                    self._roster.hear(frame.payload, self._now())
+        self._rest = data[at:]
