@@ -42,6 +42,7 @@ class AppendAnswer(NamedTuple):
     next_index: RaftIndex
     success: bool  # everything below next_index equals the leader's log and is durable
     reset: bool  # the leader goes on with next_index
+    counts: bool = True  # a member that votes; what others say is no part of any majority
 
 
 class VoteRequest(NamedTuple):
@@ -68,7 +69,14 @@ class TimeoutNow(NamedTuple):
     term: Term
 
 
-Message = AppendEntries | AppendAnswer | VoteRequest | VoteAnswer | TimeoutNow
+class Vouch(NamedTuple):
+    """Leader to a fresh member: whoever holds everything up to that entry of this term has forgotten nothing that matters."""
+
+    term: Term
+    index: RaftIndex  # type: ignore[assignment] # hides tuple.index, which nobody calls on a message
+
+
+Message = AppendEntries | AppendAnswer | VoteRequest | VoteAnswer | TimeoutNow | Vouch
 
 _HEADER = Struct("<IHB")
 _APPEND = Struct("<QQQQQI")
@@ -77,8 +85,9 @@ _ANSWER = Struct("<QQQB")
 _VOTE = Struct("<QQQB")
 _VOTED = Struct("<QB")
 _NOW = Struct("<Q")
+_VOUCH = Struct("<QQ")
 
-_APPEND_ENTRIES, _APPEND_ANSWER, _VOTE_REQUEST, _VOTE_ANSWER, _TIMEOUT_NOW = 1, 2, 3, 4, 5
+_APPEND_ENTRIES, _APPEND_ANSWER, _VOTE_REQUEST, _VOTE_ANSWER, _TIMEOUT_NOW, _VOUCHED = 1, 2, 3, 4, 5, 6
 _KINDS = frozenset(int(kind) for kind in Kind)
 
 
@@ -91,14 +100,16 @@ def encode(group: GroupId, message: Message) -> list[bytes]:
             parts = [_APPEND.pack(term, commit, prev_index, prev_term, seq, len(entries))]
             for entry in entries:
                 parts += (_ENTRY.pack(entry.term, entry.kind, len(entry.body)), entry.body)
-        case AppendAnswer(term, seq, next_index, success, reset):
-            kind, parts = _APPEND_ANSWER, [_ANSWER.pack(term, seq, next_index, success | reset << 1)]
+        case AppendAnswer(term, seq, next_index, success, reset, counts):
+            kind, parts = _APPEND_ANSWER, [_ANSWER.pack(term, seq, next_index, success | reset << 1 | counts << 2)]
         case VoteRequest(term, last_index, last_term, pre, transfer):
             kind, parts = _VOTE_REQUEST, [_VOTE.pack(term, last_index, last_term, pre | transfer << 1)]
         case VoteAnswer(term, pre, granted):
             kind, parts = _VOTE_ANSWER, [_VOTED.pack(term, pre | granted << 1)]
         case TimeoutNow(term):
             kind, parts = _TIMEOUT_NOW, [_NOW.pack(term)]
+        case Vouch(term, index):
+            kind, parts = _VOUCHED, [_VOUCH.pack(term, index)]
     length = sum(map(len, parts))
     invariant(length <= limits.RAFT_MESSAGE_BYTES_MAX, "a message is bounded", length=length)
     return [_HEADER.pack(length, group, kind), *parts]
@@ -124,8 +135,8 @@ def _decode_one(kind: int, view: memoryview) -> Message:
         return _decode_append(view)
     if kind == _APPEND_ANSWER:
         term, seq, next_index, flags = _fields(_ANSWER, view)
-        _check_flags(flags)
-        return AppendAnswer(Term(term), seq, RaftIndex(next_index), bool(flags & 1), bool(flags & 2))
+        _check_flags(flags, 7)
+        return AppendAnswer(Term(term), seq, RaftIndex(next_index), bool(flags & 1), bool(flags & 2), bool(flags & 4))
     if kind == _VOTE_REQUEST:
         term, last_index, last_term, flags = _fields(_VOTE, view)
         _check_flags(flags)
@@ -136,6 +147,9 @@ def _decode_one(kind: int, view: memoryview) -> Message:
         return VoteAnswer(Term(term), bool(flags & 1), bool(flags & 2))
     if kind == _TIMEOUT_NOW:
         return TimeoutNow(Term(_fields(_NOW, view)[0]))
+    if kind == _VOUCHED:
+        term, index = _fields(_VOUCH, view)
+        return Vouch(Term(term), RaftIndex(index))
     raise FrameError(f"messages of type {kind} are unknown")
 
 
@@ -145,8 +159,8 @@ def _fields(struct: Struct, view: memoryview) -> tuple[int, ...]:
     return struct.unpack(view)
 
 
-def _check_flags(flags: int) -> None:
-    if flags > 3:
+def _check_flags(flags: int, most: int = 3) -> None:
+    if flags > most:
         raise FrameError(f"flags {flags} are unknown")
 
 

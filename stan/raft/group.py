@@ -137,6 +137,22 @@ class RaftGroup:
         return self._shell.is_leader and self._handed >= self._shell.term_begins
 
     @property
+    def fresh(self) -> bool:
+        """Whether this node does not know what it may have promised: see hard_state."""
+        return self._journal.hard_state.fresh
+
+    @property
+    def votes(self) -> bool:
+        """Whether this node votes, and counts for a majority: a voter that is not fresh."""
+        return self._shell.votes and not self.failed
+
+    def found(self) -> None:
+        """The group is new on all nodes: nobody can have forgotten anything. Once a leader was heard, it decides (Vouch)."""
+        if self.term == 0 and self.log.last_index == 0:
+            self._guarded(self._journal.hard_state.settle)
+            self._around.wake(self)
+
+    @property
     def commit_index(self) -> RaftIndex:
         """Newest entry known to be committed; not all of them may have been handed out."""
         return self._shell.commit
@@ -157,7 +173,8 @@ class RaftGroup:
     @property
     def wants_sync(self) -> bool:
         """Whether somebody waits for entries that are written but not durable."""
-        return self._always and not self.failed and self._wanted > self.log.durable_index
+        wanted = min(self._wanted, self.log.last_index)  # it may have been truncated since
+        return self._always and not self.failed and wanted > self.log.durable_index
 
     @property
     def has_committed(self) -> bool:
@@ -309,7 +326,8 @@ class RaftGroup:
 
     def _want(self) -> None:
         """Somebody waits for what a follower has, and for the first entry of a leader."""
-        wanted = self._shell.term_begins if self._shell.is_leader else self.log.last_index
+        leads = self._shell.is_leader
+        wanted = max(self._shell.term_begins, self._shell.wanted) if leads else self.log.last_index
         self._wanted = max(self._wanted, wanted)
 
     def _expire(self, now: Nanos) -> None:
@@ -318,7 +336,7 @@ class RaftGroup:
                 self._forget(index, proposal, Fate.UNKNOWN)
 
     def _answer_barriers(self) -> None:
-        seen = {str(node.id): progress.echoed for node, progress in self._shell.progress.items()}
+        seen = {str(node.id): progress.counted for node, progress in self._shell.progress.items()}
         voters = [peer for peer in seen if self._shell.is_voter(peer)]
         waiting: list[_Barrier] = []
         barriers, self._barriers = self._barriers, []

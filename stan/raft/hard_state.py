@@ -1,8 +1,11 @@
-"""What a member of a group must not forget: its term and its vote; and, as a hint, how far the log is committed.
+"""What a member of a group must not forget: its term and its vote, whether it has forgotten all; a hint how far it committed.
 
 Two slots, a page apart, each with a number and a CRC; the newest right one counts:
 
-    slot   magic u32 | version u32 | number u64 | term u64 | commit u64 | length u32 | voted for | CRC-32 u32
+    slot   magic u32 | version u32 | number u64 | term u64 | commit u64 | length u32 | fresh u8 | voted for | CRC-32 u32
+
+A file that was made just now is fresh: whoever had this name before may have promised anything. In version 1, which is still
+read, there is no such byte, and nothing is fresh.
 
 Promises: `save` returns only after term and vote are on stable storage; a crash at any point leaves the old pair or the new one.
 The commit hint may lag or be lost, never more. Never overwrites the slot that was synced last, so a torn hint costs nothing.
@@ -21,12 +24,13 @@ from stan.log.files import Files
 from stan.types import RaftIndex, Term
 
 _MAGIC = 0x54524148
-_VERSION = 1
+_VERSION = 2
 _SLOT = Struct("<IIQQQI")
+_FRESH = Struct("<B")
 _CRC = Struct("<I")
 _SLOT_BYTES = 4096
 """Distance of the slots: a page, so that no write touches both."""
-_FRESH = ".new"
+_NEW = ".new"
 
 
 class HardState:
@@ -36,6 +40,7 @@ class HardState:
         self.term = Term(0)
         self.voted_for: str | None = None
         self.commit_hint = RaftIndex(0)
+        self.fresh = False
         self._files = files
         self._path = path
         self._descriptor = descriptor
@@ -66,23 +71,34 @@ class HardState:
 
     def save(self, term: Term, voted_for: str | None) -> None:
         """Make term and vote durable; raises Frozen, and then nothing that shows them may leave, now or later."""
-        if (term, voted_for) == (self.term, self.voted_for):
+        self._save(term, voted_for, fresh=self.fresh)
+
+    def settle(self) -> None:
+        """This member has nothing forgotten that matters: it is not fresh any more, durably. Raises Frozen."""
+        self._save(self.term, self.voted_for, fresh=False)
+
+    def doubt(self) -> None:
+        """What this member acknowledged may be gone: it is like a fresh one, durably. Raises Frozen."""
+        self._save(self.term, self.voted_for, fresh=True)
+
+    def _save(self, term: Term, voted_for: str | None, *, fresh: bool) -> None:
+        if (term, voted_for, fresh) == (self.term, self.voted_for, self.fresh):
             return
         invariant(term >= self.term, "R1: terms never go back", term=term, had=self.term)
         invariant(
-            term > self.term or self.voted_for is None,
+            term > self.term or self.voted_for in (None, voted_for),
             "R1: one vote per term",
             term=term,
             voted_for=voted_for,
             had=self.voted_for,
         )
-        slot = self._write(term, voted_for)
+        slot = self._write(term, voted_for, fresh=fresh)
         try:
             self._files.fdatasync(self._descriptor)
         except OSError as error:
             raise self._freeze(error) from error
         self._synced_slot = slot
-        self.term, self.voted_for = term, voted_for
+        self.term, self.voted_for, self.fresh = term, voted_for, fresh
 
     def hint(self, commit: RaftIndex) -> None:
         """Remember how far the log is committed; written by `write_hint` or the next `save`."""
@@ -92,25 +108,25 @@ class HardState:
         """Write the hint, if it has moved, without waiting for the disk; what fails costs only the hint."""
         if self.commit_hint > self._hint_written and not self._frozen:
             with suppress(OSError):
-                self._put(self.term, self.voted_for)
+                self._put(self.term, self.voted_for, fresh=self.fresh)
 
     def close(self) -> None:
         """Close the file."""
         self._files.close(self._descriptor)
 
-    def _write(self, term: Term, voted_for: str | None) -> int:
+    def _write(self, term: Term, voted_for: str | None, *, fresh: bool) -> int:
         """Write the slot that is not the synced one; returns which."""
         if self._frozen:
             raise Frozen(self._frozen)
         try:
-            return self._put(term, voted_for)
+            return self._put(term, voted_for, fresh=fresh)
         except OSError as error:
             raise self._freeze(error) from error
 
-    def _put(self, term: Term, voted_for: str | None) -> int:
+    def _put(self, term: Term, voted_for: str | None, *, fresh: bool) -> int:
         """Write a slot; raises OSError, and then that slot may be torn."""
         slot = 1 - self._synced_slot
-        data = _encode(self._number + 1, term, self.commit_hint, voted_for)
+        data = _encode(self._number + 1, term, self.commit_hint, voted_for, fresh=fresh)
         self._files.pwritev(self._descriptor, [data], slot * _SLOT_BYTES)
         self._number += 1
         self._hint_written = self.commit_hint
@@ -124,7 +140,7 @@ class HardState:
                 found.append((*decoded, slot))
         if not found:
             raise StartError(f"{self._path} is damaged: neither of its two slots is right")
-        self._number, self.term, self.commit_hint, self.voted_for, self._synced_slot = max(
+        self._number, self.term, self.commit_hint, self.voted_for, self.fresh, self._synced_slot = max(
             found, key=lambda item: item[0]
         )
         self._hint_written = self.commit_hint
@@ -136,34 +152,38 @@ class HardState:
 
 def _create(files: Files, directory: str, path: str) -> None:
     """A file that has its name also has a right slot: written and synced under another name first."""
-    descriptor = files.create(path + _FRESH)
+    descriptor = files.create(path + _NEW)
     try:
-        first = _encode(1, Term(0), RaftIndex(0), None)
+        first = _encode(1, Term(0), RaftIndex(0), None, fresh=True)
         files.pwritev(
             descriptor, [first + bytes(2 * _SLOT_BYTES - len(first))], 0
         )  # both pages: later writes need no room
         files.fdatasync(descriptor)
     finally:
         files.close(descriptor)
-    files.rename(path + _FRESH, path)
+    files.rename(path + _NEW, path)
     files.sync_directory(directory)
 
 
-def _encode(number: int, term: Term, commit: RaftIndex, voted_for: str | None) -> bytes:
+def _encode(number: int, term: Term, commit: RaftIndex, voted_for: str | None, *, fresh: bool) -> bytes:
     name = (voted_for or "").encode()
     invariant(len(name) <= limits.NODE_NAME_BYTES_MAX, "names of nodes are bounded", name=name)
-    data = _SLOT.pack(_MAGIC, _VERSION, number, term, commit, len(name)) + name
+    data = _SLOT.pack(_MAGIC, _VERSION, number, term, commit, len(name)) + _FRESH.pack(fresh) + name
     return data + _CRC.pack(zlib.crc32(data))
 
 
-def _decode(data: bytes) -> tuple[int, Term, RaftIndex, str | None] | None:
-    """Number, term, commit hint and vote of a slot; None if it is not right."""
+def _decode(data: bytes) -> tuple[int, Term, RaftIndex, str | None, bool] | None:
+    """Number, term, commit hint, vote and freshness of a slot; None if it is not right."""
     if len(data) < _SLOT.size:
         return None
     magic, version, number, term, commit, length = _SLOT.unpack_from(data)
-    end = _SLOT.size + length
-    if (magic, version) != (_MAGIC, _VERSION) or length > limits.NODE_NAME_BYTES_MAX or len(data) < end + _CRC.size:
+    if magic != _MAGIC or version not in (1, _VERSION) or length > limits.NODE_NAME_BYTES_MAX:
+        return None
+    start = _SLOT.size + (_FRESH.size if version > 1 else 0)
+    end = start + length
+    if len(data) < end + _CRC.size:
         return None
     if _CRC.unpack_from(data, end)[0] != zlib.crc32(data[:end]):
         return None
-    return number, Term(term), RaftIndex(commit), data[_SLOT.size : end].decode() or None
+    fresh = version > 1 and bool(data[_SLOT.size])
+    return number, Term(term), RaftIndex(commit), data[start:end].decode() or None, fresh

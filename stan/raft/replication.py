@@ -22,6 +22,11 @@ class Progress:
     seq: int = 0  # of the newest AppendEntries
     echoed: int = 0  # newest seq that an answer told of
     reset_seq: int = 0  # resets that answer older messages, up to this one, say nothing new
+    held: RaftIndex = field(default=RaftIndex(0))  # what it had acknowledged when the link began anew
+    counts: bool = False  # its newest answer since the link began is that of a member that votes
+    fresh: bool = False  # the same of a voter that does not vote yet
+    counted: int = 0  # newest seq that an answer told of that counts
+    proof: RaftIndex | None = None  # an entry made since the link began: with it a fresh member is whole
     lacking: bool = False  # needs entries that the log no longer has
     confirmed: Nanos = field(default=Nanos(0))  # it was a follower at this time or later; 0 if it never was
     asked_seq: int = -1  # the newest seq when it was asked to campaign
@@ -40,6 +45,11 @@ class Progress:
     def in_flight_bytes(self) -> int:
         """Bodies on the way."""
         return self._bytes
+
+    @property
+    def most(self) -> RaftIndex:
+        """Everything up to here was durable there once."""
+        return max(self.held, self.acked)
 
     @property
     def is_asked(self) -> bool:
@@ -69,9 +79,13 @@ class Progress:
         if not self.echoed <= seq <= self.seq:
             return False
         self.echoed = seq
+        return True
+
+    def confirm(self, seq: int) -> None:
+        """An answer counts: the follower followed when that message, or a later one, left."""
+        self.counted = seq
         while self._times and self._times[0][0] <= seq:
             self.confirmed = self._times.popleft()[1]
-        return True
 
     def answered(self, acked: RaftIndex) -> None:
         """The follower holds everything up to *acked*."""
@@ -87,6 +101,12 @@ class Progress:
         self.reset_seq = self.seq
         self.restart(next_index)
         return True
+
+    def meet(self, end: RaftIndex) -> None:
+        """A link to it begins. It may have begun a new life on an empty disk: what it acknowledged before counts no more."""
+        self.restart(RaftIndex(self.acked + 1) if self.acked else RaftIndex(end + 1))
+        self.held, self.acked = max(self.held, self.acked), RaftIndex(0)
+        self.counts, self.fresh, self.proof = False, False, None
 
     def restart(self, next_index: RaftIndex) -> None:
         """Whatever was on the way is lost."""

@@ -22,7 +22,8 @@ from stan import limits
 from stan.errors import DiskFull
 from stan.invariant import InvariantError, invariant
 from stan.log.types import Entry
-from stan.raft.codec import AppendAnswer, AppendEntries, Message, TimeoutNow, VoteAnswer, VoteRequest
+from stan.protocol.entries import Kind
+from stan.raft.codec import AppendAnswer, AppendEntries, Message, TimeoutNow, VoteAnswer, VoteRequest, Vouch
 from stan.raft.compat import CLOCK, LEADER, Peer
 from stan.raft.journal import Command, GroupJournal
 from stan.raft.replication import Progress
@@ -53,6 +54,7 @@ class Shell(Voter):
         self._reset_to: RaftIndex | None = None  # what the running handler answers instead of success
         self._beat = False  # a heartbeat is due
         self._now = now
+        self.wanted = RaftIndex(0)  # newest entry that the leader itself waits for
         super().__init__(me, voters, observers, journal, outside, random, now)
 
     # --- time, proposals, durability ------------------------------------------------------------------------------------
@@ -65,6 +67,8 @@ class Shell(Voter):
         self._onTick(0.0)
         self._settle()
         if self.is_leader:
+            if self._beat:
+                self._vouch()
             self._replicate()
 
     def _tell_time(self, now: Nanos) -> None:
@@ -81,7 +85,7 @@ class Shell(Voter):
     def synced(self) -> None:
         """The own log is durable further than before."""
         for node in self._others.values() if self.is_leader else ():
-            self._SyncObj__raftMatchIndex[node] = min(self.progress[node].acked, self._outside.durable())
+            self._count(node, self.progress[node])
         if self._owes is not None:
             self._answer(self._owes)
 
@@ -128,9 +132,11 @@ class Shell(Voter):
             self._SyncObj__onReadonlyNodeConnected(node)
             if self.is_leader:  # the one it had in this term, if any: its numbers go on
                 self.progress.setdefault(node, Progress(RaftIndex(self.journal.end + 1)))
-        progress = self.progress.get(Peer(peer))
+        node = Peer(peer)
+        progress = self.progress.get(node)
         if progress is not None:
-            progress.restart(RaftIndex(progress.acked + 1) if progress.acked else RaftIndex(self.journal.end + 1))
+            progress.meet(self.journal.end)
+            self._count(node, progress)
             self._beat = True
 
     def peer_down(self, peer: str) -> None:
@@ -159,6 +165,9 @@ class Shell(Voter):
                 self._on_vote_answer(node, message)
             case TimeoutNow():
                 self._on_timeout_now(node, message)
+            case Vouch():
+                self._on_vouch(node, message, min(self._verified, self._outside.durable()))
+                self._answer(node)
         self._settle()
 
     # --- follower ---------------------------------------------------------------------------------------------------------
@@ -197,7 +206,7 @@ class Shell(Voter):
         invariant(self.commit >= commit, "the commit index never goes back", commit=self.commit, was=commit)
         self._seq = max(self._seq, message.seq)
         if self._reset_to is not None:
-            answer = AppendAnswer(self.term, self._seq, self._reset_to, success=False, reset=True)
+            answer = AppendAnswer(self.term, self._seq, self._reset_to, success=False, reset=True, counts=self.votes)
             self._outside.send(node.id, answer)
         elif written and self._outside.durable() < self._verified:
             self._owes = node
@@ -251,7 +260,8 @@ class Shell(Voter):
         safe = min(self._verified, self._outside.durable())
         if safe == self._verified:
             self._owes = None
-        self._outside.send(node.id, AppendAnswer(self.term, self._seq, RaftIndex(safe + 1), success=True, reset=False))
+        answer = AppendAnswer(self.term, self._seq, RaftIndex(safe + 1), success=True, reset=False, counts=self.votes)
+        self._outside.send(node.id, answer)
 
     # --- leader -----------------------------------------------------------------------------------------------------------
 
@@ -266,12 +276,17 @@ class Shell(Voter):
             return
         if message.success:
             progress.answered(RaftIndex(message.next_index - 1))
-        elif message.reset and progress.reset(message.seq, message.next_index) and message.next_index <= progress.acked:
+        elif message.reset and progress.reset(message.seq, message.next_index) and message.next_index <= progress.most:
             self._outside.note(
-                f"{node.id} has lost entries {message.next_index} to {progress.acked}, which it had acknowledged"
+                f"{node.id} has lost entries {message.next_index} to {progress.most}, which it had acknowledged"
             )
-            progress.acked = RaftIndex(message.next_index - 1)
-            self._SyncObj__raftMatchIndex[node] = min(progress.acked, self._outside.durable())
+            progress.held = progress.acked = RaftIndex(message.next_index - 1)
+        votes = self.is_voter(node.id)
+        progress.counts, progress.fresh = votes and message.counts, votes and not message.counts
+        self._count(node, progress)
+        if not progress.counts:
+            return
+        progress.confirm(message.seq)
         self._SyncObj__onMessageReceived(
             node,
             {
@@ -282,6 +297,11 @@ class Shell(Voter):
             },
         )
 
+    def _count(self, node: Peer, progress: Progress) -> None:
+        """How far a member helps to commit: no further than this leader's own log is durable, and not before it counts."""
+        counted = min(progress.acked, self._outside.durable()) if progress.counts else RaftIndex(0)
+        self._SyncObj__raftMatchIndex[node] = counted
+
     def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
         """Library: send what followers lack, and heartbeats. Done at the end of the turn, after the journal has written.
 
@@ -289,6 +309,26 @@ class Shell(Voter):
         period = limits.RAFT_HEARTBEAT_INTERVAL / SECOND
         self._SyncObj__newAppendEntriesTime = (CLOCK() // period + 1) * period - period / 100
         self._beat = True
+
+    def _vouch(self) -> None:
+        """Let fresh voters become whole: see Voter._on_vouch."""
+        fresh = [
+            (node, progress)
+            for node in self._others.values()
+            if (progress := self.progress[node]).fresh and node in self._SyncObj__connectedNodes
+        ]
+        if any(progress.proof is None for _, progress in fresh):
+            try:
+                self.append([Command(Kind.NOOP, b"")])
+            except DiskFull as error:
+                self._outside.note(str(error))
+                return
+            self.wanted = self.journal.end
+        for node, progress in fresh:
+            if progress.proof is None:
+                progress.proof = self.wanted
+            elif progress.proof <= min(progress.acked, self.commit):
+                self._outside.send(node.id, Vouch(self.term, progress.proof))
 
     def _replicate(self) -> None:
         beat, self._beat = self._beat, False

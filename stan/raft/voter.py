@@ -3,8 +3,9 @@
 Promises: one vote per voter and term is counted (S4), no vote of a stranger; a term rises only for an election that a majority
 says it would vote in, and not while it hears a leader, unless that leader itself asks for one (S16). What a leader's lease
 rests on: for RAFT_ELECTION_TIMEOUT_MIN after it heard a leader, or after its start, for it may have heard one just before, this
-member neither votes for another nor campaigns, unless the leader handed over. Never lets the library apply, compact, load or
-forward anything.
+member neither votes for another nor campaigns, unless the leader handed over. A fresh member, whose earlier life may have
+promised anything, takes entries and is part of no majority, until it is whole (see `_on_vouch`). Never lets the library apply,
+compact, load or forward anything.
 """
 
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 
 from stan import limits
 from stan.invariant import InvariantError
-from stan.raft.codec import Message, TimeoutNow, VoteAnswer, VoteRequest
+from stan.raft.codec import Message, TimeoutNow, VoteAnswer, VoteRequest, Vouch
 from stan.raft.compat import CANDIDATE, CLOCK, FOLLOWER, LEADER, Peer, SyncObj, SyncObjConf, Transport
 from stan.raft.journal import GroupJournal
 from stan.types import SECOND, Nanos, RaftIndex, Term
@@ -56,6 +57,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         self._votes_at_all = me in names
         self._outside = outside
         self._random = random
+        self._SyncObj__transferInProgress: bool
         self._others = {name: Peer(name) for name in sorted(names - {me})}
         self._observers = {name: Peer(name) for name in sorted(set(observers) - {me})}
         self._heard = CLOCK()  # when a leader was heard last; an earlier life may just have heard one
@@ -120,6 +122,11 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         """Voters that decide."""
         return (len(self._others) + 1) // 2 + 1
 
+    @property
+    def votes(self) -> bool:
+        """Whether this member votes and counts."""
+        return self._votes_at_all and not self.journal.hard_state.fresh
+
     def is_voter(self, peer: str) -> bool:
         """Whether it is another voting member."""
         return peer in self._others
@@ -133,12 +140,16 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
 
     # --- voter and candidate ----------------------------------------------------------------------------------------------
 
+    @property
+    def _campaigns(self) -> bool:
+        return self.votes and not self.votes_for_others_only
+
     def _believes(self) -> bool:
         """Whether there is a leader that it would not desert (S16)."""
         return self.is_leader or CLOCK() - self._heard < limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND
 
     def _on_vote_request(self, node: Peer, message: VoteRequest) -> None:
-        if not self._votes_at_all:
+        if not self.votes:
             return
         if message.term < self.term:
             self._outside.send(node.id, VoteAnswer(self.term, message.pre, granted=False))
@@ -177,7 +188,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
 
     def _on_timeout_now(self, node: Peer, message: TimeoutNow) -> None:
         """Campaign at once or not at all: whatever this member answers later in this term tells the leader that it does not."""
-        if self.votes_for_others_only or message.term != self.term:
+        if not self._campaigns or message.term != self.term:
             return
         self._SyncObj__onMessageReceived(node, {"type": "timeout_now", "term": message.term})
         if self._SyncObj__transferInProgress:
@@ -186,6 +197,24 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
             self._SyncObj__transferInProgress = False
             if self._SyncObj__raftState == FOLLOWER:
                 self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
+
+    def _on_vouch(self, node: Peer, message: Vouch, equal: RaftIndex) -> None:
+        """A fresh member is whole once it durably holds an entry that a leader made in its own term after it had met this life,
+        and that was committed without it (*equal* is how far this log is that leader's).
+
+        Why that is enough. Let C be the entry, T its term, Q the majority that committed it; each of Q was in T after this life
+        began. What the earlier life acknowledged in T, the leader forgot when it met this one, and what was committed by it
+        before precedes C; what it acknowledged in a term before T and was committed is in the log of T's leader, before C. An
+        acknowledgement in a later term presumes a leader of that term, elected before this life by one of Q: but Q was in T
+        after that. A vote that it gave in a later term, and forgot, can elect nobody any more: the candidate had left T before C
+        was made, and without somebody of Q, who has C, it has no majority. Its vote in T itself counts as given.
+        Less is not enough: acknowledgements of a fresh member could commit for a leader of the past, which it does not know for
+        one; and a commit index says nothing of what is being committed by acknowledgements of the earlier life."""
+        if not self._votes_at_all or self.votes or message.term != self.term or message.index > equal:
+            return
+        if self.journal.hard_state.voted_for is None:
+            self._SyncObj__setCurrentTerm(self.term, node.id)
+        self.journal.hard_state.settle()
 
     def _adopt(self, term: Term) -> None:
         """Somebody is in a later term."""
@@ -203,7 +232,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
             return
         self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
         self._SyncObj__raftLeader = None
-        if self.votes_for_others_only:
+        if not self._campaigns:
             return
         term = Term(self.term + 1)
         self._asked = (term, {self._me})

@@ -161,8 +161,10 @@ class Safe:
         self.observers = [f"o{at}" for at in range(observers)]
         self.nodes = {}
 
-    def start(self, name, files=None, applied=0):
+    def start(self, name, files=None, applied=0, *, found=True):
         node = self.nodes[name] = SafeNode(self, name, files or CrashingFiles(), applied)
+        if found:
+            node.group.found()
         for other in self.voters + self.observers:
             if other != name:
                 node.group.peer_up(other)

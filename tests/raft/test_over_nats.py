@@ -130,6 +130,8 @@ async def nodes(tmp_path):
             node.url = url
             await node.connect(url)
             node.turns.start(node.mux, list(node.groups.values()))
+            for group in node.groups.values():
+                group.found()
         yield nodes
         for node in nodes:
             node.close()

@@ -31,6 +31,7 @@ class RaftHistory:
         self.owners = {}  # (node, group, index, term) -> body
         self.applied = set()  # (group, index, body) acknowledged to a client
         self.acked_to = dict.fromkeys(world.numbers, 0)
+        self.forgotten = set()  # nodes that were replaced
         self.truncations = 0
         self.leased = 0  # looks at a node with a lease
         self._last = {}  # group -> body proposed after healing
@@ -62,6 +63,14 @@ class RaftHistory:
             self.world.complain(f"R1: {key}: voted for {mine} in {hard_state.term}, remembers {hard_state.voted_for}")
         self.handed[key] = saved
         self._holds_acked(key, log, hard_state.term)
+
+    def replaced(self, node):
+        """Its disk is gone, with all that it had promised; what others counted on must hold all the same."""
+        self.forgotten.add(node)
+        for number in self.world.numbers:
+            self.shown.pop((node, number), None)
+            self.acks.pop((node, number), None)
+        self.votes = {key: candidate for key, candidate in self.votes.items() if key[1] != node}
 
     def died(self, node, number):
         """Nothing is promised to proposers of a dead node."""
@@ -158,7 +167,9 @@ class RaftHistory:
             return False
         newest = {number: max(self.committed[number]) for number in self.world.numbers}
         return all(
-            node.alive and self.handed[node.name, number] >= newest[number]
+            node.alive
+            and self.handed[node.name, number] >= newest[number]
+            and node.groups[number].votes == (node.name in self.world.voters)
             for node in self.world.nodes.values()
             for number in self.world.numbers
         )

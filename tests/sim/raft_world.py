@@ -121,6 +121,8 @@ class Node:
         self.disk_slow = False
         self.saved = dict.fromkeys(world.numbers, 0)  # applied index in the state database
         self.lives = 0
+        self.founds = True  # at the very beginning nobody can have forgotten anything
+        self.unsettled = False  # it has an empty disk, and is not known to be whole again
         self.drift = world.loop.random.choice((0, world.loop.random.randint(-10_000, 10_000)))  # of its clock, in ppm
         self.clock_starts = world.loop.random.randint(0, 100) * SECOND
 
@@ -184,6 +186,9 @@ class Node:
                 sync="always",
             )
             log.commit(RaftIndex(self.saved[number]))
+            if self.founds:
+                self.groups[number].found()
+        self.founds = False
         self.driving = False
         turns.start(self.mux, list(self.groups.values()))
         self._save_soon()
@@ -203,9 +208,24 @@ class Node:
         elif isinstance(message, AppendAnswer) and message.success:
             self.world.aim(self, "ack")
 
+    def forgets(self):
+        """Whether it may have forgotten something and not made it up yet, in any group."""
+        if self.unsettled and self.alive:
+            self.unsettled = any(group.fresh for group in self.groups.values())
+        return self.unsettled
+
+    def replace(self):
+        """Another machine takes its place and its name, with nothing on its disk."""
+        self.world.trace(f"{self.name} is replaced")
+        self.crash(power=False)
+        self.files = CrashingFiles()
+        self.unsettled = True
+        self.saved = dict.fromkeys(self.world.numbers, 0)
+        self.world.history.replaced(self.name)
+
     def _note(self, level, text):
         self.world.trace(f"{self.name} {level} {text}")
-        if "lost entries" in text:
+        if "lost entries" in text and text.split()[2] not in self.world.history.forgotten:
             self.world.complain(f"{self.name}: {text}")
 
     def _needs_snapshot(self, group, peer):
@@ -300,6 +320,8 @@ class RaftWorld:
         self.nodes = {}
         for name in self.voters + self.observers:
             self.nodes[name] = Node(self, name)
+        for name in draw.sample(self.voters, draw.choice((0, 0, 0, count // 2))):
+            self.nodes[name].founds, self.nodes[name].unsettled = False, True
 
     def trace(self, text):
         self.digest.update(f"{self.loop.now} {text}\n".encode())
@@ -406,6 +428,12 @@ class RaftWorld:
     def _fault_kill_all(self):
         for node in self.nodes.values():
             node.crash(power=False)
+
+    def _fault_replace(self):
+        node = self._someone()
+        unsettled = [name for name in self.voters if self.nodes[name].forgets()]
+        if node.name in self.voters and len({node.name, *unsettled}) <= len(self.voters) // 2:
+            node.replace()
 
     def _fault_operation(self):
         node = self._someone()
@@ -515,6 +543,9 @@ _FAULTS = (
         "isolate",
         "isolate",
         "desert",
+        "replace",
+        "replace",
+        "replace",
         "split",
         "split",
         "clog",
