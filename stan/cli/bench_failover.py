@@ -139,8 +139,7 @@ async def _round(load: Load, kind: Victim) -> Round:
     await load.flow()
     victim = await load.cluster.leader_of(CHANNEL)
     if kind is Victim.FOLLOWER:
-        names = load.cluster.names
-        victim = names[(names.index(victim) + 1) % len(names)]
+        victim = load.cluster.followers(group_of(CHANNEL))[0]
     return await outage(load, victim)
 
 
@@ -148,5 +147,6 @@ def _line(number: int, each: Round) -> str:
     role = "led" if each.led else "followed"
     return (
         f" [{number}] {each.killed} {role} group {group_of(CHANNEL)} and was killed; {each.leader} leads; without ack "
-        f"{each.gap_ms:,.0f} ms, longest publish {each.latency_ms:,.0f} ms; back after {each.back_ms:,.0f} ms"
+        f"{each.gap_ms:,.0f} ms, longest publish {each.latency_ms:,.0f} ms; caught up "
+        f"{each.back_ms:,.0f} ms after its restart"
     )

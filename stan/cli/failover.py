@@ -60,7 +60,7 @@ class Round:
     gap_ms: float  # longest time without an ack, from the last one before the kill
     latency_ms: float  # longest time from a publish to its ack
     delivery_gap_ms: float  # longest time without a delivery
-    back_ms: float  # from the second start of the killed node until it serves
+    back_ms: float  # from the second start of the killed node until it has what the others have
     back_gap_ms: float  # longest time without an ack meanwhile
 
     def to_json(self) -> dict[str, Any]:
@@ -211,6 +211,7 @@ async def outage(load: Load, victim: str) -> Round:
     load.measure()
     started = time.monotonic_ns()
     await cluster.start(victim)
+    await cluster.caught_up(victim, group)
     back = time.monotonic_ns() - started
     await load.flow()
     return Round(

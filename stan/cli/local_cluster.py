@@ -139,6 +139,24 @@ class LocalCluster:
         await self.until(lambda: self.leader(group) is not None, f"a leader of group {group}")
         return self.leader(group) or ""
 
+    def followers(self, group: int) -> list[str]:
+        """The other nodes that keep *group*, running or not."""
+        leader = self.leader(group)
+        return [name for name in self.names if name != leader and self._files(name, group).is_dir()]
+
+    async def caught_up(self, name: str, group: int) -> None:
+        """Wait until a node that was away has as much of *group* as its leader has now: files of the same log are as long."""
+        await self.until(lambda: self.leader(group) is not None, f"a leader of group {group}")
+        leader = self.leader(group) or name
+        wanted = self._written(leader, group)
+        await self.until(lambda: self._written(name, group) >= wanted, f"{name} to catch up with {leader}")
+
+    def _files(self, name: str, group: int) -> Path:
+        return self.directory / name / "groups" / str(group)
+
+    def _written(self, name: str, group: int) -> int:
+        return sum(path.stat().st_size for path in self._files(name, group).glob("*.log"))
+
     async def until(self, condition: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> None:
         """Wait for *condition*.
 
