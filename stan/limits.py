@@ -199,6 +199,18 @@ BALANCE_RETRY_MIN = 2 * SECOND
 """Until a handover that did not happen is asked for again; doubles up to BALANCE_RETRY_MAX."""
 BALANCE_RETRY_MAX = 64 * SECOND
 
+# --- transfer of a group to a member that lacks it ---------------------------------------------------------------
+TRANSFER_CHUNK_BYTES = 256 * KiB
+"""Bytes of a file in one answer; below the 1 MiB that a nats-server takes by default."""
+TRANSFER_WINDOW = 8
+"""Requests of one transfer that are on their way at once."""
+TRANSFER_LEASE = 30 * SECOND
+"""The sender keeps files for a transfer that nothing was asked of for no longer than this."""
+TRANSFER_SESSIONS_MAX = 64
+"""Transfers that one node sends at once."""
+TRANSFER_OFFER_BYTES_MAX = 16 * MiB
+"""Longest list of segments; enough for hundreds of thousands."""
+
 invariant(NATS_RESTART_MIN <= NATS_RESTART_MAX, "a pause may only grow")
 invariant(ENTRY_BYTES_MAX > NATS_PAYLOAD_BYTES_MAX, "the largest message must fit into one entry")
 invariant(1 * GiB > ENTRY_BYTES_MAX, "an entry's length is kept in 32 bits, with room to spare")
