@@ -108,7 +108,6 @@ class ClusterConfig:
     join: bool = False  # peers, groups and replicas are those of the running cluster
     replica: bool = False  # a copy of everything that serves reads and never votes
     replicas: int = 3  # nodes that hold each group
-    allow_add_remove: bool = False  # administrators may change the membership
     raft_logging: bool = False  # what the groups say among themselves is logged too
 
     @property

@@ -32,7 +32,7 @@ from stan.types import MICROSECOND
 
 _CLUSTER_ONLY = (
     *("cluster_node_id", "cluster_bootstrap", "cluster_peers", "cluster_log_path", "replicas"),
-    *("cluster_raft_logging", "cluster_allow_add_remove_node"),
+    *("cluster_raft_logging"),
 )
 _STORES: dict[str, StoreKind] = {"MEMORY": "memory", "FILE": "file", "SQL": "sql"}
 
@@ -208,7 +208,6 @@ def _cluster(values: _Values) -> ClusterConfig | None:
         join=values.flag("join"),
         replica=values.flag("replica"),
         replicas=values.number("replicas"),
-        allow_add_remove=values.flag("cluster_allow_add_remove_node"),
         raft_logging=values.flag("cluster_raft_logging"),
     )
 

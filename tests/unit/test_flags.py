@@ -1,5 +1,7 @@
 """The command line: Go's flag syntax, the table, and what becomes of each option."""
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -251,14 +253,13 @@ NODE = ("-clustered", "-st", "FILE", "-dir", "d")
 def test_cluster_flags_reach_the_config():
     config = serve(
         *(*NODE, "-cluster_node_id", "a", "-cluster_peers", "b, c", "-cluster_bootstrap", "-cluster_raft_logging"),
-        *("-cluster_allow_add_remove_node", "--replicas", "5", "--raft_groups", "16"),
+        *("--replicas", "5", "--raft_groups", "16"),
     )
     assert config.cluster == ClusterConfig(
         node_id="a",
         peers=("b", "c"),
         bootstrap=True,
         replicas=5,
-        allow_add_remove=True,
         raft_logging=True,
     )
     assert config.store.raft_groups == 16
@@ -410,6 +411,24 @@ def test_help_lists_each_group_and_each_listed_flag():
 def test_help_has_what_the_original_does_not_know():
     text = help_text()
     assert all(f"    --{name}" in text for name in ("join", "replica ", "replicas <count>", "raft_groups"))
+
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").replace("\\\n", "")
+COMMANDS = re.findall(r"^\S*stan-server (-.*?)(?: &)?$", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_of_the_readme_are_accepted(line):
+    parsed = parse(shlex.split(line, comments=True))
+    if parsed.action is Action.SERVE:
+        assert (parsed.complaints, parsed.config.validate(), parsed.config.notices) == ((), [], ())
+
+
+def test_readme_starts_nodes_of_clusters():
+    clusters = [parse(shlex.split(line)).config.cluster for line in COMMANDS if "-clustered" in line]
+    assert [cluster.node_id for cluster in clusters] == ["a", "b", "c", "a", "r"]
+    assert {cluster.voters(cluster.node_id) for cluster in clusters if not cluster.replica} == {("a", "b", "c")}
+    assert [cluster.joins for cluster in clusters] == [False, False, False, False, True]
 
 
 @given(st.lists(st.text(max_size=8), max_size=5))
