@@ -122,6 +122,12 @@ PROGRESS_MESSAGES_MAX = 1000
 
 MEMBER_TICK_INTERVAL = 250 * MILLISECOND
 """A node looks this often at who is there and who had better lead what."""
+TRANSFER_HINT_INTERVAL = 1 * SECOND
+"""A member that lags behind the leader's log is told this often to get what it lacks."""
+TRANSFER_REPEAT = 1 * SECOND
+"""What is not answered is asked for again after this silence ..."""
+TRANSFER_PATIENCE = 10 * SECOND
+"""... and given up after this one."""
 JOIN_PATIENCE = 15 * SECOND
 """How long a node that joins waits for a cluster to say what it is."""
 DRAIN_PATIENCE = 5 * SECOND

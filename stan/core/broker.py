@@ -16,7 +16,7 @@ from stan.core.channels import Channels
 from stan.core.clients import Clients
 from stan.core.dispatch import Dispatch
 from stan.core.group import GroupMachine, GroupResult
-from stan.core.meta import MetaResult
+from stan.core.meta import MetaMachine, MetaResult
 from stan.core.publishing import Publishing
 from stan.core.ready import Fetch, Fetched, Indexes, Proposal, Ready
 from stan.core.shared import META_GROUP, Clock, Group, Shared, text
@@ -41,7 +41,7 @@ class Broker:
         subjects = Subjects(config.cluster_id, config.discover_prefix)
         self.shared = Shared(config, subjects, indexes, reply_prefix)
         for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
-            self.reset_group(GroupId(number))
+            self.reset(GroupId(number))
         self.catchup = Catchup(self.shared)
         self.channels = Channels(self.shared)
         self.publishing = Publishing(self.shared, self.channels, self.catchup)
@@ -59,12 +59,27 @@ class Broker:
         if self.shared.clustered:
             self.requests[subjects.meta.encode()] = self._asked_for_meta
 
-    def reset_group(self, number: GroupId) -> GroupMachine:
+    def reset(self, number: GroupId) -> None:
         """Forget what is known of a group, which is about to be told anew; this node does not lead it."""
         shared = self.shared
+        if number == META_GROUP:
+            shared.meta = MetaMachine()
+            return
         machine = GroupMachine(number)
         shared.groups[number] = Group(machine, Dispatch(machine, shared.indexes, shared.timers))
-        return machine
+
+    def was_reset(self, number: GroupId) -> None:
+        """What was forgotten is known again, and may have changed: channels came and went, connections are gone."""
+        if number != META_GROUP:
+            return
+        meta = self.shared.meta
+        for uid in [uid for uid in self.channels.by_uid if uid not in meta.by_uid]:
+            self.channels.unregistered(uid)
+        for info in [info for info in meta.channels.values() if info.uid not in self.channels.by_uid]:
+            self.channels.registered(info)
+        for led, _ in self.shared.led():
+            self.clients.lead_group(led)
+        self.catchup.applied()
 
     # --- leadership -----------------------------------------------------------------------------------------------------
 

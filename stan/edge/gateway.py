@@ -172,6 +172,11 @@ class Gateway:
             self.taken.clear()
             self.led = frozenset(number for number, _ in self.broker.shared.led())
 
+    def forget_heard(self) -> None:
+        """What was heard cannot be told from what is in the log already."""
+        if self.heard is not None:
+            self.heard.forget(self.broker.shared.clock.now)
+
     def replay(self, group: GroupId) -> None:
         """This node leads *group* from now on: step again what it heard of it, which another leader may not have handled."""
         if self.heard is None:

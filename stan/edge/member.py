@@ -6,7 +6,8 @@
 Everything real comes from outside (connection, runtime, storage, chance), so that the simulation runs this very class.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from stan.edge.roster import Roster
 from stan.edge.runtime import Runtime
 from stan.edge.storage import Storage
 from stan.edge.supply import Supply
-from stan.errors import StartError
+from stan.errors import ConfigError, NotNow, StartError
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.protocol.node_pb2 import NodeHello
@@ -38,6 +39,9 @@ from stan.raft.turns import Runtime as Ticker
 from stan.raft.turns import Turns
 from stan.types import ChannelUid, GroupId, Nanos
 
+Done = Callable[[Exception | None], None]
+"""Called with what went wrong, None if nothing did."""
+
 
 class World(NamedTuple):
     """What a member needs of the outside."""
@@ -48,6 +52,7 @@ class World(NamedTuple):
     note: Callable[[str, str], None]
     crashed: Callable[[BaseException], None]
     listening: Callable[[], None]  # clients are served from now on
+    run: Callable[[Coroutine[None, None, None], Done], None]  # to its end; not from inside the call
 
 
 def held_groups(cluster: ClusterConfig, node_id: str, raft_groups: int) -> list[GroupId]:
@@ -110,7 +115,6 @@ class Member:
         subjects = self.broker.shared.subjects
         self.gateway.hear_nodes(self.wire.subscription, self._raft_frame)
         self.gateway.hear_nodes(subjects.hello, self._hello_heard)
-        self.gateway.hear_nodes(f"{subjects.node}.{self.me}.transfer", self.supply.heard)
         self._founded = False
         self._listening = False
         self._drained: Callable[[], None] | None = None
@@ -211,6 +215,30 @@ class Member:
     def _raft_frame(self, frame: Frame) -> None:
         self.mux.receive(self.wire.sender(frame.subject), frame.payload)
 
+    # --- a group received from another node -------------------------------------------------------------------------------------
+
+    def replace_group(self, number: GroupId, done: Done) -> None:
+        """Take part in a group with what was received of it instead of what this node had."""
+
+        def put_in(problem: Exception | None) -> None:
+            if not isinstance(problem, Exception) or isinstance(problem, NotNow):
+                group = self.groups[number] = self.make_group(number)
+                self.turns.add(group)
+                self.driver.wake()
+            done(problem)
+
+        self.pool.leave(number)
+        self.turns.remove(number)
+        del self.groups[number]
+        self.world.run(self._replace(number), put_in)
+
+    async def _replace(self, number: GroupId) -> None:
+        self.storage.install(number)
+        self.broker.reset(number)
+        await self.storage.load_group(self.broker, number, replicated=True)
+        self.broker.was_reset(number)
+        self.gateway.forget_heard()
+
     # --- the other nodes --------------------------------------------------------------------------------------------------------
 
     def _hello_heard(self, frame: Frame) -> None:
@@ -258,9 +286,10 @@ class Member:
     def _observe(self) -> None:
         """Read replicas come and go."""
         for name in self.roster.read_replicas(self.world.runtime.now()):
-            if name != self.me and name not in self.wire.peers:
-                self.wire.add_peer(name)
-                self.mux.add_peer(name)
+            if name != self.me:
+                with contextlib.suppress(ConfigError):  # a name that no subject can hold: of no node of ours
+                    self.wire.add_peers(name)
+                    self.mux.add_peer(name)
         for number, group in self.groups.items():
             group.set_observers(self._observers(number))
 

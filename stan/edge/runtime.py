@@ -48,6 +48,9 @@ class Runtime(Protocol):
     def read(self, log: GroupLog, refs: list[BatchRef], done: Read) -> None:
         """Read record batches, off the event loop."""
 
+    def work(self, call: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """Do something that takes long, off the event loop; *done* gets what went wrong with it (StanError, OSError)."""
+
 
 class Ticker:
     """Time and one alarm, on the running event loop."""
@@ -129,6 +132,19 @@ class AsyncRuntime(Ticker):
             self._loop.call_soon_threadsafe(done, result)
 
         self._readers.submit(work)
+
+    def work(self, call: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """Do something that takes long in a worker thread."""
+
+        def run() -> None:
+            problem: Exception | None = None
+            try:
+                call()
+            except (OSError, StanError) as error:
+                problem = error
+            self._loop.call_soon_threadsafe(done, problem)
+
+        self._readers.submit(run)
 
     def close(self) -> None:
         """Wait for what runs in threads."""

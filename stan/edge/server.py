@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import platform
 import random
+from collections.abc import Coroutine
 
 from google.protobuf.message import DecodeError
 
@@ -19,7 +20,7 @@ from stan.edge.gateway import Gateway
 from stan.edge.join import joined
 from stan.edge.log import ServerLog
 from stan.edge.manifest import recorded_node_id
-from stan.edge.member import Member, World, held_groups
+from stan.edge.member import Done, Member, World, held_groups
 from stan.edge.node import Node
 from stan.edge.runtime import Ticker
 from stan.edge.storage import Storage, new_nuid
@@ -134,18 +135,26 @@ class Clustered(Node):
 
     def __init__(self, config: Config, storage: Storage, log: ServerLog, server_id: str) -> None:
         super().__init__(config, storage, log)
-        world = World(
-            self.runtime,
-            Ticker(),
-            random.Random(),
-            self.note,
-            self.crashed,
-            self.banner,
-        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        world = World(self.runtime, Ticker(), random.Random(), self.note, self.crashed, self.banner, self._run)
         self.member = Member(
             config, storage, world, reply_prefix=b"_INBOX.%b." % server_id.encode(), identity=new_nuid().encode()
         )
         self.broker, self.gateway, self.driver = self.member.broker, self.member.gateway, self.member.driver
+
+    def _run(self, work: Coroutine[None, None, None], done: Done) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            problem = None if task.cancelled() else task.exception()
+            if problem is None or isinstance(problem, StanError | OSError):
+                done(problem)
+            else:
+                self.crashed(problem)
+
+        task.add_done_callback(ended)
 
     async def start(self, embedded: EmbeddedNats | None) -> None:
         """Recover, connect, take part; clients are served once the cluster has an identity."""

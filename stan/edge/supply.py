@@ -1,13 +1,28 @@
-"""State and messages of a group for a member that lags behind the leader's log: driven here, done by stan.edge.transfer."""
+"""State and messages of a group for a member that lags behind the leader's log: who asks whom, and when again.
 
+    leader ── hint: this group, from me ──► member ── requests ──► leader ── answers ──► member: finish, install, take part again
+
+What travels and what becomes of it is the matter of stan.edge.transfer and of the storage. Promises: one group is received at a
+time; whatever is lost on the way is asked for again; a transfer that goes nowhere is given up, and the leader's next hint begins
+it anew. Subjects: `<node>.transfer` takes hints and requests, `<node>.received` answers.
+"""
+
+from struct import Struct
 from typing import TYPE_CHECKING
 
+from stan import limits
+from stan.edge.transfer import Receiver, Sender, Step
+from stan.errors import NotNow
+from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.raft.group import RaftGroup
-from stan.types import Nanos
+from stan.types import GroupId, Nanos
 
 if TYPE_CHECKING:
     from stan.edge.member import Member
+
+_HINT = Struct("<BH")
+_HINT_VERB = 0  # a request of a transfer begins with its version, which is above
 
 
 class Supply:
@@ -15,12 +30,120 @@ class Supply:
 
     def __init__(self, member: "Member") -> None:
         self._member = member
+        self._sender: Sender | None = None
+        self._hinted: dict[tuple[GroupId, str], Nanos] = {}  # when a lagging member was last told
+        self._receiver: Receiver | None = None
+        self._source = ""
+        self._heard_at = Nanos(0)  # the newest answer
+        self._asked_at = Nanos(0)  # the newest requests
+        self._busy = False  # what was received is being verified or taken into use
+        subjects = member.broker.shared.subjects
+        self._prefix = subjects.node
+        member.gateway.hear_nodes(f"{self._prefix}.{member.me}.transfer", self._requested)
+        member.gateway.hear_nodes(f"{self._prefix}.{member.me}.received", self._answered)
+
+    # --- for others ---------------------------------------------------------------------------------------------------------
 
     def needs_snapshot(self, group: RaftGroup, peer: str) -> None:
         """The peer lacks entries that this leader's log no longer has."""
+        now = self._member.world.runtime.now()
+        key = group.group, peer
+        if now - self._hinted.get(key, Nanos(0)) >= limits.TRANSFER_HINT_INTERVAL:
+            self._hinted[key] = now
+            hint = _HINT.pack(_HINT_VERB, group.group) + self._member.me.encode()
+            self._send(f"{self._prefix}.{peer}.transfer", hint)
 
-    def heard(self, frame: Frame) -> None:
-        """Another node speaks of a transfer."""
+    def _requested(self, frame: Frame) -> None:
+        if not frame.reply:
+            self._hinted_at(frame.payload)
+            return
+        if self._sender is None:
+            member = self._member
+            self._sender = member.storage.sender(member.broker, member.world.runtime.now)
+        answer = self._sender.handle(frame.payload)
+        if answer:
+            self._member.write(publication(frame.reply, answer))
+
+    # --- for this node ------------------------------------------------------------------------------------------------------
+
+    def _hinted_at(self, payload: bytes) -> None:
+        if len(payload) <= _HINT.size or self._receiver is not None:
+            return
+        _, number = _HINT.unpack_from(payload)
+        group = self._member.groups.get(GroupId(number))
+        source = payload[_HINT.size :].decode(errors="replace")
+        if group is None or group.leader != source or group.failed:
+            return
+        self._member.world.note("INF", f"group {number}: gets state and messages from {source}")
+        self._source = source
+        self._receiver = self._member.storage.receiver(GroupId(number))
+        self._heard_at = self._member.world.runtime.now()
+        self._ask(self._receiver.begin(self._member.world.random.getrandbits(64)))
+
+    def _ask(self, requests: list[bytes]) -> None:
+        self._asked_at = self._member.world.runtime.now()
+        reply = f"{self._prefix}.{self._member.me}.received"
+        for request in requests:
+            self._send(f"{self._prefix}.{self._source}.transfer", request, reply)
+
+    def _send(self, subject: str, payload: bytes, reply: str = "") -> None:
+        to = f"{subject} {reply}" if reply else subject
+        self._member.write(publication(to.encode(), payload))
+
+    def _answered(self, frame: Frame) -> None:
+        receiver = self._receiver
+        if receiver is None or self._busy:
+            return
+        step: Step = receiver.take(frame.payload)
+        self._heard_at = self._member.world.runtime.now()
+        if step.failed:
+            self._give_up(step.failed)
+            return
+        if step.requests:
+            self._ask(step.requests)
+        if step.done:
+            self._busy = True
+            self._member.world.runtime.work(receiver.finish, lambda problem: self._verified(receiver, problem))
+
+    def _verified(self, receiver: Receiver, problem: Exception | None) -> None:
+        self._busy = False
+        if problem is not None:
+            self._give_up(str(problem))
+            return
+        self._busy = True
+        self._member.replace_group(receiver.group, self._replaced)
+
+    def _replaced(self, problem: Exception | None) -> None:
+        self._busy = False
+        receiver, self._receiver = self._receiver, None
+        if receiver is None:
+            return
+        if isinstance(problem, NotNow):
+            self._member.world.note("WRN", f"group {receiver.group}: {problem}")
+        elif problem is not None:
+            raise problem
+        else:
+            self._member.world.note("INF", f"group {receiver.group}: state and messages of {self._source} are here")
+
+    def _give_up(self, why: str) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            self._member.world.note("WRN", f"group {receiver.group}: not received from {self._source}: {why}")
+
+    # --- time ---------------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Nanos) -> None:
-        """Look at what waits."""
+        """Tell and ask again."""
+        if self._sender is not None:
+            self._sender.expire()
+        for number in self._member.pool.led:
+            group = self._member.groups[number]
+            for peer in group.lacking():
+                self.needs_snapshot(group, peer)
+        receiver = self._receiver
+        if receiver is None or self._busy:
+            return
+        if now - self._heard_at > limits.TRANSFER_PATIENCE:
+            self._give_up("no answer")
+        elif now - max(self._asked_at, self._heard_at) > limits.TRANSFER_REPEAT:
+            self._ask(receiver.repeat())
