@@ -56,5 +56,5 @@ async def _kill_leader(number: int, title: str, load: Load) -> None:
     each: Round = await outage(load, victim)
     fact(f"{each.leader} leads; no ack for {each.gap_ms:,.0f} ms, no delivery for {each.delivery_gap_ms:,.0f} ms")
     fact(
-        f"{victim} started again on the same files, pid {load.cluster.nodes[victim].pid}: back after {each.back_ms:,.0f} ms"
+        f"{victim} started again on the same files, pid {load.cluster.nodes[victim].pid}: caught up after {each.back_ms:,.0f} ms"
     )
