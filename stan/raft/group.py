@@ -191,7 +191,29 @@ class RaftGroup:
 
     def progress(self) -> dict[str, RaftIndex]:
         """Leader: newest entry that each other member has acknowledged; for monitoring."""
-        return {str(node.id): progress.acked for node, progress in self._shell.progress.items()}
+        return {str(node.id): progress.most for node, progress in self._shell.progress.items()}
+
+    def lag(self) -> dict[str, int]:
+        """Leader: entries that each other member has not acknowledged."""
+        return {peer: max(0, self.log.last_index - acked) for peer, acked in self.progress().items()}
+
+    def lacking(self) -> list[str]:
+        """Leader: members that need entries which the log no longer has."""
+        return [str(node.id) for node, progress in self._shell.progress.items() if progress.lacking]
+
+    def best_successor(self) -> str | None:
+        """Leader: who had better take over: the voter with a link that is furthest; None if there is none."""
+        return self._shell.successor()
+
+    @property
+    def transferring(self) -> bool:
+        """Whether leadership is being handed over; proposals are refused meanwhile."""
+        return self._transfer is not None
+
+    def set_observers(self, names: Seq[str]) -> None:
+        """Read replicas come and go: these take entries from now on, and no others."""
+        self._guarded(self._shell.observe, names)
+        self._around.wake(self)
 
     # --- Consensus --------------------------------------------------------------------------------------------------------
 
@@ -286,6 +308,15 @@ class RaftGroup:
             self.failed = why
             self._around.note("ERR", f"group {self.group}: {why}; this node takes no part in it until a restart")
             self._shell.step_down()
+
+    def close(self) -> None:
+        """Take part no more; whoever waits for something learns that it will not come. The log stays open."""
+        self.failed = self.failed or "this node left the group"
+        self._shell.step_down()
+        for index in list(self._proposals):
+            for proposal in self._proposals.pop(index):
+                self._forget(index, proposal, Fate.UNKNOWN)
+        self.turn()
 
     # --- what drives it -----------------------------------------------------------------------------------------------------
 

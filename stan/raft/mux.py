@@ -53,14 +53,36 @@ class Mux:
         wake: Callable[[], None],
     ) -> None:
         self._wire = wire
+        self._random = random
         self._now = now
         self._note = note
         self._wake = wake
         self._members: dict[GroupId, Member] = {}
-        self._links = {peer: Link(random, now()) for peer in sorted(peers)}
-        self._out: dict[str, list[bytes]] = {peer: [] for peer in self._links}
-        self._out_bytes = dict.fromkeys(self._links, 0)
-        self._ready: dict[str, list[bytes]] = {peer: [] for peer in self._links}  # frames of batches that were full
+        self._links: dict[str, Link] = {}
+        self._out: dict[str, list[bytes]] = {}
+        self._out_bytes: dict[str, int] = {}
+        self._ready: dict[str, list[bytes]] = {}  # frames of batches that were full
+        for peer in sorted(peers):
+            self.add_peer(peer)
+
+    # --- peers ------------------------------------------------------------------------------------------------------------
+
+    def add_peer(self, peer: str) -> None:
+        """Speak with another node from now on."""
+        if peer not in self._links:
+            self._links[peer] = Link(self._random, self._now())
+            self._out[peer], self._out_bytes[peer], self._ready[peer] = [], 0, []
+
+    def remove_peer(self, peer: str) -> None:
+        """Speak with a node no more."""
+        if peer in self._links:
+            self._reset(peer)
+            del self._links[peer], self._out[peer], self._out_bytes[peer], self._ready[peer]
+
+    def is_up(self, peer: str) -> bool:
+        """Whether messages reach the peer, as far as one can know."""
+        link = self._links.get(peer)
+        return link is not None and link.up
 
     # --- groups -----------------------------------------------------------------------------------------------------------
 
@@ -76,14 +98,9 @@ class Mux:
         """A group takes part no more."""
         del self._members[group]
 
-    def is_up(self, peer: str) -> bool:
-        """Whether messages reach the peer, as far as one can know."""
-        return self._links[peer].up
-
     def send(self, group: GroupId, peer: str, message: Message) -> None:
         """Queue a message for the next flush; dropped if the peer is down."""
-        link = self._links[peer]
-        if not link.up:
+        if not self.is_up(peer):
             return
         parts = encode(group, message)
         self._out[peer] += parts

@@ -33,14 +33,25 @@ class NatsWire:
         Raises:
             ConfigError: a name cannot stand in a subject.
         """
-        wrong = [name for name in (cluster, me, *peers) if not _TOKEN.fullmatch(name)]
-        if wrong:
-            raise ConfigError([f"{name!r} cannot be the name of a node or a cluster of nodes" for name in wrong])
+        _check_names(cluster, me)
         self.subscription = f"_STAN.raft.{cluster}.{me}.*"
-        self._heads = {peer: f"PUB _STAN.raft.{cluster}.{peer}.{me} ".encode() for peer in peers}
+        self._cluster = cluster
+        self._me = me
+        self._heads: dict[str, bytes] = {}
+        self.add_peers(*peers)
         self._outlet = outlet
         self._down = down
         self._was_up = True
+
+    def add_peers(self, *peers: str) -> None:
+        """Frames can be written to these nodes, too; raises ConfigError, and then to none of them."""
+        _check_names(*peers)
+        for peer in peers:
+            self._heads[peer] = f"PUB _STAN.raft.{self._cluster}.{peer}.{self._me} ".encode()
+
+    def remove_peer(self, peer: str) -> None:
+        """No frame is written to that node any more."""
+        self._heads.pop(peer, None)
 
     def write(self, peer: str, frame: bytes) -> None:
         """See mux.Wire."""
@@ -52,3 +63,11 @@ class NatsWire:
     def sender(self, subject: bytes) -> str:
         """Which peer speaks on *subject*."""
         return subject.rpartition(b".")[2].decode("ascii", "replace")
+
+
+def _check_names(*names: str) -> None:
+    wrong = [
+        f"{name!r} cannot be the name of a node or a cluster of nodes" for name in names if not _TOKEN.fullmatch(name)
+    ]
+    if wrong:
+        raise ConfigError(wrong)

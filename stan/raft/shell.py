@@ -53,6 +53,7 @@ class Shell(Voter):
         self._owes: Peer | None = None  # the leader waits for an answer until the log is durable
         self._reset_to: RaftIndex | None = None  # what the running handler answers instead of success
         self._beat = False  # a heartbeat is due
+        self._up: set[str] = set()  # peers with a link
         self._now = now
         self.wanted = RaftIndex(0)  # newest entry that the leader itself waits for
         super().__init__(me, voters, observers, journal, outside, random, now)
@@ -100,6 +101,15 @@ class Shell(Voter):
             progress.ask()
             self._beat = True  # the answer to what is sent from now on is a refusal
 
+    def successor(self) -> str | None:
+        """The voter with a link that is furthest, if any can take over at all."""
+        fit = [
+            (progress.acked, name)
+            for name, node in self._others.items()
+            if node in self._SyncObj__connectedNodes and (progress := self.progress.get(node)) and progress.counts
+        ]
+        return max(fit)[1] if fit else None
+
     @property
     def handing_over(self) -> bool:
         """Whether a follower that was asked to campaign has not refused yet."""
@@ -125,6 +135,10 @@ class Shell(Voter):
     def peer_up(self, peer: str, now: Nanos) -> None:
         """A link to the peer begins: whatever was on the way is lost."""
         self._tell_time(now)
+        self._up.add(peer)
+        self._greet(peer)
+
+    def _greet(self, peer: str) -> None:
         if peer in self._others:
             self._SyncObj__onNodeConnected(self._others[peer])
         elif peer in self._observers and self._votes_at_all:
@@ -141,10 +155,24 @@ class Shell(Voter):
 
     def peer_down(self, peer: str) -> None:
         """The link to the peer is gone."""
+        self._up.discard(peer)
         if peer in self._others:
             self._SyncObj__onNodeDisconnected(self._others[peer])
         elif peer in self._observers and self._votes_at_all:
             self._SyncObj__onReadonlyNodeDisconnected(self._observers[peer])
+
+    def observe(self, names: Iterable[str]) -> None:
+        """Serve these observers from now on, and no others."""
+        wanted = set(names) - self._others.keys() - {self._me}
+        for name in sorted(self._observers.keys() - wanted):
+            node = self._observers.pop(name)
+            if self._votes_at_all:
+                self._SyncObj__onReadonlyNodeDisconnected(node)
+            self.progress.pop(node, None)
+        for name in sorted(wanted - self._observers.keys()):
+            self._observers[name] = Peer(name)
+            if name in self._up:
+                self._greet(name)
 
     def receive(self, peer: str, message: Message, now: Nanos) -> None:
         """Handle one message; what it says about matters of others is ignored."""

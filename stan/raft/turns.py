@@ -1,13 +1,15 @@
 """When groups run: soon after something happened to them, and all of them when the ticker rings. Then what they said leaves.
 
 Promises: work that arrives together is done in one turn and leaves in one frame per peer; nothing waits for a tick but timers.
-Never polls. The runtime port is a part of the driver's, with an alarm of its own.
+An owner that has just given its groups something to do may `run` them at once. Never polls. The runtime port is a part of the
+driver's, with an alarm of its own.
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
 from stan import limits
+from stan.invariant import invariant
 from stan.raft.group import RaftGroup
 from stan.raft.mux import Mux
 from stan.types import GroupId, Nanos
@@ -37,15 +39,33 @@ class Turns:
         self._mux: Mux | None = None
         self._dirty: set[GroupId] = set()
         self._scheduled = False
+        self._running = False
         self._stopped = False
 
     def start(self, mux: Mux, groups: list[RaftGroup]) -> None:
         """Take the groups in and begin to tick."""
         self._mux = mux
         for group in groups:
+            self.add(group)
+        self._tick()
+
+    def add(self, group: RaftGroup) -> None:
+        """Another group takes part, perhaps in the place of one that was removed. Only after `start`."""
+        mux = self._mux
+        invariant(mux is not None, "turns have begun", group=group.group)
+        if mux is not None:
             self.groups[group.group] = group
             mux.attach(group.group, group)
-        self._tick()
+            self.wake(group)
+
+    def remove(self, number: GroupId) -> RaftGroup:
+        """A group takes part no more; who waits for it is told so. Returns it."""
+        if self._mux is not None:
+            self._mux.detach(number)
+        self._dirty.discard(number)
+        group = self.groups.pop(number)
+        group.close()
+        return group
 
     def stop(self) -> None:
         """No more turns."""
@@ -53,19 +73,25 @@ class Turns:
 
     def wake(self, group: RaftGroup) -> None:
         """Run a turn of the group soon."""
-        self._dirty.add(group.group)
-        self.schedule()
+        if self.groups.get(group.group) is group:
+            self._dirty.add(group.group)
+            self.schedule()
 
     def schedule(self) -> None:
         """Run a turn soon, if only to let something leave."""
         if not self._scheduled and not self._stopped:
             self._scheduled = True
-            self._runtime.soon(self._run)
+            self._runtime.soon(self._run_scheduled)
 
-    def _run(self) -> None:
+    def _run_scheduled(self) -> None:
         self._scheduled = False
-        if self._stopped or self._mux is None:
+        self.run()
+
+    def run(self) -> None:
+        """Run the groups that something happened to, now, and let what they said leave. Inside a run nothing happens."""
+        if self._running or self._stopped or self._mux is None:
             return
+        self._running = True
         try:
             dirty, self._dirty = self._dirty, set()
             news = False
@@ -78,6 +104,8 @@ class Turns:
             self._stopped = True
             self._crashed(error)
             return
+        finally:
+            self._running = False
         if news:
             self._news()
 

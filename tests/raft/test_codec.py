@@ -11,7 +11,7 @@ from stan import limits
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft import codec
-from stan.raft.codec import AppendAnswer, AppendEntries, FrameError, TimeoutNow, VoteAnswer, VoteRequest
+from stan.raft.codec import AppendAnswer, AppendEntries, FrameError, TimeoutNow, VoteAnswer, VoteRequest, Vouch
 
 U64 = st.integers(0, (1 << 63) - 1)
 GROUP = st.integers(0, 65535)
@@ -31,10 +31,11 @@ def appends(draw):
 
 MESSAGES = st.one_of(
     appends(),
-    st.builds(AppendAnswer, U64, U64, U64, st.booleans(), st.booleans()),
+    st.builds(AppendAnswer, U64, U64, U64, st.booleans(), st.booleans(), st.booleans()),
     st.builds(VoteRequest, U64, U64, U64, st.booleans(), st.booleans()),
     st.builds(VoteAnswer, U64, st.booleans(), st.booleans()),
     st.builds(TimeoutNow, U64),
+    st.builds(Vouch, U64, U64),
 )
 
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import struct
+import zlib
 
 import pytest
 
@@ -119,3 +121,43 @@ def test_one_damaged_slot_leaves_the_other():
     files.put("/g/hard_state", bytes(data))
 
     assert HardState.open(files, "/g").term == 0
+
+
+def test_file_that_was_made_just_now_is_fresh_until_it_is_settled():
+    files = CrashingFiles()
+    state = HardState.open(files, "/g")
+    assert state.fresh
+    state.save(1, "a")
+    state.hint(3)
+    state.write_hint()
+    assert HardState.open(files.crash(1), "/g").fresh
+    state.settle()
+    for seed in range(5):
+        again = HardState.open(files.crash(seed), "/g")
+        assert (again.fresh, again.term, again.voted_for) == (False, 1, "a")
+    state.doubt()
+    assert HardState.open(files.crash(1), "/g").fresh
+
+
+def test_freshness_that_could_not_be_saved_is_kept():
+    files = CrashingFiles()
+    state = HardState.open(files, "/g")
+    files.fail("fdatasync", 0, errno.EIO)
+    with pytest.raises(Frozen):
+        state.settle()
+    assert state.fresh
+
+
+def test_file_of_version_1_is_read_and_not_fresh():
+    name = b"node"
+    slot = struct.pack("<IIQQQI", 0x54524148, 1, 7, 12, 34, len(name)) + name
+    slot += struct.pack("<I", zlib.crc32(slot))
+    files = CrashingFiles()
+    files.makedirs("/g")
+    files.put("/g/hard_state", bytes(4096) + slot.ljust(4096, b"\0"))
+
+    state = HardState.open(files, "/g")
+
+    assert (state.term, state.voted_for, state.commit_hint, state.fresh) == (12, "node", 34, False)
+    state.save(13, "b")
+    assert HardState.open(files.crash(1), "/g").term == 13

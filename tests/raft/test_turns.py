@@ -1,0 +1,237 @@
+"""When groups run, and peers and groups that come and go while they do."""
+
+import random
+
+import pytest
+
+from stan.errors import ConfigError
+from stan.raft.codec import AppendEntries
+from stan.raft.compat import CLOCK
+from stan.raft.consensus import Fate
+from stan.raft.mux import Mux
+from stan.raft.mux_nats import NatsWire
+from stan.raft.turns import Turns
+from stan.types import SECOND
+from tests.raft.rigs import Safe
+
+
+@pytest.fixture(autouse=True)
+def _clock():
+    yield
+    CLOCK.now = None
+
+
+class Runtime:
+    """Time in the hand."""
+
+    def __init__(self):
+        self.calls = []
+
+    def now(self):
+        return 10 * SECOND
+
+    def soon(self, call):
+        self.calls.append(call)
+
+    def alarm(self, deadline, call):
+        pass
+
+
+class Group:
+    """Notes its turns."""
+
+    def __init__(self, number, turns=None):
+        self.group, self.turns, self.runs, self.heard = number, turns, 0, []
+        self.closed = False
+
+    def turn(self):
+        self.runs += 1
+        if self.turns is not None:
+            self.turns.run()
+
+    def take_news(self):
+        return False
+
+    def receive(self, peer, message):
+        self.heard.append(message)
+        self.turns.wake(self)
+
+    def peer_up(self, peer):
+        self.heard.append(f"{peer} up")
+
+    def peer_down(self, peer):
+        self.heard.append(f"{peer} down")
+
+    def close(self):
+        self.closed = True
+
+
+class Wire:
+    def __init__(self):
+        self.frames = []
+
+    def write(self, peer, frame):
+        self.frames.append((peer, frame))
+
+
+@pytest.fixture
+def node():
+    """Turns with a mux; the ticker's first turn is done."""
+    runtime = Runtime()
+    turns = Turns(runtime, news=lambda: None, crashed=lambda error: pytest.fail(repr(error)))
+    mux = Mux([], Wire(), now=runtime.now, random=random.Random(1), note=lambda *_: None, wake=turns.schedule)
+    turns.start(mux, [])
+    runtime.calls.pop()()
+    turns.runtime, turns.mux = runtime, mux
+    return turns
+
+
+def test_many_messages_for_a_group_cost_one_turn(node):
+    group = Group(1, node)
+    node.add(group)
+    for number in range(20):
+        group.receive("n1", number)
+    assert len(node.runtime.calls) == 1
+    node.runtime.calls.pop()()
+    assert group.runs == 1
+
+
+def test_run_does_at_once_what_was_to_be_done_soon_and_nothing_is_left(node):
+    group = Group(1, node)
+    node.add(group)
+    node.run()
+    assert group.runs == 1
+    node.runtime.calls.pop()()
+    assert group.runs == 1
+    node.wake(group)
+    assert len(node.runtime.calls) == 1, "a run that was done at once does not swallow the next"
+
+
+def test_group_that_was_replaced_runs_no_more(node):
+    old, new = Group(1, node), Group(1, node)
+    node.add(old)
+    assert node.remove(1) is old
+    assert old.closed
+    node.add(new)
+    node.wake(old)
+    node.run()
+    assert (old.runs, new.runs) == (0, 1)
+    node.remove(1)
+    node.run()
+    assert new.runs == 1
+
+
+def test_group_that_is_closed_answers_everybody_who_waits():
+    rig = Safe(3).start_all()
+    rig.elect()
+    rig.run(0.5)
+    node, seen = rig.leader(), []
+    index = node.group.propose([(2, b"a")], urgent=True)
+    node.group.read_barrier(seen.append)
+    node.group.transfer("n1", seen.append)
+    node.group.close()
+    node.take()
+    assert seen == [None, True]
+    assert node.fates()[index] is Fate.UNKNOWN
+    assert not node.group.votes
+
+
+def test_peer_that_came_later_is_linked_and_one_that_left_is_not(node):
+    group, mux = Group(1, node), node.mux
+    node.add(group)
+    mux.send(1, "late", "lost")
+    assert not mux.is_up("late")
+    mux.add_peer("late")
+    mux.add_peer("late")
+    mux.tick()
+    mux.flush()
+    assert [peer for peer, _ in mux._wire.frames] == ["late"]
+    other = Mux(["me"], Wire(), now=node.runtime.now, random=random.Random(2), note=lambda *_: None, wake=lambda: None)
+    for _ in range(3):
+        for frames, to, name in ((mux._wire.frames, other, "me"), (other._wire.frames, mux, "late")):
+            while frames:
+                to.receive(name, frames.pop(0)[1])
+            to.flush()
+    assert mux.is_up("late")
+    mux.remove_peer("late")
+    mux.remove_peer("late")
+    assert group.heard == ["late up", "late down"]
+    mux._wire.frames.clear()
+    mux.tick()
+    mux.flush()
+    assert mux._wire.frames == []
+
+
+def test_wire_learns_of_peers_that_come_later():
+    written = []
+
+    class Outlet:
+        def write(self, data):
+            written.append(data)
+            return True
+
+    wire = NatsWire("blue", "a", ["b"], Outlet(), lambda: None)
+    with pytest.raises(ConfigError, match="'d e'"):
+        wire.add_peers("c", "d e")
+    with pytest.raises(KeyError):
+        wire.write("c", b"x")
+    wire.add_peers("c")
+    wire.write("c", b"x")
+    assert written == [b"PUB _STAN.raft.blue.c.a 1\r\nx\r\n"]
+    wire.remove_peer("c")
+    with pytest.raises(KeyError):
+        wire.write("c", b"x")
+
+
+def test_observers_come_and_go():
+    rig = Safe(3, observers=1)
+    rig.observers = []
+    for name in ("n0", "n1", "n2"):
+        rig.start(name)
+    rig.elect()
+    rig.run(0.5)
+    leader = rig.leader()
+    leader.group.propose([(2, b"a")], urgent=True)
+    rig.start("o0")
+    leader.group.peer_up("o0")
+    rig.run(0.5)
+    assert rig.nodes["o0"].applied() == []
+    leader.group.set_observers(["o0", "n1", "n0"])
+    rig.run(0.5)
+    assert rig.nodes["o0"].applied() == [b"a"]
+    assert leader.group.lag() == {"n1": 0, "n2": 0, "o0": 0}
+    leader.group.set_observers([])
+    leader.group.propose([(2, b"b")], urgent=True)
+    rig.run(0.5)
+    assert rig.nodes["o0"].applied() == [b"a"]
+    assert not any(to == "o0" and isinstance(message, AppendEntries) for _, to, message in rig.sent)
+    assert set(leader.group.lag()) == {"n1", "n2"}
+
+
+def test_best_successor_is_up_votes_and_is_furthest():
+    rig = Safe(5).start_all()
+    rig.elect()
+    rig.run(0.5)
+    leader = rig.leader()
+    leader.group.propose([(2, b"a")], urgent=True)
+    rig.run(0.2, drop=lambda source, target, _: "n0" in (source, target) and not {"n1", "n4"} & {source, target})
+    assert leader.group.lag() == {"n1": 0, "n2": 1, "n3": 1, "n4": 0}
+    assert leader.group.best_successor() == "n4"
+    leader.group.peer_down("n4")
+    assert leader.group.best_successor() == "n1"
+    for name in ("n1", "n2", "n3"):
+        leader.group.peer_down(name)
+    assert leader.group.best_successor() is None
+    assert rig.nodes["n1"].group.best_successor() is None
+
+
+def test_transfer_can_be_seen():
+    rig = Safe(3).start_all()
+    rig.elect()
+    rig.run(0.5)
+    leader = rig.leader()
+    assert not leader.group.transferring
+    leader.group.transfer("n1", lambda gone: None)
+    assert leader.group.transferring
+    rig.run(0.3)
+    assert not leader.group.transferring
