@@ -81,7 +81,7 @@ def spread_of(cluster, among):
     return [counts[node] for node in among]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 20), st.integers(1, 5), st.randoms(use_true_random=False))
 def test_nothing_is_handed_to_the_wrong_node_and_it_comes_to_an_end(groups, replicas, random):
     cluster = Cluster(groups, replicas, random)

@@ -80,9 +80,9 @@ def test_handover_that_does_not_happen_is_asked_for_less_and_less_often(balance)
 
 def test_handover_that_happened_is_forgotten(balance):
     moves(balance, groups=led(1))
-    moves(balance, now=NOW + SECOND, groups={})
+    moves(balance, now=NOW + 1, groups={})
 
-    assert moves(balance, now=NOW + 2 * SECOND, groups=led(1)) == [(1, "b")]
+    assert moves(balance, now=NOW + limits.BALANCE_PAUSE, groups=led(1)) == [(1, "b")]
 
 
 def test_another_leader_is_asked_without_delay_if_the_wanted_one_goes_away(balance):

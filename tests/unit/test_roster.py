@@ -383,6 +383,16 @@ def test_two_newcomers_that_agree_with_each_other_listen_before_they_are_establi
     assert d.refusal
 
 
+def test_newcomers_give_way_to_the_established_however_many_they_are(town):
+    a = town.old("a")
+    for node in "bde":
+        a.hear(hello(node, identity=X), town.now)
+
+    a.hear(hello("c", identity=X, replicas=1, established=True), town.now)
+
+    assert a.refusal
+
+
 def test_node_is_not_established_by_one_that_disagrees(town):
     a = town.old("a")
     a.hear(hello("b", fresh=True), town.now)
@@ -467,13 +477,16 @@ def test_cluster_is_new_once_all_voters_were_heard_without_a_past(town):
 
 
 def test_founder_tells_before_it_acts(town):
-    town.start("a")
-    town.start("b")
-    c = town.start("c")
-    town.run(limits.HELLO_ANSWER_MAX)
+    a = town.start("a")
+    a.hear(hello("b", fresh=True), town.now)
+    assert a.next_tick > town.now
 
-    for roster in town.rosters[:2]:
-        assert dict(roster.nodes["c"].hello.founders) == {"a": 1, "b": 2, "c": c.me.instance}
+    a.hear(hello("c", fresh=True), town.now)
+
+    assert a.is_new
+    assert a.next_tick == town.now
+    (said,) = a.tick(town.now)
+    assert dict(NodeHello.FromString(said).founders) == {"a": 1, "b": 1000 + ord("b"), "c": 1000 + ord("c")}
 
 
 def test_cluster_stays_new_for_who_is_slow_to_become_a_part_of_it(town):
