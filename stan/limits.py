@@ -100,6 +100,14 @@ RAFT_PEER_TIMEOUT = 450 * MILLISECOND
 NODE_NAME_BYTES_MAX = 255
 """Longest name of a node."""
 
+# --- fetch (FETCH) ---------------------------------------------------------------------------------------------
+FETCHES_UNDER_WAY_MAX = 32
+"""Fetch requests that wait for the disk or for news of the metadata; more are told to ask again."""
+FETCH_UNSENT_BYTES_MAX = OUTBOUND_BYTES_HIGH // 2
+"""Unsent bytes towards NATS above which a fetch is told to ask again: the rest is for deliveries."""
+FETCH_BATCHES_MAX = 1024
+"""Record batches in one answer; looking them up takes the event loop's time."""
+
 # --- clients in a cluster --------------------------------------------------------------------------------------
 HEARD_AGE_MAX = 3 * SECOND
 """What was read from NATS is kept this long, for the case that this node becomes a leader: longer than an election takes."""

@@ -16,21 +16,18 @@ from stan import limits
 from stan.core.broker import Broker
 from stan.core.ready import Fetch, Fetched, Proposal, Ready
 from stan.edge.gateway import Gateway
+from stan.edge.reads import ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.runtime import Runtime
 from stan.errors import Frozen, InDoubt, NotNow
-from stan.log.types import BatchRef, GroupLog, StaleRef
+from stan.log.types import StaleRef
 from stan.raft.consensus import Consensus
-from stan.types import GroupId, RaftIndex, Sequence, Term
+from stan.types import GroupId, RaftIndex, Term
 
 if TYPE_CHECKING:
     from stan.edge.pool import Pool
 
 ROUNDS_PER_TURN = 8
 """Rounds of commit and Ready inside one turn; what is left goes on in the next, after the sockets were looked at."""
-
-
-FETCH_ATTEMPTS = 3
-"""Look-ups of one read before it is called failed."""
 
 
 class Driver:
@@ -94,28 +91,37 @@ class Driver:
         broker.tick(runtime.now(), runtime.wall())
         self._connection_changes()
         gateway.take_in()
+        self._replicate()  # what the other nodes said may have committed something
+        ready = self._rounds()
+        self._replicate()
+        for group in self.groups.values():
+            if group.wants_sync:
+                self._sync(group)
+        if ready.deadline is not None:
+            runtime.alarm(ready.deadline, self.wake)
+        if self.pool is None:  # in a cluster the majority's answers come the same way
+            gateway.connection.hold_reading(broker.publishing.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX)
+
+    def _rounds(self) -> Ready:
+        """Commit, and do what follows from it, until nothing does; returns the last Ready."""
+        broker, runtime = self.broker, self.runtime
         for _ in range(ROUNDS_PER_TURN):
             if self.pool is not None:
                 self.pool.before_commit()
             self._commit()
             if self.pool is not None:
                 self.pool.after_commit()
-            room = limits.OUTBOUND_BYTES_HIGH - gateway.connection.unsent
+            room = limits.OUTBOUND_BYTES_HIGH - self.gateway.connection.unsent
             ready = broker.ready(runtime.now(), runtime.wall(), room)
             self._carry_out(ready)
             if not (broker.hungry and room > 0) and not any(g.has_committed for g in self.groups.values()):
-                break
-        else:
-            self.wake()
+                return ready
+        self.wake()
+        return ready
+
+    def _replicate(self) -> None:
         if self.pool is not None:
             self.pool.run()
-        for group in self.groups.values():
-            if group.wants_sync:
-                self._sync(group)
-        if ready.deadline is not None:
-            runtime.alarm(ready.deadline, self.wake)
-        if self.pool is None:
-            gateway.connection.hold_reading(broker.publishing.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX)
 
     def _connection_changes(self) -> None:
         gateway = self.gateway
@@ -195,7 +201,7 @@ class Driver:
 
     def _fetch(self, fetch: Fetch, attempt: int = 1) -> None:
         log = self.groups[fetch.group].log
-        refs = refs_of(log, fetch)
+        refs = refs_of_runs(log.channel(fetch.uid), fetch.runs, fetch.bytes_max)
         batches = from_memory(log, refs)
         if batches is not None:
             self.broker.step_fetched(fetch, batches)
@@ -208,7 +214,7 @@ class Driver:
         if isinstance(result, list):
             self.broker.tick(self.runtime.now(), self.runtime.wall())
             self.broker.step_fetched(fetch, result)
-        elif isinstance(result, StaleRef) and attempt < FETCH_ATTEMPTS:  # the segment was rewritten: look it up again
+        elif isinstance(result, StaleRef) and attempt < ATTEMPTS:  # the segment was rewritten: look it up again
             self._fetch(fetch, attempt + 1)
         else:
             self.broker.step_fetch_failed(fetch, str(result))
@@ -226,37 +232,9 @@ class Driver:
                 self._freeze(group.group, why)
             else:
                 group.synced(durable)
+                self._replicate()  # the leader waits for the answer
                 if group.wants_sync:
                     self._sync(group)
             self.wake()
 
         self.runtime.sync(group, done)
-
-
-def refs_of(log: GroupLog, fetch: Fetch) -> list[BatchRef]:
-    """Where the batches of *fetch* lie; bounded in bytes and number."""
-    index = log.channel(fetch.uid)
-    refs: list[BatchRef] = []
-    size = 0
-    for first, last in fetch.runs:
-        for ref in index.refs(
-            Sequence(first), Sequence(last), fetch.bytes_max - size, limits.BATCHES_PER_READ_MAX - len(refs)
-        ):
-            if refs and refs[-1].base_sequence >= ref.base_sequence:
-                continue
-            refs.append(ref)
-            size += ref.length
-        if size >= fetch.bytes_max or len(refs) >= limits.BATCHES_PER_READ_MAX:
-            break
-    return refs
-
-
-def from_memory(log: GroupLog, refs: list[BatchRef]) -> list[Fetched] | None:
-    """The batches if all of them are in memory; None if the disk has to be read."""
-    batches = []
-    for ref in refs:
-        records = log.recent(ref)
-        if records is None:
-            return None
-        batches.append(Fetched(ref.base_sequence, ref.count, records))
-    return batches

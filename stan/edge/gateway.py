@@ -9,6 +9,7 @@ from stan.core.broker import Broker
 from stan.core.oversize import deliverable
 from stan.core.ready import Delivery
 from stan.edge.heard import Heard, Piece, Taken
+from stan.invariant import invariant
 from stan.protocol import kernel
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.types import GroupId, MiB
@@ -64,7 +65,7 @@ class Gateway:
         for at, subject in enumerate(broker.requests):
             subjects[FIRST_REQUEST_SID + at] = subject.decode()
         self.subscriptions = subjects
-        self.of_nodes: dict[int, Callable[[Frame], None]] = {}  # by sid: what other nodes say
+        self.handlers: dict[int, Callable[[Frame], None]] = {}  # by sid: what is not for the broker itself
         self.heard: Heard | None = Heard() if shared.clustered else None
         self.taken: Taken | None = Taken(shared) if shared.clustered else None
         self.led: frozenset[int] | None = frozenset() if shared.clustered else None  # groups whose acks are taken
@@ -140,8 +141,8 @@ class Gateway:
     def _other(self, frame: Frame) -> None:
         if not frame.sid:
             self._control(frame)
-        elif frame.sid in self.of_nodes:
-            self.of_nodes[frame.sid](frame)
+        elif frame.sid in self.handlers:
+            self.handlers[frame.sid](frame)
         elif frame.subject in self._asked:
             asked = self._asked.pop(frame.subject)
             if not asked.done():
@@ -219,13 +220,21 @@ class Gateway:
 
     def reply_subscription(self) -> dict[int, str]:
         """Only what `ask` needs, and what other nodes say."""
-        return {sid: name for sid, name in self.subscriptions.items() if sid == REPLY_SID or sid in self.of_nodes}
+        early = {REPLY_SID, *range(FIRST_NODE_SID, FIRST_REQUEST_SID)}
+        return {sid: name for sid, name in self.subscriptions.items() if sid in early}
 
     def hear_nodes(self, subject: str, heard: Callable[[Frame], None]) -> None:
         """Hand frames on *subject* to *heard*; call before the connection is made."""
-        sid = FIRST_NODE_SID + len(self.of_nodes)
+        sid = FIRST_NODE_SID + sum(other < FIRST_REQUEST_SID for other in self.handlers)
+        invariant(sid < FIRST_REQUEST_SID, "subscriptions between nodes have numbers of their own", subject=subject)
         self.subscriptions[sid] = subject
-        self.of_nodes[sid] = heard
+        self.handlers[sid] = heard
+
+    def take_requests(self, subject: str, asked: Callable[[Frame], None]) -> None:
+        """Hand frames on *subject* to *asked*, from `listen` on; of those who take "<subject> <group>" only one gets each."""
+        sid = max(self.subscriptions) + 1
+        self.subscriptions[sid] = subject
+        self.handlers[sid] = asked
 
     def listen(self, ack_subject: str = "") -> None:
         """Subscribe to everything, now and after each reconnection; *ack_subject* if it was not known yet."""

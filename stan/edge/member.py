@@ -20,6 +20,7 @@ from stan.core.ready import Index
 from stan.core.shared import META_GROUP
 from stan.edge.balance import Balance
 from stan.edge.driver import Driver
+from stan.edge.fetching import Fetching
 from stan.edge.gateway import Gateway
 from stan.edge.pool import Pool
 from stan.edge.roster import Roster
@@ -113,9 +114,12 @@ class Member:
         self.roster = Roster(self._hello(), world.runtime.now(), world.random)
         self.supply = Supply(self)
         subjects = self.broker.shared.subjects
+        Fetching(self.broker, self.groups, self.gateway, world.runtime, self._may_lead)
         self.gateway.hear_nodes(self.wire.subscription, self._raft_frame)
         self.gateway.hear_nodes(subjects.hello, self._hello_heard)
         self._founded = False
+        self._connected = True
+        self._not_whole: set[GroupId] = set()
         self._listening = False
         self._drained: Callable[[], None] | None = None
         self._hello_subject = subjects.hello.encode()
@@ -124,6 +128,9 @@ class Member:
 
     def _index(self, group: GroupId, uid: ChannelUid) -> Index:
         return self.storage.logs[group].channel(uid)
+
+    def _may_lead(self, number: GroupId) -> bool:
+        return self.groups[number].lease_until() > self.world.runtime.now()
 
     def _debug(self, level: str, text: str) -> None:
         self.world.note("DBG" if level == "INF" else level, text)
@@ -251,6 +258,11 @@ class Member:
             return
         self.broker.shared.timers.at(now + limits.MEMBER_TICK_INTERVAL, self.tick)
         info = self.broker.shared.meta.info
+        up = self.gateway.connection.up
+        if up and not self._connected:
+            self.roster.hail(now)
+        self._connected = up
+        self._note_whole()
         self.roster.tell(
             now,
             identity=info.nuid if info is not None else None,
@@ -260,10 +272,23 @@ class Member:
         self._follow_roster()
         self._spread(now)
         self.supply.tick(now)
-        if info is not None and not self._listening and self.gateway.connection.up:
+        if info is not None and not self._listening and up:
             self._listening = True
             self.gateway.listen(f"_INBOX.{info.nuid.decode()}.>")
             self.world.listening()
+
+    def _note_whole(self) -> None:
+        """Say which groups this node has no vote in, because it has lost or forgotten something, and when that is over."""
+        lacking = {number for number, group in self.groups.items() if self._is_voter(number) and not group.votes}
+        if lacking != self._not_whole and not self.roster.is_new:
+            for number in sorted(lacking - self._not_whole):
+                self.world.note("INF", f"group {number}: is not whole")
+            for number in sorted(self._not_whole - lacking):
+                self.world.note("INF", f"group {number}: is whole again")
+        self._not_whole = lacking
+
+    def _is_voter(self, number: GroupId) -> bool:
+        return self.me in self.placement[number].voters
 
     def _follow_roster(self) -> None:
         roster, now = self.roster, self.world.runtime.now()

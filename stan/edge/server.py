@@ -16,6 +16,7 @@ from stan.core.ready import Index
 from stan.edge.connection import Connection
 from stan.edge.driver import Driver
 from stan.edge.embedded import EmbeddedNats
+from stan.edge.fetching import Fetching
 from stan.edge.gateway import Gateway
 from stan.edge.join import joined
 from stan.edge.log import ServerLog
@@ -88,6 +89,7 @@ class Standalone(Node):
             crashed=self.crashed,
         )
         self.gateway.wake = self.driver.wake
+        Fetching(self.broker, groups, self.gateway, self.runtime, lambda _group: True)
 
     def _index(self, group: GroupId, uid: ChannelUid) -> Index:
         return self.storage.logs[group].channel(uid)

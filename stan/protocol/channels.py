@@ -29,7 +29,20 @@ def folded(name: bytes) -> bytes:
 class Subjects:
     """The NATS subjects of one streaming cluster (STAN-SPEC 1.2), and those between its nodes."""
 
-    __slots__ = ("close", "discover", "hello", "meta", "node", "pings", "pub_prefix", "sub", "sub_close", "unsub")
+    __slots__ = (
+        "close",
+        "discover",
+        "fetch",
+        "hello",
+        "meta",
+        "node",
+        "pings",
+        "pub_prefix",
+        "replica_fetch",
+        "sub",
+        "sub_close",
+        "unsub",
+    )
 
     def __init__(self, cluster_id: str, discover_prefix: str) -> None:
         self.discover = f"{discover_prefix}.{cluster_id}"
@@ -42,6 +55,12 @@ class Subjects:
         self.node = f"_STAN.node.{cluster_id}"
         self.hello = f"{self.node}.hello"
         self.meta = f"{self.node}.meta"
+        self.fetch, self.replica_fetch = fetch_subjects(cluster_id)
+
+
+def fetch_subjects(cluster_id: str) -> tuple[str, str]:
+    """Where a channel's leader, and where read replicas take fetch requests."""
+    return f"_STAN.x.{cluster_id}.fetch", f"_STAN.x.{cluster_id}.replica.fetch"
 
 
 def publication(subject: bytes, payload: bytes) -> bytes:
