@@ -1,6 +1,7 @@
 """Whole clusters that hand leaderships over: it comes to an end, at an even spread, and never hits the wrong node."""
 
 from collections import Counter
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from stan.types import SECOND
 
 NODES = "abcde"
 ROUND = SECOND // 2
+seeds = st.integers(0, 1 << 32).map(Random)  # a cluster takes more chance than Hypothesis likes to give
 
 
 class Cluster:
@@ -82,7 +84,7 @@ def spread_of(cluster, among):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 20), st.integers(1, 5), st.randoms(use_true_random=False))
+@given(st.integers(1, 20), st.integers(1, 5), seeds)
 def test_nothing_is_handed_to_the_wrong_node_and_it_comes_to_an_end(groups, replicas, random):
     cluster = Cluster(groups, replicas, random)
     for _ in range(30):
@@ -99,7 +101,7 @@ def test_nothing_is_handed_to_the_wrong_node_and_it_comes_to_an_end(groups, repl
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 20), st.randoms(use_true_random=False), st.sets(st.sampled_from(NODES), max_size=4))
+@given(st.integers(1, 20), seeds, st.sets(st.sampled_from(NODES), max_size=4))
 def test_spread_ends_even_where_everybody_has_everything(groups, random, drained):
     cluster = Cluster(groups, len(NODES), random)
     cluster.draining = drained
@@ -113,7 +115,7 @@ def test_spread_ends_even_where_everybody_has_everything(groups, random, drained
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.randoms(use_true_random=False))
+@given(seeds)
 def test_node_that_drains_leads_nothing_after_one_round(random):
     cluster = Cluster(12, 3, random)
     cluster.round()
