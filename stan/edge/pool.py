@@ -62,6 +62,7 @@ class Pool:
     def after_commit(self) -> None:
         """Take on the roles that begin, and see what may be done in those that last."""
         for number, group in self._groups.items():
+            group.take_outcomes()  # what was committed is told by its entry; nobody is told of the rest
             if number not in self.led and group.leads:
                 self._enter(number, group)
         self._gate()

@@ -14,10 +14,12 @@ from stan.core.ready import Fetched
 from stan.errors import StanError
 from stan.log.types import BatchRef, GroupLog
 from stan.raft.consensus import Consensus
-from stan.types import Nanos, RaftIndex, WallNanos
+from stan.types import MICROSECOND, Nanos, RaftIndex, WallNanos
 
 SYNCERS_MAX = 4
 """Threads that sync logs."""
+SYNC_AT_ONCE_NS = 150 * MICROSECOND
+"""While syncs are faster than this they run on the event loop: handing one over to a thread and back would take longer."""
 READERS = 2
 """Threads that read records from the disk."""
 
@@ -100,6 +102,7 @@ class AsyncRuntime(Ticker):
         self._syncers = ThreadPoolExecutor(max_workers=max(1, min(groups, SYNCERS_MAX)), thread_name_prefix="sync")
         self._readers = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="read")
         self._syncing: set[int] = set()
+        self._sync_ns = SYNC_AT_ONCE_NS  # how long the slowest of the newest syncs took, as far as it matters still
 
     def sync(self, group: Consensus, done: Synced) -> None:
         """Make the group's log durable in a worker thread."""
@@ -107,18 +110,26 @@ class AsyncRuntime(Ticker):
             return
         self._syncing.add(group.group)
 
-        def work() -> None:
+        def work() -> tuple[RaftIndex | None, str]:
+            started = time.monotonic_ns()
             try:
-                durable, why = group.log.sync(), ""
+                return group.log.sync(), ""
             except (OSError, StanError) as error:
-                durable, why = None, str(error)
-            self._loop.call_soon_threadsafe(told, durable, why)
+                return None, str(error)
+            finally:
+                self._sync_ns = max(time.monotonic_ns() - started, self._sync_ns * 7 // 8)
+
+        def work_aside() -> None:
+            self._loop.call_soon_threadsafe(told, *work())
 
         def told(durable: RaftIndex | None, why: str) -> None:
             self._syncing.discard(group.group)
             done(durable, why)
 
-        self._syncers.submit(work)
+        if self._sync_ns < SYNC_AT_ONCE_NS:
+            self._loop.call_soon(told, *work())
+        else:
+            self._syncers.submit(work_aside)
 
     def read(self, log: GroupLog, refs: list[BatchRef], done: Read) -> None:
         """Read record batches in a worker thread."""
