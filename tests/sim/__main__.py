@@ -4,22 +4,9 @@
 import argparse
 import sys
 import time
-import traceback
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.sim.worlds import WORLDS, kind_of, make
-
-
-def run(kind, seed):
-    """(kind, seed, complaints, faults, figures, digest) of one run; what escapes from it is a complaint."""
-    began = time.monotonic()
-    world = make(kind, seed)
-    try:
-        found = world.run()
-    except Exception:  # noqa: BLE001 - every seed is run, and told of
-        found = [traceback.format_exc()]
-    took = time.monotonic() - began
-    return kind, seed, found, [fault for _, fault in sorted(world.faults)], took, world.digest.hexdigest()
+from tests.sim.worlds import WORLDS, kind_of, play
 
 
 def main():
@@ -35,7 +22,7 @@ def main():
     kinds = [kind_of(seed) if options.world == "all" else options.world for seed in seeds]
     began, bad, busy = time.monotonic(), 0, 0.0
     with ProcessPoolExecutor(options.jobs) as pool:
-        results = pool.map(run, kinds, seeds) if options.jobs > 1 else map(run, kinds, seeds)
+        results = pool.map(play, kinds, seeds) if options.jobs > 1 else map(play, kinds, seeds)
         for kind, seed, found, faults, took, digest in results:
             busy += took
             if options.digest:

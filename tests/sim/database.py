@@ -1,12 +1,19 @@
 """aiosqlite's face on a synchronous in-memory SQLite, so that stan.state runs unchanged inside a simulation.
 
-What was committed is what a crash leaves: the connection outlives the node and rolls an open transaction back.
+With pauses, something else may happen before each statement. What was committed is what a crash leaves: the connection outlives
+the node and rolls an open transaction back.
 """
 
 import sqlite3
 from pathlib import Path
 
 from stan.state.database import SCHEMA, Database
+from tests.sim.tasks import Pause, Turn
+
+
+class _NoPause:
+    def __await__(self):
+        return iter(())
 
 
 class _Cursor:
@@ -24,14 +31,15 @@ class _Cursor:
 
 
 class _Execution:
-    def __init__(self, connection, query):
-        self._connection, self._query = connection, query
+    def __init__(self, connection, query, pause):
+        self._connection, self._query, self._pause = connection, query, pause
 
     def __await__(self):
+        yield from self._pause().__await__()
         self._connection.execute(self._query)
-        return iter(())
 
     async def __aenter__(self):
+        await self._pause()
         return _Cursor(self._connection.execute(self._query))
 
     async def __aexit__(self, *_):
@@ -39,13 +47,14 @@ class _Execution:
 
 
 class _Connection:
-    def __init__(self, connection):
-        self._connection = connection
+    def __init__(self, connection, pause):
+        self._connection, self._pause = connection, pause
 
     def execute(self, query):
-        return _Execution(self._connection, query)
+        return _Execution(self._connection, query, self._pause)
 
     async def executemany(self, query, rows):
+        await self._pause()
         self._connection.executemany(query, rows)
 
     async def close(self):
@@ -55,14 +64,17 @@ class _Connection:
 class SimDatabase:
     """The medium: outlives nodes."""
 
-    def __init__(self):
+    def __init__(self, *, pauses=False):
+        self._pause = Pause if pauses else _NoPause
         self.medium = sqlite3.connect(":memory:", isolation_level=None)
         self.medium.executescript(SCHEMA)
 
     def open(self):
         if self.medium.in_transaction:
             self.medium.execute("ROLLBACK")
-        return Database(_Connection(self.medium), Path("state.db"))
+        database = Database(_Connection(self.medium, self._pause), Path("state.db"))
+        database._turn = Turn()
+        return database
 
     def close(self):
         self.medium.close()

@@ -293,7 +293,7 @@ def check_windows(history):
 
     What was not acked in time belongs to nobody until it is sent again. A leader that begins counts ack waits from the messages'
     timestamps and may not know who holds what."""
-    held, owner, acked = defaultdict(dict), {}, set()
+    held, owner, acked, ended = defaultdict(dict), {}, set(), set()
     for event in history.events:
         if isinstance(event, Reset):
             for sub in [s for s in held if s and event.group in (None, history.group_of.get(s.channel))]:
@@ -304,11 +304,12 @@ def check_windows(history):
             acked.add(key)
             held[owner.pop(key, None)].pop(event.sequence, None)
         elif isinstance(event, Ended):
+            ended.add(event.sub)
             for sequence in held.pop(event.sub, ()):
                 owner.pop((event.sub.consumer, sequence), None)
         elif isinstance(event, Delivered):
             key = event.sub.consumer, event.sequence
-            if key in acked:  # that ack was on its way, or lost, when this was sent again
+            if key in acked or event.sub in ended:  # that ack, or that end, was on its way when this was sent
                 continue
             previous = owner.get(key)
             if previous is not None and previous is not event.sub:

@@ -234,6 +234,7 @@ class SimNats:
         self.ports = {}  # the connections that are up, in order of connecting
         self.broken = {}  # (server, server) -> None: no route
         self.deaf = {}  # (from node, to node) -> None: Raft frames are lost
+        self.seen = None  # called with (port, message) for what nodes send to nodes
         self._routes = {(a, b): Way(loop) for a in range(servers) for b in range(servers) if a != b}
         self._exact = {}  # subject -> {port: sid}
         self._wild = {}  # pattern -> {port: sid}
@@ -307,6 +308,8 @@ class SimNats:
         by_server = {}
         for message in messages:
             reached = False
+            if self.seen is not None and message.subject.startswith("_STAN.node."):
+                self.seen(port, message)
             for target, sid in self._interested(message.subject):
                 if (home, target.server) in self.broken:
                     continue

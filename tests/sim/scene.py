@@ -18,18 +18,22 @@ NOTICED = 6 * SECOND
 class Scene:
     """One run."""
 
-    def __init__(self, seed, servers=1):
+    def __init__(self, seed):
         self.seed = seed
         self.loop = Loop(seed)
         self.random = self.loop.random
-        self.servers = servers
-        self.nats = SimNats(self.loop, servers)
+        self.use_servers(1)
         self.history = History()
         self.quiet = False  # nobody publishes any more, everybody acks
         self.problems = []
         self.digest = hashlib.sha256()
         self.faults = []  # (when, kind)
         self.clients = {}
+
+    def use_servers(self, count):
+        """How many servers NATS has."""
+        self.servers = count
+        self.nats = SimNats(self.loop, count)
 
     # --- what the parts tell --------------------------------------------------------------------------------------------
 
@@ -117,11 +121,20 @@ class Scene:
             reader = Subscriber(self, f"reader-{channel}", channel, f"reader-{channel}", "plain", in_flight=100)
             self.add(reader)
             reader.start()
-        self.loop.run_until(self.loop.now + 3 * SECOND)
+        end = self.loop.now + 5 * SECOND
+        while self.loop.now < end and not all(self._has_read(channel) for channel in CHANNELS):
+            self.loop.run_until(self.loop.now + SECOND // 4)
         for channel in CHANNELS:
-            wanted = f"reader-{channel}"
-            read = [d for d in self.history.deliveries if d.sub.member == wanted]
-            self.history.final[channel] = [(d.sequence, d.value) for d in read]
+            self.history.final[channel] = self._read_by(f"reader-{channel}")
+
+    def _read_by(self, reader):
+        return [(d.sequence, d.value) for d in self.history.deliveries if d.sub.member == reader]
+
+    def _has_read(self, channel):
+        """Only if it is known how much there is."""
+        last = max(self.history.stored.get(channel, ()), default=0)
+        read = self._read_by(f"reader-{channel}")
+        return last > 0 and bool(read) and read[-1][0] >= last
 
     def digest_events(self):
         for event in self.history.events:

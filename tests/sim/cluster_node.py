@@ -1,0 +1,400 @@
+"""One node of a simulated cluster, over its lives: stan.edge.member on a disk that crashes, a clock that drifts, a process that
+is stopped and goes on, and a supervisor that starts it again."""
+
+import random
+import re
+import struct
+from pathlib import Path
+
+from stan.config import ClusterConfig, Config, HeartbeatConfig, StoreConfig, StoreLimits
+from stan.edge.groupfiles import Disk
+from stan.edge.member import Member, World, held_groups
+from stan.edge.node import Node
+from stan.edge.storage import Storage
+from stan.errors import StanError
+from stan.patterns import ChannelLimits
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.entries import Kind, decode_batches
+from stan.raft.codec import AppendAnswer, VoteAnswer, VoteRequest
+from stan.types import MICROSECOND, MILLISECOND, SECOND
+from tests.kit.files import CrashingFiles, PowerCut
+from tests.sim.database import SimDatabase
+from tests.sim.loop import SimRuntime
+from tests.sim.nats import NodePort
+from tests.sim.tasks import Tasks, in_thread
+
+CLUSTER = "test-cluster"
+SEGMENT_BYTES = 6000
+LEADS = re.compile(r"group (\d+): leads in term (\d+)")
+LENGTH = struct.Struct("<I")
+
+
+class NodeRuntime(SimRuntime):
+    """The loop for one life of one node, by the node's own clock."""
+
+    def __init__(self, node):
+        super().__init__(node.world.loop)
+        self.node = node
+
+    def now(self):
+        return self.node.clock()
+
+    def wall(self):
+        return super().wall() + self.node.wall_offset
+
+    def _later(self, delay, call, *args):
+        self.loop.after(delay, lambda: None if self.dead else self.node.run(call, *args))
+
+    def alarm(self, deadline, call):
+        super().alarm(self.loop.now + max(0, deadline - self.now()), lambda: self.node.run(call))
+
+    def sync(self, group, done):
+        if group.group in self._syncing:
+            return
+        self._syncing.add(group.group)
+        draw = self.loop.random
+        slow = draw.randint(30, 700) * MILLISECOND if self.node.disk_slow else draw.randint(10, 2000) * MICROSECOND
+
+        def work():
+            try:
+                durable, why = group.log.sync(), ""
+            except (OSError, StanError) as error:
+                durable, why = None, str(error)
+            self._later(draw.randint(1, 300) * MICROSECOND, told, durable, why)
+
+        def told(durable, why):
+            self._syncing.discard(group.group)
+            done(durable, why)
+
+        self._later(slow, work)
+
+    def work(self, call, done):
+        draw = self.loop.random
+
+        def work():
+            problem = None
+            try:
+                call()
+            except (OSError, StanError) as error:
+                problem = error
+            self._later(draw.randint(1, 300) * MICROSECOND, done, problem)
+
+        self._later(draw.randint(0, 5) * MILLISECOND, work)
+
+
+class ClusterNode:
+    """See the module."""
+
+    def __init__(self, world, name, server):
+        self.world = world
+        self.name = name
+        self.server = server
+        draw = world.random
+        self.drift = draw.choice((0, draw.randint(-10_000, 10_000)))  # of its clock, in ppm
+        self.clock_starts = draw.randint(0, 100) * SECOND
+        self.wall_offset = draw.choice((0, draw.randint(-2000, 2000) * MILLISECOND))
+        self.files, self.database = CrashingFiles(), SimDatabase(pauses=True)
+        self.alive = False
+        self.stopped_until = 0  # SIGSTOP
+        self.disk_slow = False
+        self.lives = 0
+        self.boots = 0  # of its machine
+        self.kept_down = False
+        self.replaced = False  # its disk is a new one
+        self.port = self.member = self.runtime = self.tasks = None
+        self.loading = False  # nothing of it but files yet
+        self._backlog = []  # what happens to a stopped process happens when it goes on
+
+    def __repr__(self):
+        return self.name
+
+    def clock(self):
+        now = self.world.loop.now
+        return self.clock_starts + now + now * self.drift // 1_000_000
+
+    # --- life -----------------------------------------------------------------------------------------------------------
+
+    def run(self, call, *args):
+        """Everything that this process does runs in here."""
+        if not self.alive:
+            return
+        if self.stopped_until:
+            self._backlog.append((call, args))
+            return
+        try:
+            call(*args)
+        except PowerCut:
+            self.world.trace(f"{self.name} power cut in an operation")
+            self.crash(power=True)
+
+    def boot(self):
+        if self.alive or self.kept_down:
+            return
+        self.lives += 1
+        self.alive = True
+        self.port = self.member = self.runtime = None
+        self.stopped_until = 0
+        self.files.cut_at = None
+        self.world.trace(f"{self.name} boots")
+        try:
+            self._start()
+        except PowerCut:
+            self.crash(power=True)
+        except (StanError, OSError) as error:
+            self._does_not_start(error)
+
+    def _start(self):
+        world = self.world
+        numbers = range(world.raft_groups + 1)
+        peers = tuple(name for name in world.names if name != self.name)
+        cluster = ClusterConfig(node_id=self.name, peers=peers, bootstrap=self.name == world.bootstrap)
+        config = Config(
+            cluster_id=CLUSTER,
+            store=StoreConfig(kind="file", directory=Path("/data"), raft_groups=world.raft_groups),
+            limits=StoreLimits(default=ChannelLimits(msgs=world.limit)),
+            heartbeat=HeartbeatConfig(interval_ns=700 * MILLISECOND, timeout_ns=300 * MILLISECOND, fail_count=2),
+            cluster=cluster,
+        )
+        draw = random.Random(world.random.getrandbits(60))
+        disk = Disk(
+            directory="/data",
+            files=self.files,
+            boot=f"boot {self.boots}",
+            store_id=f"{draw.getrandbits(128):032x}",
+            segment_bytes_max=SEGMENT_BYTES,
+            tail_cache_bytes_max=2000,
+        )
+        groups = held_groups(cluster, self.name, len(numbers) - 1)
+        storage = self.storage = Storage.recover(
+            disk, CLUSTER, world.raft_groups, groups=groups, node_id=self.name, note=self._note, offload=in_thread
+        )
+        storage.database = self.database.open()
+        self.runtime = NodeRuntime(self)
+        ticker = NodeRuntime(self)
+        self._runtimes = (self.runtime, ticker)
+        runtime = self.runtime
+        self.tasks = Tasks(lambda call: runtime._later(world.random.randint(1, 900) * MICROSECOND, call))
+        around = World(runtime, ticker, draw, self._note, self._crashed, self._listening, self._task)
+        self.member = Member(
+            config,
+            storage,
+            around,
+            reply_prefix=f"_INBOX.{self.name}x{self.lives}.".encode(),
+            identity=f"{draw.getrandbits(80):022d}"[:22].encode(),
+        )
+        self._watch()
+        self.loading = True
+        self._task(self.member.load(), self._loaded)
+
+    def _task(self, work, done):
+        """stan.edge.member.World.run."""
+
+        def ended(problem):
+            if problem is None or isinstance(problem, (StanError, OSError)):
+                done(problem)
+            else:
+                raise problem
+
+        self.tasks.start(work, ended)
+
+    def _loaded(self, problem):
+        if problem is not None:
+            self._does_not_start(problem)
+            return
+        self.loading = False
+        gateway = self.member.gateway
+        self.port = NodePort(self.world.nats, self.name, gateway, self.server, self.run)
+        self.port.subscriptions = gateway.reply_subscription()
+        gateway.connection = self.port
+        self.port.connect()
+        self.member.start()
+        self._flush_soon()
+
+    def _does_not_start(self, error):
+        """A disk fails still: the process ends and is started again."""
+        self.world.trace(f"{self.name} does not start: {error}")
+        if not self.world.disks_fail:
+            self.world.complain(f"{self.name} does not start: {error!r}")
+        self.crash(power=False)
+
+    def crash(self, *, power, length=0):
+        """The process is gone; without power, so is what was not synced."""
+        if not self.alive:
+            return
+        world = self.world
+        world.trace(f"{self.name} dies, power {power}")
+        self.alive = False
+        self._backlog.clear()
+        if self.member is not None:
+            self.member.stop()
+        if self.runtime is not None:
+            for runtime in self._runtimes:
+                runtime.dead = True
+        if self.port is not None:
+            self.port.cut()
+        self.files.open_files.clear()
+        if power:
+            self.boots += 1
+            self.files = self.files.crash(world.random.getrandbits(30))
+        length = length or world.random.choice((5, 50, 400, 1500)) * MILLISECOND
+        world.node_died(self, length)
+        world.loop.after(length, self.boot)
+
+    def replace_disk(self):
+        """The machine is lost; another one with an empty disk takes its name."""
+        self.crash(power=False)
+        self.files, self.database = CrashingFiles(), SimDatabase(pauses=True)
+        self.boots += 1
+        self.replaced = True
+
+    def stop(self):
+        """Asked to stop, it hands its leaderships over, writes everything down, and is started again."""
+        if not self.alive or self.loading:
+            return
+        life = self.lives
+
+        def ended():
+            if self.alive and self.lives == life:
+                self.run(self._end)
+
+        self.run(self.member.drain, ended)
+        self.world.loop.after(2 * SECOND, ended)
+
+    def _end(self):
+        """As stan.edge.node does it."""
+        self.member.driver.stop()
+        self.port.cut()
+        self._task(self._settle(), lambda _problem: self.crash(power=False))
+
+    async def _settle(self):
+        for _ in range(2):
+            await self.storage.flush(self.broker)
+            for group in self.member.groups.values():
+                group.synced(group.log.durable_index)
+            self.driver.apply_committed()
+        self.member.stop()
+        await self.storage.close(clean=True)
+
+    @property
+    def broker(self):
+        return self.member.broker
+
+    @property
+    def driver(self):
+        return self.member.driver
+
+    def pause(self, length):
+        """SIGSTOP for a while, then everything that happened meanwhile at once."""
+        if not self.alive or self.stopped_until:
+            return
+        self.stopped_until = self.world.loop.now + length
+        life = self.lives
+
+        def go_on():
+            if self.alive and self.lives == life:
+                self.stopped_until = 0
+                backlog, self._backlog = self._backlog, []
+                for call, args in backlog:
+                    self.run(call, *args)
+
+        self.world.loop.after(length, go_on)
+
+    # --- its housekeeping -------------------------------------------------------------------------------------------------
+
+    def _flush_soon(self):
+        self.runtime._later(self.world.random.randint(50, 400) * MILLISECOND, self._flush)
+
+    def _flush(self):
+        self._task(Node._flush(self, self.driver), self._flushed)
+
+    def _flushed(self, problem):
+        if problem is not None:
+            self.world.trace(f"{self.name} flush failed: {problem}")
+        failed = any(group.failed for group in self.member.groups.values())
+        if failed and self.world.random.random() < 0.3:  # somebody starts it again
+            self.crash(power=False)
+        else:
+            self._flush_soon()
+
+    def _crashed(self, error):
+        if isinstance(error, StanError):  # it says that it must not run
+            self.world.complain(f"{self.name} ends: {error}")
+            self.crash(power=False)
+            return
+        raise error
+
+    def _listening(self):
+        self.world.trace(f"{self.name} listens")
+
+    def _note(self, level, text):
+        self.world.note(self, level, text)
+
+    @property
+    def running(self):
+        """Whether it takes part."""
+        return self.alive and not self.loading
+
+    # --- what the checks and the aimed faults listen to ---------------------------------------------------------------------
+
+    def _watch(self):
+        member, world = self.member, self.world
+        commit, send = member.broker.step_committed, member.send
+
+        def committed(group, index, kind, body):
+            if kind == Kind.RECORDS:
+                for batch in decode_batches(body):
+                    world.stored(self, batch)
+            commit(group, index, kind, body)
+
+        def sent(group, peer, message):
+            send(group, peer, message)
+            if isinstance(message, VoteAnswer) and message.granted and not message.pre:
+                world.aim(self, "vote")
+            elif isinstance(message, VoteRequest) and not message.pre:
+                world.aim(self, "campaign")
+            elif isinstance(message, AppendAnswer) and message.success:
+                world.aim(self, "append")
+
+        member.broker.step_committed = committed
+        member.send = sent
+
+    @property
+    def well(self):
+        """Whether it takes part in every group that it holds."""
+        member = self.member
+        return (
+            self.alive
+            and not self.loading
+            and not self.stopped_until
+            and self.port.up
+            and not any(group.failed for group in member.groups.values())
+            and member.broker.shared.meta.info is not None
+        )
+
+    def state(self, number):
+        """(applied index, the whole state of a group as bytes, its messages)."""
+        snapshot = self.storage.state_of(self.member.broker, number)
+        return snapshot.applied_index, snapshot.SerializeToString(deterministic=True), self.messages(number)
+
+    def messages(self, number):
+        """What the log of a group holds: (channel uid, first, last, ((base, count, records), ...))."""
+        log, found = self.storage.logs[number], []
+        for uid in sorted(log.channels()):
+            index = log.channel(uid)
+            refs = (
+                index.refs(index.first_sequence, index.last_sequence, 1 << 40, 1 << 40) if index.last_sequence else []
+            )
+            batches = tuple((ref.base_sequence, ref.count, bytes(log.read(ref))) for ref in refs)
+            found.append((uid, index.first_sequence, index.last_sequence, batches))
+        return tuple(found)
+
+
+def values_of(records):
+    """[(channel, sequence, value)] of a record batch."""
+    found, at = [], 0
+    while at < len(records):
+        (size,) = LENGTH.unpack_from(records, at)
+        message = wire.MsgProto.FromString(bytes(records[at + 4 : at + 4 + size]))
+        found.append((message.subject.decode(), message.sequence, message.data.decode()))
+        at += 4 + size
+    return found

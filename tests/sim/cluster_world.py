@@ -1,0 +1,412 @@
+"""Whole clusters from one seed: nodes, their disks and clocks, one NATS or one for each node, clients; faults; then peace, and
+the checks.
+
+Safety phase: faults at random, and aimed at the moments that matter: after a vote, an ack, a leadership, within a transfer. Then
+a quorum (or everything) is healed, and there must be progress: backlogs drained, every node whole, all groups led, all replicas
+equal. The nodes are the production code (stan.edge.member); only time, NATS, files and SQLite's file are the simulation's.
+"""
+
+import errno
+from hashlib import blake2b
+
+from stan.core.shared import META_GROUP
+from stan.protocol.placement import channel_group
+from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId
+from tests.sim.cluster_node import LEADS, ClusterNode, values_of
+from tests.sim.history import Reset, complaints
+from tests.sim.scene import CHANNELS, Scene
+
+LENGTHS = (20, 200, 700, 2500)  # of faults, in ms
+
+
+class ClusterWorld(Scene):
+    """One run."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        draw = self.random
+        count = draw.choice((3, 3, 5))
+        if draw.random() < 0.5:
+            self.use_servers(count)
+        self.names = [f"n{at}" for at in range(count)]
+        self.raft_groups = draw.choice((1, 2, 3))
+        self.limit = draw.choice((0, 0, 40))
+        self.bootstrap = draw.choice((None, self.names[0]))
+        self.aimed = {kind: draw.choice((0, 0, chance)) for kind, chance in _AIMS.items()}
+        self.disks_fail = False
+        self.channel_of = {}  # uid -> name
+        self.nodes = {name: ClusterNode(self, name, at % self.servers) for at, name in enumerate(self.names)}
+        self.nats.seen = self._seen
+        for channel in CHANNELS:
+            self.history.group_of[channel] = channel_group(channel.encode(), self.raft_groups)
+            if self.limit:
+                self.history.limits[channel] = self.limit
+
+    # --- the run ----------------------------------------------------------------------------------------------------------
+
+    def run(self, safety_s=7, drain_s=40):
+        """Returns the complaints."""
+        for node in self.nodes.values():
+            self.loop.after(self.random.choice((0, 10, 900)) * MILLISECOND, node.boot)
+        self.make_clients(restless=self.random.choice((0, 0.01)), pace=self.random.choice((60, 200)) * MILLISECOND)
+        end = self.loop.now + safety_s * SECOND
+        self._plan_faults(end)
+        self.loop.run_until(end)
+        left_out = self._heal()
+        self._expect(drain_s, lambda: not self._open_ends(), self._open_ends)
+        if left_out is not None:
+            self._come_back(left_out)
+            self._expect(drain_s, lambda: not self._open_ends(), self._open_ends)
+        self.read_all()
+        self._expect(10, self._replicas_equal, lambda: dict(self.history.replicas))
+        for channel, read in self.history.final.items():
+            self.history.first[channel] = read[0][0] if read else 1
+        self.digest_events()
+        found = self.problems + complaints(self.history)
+        for node in self.nodes.values():
+            node.crash(power=False, length=SECOND)
+            node.database.close()
+        return found
+
+    def _expect(self, seconds, met, describe):
+        end = self.loop.now + seconds * SECOND
+        while not met():
+            if self.loop.now >= end:
+                self.complain(f"no progress: {describe()}")
+                return
+            self.loop.run_until(self.loop.now + SECOND // 4)
+
+    # --- what nodes tell --------------------------------------------------------------------------------------------------
+
+    def note(self, node, level, text):
+        self.trace(f"{node.name} {level} {text}")
+        led = LEADS.fullmatch(text)
+        if led:
+            group, term = int(led[1]), int(led[2])
+            self.history.leads(group, term, node.name)
+            self.history.cause(self.loop.now, self.loop.now, f"{node.name} leads group {group}")
+            self.history.events.append(Reset(self.loop.now, group))
+            self.aim(node, "lead")
+        expected = self.heartbeats_failed(text) or self.disks_fail or "ghost" in text
+        forgot = "has lost entries" in text and not any(
+            f"{n} has lost" in text for n in self.nodes.values() if n.replaced
+        )
+        if (level == "ERR" and not expected) or forgot:
+            self.complain(f"{node.name} says: {text}")
+
+    def stored(self, node, batch):
+        """A node has committed a batch."""
+        name = self.channel_of.get(batch.uid)
+        if name is None:
+            name = self.channel_of[batch.uid] = values_of(batch.records)[0][0]
+        records = bytes(batch.records)
+        self.history.batch(node, name, batch.base_sequence, records, lambda: [v for _, _, v in values_of(records)])
+
+    def node_died(self, node, length):
+        self.history.cause(self.loop.now, self.loop.now + length, f"{node.name} down")
+
+    def acknowledged(self, publish):
+        leader = self.leader(self.history.group_of[publish.channel])
+        if leader is not None:
+            self.aim(leader, "ack")
+
+    def _seen(self, port, message):
+        """Frames of nodes."""
+        if message.subject.endswith(".transfer") or ".transfer." in message.subject:
+            node = self.nodes.get(port.name)
+            if node is not None:
+                self.aim(node, "transfer")
+
+    def leader(self, group):
+        leaders = [node for node in self.nodes.values() if node.running and group in node.member.pool.led]
+        return max(leaders, key=lambda node: node.member.groups[group].term, default=None)
+
+    def cursor_of(self, ack_inbox):
+        *_, group, key = ack_inbox.decode().split(".")
+        for node in self.nodes.values():
+            held = node.running and node.member.broker.shared.groups.get(GroupId(int(group)))
+            for sub in held.machine.subscriptions.values() if held else ():
+                if sub.ack_key == int(key):
+                    return sub.cursor_id
+        return f"of {ack_inbox}"
+
+    # --- progress -----------------------------------------------------------------------------------------------------------
+
+    def _open_ends(self):
+        """What is not as it should be in times of peace; "" if everything is."""
+        up = [node for node in self.nodes.values() if not node.kept_down]
+        for node in up:
+            if not node.well:
+                return f"{node} is not well"
+        for number in range(self.raft_groups + 1):
+            leader = self.leader(number)
+            if leader is None:
+                return f"group {number} has no leader"
+            holders = [node for node in up if number in node.member.groups]
+            applied = {node.name: node.storage.applied[GroupId(number)][0] for node in holders}
+            if len(set(applied.values())) > 1:
+                return f"group {number}: applied {applied}"
+            unequal = [node for node in holders if not node.storage.whole[GroupId(number)]]
+            if unequal:
+                return f"group {number} is not whole on {unequal}"
+            backlog = self._backlog(leader, number) if number != META_GROUP else ""
+            if backlog:
+                return f"group {number}: {backlog}"
+        for client in self.clients.values():
+            sub = getattr(client, "sub", None)
+            if not client.alive or (
+                client.client_id[:3] in _SUBSCRIBERS and not (sub and sub.joined_at and not sub.ended_at)
+            ):
+                return f"{client.client_id} is not served"
+        return ""
+
+    def _backlog(self, leader, number):
+        shared = leader.member.broker.shared
+        machine = shared.groups[number].machine
+        for cursor in machine.cursors.values():
+            last = shared.indexes(machine.group, cursor.uid).last_sequence
+            pending = [m for m in cursor.members if m.pending]
+            if cursor.members and (cursor.last_sent < last or cursor.owed or pending):
+                return f"cursor {cursor.name} of {self.channel_of.get(cursor.uid)} is at {cursor.last_sent} of {last}"
+        return ""
+
+    def _replicas_equal(self):
+        replicas = self.history.replicas
+        replicas.clear()
+        for node in self.nodes.values():
+            for number in node.member.groups:
+                applied, state, messages = node.state(number)
+                replicas[number][node.name] = f"{applied} {_hash(state)} {_hash(repr(messages).encode())}"
+        return all(len(set(by_node.values())) == 1 for by_node in replicas.values())
+
+    # --- faults -----------------------------------------------------------------------------------------------------------
+
+    def aim(self, node, kind):
+        """Something happened after which a crash would hurt most."""
+        draw = self.random
+        if self.quiet or not self.aimed[kind] or draw.random() >= self.aimed[kind]:
+            return
+        self.faults.append((self.loop.now, f"aimed at {kind}"))
+        life, power, how = node.lives, draw.random() < 0.6, draw.random()
+
+        def strike():
+            if node.lives != life or self.quiet:
+                return
+            if how < 0.2:
+                self._cut_off(node)
+            elif how < 0.3:
+                self._pause(node)
+            else:
+                node.crash(power=power)
+
+        self.loop.after(draw.choice((0, 0, 2, 60, 900, 5000)) * MICROSECOND, strike)
+
+    def _plan_faults(self, end):
+        draw = self.random
+        for _ in range(draw.choice((0, 1, 2, 4, 6, 9))):
+            kind = draw.choice(_FAULTS)
+            at = draw.randint(self.loop.now + SECOND, end)
+            self.faults.append((at, kind))
+            self.loop.at(at, getattr(self, f"_fault_{kind}"))
+
+    def _someone(self):
+        """A node; often one that leads."""
+        draw = self.random
+        leaders = [n for n in self.nodes.values() if n.running and n.member.pool.led]
+        if leaders and draw.random() < 0.5:
+            return draw.choice(leaders)
+        return draw.choice(list(self.nodes.values()))
+
+    def _length(self):
+        return self.random.choice(LENGTHS) * MILLISECOND
+
+    def _cause(self, length, what):
+        self.history.cause(self.loop.now, self.loop.now + length, what)
+
+    def _fault_kill(self):
+        self._someone().crash(power=False)
+
+    def _fault_power(self):
+        self._someone().crash(power=True)
+
+    def _fault_power_all(self):
+        for node in self.nodes.values():
+            node.crash(power=True)
+
+    def _fault_kill_all(self):
+        for node in self.nodes.values():
+            node.crash(power=False)
+
+    def _fault_long_down(self):
+        self._someone().crash(power=self.random.random() < 0.5, length=self.random.choice((3, 5)) * SECOND)
+
+    def _fault_operation(self):
+        self._someone().files.cut_power_after(self.random.randint(0, 25))
+
+    def _fault_stop(self):
+        self._someone().stop()
+        self._cause(2 * SECOND, "graceful stop")
+
+    def _fault_replace(self):
+        """One disk is lost, while all others are whole."""
+        node = self._someone()
+        others = [other for other in self.nodes.values() if other is not node]
+        if all(o.well and not any(_unsure(o, number) for number in o.member.groups) for o in others):
+            self.faults.append((self.loop.now, f"{node} gets an empty disk"))
+            node.replace_disk()
+
+    def _fault_pause(self):
+        self._pause(self._someone())
+
+    def _pause(self, node):
+        length = self._length()
+        node.pause(length)
+        self._cause(length, f"{node} is stopped")
+
+    def _fault_nats(self):
+        self._cut_off(self._someone())
+
+    def _cut_off(self, node):
+        if not node.running or not node.port.cut():
+            return
+        length, port = self._length(), node.port
+        self._cause(length, f"{node} without NATS")
+        self.loop.after(length, lambda: port.connect() if node.running and node.port is port and not port.up else None)
+
+    def _fault_deaf(self):
+        """Raft frames of one direction are lost."""
+        pair = tuple(self.random.sample(self.names, 2))
+        length = self._length()
+        self.nats.deaf[pair] = None
+        self._cause(length, f"{pair} deaf")
+        self.loop.after(length, self.nats.deaf.pop, pair, None)
+
+    def _fault_isolate(self):
+        """No Raft frames in or out, or both."""
+        name = self._someone().name
+        others = [other for other in self.names if other != name]
+        out, back = [(name, other) for other in others], [(other, name) for other in others]
+        length = self._length()
+        self._cause(length, f"{name} isolated")
+        for pair in self.random.choice((out, back, out + back)):
+            self.nats.deaf[pair] = None
+            self.loop.after(length, self.nats.deaf.pop, pair, None)
+
+    def _fault_split(self):
+        """Servers of NATS lose their routes: nodes and clients on different sides are cut off from each other."""
+        if self.servers == 1:
+            self._fault_isolate()
+            return
+        draw, length = self.random, self._length()
+        servers = list(range(self.servers))
+        side = draw.sample(servers, draw.randint(1, self.servers - 1))
+        self.nats.partition([side, [s for s in servers if s not in side]])
+        self._cause(length, f"split {sorted(side)}")
+        self.loop.after(length, self.nats.broken.clear)
+
+    def _fault_clog(self):
+        node = self._someone()
+        delay, length = self.random.choice((5, 60, 300, 1200)) * MILLISECOND, self._length()
+        if node.running:
+            node.port.slow_down(delay)
+            self._cause(length + 2 * delay, f"{node} clogged")
+            self.loop.after(length, node.port.slow_down, 0)
+
+    def _fault_delay(self):
+        node, length = self._someone(), self._length()
+        if node.running:
+            node.port.hold(length)
+            self._cause(length, f"{node} delayed")
+
+    def _fault_slow_disk(self):
+        node, length = self._someone(), self._length()
+        node.disk_slow = True
+        self._cause(length, f"{node} slow disk")
+        self.loop.after(length, setattr, node, "disk_slow", False)  # noqa: FBT003
+
+    def _fault_disk_full(self):
+        self._disk_fails("pwritev", errno.ENOSPC)
+
+    def _fault_disk_error(self):
+        self._disk_fails(self.random.choice(("fdatasync", "pwritev")), errno.EIO)
+
+    def _disk_fails(self, method, why):
+        self.disks_fail = True
+        self._someone().files.fail(method, self.random.randint(0, 9), why)
+        self._cause(3 * SECOND, "disk")
+
+    def _fault_transfer(self):
+        for node in self.nodes.values():
+            for number in list(node.member.pool.led) if node.running and not node.stopped_until else ():
+                group = node.member.groups[number]
+                to = self.random.choice([peer for peer in node.member.placement[number].voters if peer != node.name])
+                node.run(group.transfer, to, lambda gone: self.trace(f"transfer {gone}"))
+
+    def _fault_client(self):
+        self.kill_client(self.random.choice(list(self.clients.values())))
+
+    def _fault_client_cut(self):
+        self.cut_client(self.random.choice(list(self.clients.values())))
+
+    # --- peace --------------------------------------------------------------------------------------------------------------
+
+    def _heal(self):
+        """Heal everything but maybe one node; returns that."""
+        self.quiet = True
+        self.nats.heal()
+        left_out = self._somebody_to_leave_out()
+        for node in self.nodes.values():
+            node.disk_slow = False
+            node.files.cut_at = None
+            node.files.faults.clear()
+            if node is left_out:
+                node.kept_down = True
+                node.crash(power=self.random.random() < 0.5)
+            elif node.running and any(group.failed for group in node.member.groups.values()):
+                node.crash(power=False)
+            elif node.running and not node.port.up:
+                node.port.connect()
+        for client in self.clients.values():
+            if client.alive and not client.port.up:
+                client.port.connect()
+        return left_out
+
+    def _somebody_to_leave_out(self):
+        """Sometimes a node whose absence leaves a majority of those who know what they promised."""
+        node = self.random.choice(list(self.nodes.values()))
+        others = [other for other in self.nodes.values() if other is not node]
+        return node if self.random.random() < 0.3 and not any(other.replaced for other in others) else None
+
+    def _come_back(self, node):
+        node.kept_down = False
+        node.boot()
+
+
+def _unsure(node, number):
+    """Whether a node may yet have to be told what it forgot."""
+    return node.replaced and not node.member.groups[number].votes
+
+
+def _hash(data):
+    return blake2b(data, digest_size=6).hexdigest()
+
+
+_SUBSCRIBERS = ("dur", "grp", "pln", "que")
+_AIMS = {"vote": 0.3, "campaign": 0.15, "append": 0.003, "ack": 0.01, "lead": 0.2, "transfer": 0.2}
+_FAULTS = (
+    *(
+        "kill",
+        "kill",
+        "power",
+        "power",
+        "power_all",
+        "kill_all",
+        "operation",
+        "operation",
+        "long_down",
+        "replace",
+        "stop",
+    ),
+    *("nats", "nats", "deaf", "isolate", "isolate", "split", "split", "clog", "delay", "pause", "pause"),
+    *("slow_disk", "disk_full", "disk_error", "transfer", "client", "client_cut"),
+)
