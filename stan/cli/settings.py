@@ -265,6 +265,10 @@ def _passed(values: _Values) -> Iterator[str]:
             value = values.given[flag.key]
             text = str(value).lower() if flag.kind is Kind.BOOL else str(value)
             yield f"--{flag.key}={text}"
+    routed = {"routes", "cluster", "cluster_listen"} & values.given.keys()
+    if _clustered(values) and routed and not {"cluster_name", "config"} & values.given.keys():
+        # Servers that begin together would each invent a name, and refuse each other's routes for a while.
+        yield f"--cluster_name={values.text('cluster_id')}"
 
 
 def _log(values: _Values) -> LogConfig:

@@ -202,6 +202,15 @@ def test_flags_of_nats_server_are_passed_on():
     assert sorted(serve(*argv).embedded.extra_args) == [*expected.split(), "--tls=true"]
 
 
+def test_routes_of_a_cluster_have_its_name_unless_told_another():
+    routes = ("--cluster", "nats://a:1", "--routes", "nats://b:1")
+    assert "--cluster_name=c" in serve(*NODE, *routes, "-cid", "c").embedded.extra_args
+    named = serve(*NODE, *routes, "--cluster_name", "x").embedded.extra_args
+    assert [argument for argument in named if "cluster_name" in argument] == ["--cluster_name=x"]
+    for argv in ((*NODE,), (*NODE, *routes, "-c", "f"), routes):
+        assert not [argument for argument in serve(*argv).embedded.extra_args if "cluster_name" in argument]
+
+
 def test_client_tls_flags_make_a_tls_config():
     assert serve().nats.tls is None
     assert serve("-secure").nats.tls is not None
