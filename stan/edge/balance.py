@@ -30,7 +30,7 @@ def leaders(placement: Mapping[GroupId, Placement], available: Collection[str]) 
 
 @dataclass(slots=True)
 class _Try:
-    """A handover that was asked for and did not happen yet."""
+    """The last handover of a group that was asked for."""
 
     to: str
     at: Nanos
@@ -63,7 +63,8 @@ class Balance:
             draining: nodes that want to lead nothing, maybe this one.
             lag: for each group led how many entries each other voter lacks; who is not named is not known to have any.
         """
-        self._tries = {group: tried for group, tried in self._tries.items() if group in led}
+        for group in [group for group in led if group in self._tries and led[group] > self._tries[group].at]:
+            del self._tries[group]  # it was taken over and came back
         if self._me in draining:
             return self._drain(now, led, set(alive) - set(draining), lag)
         settled = {node for node, since in alive.items() if now - since >= limits.BALANCE_SETTLE}

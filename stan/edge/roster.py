@@ -131,7 +131,9 @@ class Roster:
         self._listened = False
 
     def tick(self, now: Nanos) -> list[bytes]:
-        """Hellos to broadcast."""
+        """Hellos to broadcast. Costs nothing before `next_tick`."""
+        if now < self.next_tick:
+            return []
         self._listened = now >= self._listen_until
         for name in [name for name, known in self.nodes.items() if now - known.heard >= limits.NODE_FORGET]:
             if name not in self.me.voters:
@@ -273,7 +275,7 @@ class Roster:
     def _found(self, now: Nanos) -> None:
         """Whether the cluster is new (R3). `founders` remembers which instances were there without a past."""
         me = self.me
-        if not me.fresh or me.identity or me.node not in me.voters:
+        if not _is_pastless(me) or me.node not in me.voters:
             return
         others = [self.nodes[name].hello for name in me.voters if name in self.nodes]
         if any(not self._is_blank(hello) and not self._founded_with(hello) for hello in others):
@@ -282,10 +284,10 @@ class Roster:
                 self._hello_by(now)
             return
         if not me.founders:
-            everybody = all(self.alive(name, now) for name in me.voters)
-            told = any(_founds_alone(hello) for hello in (me, *others))
-            if not everybody and not (told and now >= self._listen_until):
-                return
+            there = sum(self.alive(name, now) for name in me.voters)
+            told = any(_founds_alone(hello) for hello in (me, *others)) and now >= self._listen_until
+            if there < len(me.voters) and not (told and 2 * there > len(me.voters)):
+                return  # a minority could not found it anyway, and its flag may be older than the cluster
         for hello in (me, *others):
             if hello.node not in me.founders:
                 me.founders[hello.node] = hello.instance
@@ -295,7 +297,7 @@ class Roster:
         """Whether a voter has no past, agrees with us, and does not remember another process of ours as a founder."""
         me = self.me
         nobody_else = hello.founders.get(me.node, me.instance) == me.instance
-        return hello.fresh and not hello.identity and nobody_else and not difference(me, hello)
+        return _is_pastless(hello) and nobody_else and not difference(me, hello)
 
     def _founded_with(self, hello: NodeHello) -> bool:
         """Whether all that a voter remembers began with this very founding: one knew the other while neither had a past."""
@@ -333,8 +335,13 @@ def _seniority(hello: NodeHello) -> tuple[bool, int, int]:
     return not hello.established, hello.started, hello.instance
 
 
+def _is_pastless(hello: NodeHello) -> bool:
+    """Whether a node began with an empty disk and knows of no cluster; a founder that has voted is such a one, too."""
+    return (hello.fresh or bool(hello.founders)) and not hello.identity
+
+
 def _founds_alone(hello: NodeHello) -> bool:
-    return hello.bootstrap and hello.fresh and not hello.identity
+    return hello.bootstrap and _is_pastless(hello)
 
 
 def _shown(identity: bytes) -> str:

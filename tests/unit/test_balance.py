@@ -79,10 +79,19 @@ def test_handover_that_does_not_happen_is_asked_for_less_and_less_often(balance)
 
 
 def test_handover_that_happened_is_forgotten(balance):
-    moves(balance, groups=led(1))
-    moves(balance, now=NOW + 1, groups={})
+    for at in (0, 2, 6):
+        assert moves(balance, now=NOW + at * SECOND, groups=led(1))
+    moves(balance, now=NOW + 7 * SECOND, groups={})
 
-    assert moves(balance, now=NOW + limits.BALANCE_PAUSE, groups=led(1)) == [(1, "b")]
+    again = led(1, since=NOW + 7 * SECOND)
+    assert moves(balance, now=NOW + 7 * SECOND + limits.BALANCE_SETTLE, groups=again) == [(1, "b")]
+
+
+def test_handover_that_is_under_way_need_not_be_named_to_be_remembered(balance):
+    moves(balance, groups=led(1))
+    moves(balance, now=NOW + SECOND, groups={})
+
+    assert moves(balance, now=NOW + 2 * SECOND - 1, groups=led(1)) == []
 
 
 def test_another_leader_is_asked_without_delay_if_the_wanted_one_goes_away(balance):

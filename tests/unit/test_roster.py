@@ -532,24 +532,46 @@ def test_node_that_lost_its_disk_does_not_vote_because_of_the_flag_it_still_has(
 
 
 def test_bootstrap_makes_a_cluster_without_hearing_all_after_listening(town):
-    a = town.start("a", bootstrap=True)
-    assert not a.is_new
-    town.run(limits.HELLO_LISTEN)
-    assert a.is_new
-
-    b = town.start("b")
+    a, b = town.start("a", bootstrap=True), town.start("b")
     town.run(limits.HELLO_LISTEN - 1)
+    assert not a.is_new
     assert not b.is_new
-    town.run(SECOND)
+
+    town.run(1)
+    assert a.is_new
     assert b.is_new
 
 
+def test_bootstrap_takes_a_majority(town):
+    """A node that lost its disk and kept its flag is alone while the others are away."""
+    a = town.start("a", bootstrap=True)
+    town.run(10 * SECOND)
+    assert not a.is_new
+
+    town.start("c")
+    town.run(10 * SECOND)
+    assert a.is_new
+
+
+def test_founder_that_has_voted_still_founds_with_who_comes_late(town):
+    a, b = town.start("a", bootstrap=True), town.start("b")
+    town.run(SECOND)
+    for roster in (a, b):
+        roster.tell(town.now, fresh=False)
+
+    c = town.start("c")
+    town.run(SECOND)
+
+    assert c.is_new
+    assert dict(a.me.founders) == dict(b.me.founders) == {"a": 1, "b": 2, "c": 3}
+
+
 def test_read_replica_founds_nothing(town):
-    town.start("a", bootstrap=True)
+    for node in ABC:
+        town.start(node, bootstrap=node == "a")
     r = town.start("r", replica=True)
     town.run(2 * SECOND)
 
-    assert town.rosters[0].is_new
     assert not r.is_new
 
 
@@ -572,6 +594,7 @@ def test_founder_that_heard_of_it_late_is_one(town):
 
 def test_founding_is_taken_back_if_a_voter_with_a_past_shows_up(town):
     a = town.start("a", bootstrap=True)
+    town.start("c")
     town.run(2 * SECOND)
     assert a.is_new
 
