@@ -4,6 +4,7 @@
     groups/<n>.incoming/   what is being received to take the place of groups/<n>; forgotten at a start
     groups/<n>.ready/      the same once it is complete: a start lets it take the place
     groups/<n>.old/        replaced, about to be removed
+    outgoing/<session>/    links to what is being sent to another node; forgotten at a start
     raft/<n>/damaged       the log of the group has lost entries, and nothing has brought them back since
     lost+found/            what could not be used
 
@@ -23,13 +24,14 @@ from stan.edge.manifest import Manifest, write_manifest
 from stan.errors import Damage
 from stan.log.filelog import FileLog
 from stan.log.files import Files, OsFiles, read_file, remove_directory, write_durably
+from stan.log.types import GroupLog
 from stan.protocol import entries_pb2 as pb
 from stan.types import GroupId, RaftIndex
 
 LOST_FOUND = "lost+found"
 _DAMAGED = "damaged"
 _SNAPSHOT = re.compile(r"state-(\d{20})\.snap")
-_UNFINISHED = re.compile(r"(\d+)\.(incoming|ready|old)")
+_UNFINISHED = re.compile(r"(\d+)\.(incoming|incoming\.damaged|ready|old)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,7 @@ class GroupFiles:
         self._clustered = clustered
         self._groups = f"{disk.directory}/groups"
         self._lost_found = f"{disk.directory}/{LOST_FOUND}"
+        self.outgoing = f"{disk.directory}/outgoing"
 
     def path(self, number: GroupId, ending: str = "") -> str:
         """Directory of a group; *ending* as in the module's picture."""
@@ -80,6 +83,10 @@ class GroupFiles:
             else:
                 remove_directory(self.files, f"{self._groups}/{name}")
         self.files.sync_directory(self._groups)
+        if self._clustered:
+            self.files.makedirs(self.outgoing)
+            for name in self.files.listdir(self.outgoing):
+                remove_directory(self.files, f"{self.outgoing}/{name}")
         return texts
 
     def open_log(self, number: GroupId) -> tuple[FileLog, list[str]]:
@@ -133,6 +140,16 @@ class GroupFiles:
         self.files.sync_directory(self._groups)
         return target
 
+    def carry_over(self, number: GroupId, old: GroupLog) -> None:
+        """Append to what is incoming the entries that the group's log has behind it: what was acknowledged stays so."""
+        log, _ = FileLog.open(Path(self.path(number, ".incoming")), number, self.store_id, files=self.files)
+        try:
+            while log.last_index < old.last_index:
+                log.append(old.entries(RaftIndex(log.last_index + 1), old.last_index, limits.TURN_BYTES_MAX))
+        finally:
+            log.close()
+        self.files.sync_directory(self.path(number, ".incoming"))
+
     def make_ready(self, number: GroupId) -> None:
         """What is incoming is whole and durable: from here on it will take the group's place, whatever happens."""
         self.files.rename(self.path(number, ".incoming"), self.path(number, ".ready"))
@@ -181,7 +198,7 @@ class GroupFiles:
 
     def write_snapshot(self, number: GroupId, index: RaftIndex, content: bytes) -> None:
         """A new snapshot file in place of the older ones."""
-        older = [other for other in self.snapshots(number) if other != index]
+        older = [other for other in self.snapshots(number) if other < index]
         write_durably(self.files, snapshot_path(self.path(number), index), content)
         for other in older:
             self.files.unlink(snapshot_path(self.path(number), other))

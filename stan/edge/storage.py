@@ -12,6 +12,7 @@ import string
 import time
 from collections.abc import Awaitable, Callable
 from collections.abc import Sequence as Seq
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,10 @@ from stan.core.shared import META_GROUP
 from stan.edge.groupfiles import LOST_FOUND, Disk, GroupFiles
 from stan.edge.log import ServerLog
 from stan.edge.manifest import Manifest, lock_directory, open_manifest, recorded_node_id
-from stan.errors import Damage, Frozen, StartError
+from stan.edge.transfer import Export, Receiver, Sender
+from stan.edge.transfer_words import Offer
+from stan.errors import Damage, Frozen, NotNow, StartError
+from stan.log.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
 from stan.protocol import entries_pb2 as pb
@@ -30,7 +34,7 @@ from stan.protocol.entries import Kind, decode_batches
 from stan.raft.hard_state import HardState
 from stan.state.changes import group_changes, meta_changes
 from stan.state.database import Changes, Database
-from stan.types import ChannelUid, GroupId, MiB, RaftIndex, Sequence, Term
+from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Term
 
 REPLAY_BYTES = 4 * MiB
 """Entries read at once while the log is replayed."""
@@ -68,6 +72,7 @@ class Storage:
         self._stale: set[GroupId] = set()  # groups whose rows are of another state
         self._stuck: set[GroupId] = set()  # groups whose log failed: their rows stay as they are
         self._unwritten: list[Changes] = []
+        self._receivers: dict[GroupId, Receiver] = {}
         self._lock: int | None = None
 
     # --- opening --------------------------------------------------------------------------------------------------------
@@ -341,6 +346,8 @@ class Storage:
     async def release(self, broker: Broker) -> None:
         """Write a snapshot of each group that has sealed segments behind its flushed state, then give these segments free."""
         for number, log in list(self.logs.items()):
+            if number not in self.applied:  # between install and load_group
+                continue
             if self.database is None:
                 log.release(self.applied[number][0])
                 continue
@@ -372,6 +379,60 @@ class Storage:
             snapshot_group(broker.shared.groups[number].machine, snapshot)
         return snapshot
 
+    # --- transfer ---------------------------------------------------------------------------------------------------------
+
+    def sender(self, broker: Broker, now: Callable[[], Nanos]) -> Sender:
+        """What answers other members' requests for groups; see edge.transfer."""
+        files = self._of_disk()
+
+        def export(number: GroupId, directory: str) -> Export:
+            log = self.logs.get(number)
+            if not isinstance(log, FileLog) or not self.whole[number] or number not in self.applied:
+                raise NotNow(f"group {number} is not whole on this node")
+            state = self.state_of(broker, number)
+            extents = log.export(RaftIndex(state.applied_index), directory)
+            return Export(state, log.first_index, extents)
+
+        return Sender(files.files, files.outgoing, export, now)
+
+    def receiver(self, number: GroupId) -> Receiver:
+        """What gets a group from another member, for `install`; the same one until that is done."""
+        files = self._of_disk()
+        if number not in self._receivers:
+            directory = files.path(number, ".incoming")
+            self._receivers[number] = Receiver(files.files, directory, number, files.store_id)
+        return self._receivers[number]
+
+    def install(self, number: GroupId) -> GroupLog:
+        """Let what was received and finished take the place of a group's log; `load_group` into a new machine comes next.
+
+        Until then the group has no applied index. Blocking. Raises NotNow and has changed nothing if what was received does not
+        fit what the log holds; after OSError or Damage the group is of no use until a restart.
+        """
+        files, receiver, old = self._of_disk(), self._receivers[number], self.logs[number]
+        offer = receiver.offer
+        if offer is None or not receiver.finished:
+            raise NotNow(f"group {number} was not received")
+        fits = _goes_on(old, offer)
+        if fits and old.last_index > offer.index:
+            try:
+                files.carry_over(number, old)
+            except BaseException:
+                receiver.discard()
+                raise
+        files.make_ready(number)
+        del self._receivers[number]
+        with suppress(Frozen):  # what it held is in the other one
+            old.close()
+        self.applied.pop(number, None)
+        files.take_place(number, keep_old=not (fits and self.whole[number]))
+        self._open_log(number)
+        self._stuck.discard(number)
+        self._snapshots[number] = offer.index
+        return self.logs[number]
+
+    # --- closing ----------------------------------------------------------------------------------------------------------
+
     async def close(self, *, clean: bool) -> None:
         """Close everything; *clean* when all that was written is durable and flushed."""
         for log in self.logs.values():
@@ -401,6 +462,17 @@ async def _open_database(directory: Path, log: ServerLog) -> Database:
             if (directory / name).exists():
                 (directory / name).rename(aside / f"{stamp}-{name}")
         return await Database.open(path)
+
+
+def _goes_on(old: GroupLog, offer: Offer) -> bool:
+    """Whether what the old log holds behind the offer's end belongs behind it; raises NotNow if it cannot tell."""
+    if old.last_index <= offer.index:
+        return True
+    term = old.term_at(offer.index)
+    if old.first_index - 1 > offer.index or (offer.index and not term):
+        held = f"[{old.first_index}, {old.last_index}]"
+        raise NotNow(f"group {offer.group} was received up to entry {offer.index}, the log here holds {held}")
+    return term == offer.term  # else nothing from there on was ever committed
 
 
 def apply_entry(broker: Broker, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:

@@ -22,7 +22,7 @@ from threading import Lock
 from typing import Self
 
 from stan import limits
-from stan.errors import Damage, DiskFull, Frozen, InDoubt, StartError
+from stan.errors import Damage, DiskFull, Frozen, InDoubt, NotNow, StartError
 from stan.invariant import invariant
 from stan.log.channels import Channels
 from stan.log.cleaner import Rewritten, rewrite
@@ -30,7 +30,7 @@ from stan.log.descriptors import Pin
 from stan.log.files import Files, OsFiles
 from stan.log.index import Removed
 from stan.log.pending import Pending, Placed
-from stan.log.recovery import Recovery, RecoveryReport, create_segment
+from stan.log.recovery import Recovery, RecoveryReport, create_segment, segment_name
 from stan.log.segment import (
     ENTRY_HEADER_SIZE,
     POSITION_MAX,
@@ -44,7 +44,7 @@ from stan.log.segment import (
     outline,
     rows_of,
 )
-from stan.log.segments import Segments
+from stan.log.segments import Extent, Segments
 from stan.log.sidecar import SidecarWriter, sidecar_path
 from stan.log.tail import TailCache
 from stan.log.types import BatchRef, ChannelIndex, Entry
@@ -344,6 +344,21 @@ class FileLog:
         """See GroupLog."""
         return self._tail.get(ref.segment, ref.position)
 
+    def export(self, index: RaftIndex, directory: str) -> list[Extent]:
+        """Link the files that hold the committed entries up to *index* into *directory*, under the names they have here.
+
+        The log goes on as if nothing had happened; the extents do not change. Raises NotNow, OSError, Damage.
+        """
+        invariant(index <= self._committed, "only a committed prefix never changes", index=index, at=self._committed)
+        self._swap()
+        with self._clean_lock:
+            if self._cleaning is not None:
+                raise NotNow(f"{self._cleaning.path} is being cleaned")
+            extents = self._segments.extents(index)
+            for extent in extents:
+                self._files.link(extent.path, f"{directory}/{segment_name(extent.first_index)}")
+        return extents
+
     # --- what is visible, what is kept -----------------------------------------------------------------------------
     def commit(self, index: RaftIndex) -> None:
         """See GroupLog. After a start: commit first, then trim and drop as the state says."""
@@ -456,8 +471,7 @@ class FileLog:
             if not self._frozen:
                 self.sync()
         finally:
-            self._segments.by_number.clear()
             self._frozen = self._frozen or f"{self._directory} is closed"
             self._sidecar.close()
             self._segments.descriptors.unpin(self._active_pin)
-            self._segments.descriptors.close()
+            self._segments.close()

@@ -9,6 +9,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from stan.errors import Damage
 from stan.limits import SEGMENT_FILES_OPEN_MAX
@@ -22,6 +23,15 @@ from stan.protocol.entries import BATCH_HEADER
 from stan.types import RaftIndex, Term
 
 
+class Extent(NamedTuple):
+    """The part of a segment file that holds its entries up to some index."""
+
+    path: str
+    first_index: RaftIndex
+    generation: int
+    length: int
+
+
 class Segments:
     """Segments oldest first, `all[-1]` is the active one; by number for readers, who hold no lock."""
 
@@ -31,6 +41,7 @@ class Segments:
         self.descriptors = Descriptors(files, SEGMENT_FILES_OPEN_MAX)
         self._files = files
         self._directory = directory
+        self._closed = False
 
     # --- changes, on the event loop --------------------------------------------------------------------------------
     def add(self, segment: Segment, descriptor: int) -> Pin:
@@ -52,6 +63,11 @@ class Segments:
         self.all[self.all.index(old)] = new
         del self.by_number[old.number]
         self.descriptors.forget(old.number)
+
+    def close(self) -> None:
+        """Nothing is read any more: the names may belong to other files from now on."""
+        self._closed = True
+        self.descriptors.close()
 
     def drop_sidecar(self, segment: Segment) -> None:
         """Remove the sidecar, if there is one."""
@@ -83,6 +99,28 @@ class Segments:
             return self.all[at + 1].header.previous_term
         return self.all[at].term_at(index)
 
+    def extents(self, index: RaftIndex) -> list[Extent]:
+        """Where everything up to *index* lies; the last one tells that the log goes on behind it. Raises Damage."""
+        return [
+            Extent(segment.path, segment.first_index, segment.header.generation, self._length(segment, index))
+            for segment in self.all
+            if segment.first_index <= index + 1
+        ]
+
+    def _length(self, segment: Segment, index: RaftIndex) -> int:
+        """Position behind the entry at *index*, or behind all if it is not in this segment but in a later one."""
+        if index >= segment.last_index:
+            return segment.end
+        with self.descriptors.using(segment.number, segment.path) as descriptor:
+            window = Window(self._files, descriptor, segment.end)
+            position = segment.position_before(index)
+            while position < segment.end:
+                found = read_entry(window, position)
+                if found.entry.index > index:
+                    break
+                position = found.end
+        return position
+
     # --- reading, in any thread ------------------------------------------------------------------------------------
     def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
         """See FileLog.entries."""
@@ -94,7 +132,7 @@ class Segments:
                 continue
             try:
                 with self.descriptors.using(segment.number, segment.path) as descriptor:
-                    if self.by_number.get(segment.number) is not segment:
+                    if not self._is_current(segment):
                         continue  # deleted or rewritten since, hence below first_index
                     window = Window(self._files, descriptor, segment.end)
                     if not _collect(window, segment, first, last, bytes_max, found):
@@ -112,8 +150,8 @@ class Segments:
         try:
             pin = self.descriptors.pin(segment.number, segment.path)
             try:
-                if self.by_number.get(ref.segment) is not segment:
-                    raise StaleRef(f"segment {ref.segment} of {self._directory} was deleted or rewritten")
+                if not self._is_current(segment):
+                    raise StaleRef(f"segment {ref.segment} of {self._directory} is gone or was rewritten")
                 data = self._files.pread(pin.descriptor, BATCH_HEADER.size + ref.length, start)
             finally:
                 self.descriptors.unpin(pin)
@@ -127,6 +165,10 @@ class Segments:
             if (base, count, length) == (ref.base_sequence, ref.count, ref.length) and crc == zlib.crc32(records):
                 return records
         raise Damage(f"{segment.path}: position {ref.position}: not the batch that was written here")
+
+    def _is_current(self, segment: Segment) -> bool:
+        """Whether the file that has the segment's name is still the one meant; asked while it is pinned."""
+        return not self._closed and self.by_number.get(segment.number) is segment
 
     def placed(self, active_outlines: bytearray) -> Iterator[Placed]:
         """All entries there are now, read lazily: one segment's outlines in memory at a time.

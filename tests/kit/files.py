@@ -190,7 +190,8 @@ class CrashingFiles:
     def makedirs(self, path):
         if path not in ("", "/") and path not in self.names:
             self.makedirs(posixpath.dirname(path))
-            self.names[path] = self.synced_names[path] = FOLDER
+            self._change_names({path: FOLDER})
+            self._cover(posixpath.dirname(path))
 
     def rmdir(self, path):
         self._change("rmdir")
@@ -201,13 +202,7 @@ class CrashingFiles:
 
     def sync_directory(self, path):
         self._change("sync_directory")
-        covered = 0
-        for at, (_, directories) in enumerate(self.name_changes):
-            if path in directories:
-                covered = at + 1
-        for change, _ in self.name_changes[:covered]:
-            _change_names(self.synced_names, change)
-        del self.name_changes[:covered]
+        self._cover(path)
 
     # --- inside -----------------------------------------------------------------------------------------------------------
     def _descriptor(self, node):
@@ -226,6 +221,16 @@ class CrashingFiles:
         """*paths*: whose directories changed, if not those of all names."""
         _change_names(self.names, change)
         self.name_changes.append((change, {posixpath.dirname(path) for path in paths or change}))
+
+    def _cover(self, path):
+        """Nothing of the changes up to the last one in that directory can be lost any more."""
+        covered = 0
+        for at, (_, directories) in enumerate(self.name_changes):
+            if path in directories:
+                covered = at + 1
+        for change, _ in self.name_changes[:covered]:
+            _change_names(self.synced_names, change)
+        del self.name_changes[:covered]
 
     def _change(self, method):
         self.calls += 1

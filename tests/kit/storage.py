@@ -22,18 +22,15 @@ async def on_the_spot(call):
 class StorageNode:
     """One node; `boot` begins its next life. Messages of uid 7 in group 1, all committed as soon as they are written."""
 
-    def __init__(self, name="a", files=None, groups=2, segment_bytes=600):
+    def __init__(self, name="a", files=None, groups=2, segment_bytes=600, directory=""):
         self.name = name
+        self.directory = directory or f"/{name}"
         self.files = files or CrashingFiles()
         self.medium = SimDatabase()
         self.group_count = groups
         self.segment_bytes = segment_bytes
         self.notes = []
         self.storage = None
-
-    @property
-    def directory(self):
-        return f"/{self.name}"
 
     @property
     def log(self):
@@ -137,6 +134,28 @@ class StorageNode:
         """Everything in the log of group 1, with its holes."""
         return self.log.entries(1, self.log.last_index, 10**9)
 
+    def sender(self, now=lambda: 0):
+        return self.storage.sender(self.broker, now)
+
+    def receive(self, sender, session=1, wire=None):
+        """Get group 1 and let it take its place."""
+        receiver = self.storage.receiver(GroupId(1))
+        carry(receiver, sender, session, wire)
+        receiver.finish()
+        self.install()
+        return receiver
+
+    def install(self):
+        """What was received becomes the group; the state begins anew with it."""
+        self.storage.install(GroupId(1))
+        self.load_again()
+
+    def load_again(self):
+        """A new machine, as the owner of the broker makes one."""
+        group = self.broker.shared.groups[1]
+        group.machine = type(group.machine)(GroupId(1))
+        run_now(self.storage.load_group(self.broker, GroupId(1), replicated=True))
+
     def close(self, *, clean=True):
         run_now(self.storage.close(clean=clean))
         assert self.files.open_files == {}
@@ -145,3 +164,32 @@ class StorageNode:
         """The next life begins on what the disk kept."""
         self.files = self.files.crash(seed)
         return self
+
+
+def carry(receiver, sender, session=1, wire=None):
+    """Hand requests and answers over until the receiver is done; *wire* may lose, repeat, reorder or spoil answers.
+
+    Returns the bytes that travelled."""
+    wire = wire or (lambda answers: answers)
+    waiting = receiver.begin(session)
+    travelled = 0
+    for _ in range(100_000):
+        answers = [sender.handle(request) for request in waiting]
+        travelled += sum(map(len, answers))
+        waiting, done = [], False
+        for answer in wire(answers):
+            step = receiver.take(answer)
+            if step.failed:
+                raise TransferError(step.failed)
+            waiting += step.requests
+            done = done or step.done
+        if done:
+            for request in waiting:
+                sender.handle(request)
+            return travelled
+        waiting = waiting or receiver.repeat()
+    raise AssertionError("a transfer that goes on for ever")
+
+
+class TransferError(Exception):
+    """The receiver gave up."""

@@ -1,0 +1,110 @@
+"""What a transfer says: requests, answers, and the offer. Fixed layouts, little-endian, a CRC-32 behind everything.
+
+Promises: what is read back is what was sent; an offer that is read back makes sense.
+"""
+
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - it is an exception
+from typing import NamedTuple
+
+from stan.errors import Damage
+from stan.log.segment import POSITION_MAX, SEGMENT_HEADER_SIZE
+from stan.types import GroupId, RaftIndex, Term
+
+VERSION = 1
+_HEADER = Struct("<BBBxIQIIQ")  # version, verb, status, group, session, part, length, offset
+_CRC = Struct("<I")
+LENGTH = Struct("<Q")
+OFFER = Struct("<IQIQQI")  # group, index, term, first index, bytes of the state, segments
+_SEGMENT = Struct("<QQH")  # first index, bytes, generation
+
+
+class Verb(IntEnum):
+    """What a request asks for."""
+
+    OPEN = 1
+    READ = 2
+    CLOSE = 3
+
+
+class Status(IntEnum):
+    """What an answer is: what was asked for, or why not, as text."""
+
+    FINE = 0
+    REFUSED = 1
+
+
+class Words(NamedTuple):
+    """Front of a request, and of the answer to it."""
+
+    verb: int
+    status: int
+    group: int
+    session: int
+    part: int
+    length: int
+    offset: int
+
+
+def encode(words: Words, content: bytes = b"") -> bytes:
+    """A request or an answer."""
+    data = _HEADER.pack(VERSION, *words) + content
+    return data + _CRC.pack(zlib.crc32(data))
+
+
+def decode(data: bytes) -> tuple[Words, bytes] | None:
+    """Read one back; None if it is not what was sent."""
+    if len(data) < _HEADER.size + _CRC.size:
+        return None
+    view = memoryview(data)
+    if _CRC.unpack(view[-_CRC.size :])[0] != zlib.crc32(view[: -_CRC.size]) or data[0] != VERSION:
+        return None
+    return Words(*_HEADER.unpack_from(data)[1:]), data[_HEADER.size : -_CRC.size]
+
+
+class Part(NamedTuple):
+    """One segment of an offer."""
+
+    first_index: RaftIndex
+    length: int
+    generation: int
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a transfer consists of."""
+
+    group: GroupId
+    index: RaftIndex  # newest entry, applied in the state
+    term: Term
+    first_index: RaftIndex  # from here on no entry is missing
+    state_bytes: int  # length of the pb.Snapshot
+    segments: tuple[Part, ...]
+
+    def encode(self) -> bytes:
+        """As it travels."""
+        front = OFFER.pack(self.group, self.index, self.term, self.first_index, self.state_bytes, len(self.segments))
+        return front + b"".join(_SEGMENT.pack(*part) for part in self.segments)
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Offer":
+        """Read one back; raises Damage if it makes no sense."""
+        try:
+            group, index, term, first_index, state_bytes, count = OFFER.unpack_from(data)
+            segments = tuple(Part(*part) for part in _SEGMENT.iter_unpack(data[OFFER.size :]))
+        except StructError as error:
+            raise Damage(f"offer of {len(data)} bytes: {error}") from error
+        firsts = [part.first_index for part in segments]
+        if (
+            len(segments) != count
+            or not segments
+            or firsts != sorted(set(firsts))
+            or not 1 <= firsts[0] <= first_index <= index + 1
+            or firsts[-1] > index + 1
+            or not all(SEGMENT_HEADER_SIZE <= part.length <= POSITION_MAX for part in segments)
+        ):
+            raise Damage(f"offer up to entry {index} makes no sense: {segments[:3]} … {segments[-1:]}")
+        return cls(GroupId(group), RaftIndex(index), Term(term), RaftIndex(first_index), state_bytes, segments)
