@@ -146,7 +146,7 @@ class Faults:
         """No packet passes between a leader and the others."""
         assert self._network
         self._network.isolate(await self._leader())
-        await self._join_later()
+        await self._join_after(CUT_S)
 
     async def cut_leader_half_off(self) -> None:
         """The others hear a leader, and it does not hear them."""
@@ -155,20 +155,20 @@ class Faults:
         for name in self._cluster.names:
             if name != leader:
                 self._network.cut(name, leader)
-        await self._join_later()
+        await self._join_after(CUT_S)
 
     async def cut_in_two_and_back(self) -> None:
         """One cut after the other, without time to recover."""
         assert self._network
         for name in self._dice.sample(self._cluster.names, 2):
             self._network.isolate(name)
-            await asyncio.sleep(self._dice.uniform(*BRIEFLY_S))
-            self._network.join()
+            await self._join_after(BRIEFLY_S)
 
-    async def _join_later(self) -> None:
+    async def _join_after(self, seconds: tuple[float, float]) -> None:
         assert self._network
-        await asyncio.sleep(self._dice.uniform(*CUT_S))
+        await asyncio.sleep(self._dice.uniform(*seconds))
         self._network.join()
+        self._load.joined()
 
     # --- who ------------------------------------------------------------------------------------------------------------------
 

@@ -5,11 +5,15 @@ tests.kit.history: it only reads, and gives one line per violation.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tests.kit.history import SHOWN_MAX, Event, Reader, What
 
 AROUND_FAULT_S = 2.0
 """Acks this long before a fault, or after its end, may be lost by it: positions are kept lazily, sockets hold bytes."""
+
+HELD_S = 5.0
+"""A joined connection sends again what it held by then; TCP waits longer and longer between its attempts."""
 
 SLACK_S = 0.2
 """Clocks of the two sides are not one."""
@@ -39,6 +43,24 @@ def unexplained(reader: Reader, faults: Sequence[tuple[float, float]], ack_wait_
             delivered[event.sequence] = event
     if found > SHOWN_MAX:
         yield f"{reader.name}: ... and {found - SHOWN_MAX} more unexplained repeats"
+
+
+def without_late_copies(reader: Reader, joins: Sequence[float]) -> Reader:
+    """The reader without what a cut connection held back and gave out when it was joined again.
+
+    An old leader sent it when it was first to be sent, so it says nothing of being a repeat; meanwhile another one has sent it
+    again. The broker has no power over bytes that are on their way.
+    """
+    seen: set[int] = set()
+    kept: list[Event] = []
+    for event in reader.events:
+        if event.what is What.DELIVERED:
+            late = any(joined <= event.at <= joined + HELD_S for joined in joins)
+            if late and event.sequence in seen and not event.redelivered:
+                continue
+            seen.add(event.sequence)
+        kept.append(event)
+    return replace(reader, events=kept)
 
 
 def _near(faults: Sequence[tuple[float, float]], begin: float, end: float) -> bool:

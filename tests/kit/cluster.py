@@ -22,6 +22,8 @@ LEADER_SECONDS_MAX = 30.0
 
 _ROLE = re.compile(r"group (\d+): leads (?:in term (\d+)|no more)")
 
+_WHOLE = re.compile(r"group (\d+): (is not whole|is whole again)")
+
 
 class StanCluster:
     """Nodes n1, n2, ... of one cluster, each with its files and its log in a directory of its own."""
@@ -116,8 +118,9 @@ class StanCluster:
         return next(name for name in self.running if name != leader and name not in self.frozen)
 
     def whole(self, name: str) -> bool:
-        """Whether a node that came back with a damaged or empty disk has everything again."""
-        return self.nodes[name].running
+        """Whether a node that runs has everything that it once acknowledged, also if its disk was emptied or damaged."""
+        last = {said[1]: said[2] for said in _WHOLE.finditer(self.nodes[name].log_since_start())}
+        return self.nodes[name].running and "is not whole" not in last.values()
 
     # --- what is done ----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.chaos.repeats import AROUND_FAULT_S, unexplained
+from tests.chaos.repeats import AROUND_FAULT_S, HELD_S, unexplained, without_late_copies
 from tests.kit.history import SHOWN_MAX, Reader
 
 ACK_WAIT_S = 2.0
@@ -87,6 +87,22 @@ def test_second_repeat_is_judged_by_the_first(reader, clock):
     comes(reader, clock, 101, again=True)
     comes(reader, clock, 103, again=True)
     assert list(unexplained(reader, [(98, 99)], ACK_WAIT_S)) == []
+
+
+@pytest.mark.parametrize(
+    ("at", "again", "kept"), [(3, False, 1), (3, True, 2), (1, False, 2), (2.1 + HELD_S, False, 2)]
+)
+def test_second_copy_that_a_cut_connection_held_does_not_count(reader, clock, at, again, kept):
+    comes(reader, clock, 0, acked_after=0.1, again=True)
+    comes(reader, clock, at, again=again)
+    left = without_late_copies(reader, [2])
+    assert len(list(left.deliveries())) == kept
+    assert len(list(reader.deliveries())) == 2
+
+
+def test_first_copy_that_a_cut_connection_held_counts(reader, clock):
+    comes(reader, clock, 3)
+    assert list(without_late_copies(reader, [2]).deliveries()) == list(reader.deliveries())
 
 
 def test_many_repeats_are_cut_short(reader, clock):
