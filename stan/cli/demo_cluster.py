@@ -49,7 +49,11 @@ async def _lead(load: Load) -> None:
 
 
 async def _kill_leader(number: int, title: str, load: Load) -> None:
-    step(number, title, "Writer and subscriber notice nothing but a pause; the node comes back and catches up.")
+    step(
+        number,
+        title,
+        "Another node takes over, writer and subscriber go on by themselves; the killed node comes back and catches up.",
+    )
     await load.flow()
     victim = await load.cluster.leader_of(CHANNEL)
     fact(f"{len(load.ledger.acked):,} acknowledged, {load.ledger.in_flight} under way: kill -9 {victim}")

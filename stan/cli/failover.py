@@ -25,7 +25,7 @@ WINDOW: Final = 2_000
 """Publishes without ack when there is no rate to keep."""
 PACED_WINDOW: Final = 16_384
 """The same with a rate: what a writer may owe while nobody answers."""
-ACK_TIMEOUT_S: Final = 10.0
+ACK_TIMEOUT_S: Final = 5.0
 ACK_WAIT_S: Final = 5
 STEADY_S: Final = 0.5
 """The load runs this long, undisturbed, before a node is killed."""

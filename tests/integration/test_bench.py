@@ -194,3 +194,23 @@ async def test_own_broker_is_started_measured_and_stopped() -> None:
     shown = json.loads(out)
     assert shown["publishers"]["messages"] == shown["subscribers"]["messages"] == 2000
     assert shown["subscribers"]["in_order"] is True
+
+
+async def test_own_cluster_is_started_measured_and_stopped() -> None:
+    code, out, err = await bench("ch", "-n", "2000", "-np", "2", "-ns", "1", "--cluster", "3", "--json")
+
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    assert shown["publishers"]["messages"] == shown["subscribers"]["messages"] == 2000
+    assert shown["subscribers"]["in_order"] is True
+
+
+async def test_death_of_a_leader_costs_a_pause_and_no_message() -> None:
+    code, out, err = await bench("failover", "--rounds", "1", "--rate", "500", "--json")
+
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    assert shown["rounds"][0]["led"] is True
+    assert shown["rounds"][0]["killed"] != shown["rounds"][0]["leader"]
+    assert shown["lost"] == shown["unexplained_repeats"] == 0
+    assert shown["figures"]["found"] >= shown["figures"]["acknowledged"] > 500

@@ -20,8 +20,8 @@ ROW = re.compile(r"^[│|] +(.+?) +[│|] +([\d,]+) [│|] +(yes|NO|) *[│|]$",
 
 
 @pytest.fixture
-def demo(tmp_path):
-    """Starts the demo with a temporary directory of its own; kills what a test has left running."""
+def demo(tmp_path, request):
+    """Starts the demo with a temporary directory of its own, and options; kills what a test has left running."""
     environment = {
         **os.environ,
         "TMPDIR": str(tmp_path),
@@ -30,7 +30,7 @@ def demo(tmp_path):
         "PYTHONUNBUFFERED": "1",
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "stan.cli.main", "demo"],
+        [sys.executable, "-m", "stan.cli.main", "demo", *getattr(request, "param", ())],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -69,7 +69,8 @@ def assert_nothing_left(output: str, directory: Path) -> None:
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
     assert not list(directory.glob("stan-demo-*"))
     (port,) = set(re.findall(r"nats://127\.0\.0\.1:(\d+)", output))
-    assert not [p for p in psutil.process_iter(["cmdline"]) if f"--port={port}" in (p.info["cmdline"] or [])]
+    lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+    assert not [line for line in lines if f"--port={port}" in line or f"-p {port}" in line or str(directory) in line]
 
 
 def test_demo_holds_and_leaves_nothing_behind(demo, tmp_path):
@@ -109,6 +110,36 @@ def test_demo_interrupted_leaves_nothing_behind(demo, tmp_path, moment, number):
     if "pid" in output:
         assert_nothing_left(output, tmp_path)
     assert not list(tmp_path.glob("stan-demo-*"))
+
+
+with_cluster = pytest.mark.parametrize("demo", [["--cluster"]], indirect=True, ids=["cluster"])
+
+
+@with_cluster
+def test_demo_of_a_cluster_holds_and_leaves_nothing_behind(demo, tmp_path):
+    timer = in_time(demo)
+    output = demo.stdout.read()
+    timer.cancel()
+    assert demo.wait() == 0, output
+    figures = {name: int(value.replace(",", "")) for name, value, _ in ROW.findall(output)}
+    assert figures["found"] >= figures["acknowledged"] > 1000, output
+    assert {mark for _, _, mark in ROW.findall(output)} == {"yes", ""}, output
+    assert len(set(re.findall(r"kill -9 (n\d)", output))) >= 1
+    assert output.count("started again on the same files") == 2
+    assert_nothing_left(output, tmp_path)
+
+
+@with_cluster
+@pytest.mark.parametrize(("moment", "number"), [("stan-server n3", signal.SIGINT), ("no ack for", signal.SIGTERM)])
+def test_demo_of_a_cluster_interrupted_leaves_nothing_behind(demo, tmp_path, moment, number):
+    timer = in_time(demo)
+    output = read_until(demo, moment)
+    demo.send_signal(number)
+    output += demo.stdout.read()
+    timer.cancel()
+    assert demo.wait() == 130, output
+    assert "Traceback" not in output
+    assert_nothing_left(output, tmp_path)
 
 
 @pytest.mark.parametrize("moment", ["pid ", "acknowledged: ", "started again"])
