@@ -252,6 +252,11 @@ class Storage:
             changes.clear(number)
             await self.database.flush(changes)
 
+    def distrust(self, number: GroupId) -> None:
+        """Damage was found in a group's log while it was read: it is not whole, now and after a restart."""
+        self._of_disk().mark_damaged(number)
+        self.whole[number] = False
+
     def mend(self, number: GroupId) -> None:
         """A log that had lost entries has everything again: it began empty, and was given all of it by the leader."""
         self._of_disk().mend(number)

@@ -185,7 +185,8 @@ class _File:
 class Receiver:
     """One group on its way here: `begin`, `take` until it is done, `finish`, then Storage.install.
 
-    After a failure `begin` goes on with what is complete. Args:
+    After a failure `begin` goes on with what is complete. `take` writes to the disk and may run in a worker thread, one call at
+    a time. Args:
         files: where it is kept.
         directory: of its own, made by `begin`.
         group: which one.
@@ -241,7 +242,7 @@ class Receiver:
         if words.session != self._session or words.group != self.group or key not in self._outstanding:
             return NOTHING
         if words.status != Status.FINE:
-            return self._fail(content.decode(errors="replace"))
+            return self._fail(str(content, errors="replace"))
         del self._outstanding[key]
         try:
             if words.verb == Verb.OPEN:
@@ -286,7 +287,7 @@ class Receiver:
 
     # --- content ------------------------------------------------------------------------------------------------------
 
-    def _opened(self, content: bytes) -> None:
+    def _opened(self, content: bytes | memoryview) -> None:
         if len(content) != LENGTH.size:
             raise Damage("an offer's length is not a number")
         length = LENGTH.unpack(content)[0]
@@ -296,7 +297,7 @@ class Receiver:
         self._offer_missing = length
         self._plan = self._chunks(0, length)
 
-    def _take_offer(self, offset: int, content: bytes) -> None:
+    def _take_offer(self, offset: int, content: bytes | memoryview) -> None:
         self._offer_bytes[offset : offset + len(content)] = content
         self._offer_missing -= len(content)
         if self._offer_missing:
@@ -333,7 +334,7 @@ class Receiver:
         for offset in range(0, length, self._chunk):
             yield part, offset, min(self._chunk, length - offset)
 
-    def _write(self, number: int, offset: int, content: bytes) -> None:
+    def _write(self, number: int, offset: int, content: bytes | memoryview) -> None:
         part = self._parts[number]
         if part.descriptor < 0:
             part.descriptor = self._files.create(part.path)
@@ -346,15 +347,15 @@ class Receiver:
             self._complete[part.path] = part.first
             del self._parts[number]
 
-    def _made_ours(self, part: Part, content: bytes) -> bytes:
+    def _made_ours(self, part: Part, content: bytes | memoryview) -> bytes:
         """The beginning of a segment with this node's store id in its header."""
-        header = decode_segment_header(content)
+        header = decode_segment_header(bytes(content[:SEGMENT_HEADER_SIZE]))
         if (header.group, header.first_index, header.generation) != (self.group, part.first_index, part.generation):
             raise Damage(f"a segment of group {header.group} from {header.first_index} on where {part} was offered")
         ours = replace(header, store_id=self._store_id)
         if self.offer is not None and part.first_index == self.offer.index + 1:
             ours = replace(ours, previous_term=self.offer.term)  # the log that sent it may have forgotten
-        return ours.encode() + content[SEGMENT_HEADER_SIZE:]
+        return b"".join((ours.encode(), content[SEGMENT_HEADER_SIZE:]))
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -51,18 +51,18 @@ class Words(NamedTuple):
 
 def encode(words: Words, content: bytes = b"") -> bytes:
     """A request or an answer."""
-    data = _HEADER.pack(VERSION, *words) + content
-    return data + _CRC.pack(zlib.crc32(data))
+    header = _HEADER.pack(VERSION, *words)
+    return b"".join((header, content, _CRC.pack(zlib.crc32(content, zlib.crc32(header)))))
 
 
-def decode(data: bytes) -> tuple[Words, bytes] | None:
-    """Read one back; None if it is not what was sent."""
+def decode(data: bytes) -> tuple[Words, memoryview] | None:
+    """Read one back, its content without a copy; None if it is not what was sent."""
     if len(data) < _HEADER.size + _CRC.size:
         return None
     view = memoryview(data)
     if _CRC.unpack(view[-_CRC.size :])[0] != zlib.crc32(view[: -_CRC.size]) or data[0] != VERSION:
         return None
-    return Words(*_HEADER.unpack_from(data)[1:]), data[_HEADER.size : -_CRC.size]
+    return Words(*_HEADER.unpack_from(data)[1:]), view[_HEADER.size : -_CRC.size]
 
 
 class Part(NamedTuple):

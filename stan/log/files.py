@@ -30,7 +30,7 @@ class Files(Protocol):
     def size(self, descriptor: int) -> int:
         """Length of the file."""
 
-    def pwritev(self, descriptor: int, buffers: Sequence[bytes], position: int) -> None:
+    def pwritev(self, descriptor: int, buffers: Sequence[bytes | memoryview], position: int) -> None:
         """Write all buffers one after the other from *position* on, without joining them."""
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
@@ -83,7 +83,7 @@ class OsFiles:
         """See Files."""
         return os.fstat(descriptor).st_size
 
-    def pwritev(self, descriptor: int, buffers: Sequence[bytes], position: int) -> None:
+    def pwritev(self, descriptor: int, buffers: Sequence[bytes | memoryview], position: int) -> None:
         """See Files; a short write is carried on until the system says why it was short."""
         for start in range(0, len(buffers), IOVEC_MAX):
             part = buffers[start : start + IOVEC_MAX]

@@ -9,8 +9,13 @@ import sys
 import pytest
 import stan_client
 
+from stan.config import ClusterConfig, Config, LogConfig, StoreConfig
+from stan.core.broker import Broker
+from stan.edge.log import ServerLog
 from stan.edge.manifest import Manifest, boot_id, open_manifest, recorded_node_id, write_manifest
+from stan.edge.storage import Storage
 from stan.errors import Damage, StartError
+from stan.types import GroupId
 from tests.kit.server import StanServer, until
 
 MESSAGES = 300
@@ -159,6 +164,30 @@ def test_manifest_of_another_node_is_refused(tmp_path):
         open_manifest(member, "c", 1)
     with pytest.raises(StartError, match=r'is of node "a", not "b"'):
         open_manifest(member, "c", 1, node_id="b")
+
+
+def test_node_without_a_name_gets_one_and_keeps_it(tmp_path):
+    def life(**cluster):
+        config = Config(store=StoreConfig(kind="file", directory=tmp_path), cluster=ClusterConfig(**cluster))
+
+        async def run():
+            storage = await Storage.open(config, ServerLog(LogConfig()), groups=[GroupId(0), GroupId(3)])
+            broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
+            await storage.load(broker, "test-cluster", replicated=True)
+            await storage.flush(broker)
+            await storage.close(clean=True)
+            return storage
+
+        return asyncio.run(run())
+
+    first = life()
+    assert first.node_id
+    assert first.fresh
+    assert sorted(first.logs) == [0, 3]
+    assert life().node_id == first.node_id
+    with pytest.raises(StartError, match="is of node"):
+        life(node_id="other")
+    assert sorted(path.name for path in (tmp_path / "raft").iterdir()) == ["0", "3"]
 
 
 def data_directory(tmp_path):

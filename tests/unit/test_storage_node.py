@@ -141,6 +141,13 @@ def test_node_knows_for_ever_that_entries_were_lost(node, which):
     assert again(node).storage.whole[1]
 
 
+def test_damage_that_is_found_by_reading_is_known_after_a_restart(node):
+    node.publish(30)
+    node.storage.distrust(GroupId(1))
+    assert not node.storage.whole[1]
+    assert not again(node).storage.whole[1]
+
+
 def test_damage_that_cost_no_entry_leaves_the_log_whole(node):
     node.publish(30)
     node.flush()

@@ -171,7 +171,7 @@ def spoil(part, change):
             answers,
             lambda words, content: (
                 words,
-                change(content) if (words.verb, words.part) == (Verb.READ, part) else content,
+                change(bytes(content)) if (words.verb, words.part) == (Verb.READ, part) else content,
             ),
         )
 
