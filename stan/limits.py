@@ -47,8 +47,8 @@ CHANNEL_NAME_BYTES_MAX = 4 * KiB
 """Longest channel name."""
 INBOX_BYTES_MAX = 1 * KiB
 """Longest inbox a client may name: nats-server ends a connection that sends a line above 4 KiB."""
-PUBLISHERS_PER_BATCH_MAX = 64 * KiB
-"""Different publishers of one channel in one batch of the kernel; an index of one has 16 bits."""
+PUBLISHERS_PER_BATCH_MAX = 64 * KiB - 1
+"""Different publishers of one channel in one batch of the kernel; an index of one has 16 bits, and one more is needed."""
 
 # --- replication (RAFT) ----------------------------------------------------------------------------------------
 RAFT_COMMAND_BYTES_MAX = ENTRY_BYTES_MAX
@@ -89,6 +89,10 @@ RAFT_TRANSFER_TIMEOUT = 1 * SECOND
 """Proposals are refused for this long at most while leadership is handed over."""
 RAFT_TICK_INTERVAL = 50 * MILLISECOND
 """Timers of all groups are looked at this often; messages and proposals never wait for it."""
+RAFT_LOOK_INTERVAL = 250 * MILLISECOND
+"""A leader at rest looks this often whether a majority still answers; between that it only sends heartbeats."""
+RAFT_REST_MAX = 900 * MILLISECOND
+"""Every group takes a turn this often; the library counts seconds by turns."""
 RAFT_FRAME_BYTES_MAX = 512 * KiB
 """Content of one frame between two nodes; below the 1 MiB that a nats-server takes by default."""
 RAFT_MESSAGE_BYTES_MAX = RAFT_COMMAND_BYTES_MAX + RAFT_APPEND_BYTES_MAX
@@ -228,7 +232,7 @@ TRANSFER_OFFER_BYTES_MAX = 16 * MiB
 invariant(NATS_RESTART_MIN <= NATS_RESTART_MAX, "a pause may only grow")
 invariant(ENTRY_BYTES_MAX > NATS_PAYLOAD_BYTES_MAX, "the largest message must fit into one entry")
 invariant(1 * GiB > ENTRY_BYTES_MAX, "an entry's length is kept in 32 bits, with room to spare")
-invariant(PUBLISHERS_PER_BATCH_MAX <= 1 << 16, "a publisher's index has 16 bits")
+invariant(PUBLISHERS_PER_BATCH_MAX < 1 << 16, "a publisher's index has 16 bits")
 invariant(READ_BYTES_MAX <= TAIL_CACHE_BYTES_MAX, "one read must fit into the tail cache")
 invariant(RAFT_ELECTION_TIMEOUT_MIN > 3 * RAFT_HEARTBEAT_INTERVAL, "two lost heartbeats are no reason for an election")
 invariant(RAFT_ELECTION_TIMEOUT_MAX > RAFT_ELECTION_TIMEOUT_MIN, "elections need chance")

@@ -64,6 +64,7 @@ METHODS = {
 
 ATTRIBUTES = (
     "_SyncObj__connectedNodes",
+    "_SyncObj__lastResponseTime",
     "_SyncObj__newAppendEntriesTime",
     "_SyncObj__noopIDx",
     "_SyncObj__otherNodes",

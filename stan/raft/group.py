@@ -16,7 +16,7 @@ from stan import limits
 from stan.errors import Damage, Frozen, NotNow, StartError
 from stan.invariant import invariant
 from stan.log.types import Entry, GroupLog
-from stan.raft.codec import Message
+from stan.raft.codec import AppendAnswer, Message, heartbeat
 from stan.raft.consensus import Fate, Outcome
 from stan.raft.hard_state import HardState
 from stan.raft.journal import Command, GroupJournal
@@ -115,6 +115,7 @@ class RaftGroup:
         self._transfer: _Transfer | None = None
         self._told: object = None
         self._seen_durable = RaftIndex(-1)
+        self._due = Nanos(0)  # when something has to be looked at
         self._journal = GroupJournal(log, hard_state)
         self._shell = Shell(me, voters, observers, self._journal, self, around.random, around.now())
         self._shell.votes_for_others_only = not whole
@@ -333,6 +334,14 @@ class RaftGroup:
             self._answer_barriers()
         if self._transfer is not None:
             self._advance_transfer(self._transfer, now)
+        waits = self._proposals or self._barriers or self._transfer is not None
+        self._due = now if waits else self._shell.rest(now)
+
+    def tick(self, now: Nanos) -> bool:
+        """Whether a turn is due. A leader at rest only sends its heartbeats."""
+        if now >= self._due or self._seen_durable != self.log.durable_index:
+            return True
+        return self._shell.is_leader and not self.failed and not self._shell.beat_at_rest(now)
 
     def take_news(self) -> bool:
         """Whether the owner has something to do; a change of role is told once."""
@@ -345,6 +354,20 @@ class RaftGroup:
         self._guarded(self._shell.receive, peer, message, self._around.now())
         self._want()
         self._around.wake(self)
+
+    def beat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
+        """A heartbeat of a leader: see codec."""
+        if not self.failed and not self._shell.beat_heard(peer, term, commit, seq, self._around.now()):
+            self.receive(peer, heartbeat(term, commit, prev_term, seq))
+
+    def answered(self, peer: str, answer: AppendAnswer) -> None:
+        """An answer of a follower."""
+        if (
+            self._barriers
+            or self._transfer is not None
+            or not self._shell.answer_heard(peer, answer, self._around.now())
+        ):
+            self.receive(peer, answer)
 
     def peer_up(self, peer: str) -> None:
         """A link to the peer begins."""

@@ -3,6 +3,8 @@
     group.send ─► out[peer] ─► flush: frames ─► Wire ─► peer's Mux.receive ─► its groups
     tick: a ping where nothing was said, peers that were silent for too long are down
 
+Messages that have a short form and follow each other are bundled.
+
 Promises: messages between two nodes arrive in order and once, or the link goes down and up again and every group hears of both;
 what was queued for a peer that is down is dropped. Garbage resets the link. Never delivers a message inside `send`.
 """
@@ -14,9 +16,10 @@ from typing import Protocol
 
 from stan import limits
 from stan.invariant import invariant
-from stan.raft.codec import FrameError, Message, decode, encode
+from stan.raft import codec
+from stan.raft.codec import AppendAnswer, FrameError, Message
 from stan.raft.link import Link
-from stan.types import GroupId, Nanos
+from stan.types import GroupId, Nanos, RaftIndex, Term
 
 
 class Wire(Protocol):
@@ -32,11 +35,67 @@ class Member(Protocol):
     def receive(self, peer: str, message: Message) -> None:
         """A message of the same group on another node."""
 
+    def beat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
+        """A heartbeat: see codec."""
+
+    def answered(self, peer: str, answer: AppendAnswer) -> None:
+        """An answer to an AppendEntries."""
+
     def peer_up(self, peer: str) -> None:
         """Messages reach the peer from now on."""
 
     def peer_down(self, peer: str) -> None:
         """What was on the way is lost."""
+
+
+class _Out:
+    """What is to leave to one peer."""
+
+    __slots__ = ("kind", "parts", "ready", "run", "size")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.ready: list[bytes] = []  # frames of batches that were full
+        self.kind = 0  # of the bundle that is being made
+        self.run: list[bytes] = []
+
+    def add(self, group: GroupId, message: Message) -> None:
+        """Queue a message behind the others."""
+        form = codec.short(group, message)
+        if form is None:
+            self.close()
+            self._put(codec.encode(group, message))
+            return
+        kind, part = form
+        if kind != self.kind:
+            self.close()
+            self.kind = kind
+        self.run.append(part)
+
+    def close(self) -> None:
+        """End the bundle."""
+        if self.run:
+            self._put(codec.bundle(self.kind, self.run))
+            self.run = []
+        self.kind = 0
+
+    def _put(self, parts: list[bytes]) -> None:
+        self.parts += parts
+        self.size += sum(map(len, parts))
+
+    def take(self) -> bytes:
+        """Everything that is queued."""
+        content = b"".join(self.parts)
+        self.parts.clear()
+        self.size = 0
+        return content
+
+    def drop(self) -> None:
+        """Forget everything."""
+        self.close()
+        self.take()
+        self.ready.clear()
 
 
 class Mux:
@@ -59,9 +118,7 @@ class Mux:
         self._wake = wake
         self._members: dict[GroupId, Member] = {}
         self._links: dict[str, Link] = {}
-        self._out: dict[str, list[bytes]] = {}
-        self._out_bytes: dict[str, int] = {}
-        self._ready: dict[str, list[bytes]] = {}  # frames of batches that were full
+        self._out: dict[str, _Out] = {}
         for peer in sorted(peers):
             self.add_peer(peer)
 
@@ -71,13 +128,13 @@ class Mux:
         """Speak with another node from now on."""
         if peer not in self._links:
             self._links[peer] = Link(self._random, self._now())
-            self._out[peer], self._out_bytes[peer], self._ready[peer] = [], 0, []
+            self._out[peer] = _Out()
 
     def remove_peer(self, peer: str) -> None:
         """Speak with a node no more."""
         if peer in self._links:
             self._reset(peer)
-            del self._links[peer], self._out[peer], self._out_bytes[peer], self._ready[peer]
+            del self._links[peer], self._out[peer]
 
     def is_up(self, peer: str) -> bool:
         """Whether messages reach the peer, as far as one can know."""
@@ -102,25 +159,19 @@ class Mux:
         """Queue a message for the next flush; dropped if the peer is down."""
         if not self.is_up(peer):
             return
-        parts = encode(group, message)
-        self._out[peer] += parts
-        self._out_bytes[peer] += sum(map(len, parts))
-        if self._out_bytes[peer] >= limits.RAFT_FRAME_BYTES_MAX:
-            self._pack(peer)
-
-    def _pack(self, peer: str) -> None:
-        self._ready[peer] += self._links[peer].frames(b"".join(self._out[peer]), self._now())
-        self._out[peer].clear()
-        self._out_bytes[peer] = 0
+        out = self._out[peer]
+        out.add(group, message)
+        if out.size >= limits.RAFT_FRAME_BYTES_MAX:
+            out.ready += self._links[peer].frames(out.take(), self._now())
 
     def flush(self) -> None:
         """End of a turn: what was queued leaves."""
         for peer, link in self._links.items():
-            if self._out[peer]:
-                self._pack(peer)
-            elif link.wants_to_speak:
-                self._ready[peer] += link.frames(b"", self._now())
-            frames, self._ready[peer] = self._ready[peer], []
+            out = self._out[peer]
+            out.close()
+            if out.parts or link.wants_to_speak:
+                out.ready += link.frames(out.take(), self._now())
+            frames, out.ready = out.ready, []
             for frame in frames:
                 self._wire.write(peer, frame)
 
@@ -135,15 +186,26 @@ class Mux:
         try:
             content = link.take(frame, self._now())
             self._tell(peer, was_up=was_up)
-            for group, message in decode(content):
-                member = self._members.get(group)
-                if member is not None:
-                    member.receive(peer, message)
+            for kind, group, view in codec.walk(content):
+                self._hand_out(peer, kind, group, view)
         except FrameError as error:
             self._note("WRN", f"link to {peer} is reset: {error}")
             self._reset(peer)
-        if link.wants_to_speak:
+        if link.wants_to_speak or self._out[peer].run:
             self._wake()
+
+    def _hand_out(self, peer: str, kind: int, group: GroupId, view: memoryview) -> None:
+        members = self._members
+        if kind == codec.BEATS:
+            for beaten, term, commit, prev_term, seq in codec.beats(view):
+                if beaten in members:
+                    members[beaten].beat(peer, term, commit, prev_term, seq)
+        elif kind == codec.ANSWERS:
+            for answered, answer in codec.answers(view):
+                if answered in members:
+                    members[answered].answered(peer, answer)
+        elif group in members:
+            members[group].receive(peer, codec.decode_one(kind, view))
 
     def tick(self) -> None:
         """Look at the timers of the links."""
@@ -170,9 +232,7 @@ class Mux:
         up = self._links[peer].up
         if up == was_up:
             return
-        self._out[peer].clear()
-        self._out_bytes[peer] = 0
-        self._ready[peer].clear()
+        self._out[peer].drop()
         self._note("INF", f"link to {peer} is {'up' if up else 'down'}")
         for member in list(self._members.values()):
             if up:

@@ -24,7 +24,7 @@ from stan.invariant import InvariantError, invariant
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft.codec import AppendAnswer, AppendEntries, Message, TimeoutNow, VoteAnswer, VoteRequest, Vouch
-from stan.raft.compat import CLOCK, LEADER, Peer
+from stan.raft.compat import CLOCK, FOLLOWER, LEADER, Peer
 from stan.raft.journal import Command, GroupJournal
 from stan.raft.replication import Progress
 from stan.raft.voter import Outside, Voter
@@ -291,6 +291,25 @@ class Shell(Voter):
         answer = AppendAnswer(self.term, self._seq, RaftIndex(safe + 1), success=True, reset=False, counts=self.votes)
         self._outside.send(node.id, answer)
 
+    def beat_heard(self, peer: str, term: Term, commit: RaftIndex, seq: int, now: Nanos) -> bool:
+        """A heartbeat that says nothing new is answered at once; False: it has to be looked at (`receive`)."""
+        leader = self._SyncObj__raftLeader
+        if (
+            leader is None
+            or leader.id != peer
+            or term != self._SyncObj__raftCurrentTerm
+            or commit != self._SyncObj__raftCommitIndex
+            or not commit <= self._verified <= self._outside.durable()
+            or self._SyncObj__raftState != FOLLOWER
+        ):
+            return False
+        self._tell_time(now)
+        self._heard = CLOCK()
+        self._SyncObj__raftElectionDeadline = self._heard + self._SyncObj__generateRaftTimeout()
+        self._seq = max(self._seq, seq)
+        self._answer(leader)
+        return True
+
     # --- leader -----------------------------------------------------------------------------------------------------------
 
     def _on_append_answer(self, node: Peer, message: AppendAnswer) -> None:
@@ -329,6 +348,48 @@ class Shell(Voter):
         """How far a member helps to commit: no further than this leader's own log is durable, and not before it counts."""
         counted = min(progress.acked, self._outside.durable()) if progress.counts else RaftIndex(0)
         self._SyncObj__raftMatchIndex[node] = counted
+
+    def answer_heard(self, peer: str, answer: AppendAnswer, now: Nanos) -> bool:
+        """An answer that says nothing but that a follower is there; False: it has to be looked at (`receive`)."""
+        node = self._others.get(peer)
+        progress = None if node is None else self.progress.get(node)
+        if (
+            progress is None
+            or not (answer.success and answer.counts and progress.counts)
+            or answer.term != self._SyncObj__raftCurrentTerm
+            or answer.next_index != progress.acked + 1
+            or progress.next_index != answer.next_index
+            or node not in self._SyncObj__connectedNodes
+            or not progress.is_news(answer.seq)
+        ):
+            return False
+        progress.confirm(answer.seq)
+        self._SyncObj__lastResponseTime[node] = now / SECOND
+        return True
+
+    def beat_at_rest(self, now: Nanos) -> bool:
+        """Send heartbeats if they are due, where there is nothing else to say; False: a turn has to look after somebody."""
+        if now / SECOND <= self._SyncObj__newAppendEntriesTime:
+            return True
+        end = self.journal.end
+        up = [(node, progress) for node, progress in self.progress.items() if node in self._SyncObj__connectedNodes]
+        if self.commit != end or not all(progress.next_index == end + 1 and not progress.fresh for _, progress in up):
+            return False
+        self._tell_time(now)
+        self._SyncObj__sendAppendEntries()
+        self._beat = False
+        for node, progress in up:
+            self._send_append(node, progress, end, [])
+        return True
+
+    def rest(self, now: Nanos) -> Nanos:
+        """When the next turn is due if nothing happens."""
+        if self.is_leader:
+            return Nanos(now + limits.RAFT_LOOK_INTERVAL)
+        deadline = (
+            int(self._SyncObj__raftElectionDeadline * SECOND) if self._votes_at_all else now + limits.RAFT_REST_MAX
+        )
+        return Nanos(min(max(now, deadline), now + limits.RAFT_REST_MAX))
 
     def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
         """Library: send what followers lack, and heartbeats. Done at the end of the turn, after the journal has written.

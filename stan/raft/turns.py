@@ -114,5 +114,6 @@ class Turns:
             return
         self._runtime.alarm(Nanos(self._runtime.now() + limits.RAFT_TICK_INTERVAL), self._tick)
         self._mux.tick()
-        self._dirty |= self.groups.keys()
+        now = self._runtime.now()
+        self._dirty |= {number for number, group in self.groups.items() if group.tick(now)}
         self.schedule()

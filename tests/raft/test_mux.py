@@ -10,7 +10,7 @@ from stan import limits
 from stan.errors import ConfigError
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
-from stan.raft.codec import AppendEntries, FrameError, TimeoutNow
+from stan.raft.codec import AppendAnswer, AppendEntries, FrameError, TimeoutNow, Vouch, heartbeat
 from stan.raft.link import HEADER_BYTES, Link
 from stan.raft.mux import Mux
 from stan.raft.mux_nats import NatsWire
@@ -25,6 +25,12 @@ class Group:
 
     def receive(self, peer, message):
         self.seen.append((peer, message))
+
+    def beat(self, peer, term, commit, prev_term, seq):
+        self.seen.append((peer, heartbeat(term, commit, prev_term, seq)))
+
+    def answered(self, peer, answer):
+        self.seen.append((peer, answer))
 
     def peer_up(self, peer):
         self.seen.append((peer, "up"))
@@ -319,3 +325,21 @@ def test_nats_wire_publishes_frames_on_the_subject_of_the_pair():
 def test_nats_wire_refuses_names_that_would_change_the_subject(name):
     with pytest.raises(ConfigError):
         NatsWire("blue", "n1", [name], Outlet(), lambda: None)
+
+
+@given(st.lists(st.sampled_from("bavn"), max_size=12))
+def test_bundled_messages_keep_their_place_among_the_others(kinds):
+    pair = Pair()
+    pair.up()
+    made = {
+        "b": lambda n: heartbeat(9, n, 1, n),
+        "a": lambda n: AppendAnswer(9, n, n, success=True, reset=False),
+        "v": lambda n: Vouch(9, n),
+        "n": TimeoutNow,
+    }
+    messages = [made[kind](number) for number, kind in enumerate(kinds)]
+    pair.groups["b"].seen.clear()
+    for message in messages:
+        pair.muxes["a"].send(1, "b", message)
+    pair.pass_on()
+    assert [message for _, message in pair.groups["b"].seen] == messages

@@ -1,0 +1,144 @@
+"""Groups at rest cost next to nothing: no turns, no writes; and whatever is new is looked at all the same."""
+
+import pytest
+
+from stan import limits
+from stan.protocol.entries import Kind
+from stan.raft.codec import AppendAnswer, AppendEntries, VoteRequest
+from stan.raft.compat import CLOCK
+from stan.types import MILLISECOND, SECOND
+from tests.raft.rigs import Safe
+
+
+@pytest.fixture(autouse=True)
+def _clock():
+    yield
+    CLOCK.now = None
+
+
+@pytest.fixture
+def rig():
+    """Three nodes; n0 leads; everybody has an entry, and nothing is on the way."""
+    rig = Safe(3).start_all()
+    rig.elect()
+    rig.run(0.5)
+    rig.leader().group.propose([(Kind.META, b"a")], urgent=True)
+    rig.run(0.5)
+    rig.sent.clear()
+    return rig
+
+
+def beat(rig, name, source, message):
+    before = len(rig.sent)
+    rig.nodes[name].group.beat(source, message.term, message.commit, message.prev_term, message.seq)
+    return [said for _, _, said in list(rig.sent)[before:]]
+
+
+def count_turns(monkeypatch, group):
+    turns = []
+    original = group._shell.turn
+    monkeypatch.setattr(group._shell, "turn", lambda now: (turns.append(now), original(now)))
+    return turns
+
+
+def test_group_at_rest_stays_in_touch_with_few_turns(rig, monkeypatch):
+    turns = {name: count_turns(monkeypatch, node.group) for name, node in rig.nodes.items()}
+    terms = {node.group.term for node in rig.nodes.values()}
+    for _ in range(200):  # ten seconds
+        rig.now += limits.RAFT_TICK_INTERVAL
+        for node in rig.nodes.values():
+            if node.group.tick(rig.now):
+                node.group.turn()
+        for _ in range(2):
+            for _ in range(len(rig.sent)):
+                source, target, message = rig.sent.popleft()
+                if isinstance(message, AppendEntries):
+                    assert (message.entries, message.prev_index) == ([], message.commit)
+                    rig.nodes[target].group.beat(source, message.term, message.commit, message.prev_term, message.seq)
+                elif isinstance(message, AppendAnswer):
+                    rig.nodes[target].group.answered(source, message)
+        assert rig.nodes["n0"].group.lease_until() > rig.now
+    assert {node.group.term for node in rig.nodes.values()} == terms
+    assert len(turns["n0"]) <= 10 * SECOND / limits.RAFT_LOOK_INTERVAL + 1
+    assert max(len(turns["n1"]), len(turns["n2"])) <= 10 * SECOND / limits.RAFT_ELECTION_TIMEOUT_MIN + 1
+
+
+def test_leader_at_rest_that_nobody_answers_steps_down(rig):
+    for _ in range(40):
+        rig.now += limits.RAFT_TICK_INTERVAL
+        if rig.nodes["n0"].group.tick(rig.now):
+            rig.nodes["n0"].group.turn()
+    assert not rig.nodes["n0"].group.leads
+
+
+def test_follower_at_rest_that_hears_nothing_asks_for_an_election(rig):
+    rig.now += limits.RAFT_ELECTION_TIMEOUT_MAX + limits.RAFT_TICK_INTERVAL
+    assert rig.nodes["n1"].group.tick(rig.now)
+    rig.nodes["n1"].group.turn()
+    assert any(isinstance(message, VoteRequest) for _, _, message in rig.sent)
+
+
+def test_beat_is_a_heartbeat(rig):
+    """It is answered as the message that it stands for, it counts as a sign of life, and it ends no promise."""
+    group = rig.nodes["n1"].group
+    message = AppendEntries(group.term, 2, 2, group.term, 99, [])
+    expected = rig.give("n1", "n0", message)
+    assert beat(rig, "n1", "n0", message) == expected == [AppendAnswer(group.term, 99, 3, success=True, reset=False)]
+    rig.now += 900 * MILLISECOND
+    beat(rig, "n1", "n0", message._replace(seq=100))
+    rig.now += 400 * MILLISECOND
+    group.turn()
+    assert group.leader == "n0"
+    (refusal,) = rig.give("n1", "n2", VoteRequest(9, 99, 9, pre=True, transfer=False))
+    assert not refusal.granted
+
+
+@pytest.mark.parametrize(
+    ("change", "answer"),
+    [
+        ({"term": 0}, AppendAnswer(1, 99, 0, success=False, reset=False)),
+        ({"term": 7}, AppendAnswer(7, 99, 3, success=True, reset=False)),
+        ({"commit": 9}, AppendAnswer(1, 99, 3, success=False, reset=True)),
+        ({"commit": 1}, AppendAnswer(1, 99, 3, success=True, reset=False)),
+    ],
+)
+def test_beat_that_says_something_new_is_looked_at(rig, change, answer):
+    message = AppendEntries(1, 2, 2, 1, 99, [])._replace(**change)
+    if "term" in change:
+        message = message._replace(prev_term=min(1, message.term))
+    assert beat(rig, "n1", "n0", message) == [answer]
+
+
+def test_beat_does_not_vouch_for_what_is_not_durable(rig):
+    rig.nodes["n1"].group.receive(
+        "n0", AppendEntries(1, 2, 2, 1, 98, [(meta := rig.nodes["n1"].handed[-1])._replace(index=3)])
+    )
+    assert meta.index == 2
+    (answer,) = beat(rig, "n1", "n0", AppendEntries(1, 2, 2, 1, 99, []))
+    assert (answer.success, answer.next_index) == (True, 3)
+    rig.nodes["n1"].sync()
+    rig.nodes["n1"].group.turn()
+    assert rig.sent[-1][2].next_index == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "leads"), [({"term": 9}, False), ({"success": False, "reset": True, "next_index": 2}, True)]
+)
+def test_answer_that_says_something_new_is_looked_at(rig, change, leads):
+    group = rig.nodes["n0"].group
+    seq = group._shell.progress[group._shell._others["n1"]].seq
+    group.answered("n1", AppendAnswer(1, seq, 3, success=True, reset=False)._replace(**change))
+    assert group.leads == leads
+    assert group.lag().get("n1") == (1 if leads else None)
+
+
+def test_answer_of_a_member_that_does_not_count_any_more_is_no_part_of_a_lease(rig):
+    group = rig.nodes["n0"].group
+    before = group.lease_until()
+    rig.now += 100 * MILLISECOND
+    assert not group.tick(rig.now) or group.turn() is None
+    seq = group._shell.progress[group._shell._others["n1"]].seq
+    group.answered("n1", AppendAnswer(1, seq, 3, success=True, reset=False, counts=False))
+    assert group.lease_until() == before
+    group.answered("n2", AppendAnswer(1, seq, 3, success=True, reset=False))
+    assert group.lease_until() > before
