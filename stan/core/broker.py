@@ -66,7 +66,11 @@ class Broker:
             shared.meta = MetaMachine()
             return
         machine = GroupMachine(number)
-        shared.groups[number] = Group(machine, Dispatch(machine, shared.indexes, shared.timers))
+        made = Group(machine, Dispatch(machine, shared.indexes, shared.timers))
+        old = shared.groups.get(number)
+        if old is not None:  # what is still on its way belongs to an earlier life
+            made.life, made.dispatch.fetches, made.dispatch.paused = old.life, old.dispatch.fetches, old.dispatch.paused
+        shared.groups[number] = made
 
     def was_reset(self, number: GroupId) -> None:
         """What was forgotten is known again, and may have changed: channels came and went, connections are gone."""
@@ -113,6 +117,7 @@ class Broker:
         shared = self.shared
         group = shared.groups[number]
         group.leads = True
+        group.life += 1
         self.channels.lead(number)
         group.dispatch.lead(shared.clock.now, shared.clock.wall)
         doubts = group.dispatch.doubts() if doubt else []
@@ -141,7 +146,7 @@ class Broker:
         """Handle what was heard of a group since *since*, as far as the last leader has not: this one leads it from now on."""
         shared = self.shared
         shared.replaying = group
-        again = self.clients.connected_again(step for step in steps if isinstance(step, Frame))
+        done = self.clients.done_before([step for step in steps if isinstance(step, Frame)])
         heard = [step for step in steps if isinstance(step, Publishes)]
         left = iter(self.publishing.new_of(group, heard, since))
         for step in steps:
@@ -150,7 +155,7 @@ class Broker:
                     self.publishing.take(batch)
             elif isinstance(step, Acks):
                 self.step_acks((step,))
-            elif step not in again:
+            elif step not in done:
                 self.step_frame(step)
         shared.replaying = None
 
@@ -235,8 +240,7 @@ class Broker:
     def _apply_change(self, number: GroupId, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
         group = self.shared.groups[number]
         applied = group.machine.apply(change, index)
-        if group.leads:
-            self.subscribing.applied(number, applied)
+        self.subscribing.applied(number, applied)
         if change.HasField("trim"):
             self.channels.trimmed(number, change.trim)
         if change.HasField("drop_channel"):

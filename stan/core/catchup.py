@@ -4,7 +4,7 @@ A client that the leader of the metadata has let in speaks at once to the leader
 ask for the leader's applied index and wait until their own has reached it: one question for everything that waits meanwhile.
 
 Promises: calls come in the order in which they were made, each once; `call(True)` when the copy is new enough, `call(False)` when
-that could not be had in time. On the leader itself, and alone, at once.
+that could not be had in time. On a leader that knows that it still leads, and alone, at once.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,8 @@ from stan import limits
 from stan.core.shared import Shared
 from stan.protocol import entries_pb2 as pb
 from stan.types import Nanos, RaftIndex
+
+INDEX_DIGITS_MAX = 20
 
 
 class _Waiting(NamedTuple):
@@ -29,12 +31,13 @@ class Catchup:
         self.shared = shared
         self._round: list[_Waiting] = []  # wait for the answer under way
         self._later: list[_Waiting] = []  # came after that question
+        self._question = 0  # number of the newest; what comes for an older one says nothing about this round
         self._target: RaftIndex | None = None  # the answer
 
     def wait(self, call: Callable[[bool], None]) -> None:
         """See the module's docstring."""
         shared = self.shared
-        if (not shared.clustered or shared.leads_meta) and not self._round:
+        if (not shared.clustered or (shared.leads_meta and shared.meta_lease)) and not self._round:
             call(True)  # noqa: FBT003 - the answer
             return
         waiting = _Waiting(Nanos(shared.clock.now + limits.CATCHUP_PATIENCE), call)
@@ -49,6 +52,7 @@ class Catchup:
         shared = self.shared
         while self._round and (shared.leads_meta or (self._target is not None and shared.meta.applied >= self._target)):
             done, self._round, self._later, self._target = self._round, self._later, [], None
+            self._question += 1
             for waiting in done:
                 waiting.call(True)  # noqa: FBT003
             if self._round and not shared.leads_meta:
@@ -62,16 +66,29 @@ class Catchup:
 
     def _ask(self) -> None:
         shared = self.shared
+        self._question += 1
+        self._target = None
         body = pb.MetaChange().SerializeToString()
-        shared.request(shared.subjects.meta.encode(), limits.FORWARD_INTERVAL, partial(self._answered), body)
+        answered = partial(self._answered, self._question)
+        shared.request(shared.subjects.meta.encode(), limits.FORWARD_INTERVAL, answered, body)
 
-    def _answered(self, answer: bytes | None) -> None:
-        if not self._round or self._target is not None:
+    def _answered(self, question: int, answer: bytes | None) -> None:
+        if question != self._question or not self._round:
             return
-        if answer is not None and answer.isdigit():
+        if answer is not None and answer.isdigit() and len(answer) <= INDEX_DIGITS_MAX:
             self._target = RaftIndex(int(answer))
+            self.shared.timers.at(self._round[-1].until, partial(self._late, question))
             self.applied()
-            return
+        else:
+            self._give_up()
+
+    def _late(self, question: int, _now: Nanos) -> None:
+        """The answer is known, and this copy did not get there."""
+        if question == self._question and self._round:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Ask again, for those whose patience is not at its end."""
         now = self.shared.clock.now
         late = [waiting for waiting in self._round if waiting.until <= now]
         self._round = [waiting for waiting in self._round if waiting.until > now]

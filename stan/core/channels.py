@@ -100,9 +100,10 @@ class Channels:
         create = pb.CreateChannels(channels=[row], channels_max=shared.config.limits.channels)
         if shared.leads_meta:
             shared.change_meta(partial(self._created, name), create_channels=create)
-            return
-        shared.forward_meta(create_channels=create)
-        shared.timers.at(shared.clock.now + limits.FORWARD_INTERVAL, partial(self._create_again, name, until))
+        else:
+            shared.forward_meta(create_channels=create)
+        if shared.clustered:  # what was proposed or asked for may be lost with its leader
+            shared.timers.at(shared.clock.now + limits.FORWARD_INTERVAL, partial(self._create_again, name, until))
 
     def _create_again(self, name: bytes, until: Nanos, now: Nanos) -> None:
         if name not in self.opening:
@@ -127,12 +128,16 @@ class Channels:
     def _created(self, name: bytes, result: object, error: str) -> None:
         if name in self.opening:  # not registered
             error = error or (result.error if isinstance(result, MetaResult) else "")
-            self._opened(name, None, error or TOO_MANY_CHANNELS)
+            self._opened(name, None, error or self._refusal(name) or TOO_MANY_CHANNELS)
 
     def registered(self, info: ChannelInfo) -> None:
         """A channel is in the registry, whoever asked for it."""
         if self.shared.leads(info.group):
             channel = self.add(info)
+            if channel.deleting:
+                self._opened(info.name, None, CHANNEL_DELETING)
+                self.unregister(info.uid)
+                return
             self.shared.note("INF", f"Channel {go_quote(text(info.name))} has been created")
             self._opened(info.name, channel, "")
 
@@ -144,12 +149,12 @@ class Channels:
         """Take a channel of the registry in."""
         shared = self.shared
         index = shared.indexes(info.group, info.uid)
+        machine = shared.group_of(info).machine
         channel = Channel(
             info=info,
+            deleting=info.uid in machine.dropped,  # the last leader did not live to see it out of the registry
             limits=shared.config.limits.for_channel(text(info.name)),
-            next_sequence=max(
-                index.last_sequence + 1, shared.group_of(info).machine.channel(info.uid).first_sequence, 1
-            ),
+            next_sequence=max(index.last_sequence + 1, machine.channel(info.uid).first_sequence, 1),
             last_timestamp=index.last_timestamp,
             quiet_since=shared.clock.now,
         )
@@ -275,9 +280,10 @@ class Channels:
         delete = pb.DeleteChannel(uid=uid)
         if shared.leads_meta:
             shared.change_meta(self._not_deleted, delete_channel=delete)
-            return
-        shared.forward_meta(delete_channel=delete)
-        shared.timers.at(shared.clock.now + limits.FORWARD_INTERVAL, lambda _now: self.unregister(uid))
+        else:
+            shared.forward_meta(delete_channel=delete)
+        if shared.clustered:
+            shared.timers.at(shared.clock.now + limits.FORWARD_INTERVAL, lambda _now: self.unregister(uid))
 
     def _not_deleted(self, result: object, error: str) -> None:
         if result is None:

@@ -142,18 +142,24 @@ class Clients:
             )
         self._register(request, reply, now_there.incarnation if now_there else 0)
 
-    def connected_again(self, frames: Iterable[Frame]) -> list[Frame]:
-        """Of *frames* in order of arrival: requests to close a connection after which the client has connected again."""
+    def done_before(self, frames: Iterable[Frame]) -> list[Frame]:
+        """Of *frames* in order of arrival: connects that were answered, as the client has closed that connection since, and
+        closes after which it has connected again."""
         close, discover = self.shared.subjects.close.encode(), self.shared.subjects.discover.encode()
+        open_: dict[bytes, list[Frame]] = {}  # by client id
         closes: dict[bytes, list[Frame]] = {}
-        again: list[Frame] = []
+        done: list[Frame] = []
         for frame in frames:
             with contextlib.suppress(DecodeError):
                 if frame.subject == close:
-                    closes.setdefault(wire.CloseRequest.FromString(frame.payload).client_id, []).append(frame)
+                    client_id = wire.CloseRequest.FromString(frame.payload).client_id
+                    done += open_.pop(client_id, [])
+                    closes.setdefault(client_id, []).append(frame)
                 elif frame.subject == discover:
-                    again += closes.pop(wire.ConnectRequest.FromString(frame.payload).client_id, [])
-        return again
+                    client_id = wire.ConnectRequest.FromString(frame.payload).client_id
+                    done += closes.pop(client_id, [])
+                    open_.setdefault(client_id, []).append(frame)
+        return done
 
     def _register(self, request: wire.ConnectRequest, reply: bytes, replaces: int) -> None:
         client = pb.Client(
@@ -206,7 +212,8 @@ class Clients:
             return
         client = self.shared.meta.clients.get(client_id)
         if client is None:
-            self._refuse_close(frame.reply, errors.UNKNOWN_CLIENT)
+            done = self.shared.replaying is not None  # by the last leader, which may not have lived to say so
+            self._refuse_close(frame.reply, "" if done else errors.UNKNOWN_CLIENT)
             return
         self._disconnect(client, partial(self._disconnected, client, frame.reply), asked=True)
 
@@ -281,8 +288,10 @@ class Clients:
                 retry_at = self.shared.clock.now + SECOND
                 self.shared.timers.at(retry_at, lambda _now: self._leave(incarnation, group, subscription_id))
                 return
-            self.closing[incarnation].left.discard((group, subscription_id))
-            self._close_ended(incarnation)
+            closing = self.closing.get(incarnation)
+            if closing is not None:  # else it was closed more than once, or in an earlier life of this leader
+                closing.left.discard((group, subscription_id))
+                self._close_ended(incarnation)
 
         if self.shared.leads(group):
             self.shared.leave(group, subscription_id, done)

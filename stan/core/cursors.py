@@ -48,6 +48,7 @@ class LiveCursor:
     members: list[LiveMember] = field(default_factory=list)
     batches: deque[Fetched] = field(default_factory=deque)  # in hand, contiguous, for new messages only
     fetching: int = 0  # number of the Fetch under way; 0 = none
+    doubt_until: int = 0  # sequences up to here may have been sent although no entry tells of it
     ahead: Runs = field(default_factory=Runs)  # acked although this leader has not sent them: the last one had
     hungry: bool = False  # queued for the next pump
     touched: Runs = field(default_factory=Runs)  # sequences whose holder changed since the last progress entry

@@ -85,7 +85,7 @@ class Dispatch:
         for live in self.cursors.values():
             until = self._index(live).last_sequence
             if until > live.last_sent:
-                live.cursor.doubt_until = max(live.cursor.doubt_until, until)
+                live.doubt_until = max(live.doubt_until, until)
                 told += (live.cursor.cursor_id, until)
         return told
 
@@ -94,7 +94,7 @@ class Dispatch:
         live = self.cursors.get(cursor.cursor_id)
         if live is None:
             owed = Runs(Run(run.first, run.last) for run in cursor.owed)
-            live = LiveCursor(cursor, cursor.last_sent, owed, reported=cursor.last_sent)
+            live = LiveCursor(cursor, cursor.last_sent, owed, reported=cursor.last_sent, doubt_until=cursor.doubt_until)
             self.cursors[cursor.cursor_id] = live
             self.by_channel.setdefault(cursor.uid, {})[cursor.cursor_id] = live
         member = LiveMember(sub)
@@ -168,8 +168,8 @@ class Dispatch:
             runs = member.window.remove(first, last)
             if sum(run.size for run in runs) < last - first + 1:
                 runs += live.holders(first, last)  # a late ack: somebody else holds it, or nobody
-                if last > live.last_sent and live.cursor.doubt_until > live.last_sent:
-                    live.ahead.merge(Run(max(first, live.last_sent + 1), min(last, live.cursor.doubt_until)))
+                if min(last, live.doubt_until) > live.last_sent:
+                    live.ahead.merge(Run(max(first, live.last_sent + 1), min(last, live.doubt_until)))
             for run in runs:
                 live.touch(run.first, run.last)
         self._mark(live)
@@ -282,7 +282,7 @@ class Dispatch:
     def _deliver_new(
         self, live: LiveCursor, member: LiveMember, batch: Fetched, run: Run, ready: Ready, now: Nanos
     ) -> int:
-        doubt_until = live.cursor.doubt_until
+        doubt_until = live.doubt_until
         if run.first <= doubt_until < run.last:  # the doubtful part is flagged, the rest is not
             run = Run(run.first, doubt_until)
         count = 1 if run.first <= doubt_until else 0

@@ -5,7 +5,7 @@ are refused with the original's texts and consume no sequence.
 """
 
 import contextlib
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -50,7 +50,9 @@ class Publishing:
         self.channels = channels
         self.catchup = catchup
         self.waiting: dict[GroupId, dict[ChannelUid, Channel]] = {}  # channels with unsealed messages
-        self.held: Counter[tuple[bytes, bytes]] = Counter()  # publishers of whom something waits for the metadata
+        self.held: deque[tuple[GroupId, Publishes]] = deque()  # what waits for the metadata, in order of arrival
+        self.holding: Counter[tuple[bytes, bytes]] = Counter()  # its publishers: what they send next waits behind it
+        self.parked: Counter[GroupId] = Counter()  # bytes that wait for the metadata or for their channel
         self.unsealed_bytes = 0
         self.uncommitted_bytes = 0
 
@@ -76,28 +78,43 @@ class Publishing:
     def take(self, batch: Publishes) -> None:
         """Take what is not in the log yet; what somebody unknown has sent waits until the metadata is known to be new."""
         known = self.shared.known
-        keep = [publisher not in self.held and known(*publisher) is not None for publisher in batch.publishers]
+        keep = [publisher not in self.holding and known(*publisher) is not None for publisher in batch.publishers]
         if not all(keep):
             unknown, _ = kernel.select(batch, [not stays for stays in keep])
             kept, _ = kernel.select(batch, keep)
             if unknown is not None:
-                self.held.update(unknown.publishers)
-                self.catchup.wait(partial(self._take_held, unknown))
+                self._hold(unknown)
             if kept is None:
                 return
             batch = kept
         self._take_known(batch)
 
-    def _take_held(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of catchup
-        self.held.subtract(batch.publishers)
-        self.held = +self.held
-        if not self.shared.leads(self.shared.group_number(batch.channel)):
+    def _hold(self, batch: Publishes) -> None:
+        if self._is_too_much():
+            self._refuse(batch.acks, TOO_MUCH_WAITING)
             return
+        group = self.shared.group_number(batch.channel)
+        self.held.append((group, batch))
+        self.holding.update(batch.publishers)
+        self.parked[group] += len(batch.bodies)
+        self.catchup.wait(partial(self._take_held, batch))
+
+    def _take_held(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of catchup
+        if not self.held or self.held[0][1] is not batch:
+            return  # taken with an earlier one, or this node leads its group no more
         known = self.shared.known
-        kept, refused = kernel.select(batch, [known(*publisher) is not None for publisher in batch.publishers])
+        kept, refused = kernel.select(self._let_go(), [known(*publisher) is not None for publisher in batch.publishers])
         self._refuse(refused, errors.INVALID_PUBLISH if new else NO_METADATA)
         if kept is not None:
             self._take_known(kept)
+        while self.held and all(known(*publisher) is not None for publisher in self.held[0][1].publishers):
+            self._take_known(self._let_go())
+
+    def _let_go(self) -> Publishes:
+        group, batch = self.held.popleft()
+        self.holding -= Counter(batch.publishers)
+        self.parked[group] -= len(batch.bodies)
+        return batch
 
     def _take_known(self, batch: Publishes) -> None:
         fitting, refused = oversize.part(batch, self.shared.payload_bytes_max)
@@ -112,22 +129,35 @@ class Publishing:
         elif not is_channel_name(batch.channel):
             self._refuse(batch.acks, errors.INVALID_PUBLISH)
         else:
-            self.channels.open(batch.channel, partial(self._opened, batch))
+            self._open(batch)
 
-    def _opened(self, batch: Publishes, channel: Channel | None, error: str) -> None:
+    def _open(self, batch: Publishes) -> None:
+        if self._is_too_much():
+            self._refuse(batch.acks, TOO_MUCH_WAITING)
+            return
+        group = self.shared.group_number(batch.channel)
+        self.parked[group] += len(batch.bodies)
+        self.channels.open(batch.channel, partial(self._opened, group, batch))
+
+    def _opened(self, group: GroupId, batch: Publishes, channel: Channel | None, error: str) -> None:
+        self.parked[group] -= len(batch.bodies)
         if channel is None:
             self._refuse(batch.acks, error)
         else:
             self._queue(channel, batch)
 
     def _queue(self, channel: Channel, batch: Publishes) -> None:
-        if self.shared.clustered and self.unsealed_bytes + self.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX:
+        if self._is_too_much():
             self._refuse(batch.acks, TOO_MUCH_WAITING)  # reading goes on: it is how the majority's answers come
             return
         channel.unsealed.append(batch)
         channel.unsealed_count += batch.count
         self.unsealed_bytes += len(batch.bodies)
         self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
+
+    def _is_too_much(self) -> bool:
+        waiting = self.unsealed_bytes + self.uncommitted_bytes + self.parked.total()
+        return self.shared.clustered and waiting > limits.UNCOMMITTED_BYTES_MAX
 
     def _refuse(self, acks: bytes, error: str) -> None:
         acks = oversize.answerable(acks, self.shared.payload_bytes_max)
@@ -225,6 +255,9 @@ class Publishing:
         for channel in self.channels.by_uid.values():
             if channel.info.group == group:
                 self.uncommitted_bytes -= channel.uncommitted_bytes
+        self.parked.pop(group, None)
+        self.held = deque(held for held in self.held if held[0] != group)
+        self.holding = Counter(publisher for _, batch in self.held for publisher in batch.publishers)
 
     # --- outcome ------------------------------------------------------------------------------------------------------
 

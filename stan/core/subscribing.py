@@ -4,13 +4,13 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
-from stan import errors
+from stan import errors, limits
 from stan.core.catchup import Catchup
 from stan.core.channels import NO_METADATA, Channel, Channels
 from stan.core.clients import Clients
 from stan.core.cursors import LiveMember
 from stan.core.group import GroupResult, Subscription
-from stan.core.shared import META_GROUP, Shared, text
+from stan.core.shared import META_GROUP, Group, Shared, text
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name, is_inbox
@@ -41,26 +41,28 @@ class Subscribing:
             return
         if not self._is_mine(request.subject):
             return
-        made = self._member_of(request) if self.shared.replaying is not None else None
-        if made is not None:
-            self.shared.respond(frame.reply, wire.SubscriptionResponse(ack_inbox=made.ack_inbox).SerializeToString())
-        else:
-            self.catchup.wait(partial(self._check, request, frame.reply))
+        group = self.shared.groups[self.shared.group_number(request.subject)]
+        if self.shared.replaying is None or not self._was_made(group, request, frame.reply):
+            self.catchup.wait(partial(self._check, request, frame.reply, group, group.life))
 
     def _is_mine(self, channel: bytes) -> bool:
         return self.shared.concerns(self.shared.group_number(channel))
 
-    def _member_of(self, request: wire.SubscriptionRequest) -> Subscription | None:
-        """The subscription that the last leader has made for this very request."""
-        channel = self.channels.by_name.get(request.subject)
-        member = self._find(channel, request.inbox) if channel is not None else None
-        return member.sub if member is not None and member.sub.client_id == request.client_id else None
+    def _was_made(self, group: Group, request: wire.SubscriptionRequest, reply: bytes) -> bool:
+        """Whether the last leader has made a subscription of this very request. It is answered again, unless it has ended."""
+        _, made = group.joined.get((request.client_id, request.inbox), (0, 0))
+        sub = group.machine.subscriptions.get(made)
+        if sub is not None and (sub.client_id, sub.inbox) == (request.client_id, request.inbox):
+            self.shared.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
+        return made != 0
 
-    def _check(self, request: wire.SubscriptionRequest, reply: bytes, new: bool) -> None:  # noqa: FBT001
+    def _check(self, request: wire.SubscriptionRequest, reply: bytes, group: Group, life: int, new: bool) -> None:  # noqa: FBT001
+        if not group.leads or group.life != life:
+            return  # the next leader takes it
         error = self._refusal(request) if new else NO_METADATA
         if error:
             self._refuse(reply, error)
-        elif self.shared.leads(self.shared.group_number(request.subject)):
+        else:
             self.channels.open(request.subject, partial(self._opened, request, reply))
 
     def _refusal(self, request: wire.SubscriptionRequest) -> str:
@@ -167,17 +169,38 @@ class Subscribing:
             return
         if not self._is_mine(request.subject):
             return
+        group = self.shared.groups[self.shared.group_number(request.subject)]
+        again = self.shared.replaying is not None
+        leave = partial(self._leave, request, frame.reply, group, group.life, unsubscribe=unsubscribe, again=again)
+        if request.subject in self.channels.by_name:
+            leave(new=True)
+        else:
+            self.catchup.wait(lambda new: leave(new=new))
+
+    def _leave(
+        self,
+        request: wire.UnsubscribeRequest,
+        reply: bytes,
+        group: Group,
+        life: int,
+        *,
+        unsubscribe: bool,
+        again: bool,
+        new: bool,
+    ) -> None:
+        if not group.leads or group.life != life:
+            return
         channel = self.channels.by_name.get(request.subject)
         if channel is None:
-            self._refuse(frame.reply, errors.UNKNOWN_CHANNEL)
+            self._refuse(reply, errors.UNKNOWN_CHANNEL if new else NO_METADATA)
             return
         member = self._find(channel, request.inbox)
-        if member is None:
-            self._refuse(frame.reply, errors.INVALID_SUBSCRIPTION)
+        if member is None:  # what was heard before may have been done by the last leader, who did not live to say so
+            self._refuse(reply, "" if again else errors.INVALID_SUBSCRIPTION)
         elif member.sub.client_id != request.client_id or not self.shared.known(request.client_id, b""):
-            self._refuse(frame.reply, errors.UNKNOWN_CLIENT)
+            self._refuse(reply, errors.UNKNOWN_CLIENT)
         else:
-            done = partial(self._left, channel, member, frame.reply)
+            done = partial(self._left, channel, member, reply)
             self.shared.leave(channel.info.group, member.sub.subscription_id, done, unsubscribe=unsubscribe)
 
     def _find(self, channel: Channel, inbox: bytes) -> LiveMember | None:
@@ -199,7 +222,12 @@ class Subscribing:
 
     def applied(self, group: GroupId, result: GroupResult) -> None:
         """A CHANGE entry was applied: the live view follows the replicated state."""
-        dispatch = self.shared.groups[group].dispatch
+        part = self.shared.groups[group]
+        if result.joined is not None and self.shared.clustered:
+            self._remember(part, result.joined)
+        if not part.leads:
+            return
+        dispatch = part.dispatch
         if result.replaced is not None:
             dispatch.leave(result.replaced, gone=True)
         if result.joined is not None and result.cursor is not None:
@@ -209,6 +237,15 @@ class Subscribing:
             channel = self.channels.by_uid.get(result.cursor.uid)
             if channel is not None:
                 self.channels.watch_idle(channel)
+
+    def _remember(self, group: Group, sub: Subscription) -> None:
+        """Its request may be heard again by whoever leads next, when it has ended."""
+        now = self.shared.clock.now
+        joined = group.joined
+        joined.pop((sub.client_id, sub.inbox), None)
+        joined[sub.client_id, sub.inbox] = now, sub.subscription_id
+        while joined[oldest := next(iter(joined))][0] < now - 2 * limits.HEARD_AGE_MAX:
+            del joined[oldest]
 
 
 def _describe(request: wire.SubscriptionRequest, sub: Subscription, start: int) -> str:

@@ -8,9 +8,10 @@ from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from stan.config import Config
+from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.broker import Broker
 from stan.core.ready import Delivery, Fetched
+from stan.edge.gateway import Gateway
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
@@ -190,12 +191,15 @@ class Desk:
 
     def commit(self):
         taken, self.uncommitted = self.uncommitted, []
-        for group, index, kind, body in taken:
-            if kind == Kind.RECORDS:
-                for batch in decode_batches(body):
-                    entry = (batch.base_sequence, batch.count, batch.timestamp, bytes(batch.records))
-                    self.indexes[group, batch.uid].batches.append(entry)
-            self.broker.step_committed(group, index, kind, body)
+        for entry in taken:
+            self._commit_entry(*entry)
+
+    def _commit_entry(self, group, index, kind, body):
+        if kind == Kind.RECORDS:
+            for batch in decode_batches(body):
+                entry = (batch.base_sequence, batch.count, batch.timestamp, bytes(batch.records))
+                self.indexes[group, batch.uid].batches.append(entry)
+        self.broker.step_committed(group, index, kind, body)
 
     def pass_time(self, seconds):
         """Let time go by, stopping at every deadline."""
@@ -214,12 +218,7 @@ class Desk:
             send = kernel.frames(
                 send.records, send.base_sequence, send.first, send.last, send.inbox, send.redelivery_count
             )
-        while send:
-            line, rest = send.split(b"\r\n", 1)
-            parts = line.decode().split(" ")
-            size = int(parts[-1])
-            said = Said(parts[1], parts[2] if len(parts) == 4 else "", rest[:size])
-            send = rest[size + 2 :]
+        for said in _split(send):
             if said.reply and said.subject in self.alive:
                 self.broker.step_frame(Frame(3, said.reply.encode(), b"", b"", b""))
             else:
@@ -320,3 +319,187 @@ class Desk:
     def received(self, inbox="inbox"):
         """(sequence, redelivered count) of the messages an inbox got since the last call."""
         return [(m.sequence, m.redelivery_count) for m in (s.message for s in self.hear(inbox))]
+
+
+class Link:
+    """A connection that is up and takes nothing."""
+
+    up = True
+    unsent = 0
+
+    def __init__(self):
+        self.subscriptions = {}
+
+    def write(self, _data):
+        return True
+
+
+CLUSTERED = Config(cluster=ClusterConfig(node_id="n1", peers=("n2", "n3")), store=StoreConfig(raft_groups=1))
+
+
+@dataclass
+class Node(Desk):
+    """A desk that is one node of a cluster: it leads what `lead` says, hears raw NATS frames through the real gateway, and is
+    `fed` the entries that other leaders commit. What it commits itself is also kept in `committed`, to feed others with."""
+
+    config: Config = CLUSTERED
+
+    def _boot(self):
+        self.committed = []
+        self.broker = Broker(self.config, lambda group, uid: self.indexes[group, uid], b"_INBOX.node.")
+        self.gateway = Gateway(self.broker, "_INBOX.NUID.>", lambda *note: self.notes.append(note))
+        self.gateway.wake = lambda: None
+        self.gateway.connection = Link()
+        self.sids = {subject: sid for sid, subject in self.gateway.subscriptions.items()}
+        self.broker.start(self.now, self.wall)
+        info = pb.ClusterInfo(cluster_id=b"test-cluster", raft_groups=self.config.store.raft_groups, nuid=b"NUID")
+        self.feed_meta(cluster_info=info)
+
+    # --- roles --------------------------------------------------------------------------------------------------------
+
+    def lead(self, *groups, replay=True):
+        """Begin to lead, as edge.pool does it."""
+        for group in groups or (1,):
+            if group == 0:
+                self.broker.lead_meta(b"NUID")
+            else:
+                self.broker.lead_group(group, doubt=True)
+            self.gateway.roles_changed()
+            if replay:
+                self.gateway.replay(group)
+        self.turn()
+
+    def follow(self, *groups):
+        """Lead no more; what was proposed and not committed is cut from the log."""
+        for group in groups or (1,):
+            cut = [entry for entry in self.uncommitted if entry[0] == group]
+            del self.logs[group][len(self.logs[group]) - len(cut) :]
+            self.uncommitted = [entry for entry in self.uncommitted if entry[0] != group]
+            if group == 0:
+                self.broker.follow_meta()
+            else:
+                self.broker.follow_group(group)
+            self.gateway.roles_changed()
+        self.turn()
+
+    # --- entries ------------------------------------------------------------------------------------------------------
+
+    def commit(self):
+        self.committed += [(group, kind, body) for group, _, kind, body in self.uncommitted]
+        super().commit()
+
+    def feed(self, group, kind, body):
+        """An entry of another leader is committed."""
+        index = len(self.logs[group]) + 1
+        self.logs[group].append((index, kind, body))
+        self._commit_entry(group, index, kind, body)
+
+    def feed_meta(self, **change):
+        self.feed(0, Kind.META, pb.MetaChange(**change).SerializeToString())
+
+    def feed_client(self, client_id="me", conn_id=None, *, replaces=0):
+        """The metadata tells of a connection; returns its incarnation."""
+        inbox = f"hb.{client_id}.{len(self.logs[0])}"
+        self.alive.add(inbox)
+        conn = f"conn-{client_id}" if conn_id is None else conn_id
+        client = pb.Client(client_id=client_id.encode(), conn_id=conn.encode(), heartbeat_inbox=inbox.encode())
+        self.feed_meta(connect=pb.Connect(client=client, replaces=replaces))
+        return len(self.logs[0])
+
+    def feed_close(self, client_id="me", *, asked=True):
+        """The metadata tells that a connection is gone."""
+        incarnation = self.broker.shared.meta.clients[client_id.encode()].incarnation
+        self.feed_meta(disconnect=pb.Disconnect(client_id=client_id.encode(), incarnation=incarnation, asked=asked))
+
+    def feed_channel(self, name="foo", group=1):
+        self.feed_meta(create_channels=pb.CreateChannels(channels=[pb.Channel(name=name.encode(), group=group)]))
+
+    def entries(self, group=1):
+        """Bodies of the CHANGE entries in a group's log, progress as "progress"."""
+        changes = [pb.GroupChange.FromString(body) for _, kind, body in self.logs[group] if kind == Kind.CHANGE]
+        return [change.WhichOneof("change") or "progress" for change in changes]
+
+    def stored(self, name="foo", group=1):
+        """Data of every message of a channel, in order."""
+        uid = self.broker.shared.meta.channels[name.encode()].uid
+        out = []
+        for base, count, _, records in self.indexes[group, uid].batches:
+            frames = kernel.frames(records, base, base, base + count - 1, b"x", 0)
+            out += [said.message.data for said in _split(frames)]
+        return out
+
+    # --- frames -------------------------------------------------------------------------------------------------------
+
+    def hears(self, *frames):
+        """Raw frames in one read."""
+        self.broker.tick(self.now, self.wall)
+        self.gateway.on_data(b"".join(frames))
+        self.gateway.take_in()
+        self.turn()
+
+    def request(self, subject, payload, reply):
+        """The raw frame of a request."""
+        raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
+        return b"MSG %b %d %b %d\r\n%b\r\n" % (subject.encode(), self.sids[subject], reply.encode(), len(raw), raw)
+
+    def ask(self, subject, payload, answer):
+        self.inboxes += 1
+        reply = f"reply.{self.inboxes}"
+        self.hears(self.request(subject, payload, reply))
+        return self.answer(reply, answer)
+
+    def answer(self, reply, answer):
+        """What came on a reply subject; None if nothing did."""
+        heard = self.hear(reply)
+        return answer.FromString(heard[0].payload) if heard else None
+
+    def publish(self, channel, *payloads, client_id="me", conn_id=None):
+        """Publish in one read; returns the errors of the acks that came since the last call, in order ("" = acked)."""
+        conn = f"conn-{client_id}" if conn_id is None else conn_id
+        self.hears(*(pub_frame(channel, data.decode(), data, client_id, conn) for data in payloads))
+        return self.pub_acks()
+
+    def pub_acks(self):
+        return [wire.PubAck.FromString(said.payload).error.decode() for said in self.hear("pub.acks")]
+
+    def ack(self, ack_inbox, *sequences, channel=b"foo"):
+        frames = []
+        for sequence in sequences:
+            payload = wire.Ack(subject=channel, sequence=sequence).SerializeToString()
+            frames.append(b"MSG %b 2 %d\r\n%b\r\n" % (ack_inbox, len(payload), payload))
+        self.hears(*frames)
+
+    def meta_says(self, applied):
+        """Answer the question of this node how far the metadata is; False if it does not ask."""
+        asked = self.hear("_STAN.node.test-cluster.meta")
+        replies = [said.reply for said in asked if said.reply]
+        for reply in replies:
+            self.hears(b"MSG %b 3 %d\r\n%d\r\n" % (reply.encode(), len(b"%d" % applied), applied))
+        return bool(replies)
+
+    def forwarded(self):
+        """Changes of the metadata that were asked of its leader since the last call."""
+        asked = self.hear("_STAN.node.test-cluster.meta")
+        return [pb.MetaChange.FromString(said.payload).WhichOneof("change") for said in asked if not said.reply]
+
+
+def pub_frame(channel, guid, data=b"", client_id="me", conn_id="conn-me", reply="pub.acks"):
+    """The raw frame of one publish, as a node hears it."""
+    message = wire.PubMsg(
+        client_id=client_id.encode(), guid=guid.encode(), subject=channel.encode(), data=data, conn_id=conn_id.encode()
+    ).SerializeToString()
+    line = b"MSG _STAN.pub.test-cluster.%b 1 %b%d" % (
+        channel.encode(),
+        f"{reply} ".encode() if reply else b"",
+        len(message),
+    )
+    return b"%b\r\n%b\r\n" % (line, message)
+
+
+def _split(frames):
+    while frames:
+        line, rest = frames.split(b"\r\n", 1)
+        parts = line.decode().split(" ")
+        size = int(parts[-1])
+        yield Said(parts[1], parts[2] if len(parts) == 4 else "", rest[:size])
+        frames = rest[size + 2 :]
