@@ -1,8 +1,10 @@
-"""Asyncio client of the STAN protocol: publish with acks, subscribe with windows, come back after a loss.
+"""Asyncio client of the STAN protocol: publish with acks, subscribe with windows, read without, come back after a loss.
 
 client = await stan_client.connect("test-cluster", "me")
 await client.publish("orders", b"one")
 async for message in await client.subscribe("orders", start=stan_client.everything()):
+    print(message.sequence, message.data)
+async for message in client.read("orders"):  # without a subscription, to the end
     print(message.sequence, message.data)
 """
 
@@ -11,9 +13,11 @@ from stan_client.errors import (
     BadAckError,
     BadConnectionError,
     BadSubscriptionError,
+    ChannelReplacedError,
     CloseRequestTimeoutError,
     ConnectionClosedError,
     ConnectRequestTimeoutError,
+    FetchTimeoutError,
     InvalidNameError,
     ManualAckError,
     MessageTooLargeError,
@@ -30,18 +34,22 @@ from stan_client.errors import (
     TooManyInFlightError,
     UnsubscribeRequestTimeoutError,
 )
+from stan_client.fetching import Fetched
 from stan_client.messages import Message
-from stan_client.positions import Start, ago, everything, from_sequence, from_time, last_received, new_only
+from stan_client.positions import Start, ago, everything, from_sequence, from_time, last_received, new_only, newest
 from stan_client.subscription import Subscription
 
 __all__ = [
     "BadAckError",
     "BadConnectionError",
     "BadSubscriptionError",
+    "ChannelReplacedError",
     "Client",
     "CloseRequestTimeoutError",
     "ConnectRequestTimeoutError",
     "ConnectionClosedError",
+    "FetchTimeoutError",
+    "Fetched",
     "InvalidNameError",
     "ManualAckError",
     "Message",
@@ -67,4 +75,5 @@ __all__ = [
     "from_time",
     "last_received",
     "new_only",
+    "newest",
 ]

@@ -24,6 +24,7 @@ from stan_client.errors import (
     ServerError,
     StanClientError,
 )
+from stan_client.fetching import Fetcher, Pulling
 from stan_client.messages import BatchCallback, Callback, SubscriptionOptions
 from stan_client.positions import Start, new_only
 from stan_client.publishing import PUBLISHES_PER_TURN_MAX, Batch, OnAck, Publisher
@@ -56,7 +57,7 @@ class ClientOptions:
     connection_lost: Callable[[StanClientError], None] | None = None
 
 
-class Client:
+class Client(Pulling):
     """A connected client; made by `connect`, usable as `async with`."""
 
     def __init__(self, session_options: SessionOptions, options: ClientOptions) -> None:
@@ -71,6 +72,7 @@ class Client:
             ack_timeout_s=options.ack_timeout_s,
             republish=options.republish,
         )
+        self._fetcher = Fetcher(self.ready, session_options.cluster_id, options.ack_timeout_s)
         self._recovery: asyncio.Task[None] | None = None
         self._ready_waiters: list[asyncio.Future[None]] = []
         self._closed = False
@@ -408,7 +410,7 @@ async def connect(
         nats: a connected nats-py client to use instead; it is never closed here.
         nats_options: more arguments for nats-py's connect: user, password, token, user_credentials, tls, ...
         connect_timeout_s: of connect, subscribe, unsubscribe and close requests.
-        ack_timeout_s: a publish without ack fails after this.
+        ack_timeout_s: a publish without ack fails after this, and a fetch without answer.
         max_pub_acks_in_flight: publishes without ack at most; publish() waits beyond it.
         ping_interval_s: >= 1.
         ping_max_out: >= 2; unanswered pings after which the session is lost.

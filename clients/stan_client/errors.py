@@ -48,6 +48,18 @@ class UnsubscribeRequestTimeoutError(RequestTimeoutError):
     text = "stan: unsubscribe request timeout"
 
 
+class FetchTimeoutError(RequestTimeoutError):
+    """No messages came in time: the channel has no leader, the servers are busy, or they do not know fetch."""
+
+    text = "stan: fetch request timeout"
+
+
+class ChannelReplacedError(StanClientError):
+    """The channel was deleted and made again while it was read: its sequences are other messages now."""
+
+    text = "stan: channel was deleted and made again"
+
+
 class ConnectionClosedError(StanClientError):
     """The client is closed, or its session was lost and could not be made again; `__cause__` tells why."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 _NEW_ONLY, _LAST_RECEIVED, _TIME_DELTA, _SEQUENCE, _FIRST = range(5)  # StartPosition (STAN-SPEC 2.1)
+_NEWEST = -1  # fetch only
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class Start:
     """A start position; made by the functions below."""
 
     position: int
-    sequence: int = 0  # of a sequence position
+    sequence: int = 0  # of a sequence position; how many of the newest
     delta_ns: int = 0  # of a relative time: nanoseconds before the request
     time_ns: int = 0  # of an absolute time: Unix nanoseconds
 
@@ -25,6 +26,18 @@ class Start:
         if self.position != _TIME_DELTA:
             return 0
         return time.time_ns() - self.time_ns if self.time_ns else self.delta_ns
+
+    def fetch_start(self) -> dict[str, int]:
+        """The same as the start of a FetchRequest; nothing at all for what comes from now on."""
+        if self.position == _TIME_DELTA:
+            return {"from_time": self.time_ns or time.time_ns() - self.delta_ns}
+        return {
+            _NEW_ONLY: {},
+            _LAST_RECEIVED: {"newest": 1},
+            _SEQUENCE: {"from_sequence": self.sequence},
+            _FIRST: {"from_sequence": 1},
+            _NEWEST: {"newest": self.sequence},
+        }[self.position]
 
     def since(self, elapsed_ns: int) -> "Start":
         """The position that finds, *elapsed_ns* later, what this one would have found then and everything since."""
@@ -63,3 +76,8 @@ def ago(seconds: float) -> Start:
 def everything() -> Start:
     """From the oldest message kept."""
     return Start(_FIRST)
+
+
+def newest(count: int) -> Start:
+    """From the *count* newest messages on; for fetch and read, no subscription can begin there."""
+    return Start(_NEWEST, sequence=count)

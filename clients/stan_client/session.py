@@ -111,22 +111,26 @@ class Session:
         Raises:
             RequestTimeoutError: of class *late*: no answer in time, nobody listens, or NATS is not connected.
         """
-        if not self.link.connected:
+        frame = await self.ask(subject, payload)
+        if frame is None or no_responders(frame):
             raise late
+        return frame.payload
+
+    async def ask(self, subject: bytes, payload: bytes) -> Frame | None:
+        """The answer as it came, also that nobody listens; None: none came in time, or NATS is not connected."""
+        if not self.link.connected:
+            return None
         self._asked += 1
         token = b"%d" % self._asked
         answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._answers[token] = answer
         self.link.send(pub(subject, payload, f"{self._inbox}.".encode() + token))
         try:
-            frame = await asyncio.wait_for(answer, self.options.connect_timeout_s)
+            return await asyncio.wait_for(answer, self.options.connect_timeout_s)
         except TimeoutError:
-            raise late from None
+            return None
         finally:
             del self._answers[token]
-        if no_responders(frame):
-            raise late
-        return frame.payload
 
     async def close(self) -> None:
         """Tell the server that the client leaves; whatever comes of it, the session is over.

@@ -1,0 +1,321 @@
+"""Messages pulled from a channel without a subscription: one answer at a time, or a whole channel with several requests on
+their way.
+
+Promises: messages come in the order of their sequences, each once, none left out that the server still has; what it asks to
+repeat (busy, no leader at the moment, a lost session) is asked again until the patience ends. Needs a server that knows fetch.
+Modelled on a Kafka consumer's fetcher: ranges ahead of the reader, sized by what the messages before weighed.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from stan.protocol import fetches
+from stan.protocol.channels import fetch_subjects
+from stan.protocol.client_kernel import decode_message
+from stan.protocol.extension_pb2 import FetchRequest, FetchResponse
+from stan_client.errors import ChannelReplacedError, FetchTimeoutError, ServerError
+from stan_client.messages import Message
+from stan_client.positions import Start, everything
+from stan_client.session import Session, no_responders, text_of
+
+RETRY_FIRST_S: Final = 0.01
+RETRY_MAX_S: Final = 0.5
+"""Pauses before a request is made again: doubled from the first to the longest."""
+FOLLOW_PAUSE_S: Final = 0.05
+"""Pause between two questions whether there is more, of a reader at the end of the channel."""
+MESSAGES_FIRST: Final = 1000
+"""Messages asked for at once while it is not known what they weigh."""
+FILLED: Final = 0.9
+"""Share of an answer that a request means to fill: a range that does not fit costs a second request."""
+
+
+class Fetched:
+    """One answer: messages as the server stores them, and what the channel holds."""
+
+    def __init__(self, channel: str, response: FetchResponse) -> None:
+        self.channel = channel
+        self.uid = response.uid  # another one if the channel was deleted and made again
+        self.first_sequence = response.first_sequence  # oldest message the server has
+        self.last_sequence = response.last_sequence  # newest message it has
+        self.next_sequence = response.next_sequence  # where to go on
+        self.records = response.records  # per message: u32 little-endian length, MsgProto
+        self.runs = response.runs  # first_sequence, count, timestamp and position in `records` of consecutive messages
+        if self.records and not self.runs:  # a message that has left no room for anything else
+            sequence, *_, timestamp, _, _ = decode_message(self.records[fetches.LENGTH_PREFIX :])
+            self.runs.add(first_sequence=sequence, count=1, timestamp=timestamp)
+            self.next_sequence = sequence + 1
+
+    def __repr__(self) -> str:
+        return f"<Fetched {self.channel} {self.count} messages, next {self.next_sequence} of {self.last_sequence}>"
+
+    @cached_property
+    def count(self) -> int:
+        """How many messages there are."""
+        return sum(run.count for run in self.runs)
+
+    def messages(self) -> list[Message]:
+        """The messages."""
+        found = []
+        for record in fetches.messages(self.records, self.runs):
+            sequence, _subject, reply, data, timestamp, _, _ = decode_message(record)
+            found.append(Message(sequence, self.channel, text_of(reply), data, timestamp))
+        return found
+
+
+class Fetcher:
+    """Asks; one for each client. *ready* gives the client's session, waiting while there is none."""
+
+    def __init__(self, ready: Callable[[], Awaitable[Session]], cluster_id: str, patience_s: float) -> None:
+        self._ready = ready
+        self._leader, self._replica = (subject.encode() for subject in fetch_subjects(cluster_id))
+        self.patience_s = patience_s
+
+    async def payload_max(self) -> int:
+        """Bytes of the largest answer."""
+        return (await self._ready()).link.max_payload
+
+    async def fetch(self, request: FetchRequest, *, from_replica: bool) -> Fetched:
+        """One answer. A replica that does not know the channel yet, or is not there, leaves it to the leader.
+
+        Raises:
+            ServerError: refused. FetchTimeoutError: no answer in time. ConnectionClosedError: the client is closed.
+        """
+        channel = text_of(request.channel)
+        payload = request.SerializeToString()
+        pause = RETRY_FIRST_S
+        try:
+            async with asyncio.timeout(self.patience_s):
+                while True:
+                    session = await self._ready()
+                    frame = await session.ask(self._replica if from_replica else self._leader, payload)
+                    if frame is not None and not no_responders(frame):
+                        response = _decoded(frame.payload)
+                        if not response.error:
+                            return Fetched(channel, response)
+                        if not response.retry and not from_replica:
+                            raise ServerError(text_of(response.error))
+                        from_replica = from_replica and response.retry
+                    elif from_replica:
+                        from_replica = False
+                        continue
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, RETRY_MAX_S)
+        except TimeoutError:
+            raise FetchTimeoutError from None
+
+
+def _decoded(payload: bytes) -> FetchResponse:
+    try:
+        return FetchResponse.FromString(payload)
+    except DecodeError:
+        raise ServerError("stan: malformed fetch response") from None
+
+
+def _bytes_of(channel: str) -> bytes:
+    return channel.encode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How a channel is read."""
+
+    follow: bool = False
+    max_in_flight: int = 4  # requests
+    max_bytes: int = 0  # of one answer; 0: as many as NATS takes
+    from_replica: bool = False
+
+
+class Reader:
+    """Reads one channel, answer by answer."""
+
+    def __init__(self, fetcher: Fetcher, channel: str, options: ReadOptions) -> None:
+        self._fetcher = fetcher
+        self._channel = _bytes_of(channel)
+        self._options = options
+        self._answer_max = 0
+        self._uid = 0
+        self._end = 0  # newest sequence known
+        self._step = MESSAGES_FIRST  # messages in one request
+        self._asked: deque[tuple[int, asyncio.Task[Fetched]]] = deque()  # up to which sequence, and the request
+
+    async def answers(self, start: Start) -> AsyncGenerator[Fetched, None]:
+        """The messages from *start* on: to the newest at the time of the first answer, or for ever. Errors as of `fetch`, and
+        ChannelReplacedError."""
+        options = self._options
+        payload_max = await self._fetcher.payload_max()
+        self._answer_max = min(options.max_bytes or payload_max, payload_max)
+        found = await self._fetch(**start.fetch_start())
+        if found.count and not self._end:  # a message that has left no room for it
+            await self._fetch()
+        yield found
+        done, asked_up_to = (
+            found.next_sequence - 1,
+            found.next_sequence - 1,
+        )  # what is behind the reader, and behind requests
+        try:
+            while True:
+                while len(self._asked) < options.max_in_flight and asked_up_to < self._end:
+                    first, asked_up_to = asked_up_to + 1, min(asked_up_to + self._step, self._end)
+                    task = asyncio.create_task(self._fetch(from_sequence=first, last=asked_up_to))
+                    self._asked.append((asked_up_to, task))
+                if self._asked:
+                    last, task = self._asked[0]
+                    found = await task
+                    self._asked.popleft()
+                elif options.follow:
+                    await asyncio.sleep(FOLLOW_PAUSE_S)
+                    last, found = 0, await self._fetch(from_sequence=done + 1)
+                    asked_up_to = found.next_sequence - 1
+                else:
+                    return
+                yield found
+                done = found.next_sequence - 1
+                async for found in self._rest(done + 1, last):
+                    yield found
+                    done = found.next_sequence - 1
+        finally:
+            for _, task in self._asked:
+                task.cancel()
+
+    async def _rest(self, first: int, last: int) -> AsyncGenerator[Fetched, None]:
+        """What did not fit into the answer to one request; a replica may have answered that does not have it yet."""
+        deadline = asyncio.get_running_loop().time() + self._fetcher.patience_s
+        while first <= last:
+            found = await self._fetch(from_sequence=first, last=last)
+            if found.next_sequence > first:
+                yield found
+                first = found.next_sequence
+                deadline = asyncio.get_running_loop().time() + self._fetcher.patience_s
+            elif asyncio.get_running_loop().time() > deadline:
+                raise FetchTimeoutError
+            else:
+                await asyncio.sleep(FOLLOW_PAUSE_S)
+
+    async def _fetch(self, **asked: Any) -> Fetched:
+        options = self._options
+        request = FetchRequest(channel=self._channel, max_bytes=options.max_bytes, **asked)
+        found = await self._fetcher.fetch(request, from_replica=options.from_replica)
+        if self._uid and found.uid not in (0, self._uid):  # 0: an answer that had no room for it
+            raise ChannelReplacedError
+        self._uid = self._uid or found.uid
+        if not self._end or options.follow:
+            self._end = max(self._end, found.last_sequence)
+        if found.count:
+            self._step = max(1, int(FILLED * self._answer_max * found.count / len(found.records)))
+        return found
+
+
+class Pulling:
+    """What a client can do with channels without a subscription."""
+
+    _fetcher: Fetcher
+
+    async def fetch(
+        self,
+        channel: str,
+        *,
+        start: Start | None = None,
+        last: int = 0,
+        count: int = 0,
+        max_bytes: int = 0,
+        from_replica: bool = False,
+    ) -> list[Message]:
+        """Messages of a channel, as many as are there and fit into one answer of the server; without subscription and acks.
+
+        Args:
+            channel: its name.
+            start: where to begin, see stan_client.positions; with the oldest message by default.
+            last: no message above this sequence; 0: up to the end.
+            count: at most so many; 0: as many as fit.
+            max_bytes: of the answer; 0: as large as NATS takes. One message comes even if it is larger.
+            from_replica: read replicas are asked, which spares the channel's leader and may lag behind it.
+
+        Raises:
+            ServerError: refused, for example because there is no such channel. FetchTimeoutError: no answer in time.
+            ConnectionClosedError: the client is closed.
+        """
+        found = await self.fetch_batch(
+            channel, start=start, last=last, count=count, max_bytes=max_bytes, from_replica=from_replica
+        )
+        return found.messages()
+
+    async def fetch_batch(
+        self,
+        channel: str,
+        *,
+        start: Start | None = None,
+        last: int = 0,
+        count: int = 0,
+        max_bytes: int = 0,
+        from_replica: bool = False,
+    ) -> Fetched:
+        """As fetch(), with the messages as the server stores them, and what it tells about the channel."""
+        request = FetchRequest(
+            channel=_bytes_of(channel),
+            last=last,
+            max_messages=count,
+            max_bytes=max_bytes,
+            **(start or everything()).fetch_start(),
+        )
+        return await self._fetcher.fetch(request, from_replica=from_replica)
+
+    async def read(
+        self,
+        channel: str,
+        *,
+        start_at: Start | None = None,
+        follow: bool = False,
+        max_in_flight: int = 4,
+        max_bytes: int = 0,
+        from_replica: bool = False,
+    ) -> AsyncGenerator[Message, None]:
+        """All messages of a channel in order, several requests ahead of the reader: to the newest one there is at the beginning,
+        or with *follow* for ever. Messages that the server has removed are left out: their sequences are missing.
+
+        Args:
+            channel: its name.
+            start_at: where to begin, see stan_client.positions; with the oldest message by default.
+            follow: wait for more at the end.
+            max_in_flight: requests on their way, >= 1.
+            max_bytes: of one answer; 0: as large as NATS takes.
+            from_replica: as of fetch().
+
+        Raises:
+            ServerError, FetchTimeoutError, ConnectionClosedError: as of fetch().
+            ChannelReplacedError: the channel was deleted and made again meanwhile.
+        """
+        batches = self.read_batches(
+            channel,
+            start_at=start_at,
+            follow=follow,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+            from_replica=from_replica,
+        )
+        async with aclosing(batches):
+            async for found in batches:
+                for message in found.messages():
+                    yield message
+
+    def read_batches(
+        self,
+        channel: str,
+        *,
+        start_at: Start | None = None,
+        follow: bool = False,
+        max_in_flight: int = 4,
+        max_bytes: int = 0,
+        from_replica: bool = False,
+    ) -> AsyncGenerator[Fetched, None]:
+        """As read(), answer by answer, with the messages as the server stores them; an answer may hold none."""
+        options = ReadOptions(
+            follow=follow, max_in_flight=max_in_flight, max_bytes=max_bytes, from_replica=from_replica
+        )
+        return Reader(self._fetcher, channel, options).answers(start_at or everything())
