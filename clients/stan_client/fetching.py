@@ -62,11 +62,13 @@ class Fetched:
 
     def messages(self) -> list[Message]:
         """The messages."""
-        found = []
-        for record in fetches.messages(self.records, self.runs):
-            sequence, _subject, reply, data, timestamp, _, _ = decode_message(record)
-            found.append(Message(sequence, self.channel, text_of(reply), data, timestamp))
-        return found
+        channel = self.channel
+        return [
+            Message(sequence, channel, text_of(reply) if reply else "", data, timestamp)
+            for sequence, _, reply, data, timestamp, _, _ in map(
+                decode_message, fetches.messages(self.records, self.runs)
+            )
+        ]
 
 
 class Fetcher:

@@ -88,11 +88,15 @@ def bare(record: Records) -> list[Records]:
 
 def messages(records: bytes, runs: Iterable[Run]) -> Iterator[bytes]:
     """The MsgProtos of an answer, one by one. Raises ValueError if the records are cut off."""
+    end = len(records)
+    length_at = _LENGTH.unpack_from
     for run in runs:
         at = run.position
         for _ in range(run.count):
             start = at + LENGTH_PREFIX
-            at = _behind(records, at, 1)
+            at = start + length_at(records, at)[0] if start <= end else start
+            if at > end:
+                raise ValueError("record cut off")
             yield records[start:at]
 
 
@@ -101,7 +105,8 @@ def _behind(records: Records, at: int, count: int) -> int:
     end = len(records)
     length_at = _LENGTH.unpack_from
     for _ in range(count):
-        at = at + LENGTH_PREFIX + length_at(records, at)[0] if at + LENGTH_PREFIX <= end else end + 1
+        start = at + LENGTH_PREFIX
+        at = start + length_at(records, at)[0] if start <= end else start
         if at > end:
             raise ValueError("record cut off")
     return at
