@@ -7,6 +7,9 @@ messages of one channel in one read, one `Acks` all sequences acked for one subs
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+KEY_BYTES = 8
+"""Size of a key of `Publishes.keys`."""
+
 
 class Frame(NamedTuple):
     """One NATS frame that is not a well-formed publish or ack.
@@ -40,8 +43,8 @@ class Publishes:
     """Sum of the NATS payload sizes (monitoring's in_bytes)."""
     replied: bytes = b""
     """Per message: 1 if it carried a NATS reply subject, else 0; b"" when all did. Tells whose message an ack is."""
-    last_guids: tuple[bytes, ...] = ()
-    """Per publisher, parallel to `publishers`: the guid of its last message here."""
+    keys: bytes = b""
+    """Per message: the last KEY_BYTES bytes of its guid, behind zero bytes if it is shorter; b"" unless asked for."""
 
 
 @dataclass(slots=True)

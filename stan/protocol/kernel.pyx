@@ -10,7 +10,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memset
 
 from stan.protocol.wire_c cimport (
     LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, line_of, next_field, next_frame,
@@ -20,7 +20,10 @@ from stan.protocol.wire_c cimport (
 from stan import limits
 from stan.protocol.frames import Acks, Frame, Publishes, Scan
 
-KERNEL_VERSION = 2
+cdef enum:
+    KEY_BYTES = 8  # as in frames.py
+
+KERNEL_VERSION = 3
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -49,9 +52,10 @@ cdef class _Group:
     cdef Buffer acks
     cdef Buffer owners
     cdef Buffer replied
-    cdef Buffer guids  # Span of the last one of each publisher
+    cdef Buffer keys
     cdef Span client
     cdef Span conn
+    cdef bint keyed
     cdef uint32_t owner  # place of (client, conn)
     cdef Py_ssize_t count
     cdef Py_ssize_t unreplied
@@ -62,10 +66,9 @@ cdef class _Group:
         free(self.acks.at)
         free(self.owners.at)
         free(self.replied.at)
-        free(self.guids.at)
+        free(self.keys.at)
 
     cdef object publishes(self):
-        cdef Py_ssize_t owner
         return Publishes(
             self.channel,
             self.count,
@@ -75,7 +78,7 @@ cdef class _Group:
             _bytes(self.owners.at, self.owners.used) if len(self.publishers) > 1 else b"",
             self.payload_bytes,
             _bytes(self.replied.at, self.replied.used) if self.unreplied else b"",
-            tuple([_text((<Span*> self.guids.at)[owner]) for owner in range(len(self.publishers))]),
+            _bytes(self.keys.at, self.keys.used),
         )
 
 
@@ -107,6 +110,7 @@ cdef class _Scanner:
     cdef const uint8_t* prefix
     cdef Py_ssize_t prefix_size
     cdef int64_t pub_sid
+    cdef bint keyed
     cdef object take
     cdef object ack_groups
     cdef dict wanted  # channel -> what `take` said
@@ -168,7 +172,7 @@ cdef class _Scanner:
         cdef _Group group = self.groups.get(channel)
         if group is None:
             group = _Group()
-            group.channel = channel
+            group.channel, group.keyed = channel, self.keyed
             group.publishers = {}
             self.groups[channel] = group
         return group
@@ -278,8 +282,6 @@ cdef int _set_owner(_Group group, Span* fields) except -1:
         owner = len(group.publishers)
         if owner >= PUBLISHERS_MAX:
             return 0
-        reserve(&group.guids, sizeof(Span))
-        group.guids.used += sizeof(Span)
         group.publishers[publisher] = owner
     group.owner = owner
     group.client = fields[1]
@@ -301,7 +303,8 @@ cdef int _append(_Group group, RawFrame* frame, Span* fields) except -1:
     group.owners.used += 2
     reserve(&group.replied, 1)[0] = frame.reply.size > 0
     group.replied.used += 1
-    (<Span*> group.guids.at)[group.owner] = fields[2]
+    if group.keyed:
+        _append_key(&group.keys, fields[2])
     group.count += 1
     group.payload_bytes += frame.payload.size
     if frame.reply.size == 0:
@@ -315,6 +318,16 @@ cdef int _append(_Group group, RawFrame* frame, Span* fields) except -1:
     return 0
 
 
+cdef inline int _append_key(Buffer* keys, Span guid) except -1:
+    """Add the end of *guid*, behind zero bytes if it is shorter than a key."""
+    cdef Py_ssize_t size = guid.size if guid.size < KEY_BYTES else KEY_BYTES
+    cdef uint8_t* out = reserve(keys, KEY_BYTES)
+    memset(out, 0, KEY_BYTES)
+    put(out + KEY_BYTES - size, guid.at + guid.size - size, size)
+    keys.used += KEY_BYTES
+    return 0
+
+
 def scan(
     bytes data not None,
     Py_ssize_t start,
@@ -323,6 +336,7 @@ def scan(
     bytes pub_prefix not None,
     take=None,
     groups=None,
+    bint keyed=False,
 ):
     """See kernel_py.scan."""
     cdef const uint8_t* begin = _start(data)
@@ -342,7 +356,7 @@ def scan(
         raise ValueError("start lies outside of the data")
     scanner.groups, scanner.runs, scanner.malformed, scanner.others, scanner.wanted = {}, {}, [], [], {}
     scanner.prefix, scanner.prefix_size = _start(pub_prefix), PyBytes_GET_SIZE(pub_prefix)
-    scanner.pub_sid, scanner.take, scanner.ack_groups = pub_sid, take, groups
+    scanner.pub_sid, scanner.take, scanner.ack_groups, scanner.keyed = pub_sid, take, groups, keyed
     if choosy:
         line = scanner.lines = <Line*> calloc(LINES, sizeof(Line))
         if line == NULL:

@@ -8,15 +8,15 @@ sequence), is taken without being parsed. Modelled on the prototype that was mea
 
 from collections.abc import Container, Iterator, Mapping
 from collections.abc import Sequence as Seq
-from itertools import compress, islice
+from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
 from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX
-from stan.protocol.frames import Acks, Frame, Publishes, Scan
+from stan.protocol.frames import KEY_BYTES, Acks, Frame, Publishes, Scan
 from stan.protocol.wire_py import number, pub, read_fields, read_frame, read_varint, text, varint
 
-KERNEL_VERSION = 2
+KERNEL_VERSION = 3
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 _CRLF = b"\r\n"
@@ -37,7 +37,7 @@ class _Group:
         self.bodies: list[bytes] = []
         self.acks: list[bytes] = []
         self.publishers: dict[tuple[bytes, bytes], int] = {}
-        self.guids: list[bytes] = []  # the last one of each publisher
+        self.guids: list[bytes] = []  # of all messages, or at least their ends; empty if no keys are wanted
         self.owners: list[bytes] = []
         self.replied: list[bytes] = []
         self.payload_bytes = 0
@@ -53,7 +53,7 @@ class _Group:
             b"".join(self.owners) if len(self.publishers) > 1 else b"",
             self.payload_bytes,
             replied if 0 in replied else b"",
-            tuple(self.guids),
+            b"".join([guid[-KEY_BYTES:].rjust(KEY_BYTES, b"\0") for guid in self.guids]),
         )
 
 
@@ -72,7 +72,7 @@ class _PublishShape(NamedTuple):
     body_head: bytes  # what stands before the data in the body
     ack_head: bytes  # what stands before the guid in the PubAck's frame; b"" if nobody waits for it
     owner: bytes
-    place: int  # what `owner` says
+    keyed: bool
 
     def take(self, data: bytes, at: int) -> int:
         """Take the frames from *at* on that have this shape; returns the place behind them."""
@@ -94,11 +94,12 @@ class _PublishShape(NamedTuple):
         group.count += count
         group.payload_bytes += count * self.payload_size
         group.owners.append(self.owner * count)
-        group.guids[self.place] = guids[-1]
         group.bodies += (self.body_head, self.body_head.join(texts))
         if self.ack_head:
             group.acks += (self.ack_head, (_CRLF + self.ack_head).join(guids), _CRLF)
         group.replied.append((b"\1" if self.ack_head else b"\0") * count)
+        if self.keyed:
+            group.guids += guids
         return at
 
 
@@ -170,6 +171,7 @@ class _Scanner:
         prefix: bytes,
         take: Mapping[bytes, bool] | None,
         ack_groups: Container[int] | None,
+        keyed: bool,  # noqa: FBT001 - as scan has it
     ) -> None:
         self.data = data
         self.pub_sid = pub_sid
@@ -177,6 +179,7 @@ class _Scanner:
         self.prefix = prefix
         self.take = take
         self.ack_groups = ack_groups
+        self.keyed = keyed
         self.wanted: dict[bytes, bool] = {}  # what `take` said
         self.groups: dict[bytes, _Group] = {}
         self.runs: dict[bytes, Acks] = {}
@@ -248,8 +251,6 @@ class _Scanner:
         if owner >= PUBLISHERS_PER_BATCH_MAX:
             del group.publishers[client, conn]
             return at
-        if owner == len(group.guids):
-            group.guids.append(guid)
         body = text(3, reply) + text(4, content)
         ack = text(1, guid)
         ack_head = pub(frame.reply, ack)[: -len(guid) - 2] if frame.reply else b""
@@ -269,7 +270,7 @@ class _Scanner:
             _LENGTH.pack(len(body)) + body[: len(body) - len(content)],
             ack_head,
             _OWNER.pack(owner),
-            owner,
+            self.keyed,
         )
         return shape.take(self.data, at)
 
@@ -302,6 +303,7 @@ def scan(
     pub_prefix: bytes,
     take: Mapping[bytes, bool] | None = None,
     groups: Container[int] | None = None,
+    keyed: bool = False,  # noqa: FBT001, FBT002 - one of three choices about what is wanted
 ) -> Scan:
     """Split what NATS sent into batches of publishes and acks, and everything else as it came.
 
@@ -318,6 +320,7 @@ def scan(
         take: whether publishes for a channel (the NATS subject behind *pub_prefix*) are wanted; the rest is skipped.
             Must answer for any name; asked once per channel at most. None: all are wanted.
         groups: acks whose inbox names a group outside of it are skipped. None: all are wanted.
+        keyed: whether `Publishes.keys` is wanted.
 
     Raises:
         ValueError: *start* lies outside, or no NATS frame stands there; what precedes garbage is handed over first.
@@ -327,7 +330,7 @@ def scan(
     """
     if not 0 <= start <= len(data):
         raise ValueError("start lies outside of the data")
-    scanner = _Scanner(data, pub_sid, ack_sid, pub_prefix, take, groups)
+    scanner = _Scanner(data, pub_sid, ack_sid, pub_prefix, take, groups, keyed)
     at, end = start, len(data)
     while at < end:
         try:
@@ -469,7 +472,8 @@ def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, byt
     refused: list[bytes] = []
     owners = _OWNER.iter_unpack(publishes.owners)
     replied = publishes.replied or b"\1" * publishes.count
-    for (owner,), answer, (start, end) in zip(owners, replied, _records(publishes.bodies), strict=True):
+    messages = zip(owners, replied, _records(publishes.bodies), strict=True)
+    for at, ((owner,), answer, (start, end)) in enumerate(messages):
         ack = b""
         if answer:
             ack_start, ack_end, _, _ = next(acks)
@@ -482,6 +486,7 @@ def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, byt
         kept.acks.append(ack)
         kept.owners.append(_OWNER.pack(place[owner]))
         kept.replied.append(b"\1" if answer else b"\0")
-    kept.guids = list(compress(publishes.last_guids, keep))
+        if publishes.keys:
+            kept.guids.append(publishes.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
     kept.payload_bytes = publishes.payload_bytes
     return kept.publishes(), b"".join(refused)

@@ -30,6 +30,7 @@ needs_compiled = pytest.mark.skipif(_stan_kernel is None, reason="the compiled k
 
 small = st.binary(max_size=6)
 names = st.sampled_from([b"a", b"ab", b"b.c"])
+guids = st.binary(min_size=1, max_size=3) | st.binary(min_size=7, max_size=10)
 clients = st.sampled_from([(b"me", b"1"), (b"me", b"2"), (b"you", b""), (b"", b"")])
 sequences = st.integers(0, 6) | st.integers(0, (1 << 64) - 1)
 skipped = st.sampled_from([b"\x52\x01s", b"\x78\x05", b"\x7d1234", b"\x79" + b"8" * 8, b"\x7a\x00", b"\x12\x01z"])
@@ -48,7 +49,7 @@ def publishes(draw: st.DrawFn) -> bytes:
     client, conn = draw(clients)
     payload = wire_pb2.PubMsg(
         client_id=client,
-        guid=draw(st.binary(min_size=1, max_size=3)),
+        guid=draw(guids),
         subject=draw(st.just(channel) | names),
         reply=draw(st.just(b"") | small),
         data=draw(small | st.binary(min_size=120, max_size=140)),
@@ -64,10 +65,11 @@ def runs(draw: st.DrawFn) -> bytes:
     """Publishes of one client in a row that differ in guid and data alone."""
     channel = draw(names)
     client, conn = draw(clients)
-    texts = st.binary(min_size=2, max_size=2)
+    size = draw(st.sampled_from([2, 7, 8, 9, 22]))
+    guids_alike, texts = st.binary(min_size=size, max_size=size), st.binary(min_size=2, max_size=2)
     sent = [
         wire_pb2.PubMsg(client_id=client, guid=guid, subject=channel, data=data, conn_id=conn)
-        for guid, data in draw(st.lists(st.tuples(texts, texts), min_size=1, max_size=5))
+        for guid, data in draw(st.lists(st.tuples(guids_alike, texts), min_size=1, max_size=5))
     ]
     return b"".join(frame(PREFIX + channel, PUB, b"r", b"", m.SerializeToString()) for m in sent)
 
@@ -168,10 +170,12 @@ class Choice(NamedTuple):
     channels: frozenset[bytes] | None = None
     by_heart: bool = False
     groups: frozenset[int] | None = None
+    keyed: bool = False
 
-    def arguments(self) -> tuple[Mapping[bytes, bool] | None, frozenset[int] | None]:
-        """The last two of scan, for one call."""
-        return None if self.channels is None else Wanted(self.channels, by_heart=self.by_heart), self.groups
+    def arguments(self) -> tuple[Mapping[bytes, bool] | None, frozenset[int] | None, bool]:
+        """The last three of scan, for one call."""
+        take = None if self.channels is None else Wanted(self.channels, by_heart=self.by_heart)
+        return take, self.groups, self.keyed
 
     def skips(self, found: Frame) -> bool:
         """Whether scan is to skip this frame."""
@@ -188,6 +192,7 @@ choices = st.builds(
     st.none() | st.frozensets(names | st.just(b"other")),
     st.booleans(),
     st.none() | st.frozensets(st.integers(0, 2)),
+    st.booleans(),
 )
 
 
@@ -230,10 +235,11 @@ def meaning(scans: list[Scan]) -> object:
     for scan in scans:
         for found in scan.publishes:
             owners = [place for (place,) in OWNER.iter_unpack(found.owners)] or [0] * found.count
-            told = channels.setdefault(found.channel, [0, b"", b"", [], 0, b""])
+            told = channels.setdefault(found.channel, [0, b"", b"", [], 0, b"", b""])
             replied = found.replied or b"\1" * found.count
             new = [found.count, found.bodies, found.acks, [found.publishers[place] for place in owners]]
-            channels[found.channel] = [a + b for a, b in zip(told, [*new, found.payload_bytes, replied], strict=True)]
+            new += [found.payload_bytes, replied, found.keys]
+            channels[found.channel] = [a + b for a, b in zip(told, new, strict=True)]
         for run in scan.acks:
             for first, last in run.ranges:
                 acked.setdefault((run.group, run.key), []).extend(range(first, last + 1))
@@ -266,20 +272,20 @@ def test_scan_of_what_is_wanted_says_what_a_stream_of_that_alone_says(twin, stre
     scans, rest, error = drain(twin, [data[:cut], data[cut:]], choice)
     assert (rest, error, sum(scan.skipped for scan in scans)) == (b"", "", unwanted)
     wanted = [piece for piece in stream if not choice.skips(client_kernel_py.split(piece, 0)[1][0])]
-    assert meaning(scans) == meaning(drain(twin, [b"".join(wanted)])[0])
+    assert meaning(scans) == meaning(drain(twin, [b"".join(wanted)], Choice(keyed=choice.keyed))[0])
 
 
 @both
 @relaxed
 @given(st.lists(publishes() | runs(), max_size=12))
-def test_scan_remembers_the_last_guid_of_each_publisher(twin, stream):
-    expected: dict[bytes, dict[tuple[bytes, bytes], bytes]] = {}
+def test_scan_keyed_gives_the_end_of_each_guid(twin, stream):
+    expected: dict[bytes, bytes] = {}
     for found in client_kernel_py.split(b"".join(stream), 0)[1]:
         m = wire_pb2.PubMsg.FromString(found.payload)
         if found.subject == PREFIX + m.subject:
-            expected.setdefault(m.subject, {})[m.client_id, m.conn_id] = m.guid
-    result = twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX)
-    assert {f.channel: dict(zip(f.publishers, f.last_guids, strict=True)) for f in result.publishes} == expected
+            expected[m.subject] = expected.get(m.subject, b"") + m.guid.rjust(8, b"\0")[-8:]
+    result = twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX, keyed=True)
+    assert {found.channel: found.keys for found in result.publishes} == expected
 
 
 @needs_compiled
@@ -289,7 +295,8 @@ def test_scan_twins_agree_on_noise(data):
     same(kernel_py, _stan_kernel, "scan", data, 0, PUB, ACK, PREFIX)
     for sid in (PUB, ACK):
         subject = PREFIX + b"a" if sid == PUB else b"ack.1.2"
-        same(kernel_py, _stan_kernel, "scan", frame(subject, sid, b"r", b"", data), 0, PUB, ACK, PREFIX)
+        whole = frame(subject, sid, b"r", b"", data)
+        same(kernel_py, _stan_kernel, "scan", whole, 0, PUB, ACK, PREFIX, *Choice(keyed=True).arguments())
 
 
 @both
@@ -415,17 +422,19 @@ def test_frames_twins_agree_on_any_records(parts, tail, base, first, last, count
 @both
 @relaxed
 @given(
-    st.lists(publishes() | runs(), max_size=12), st.sets(st.sampled_from([(b"me", b"1"), (b"me", b"2"), (b"you", b"")]))
+    st.lists(publishes() | runs(), max_size=12),
+    st.sets(st.sampled_from([(b"me", b"1"), (b"me", b"2"), (b"you", b"")])),
+    st.booleans(),
 )
-def test_select_gives_what_scans_of_the_two_parts_give(twin, stream, kept):
+def test_select_gives_what_scans_of_the_two_parts_give(twin, stream, kept, keyed):
     keeps: list[bytes] = []
     goes: list[bytes] = []
     for piece in stream:
         for found in twin.scan(piece, 0, PUB, ACK, PREFIX).publishes:
             (keeps if found.publishers[0] in kept else goes).append(piece)
-    wanted = by_channel(twin, keeps)
-    refused = by_channel(twin, goes)
-    for found in twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX).publishes:
+    wanted = by_channel(twin, keeps, keyed=keyed)
+    refused = by_channel(twin, goes, keyed=keyed)
+    for found in by_channel(twin, stream, keyed=keyed).values():
         stays, acks = kernel_py.select(found, [publisher in kept for publisher in found.publishers])
         assert acks == (refused[found.channel].acks if found.channel in refused else b"")
         if stays is not None:
@@ -433,8 +442,9 @@ def test_select_gives_what_scans_of_the_two_parts_give(twin, stream, kept):
         assert stays == wanted.get(found.channel)
 
 
-def by_channel(twin: ModuleType, stream: list[bytes]) -> dict[bytes, Publishes]:
-    return {found.channel: found for found in twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX).publishes}
+def by_channel(twin: ModuleType, stream: list[bytes], *, keyed: bool) -> dict[bytes, Publishes]:
+    result = twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX, keyed=keyed)
+    return {found.channel: found for found in result.publishes}
 
 
 @both

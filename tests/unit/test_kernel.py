@@ -51,7 +51,6 @@ def test_scan_publish_gives_body_ack_and_publisher(twin):
         publishers=((b"me", b"c"),),
         owners=b"",
         payload_bytes=len(wire_pb2.PubMsg.FromString(data.split(b"\r\n", 1)[1][:-2]).SerializeToString()),
-        last_guids=(b"guid",),
     )
 
 
@@ -68,13 +67,31 @@ def test_scan_publishes_of_two_channels_and_publishers_are_grouped_in_order(twin
     assert result.publishes[0].publishers == ((b"me", b"c"), (b"you", b"c"))
     assert struct.unpack("<3H", result.publishes[0].owners) == (0, 1, 0)
     assert result.publishes[1].owners == b""
-    assert [found.last_guids for found in result.publishes] == [(b"4", b"3"), (b"2",)]
 
 
-def test_scan_publishes_in_a_row_leave_the_guid_of_the_last(twin):
-    data = b"".join(publish(b"%d" % n, client=b"you" if n == 3 else b"me") for n in range(7))
-    (found,) = scan(twin, data).publishes
-    assert (found.publishers, found.last_guids) == (((b"me", b"c"), (b"you", b"c")), (b"6", b"3"))
+def test_scan_keyed_gives_the_end_of_each_guid_in_order_replied_or_not(twin):
+    data = (
+        publish(b"1", client=b"you")
+        + publish(b"1234567", reply=b"")
+        + publish(b"other", channel=b"bar")
+        + publish(b"12345678")
+        + publish(b"123456789")
+        + publish(b"223456780")
+    )
+    result = twin.scan(data, 0, PUB, ACK, PREFIX, keyed=True)
+    assert [(found.channel, found.keys) for found in result.publishes] == [
+        (b"foo", b"\0\0\0\0\0\0\x001" + b"\x001234567" + b"12345678" + b"23456789" + b"23456780"),
+        (b"bar", b"\0\0\0other"),
+    ]
+
+
+def test_scan_without_keyed_gives_no_keys_and_the_same_else(twin):
+    data = publish(b"1") * 2 + publish(b"2", reply=b"") + publish(b"3", client=b"you") + ack(b"a.1.2", 1)
+    plain, keyed = scan(twin, data), twin.scan(data, 0, PUB, ACK, PREFIX, keyed=True)
+    assert plain == twin.scan(data, 0, PUB, ACK, PREFIX, keyed=False) != keyed
+    assert [found.keys for found in plain.publishes] == [b""]
+    keyed.publishes[0].keys = b""
+    assert plain == keyed
 
 
 def test_scan_publish_without_reply_has_no_ack_and_is_marked(twin):
@@ -241,7 +258,7 @@ def test_scan_skips_channels_that_are_not_taken_whatever_they_carry(twin):
     take = Only(b"foo")
     result = twin.scan(data, 0, PUB, ACK, PREFIX, take)
     assert (result.consumed, result.skipped, result.malformed) == (len(data), 5, [])
-    assert [(found.channel, found.count, found.last_guids) for found in result.publishes] == [(b"foo", 2, (b"4",))]
+    assert [(found.channel, found.count) for found in result.publishes] == [(b"foo", 2)]
     assert take.asked == [b"bar"]
 
 
@@ -332,16 +349,23 @@ def test_select_parts_messages_and_acks_by_publisher(twin):
         + publish(b"3", b"c", client=b"z")
         + publish(b"4", b"d", client=b"x")
     )
-    (found,) = scan(twin, data).publishes
+    (found,) = twin.scan(data, 0, PUB, ACK, PREFIX, keyed=True).publishes
     kept, refused = kernel.select(found, [True, False, False])
     assert kept is not None
     assert (kept.count, kept.publishers, kept.owners, kept.replied) == (2, ((b"x", b"c"),), b"", b"\0\1")
-    assert kept.last_guids == (b"4",)
+    assert kept.keys == b"\0\0\0\0\0\0\x001" + b"\0\0\0\0\0\0\x004"
     assert kept.bodies == b"\x03\0\0\0\x22\x01a\x03\0\0\0\x22\x01d"
     assert kept.acks == b"PUB r 3\r\n\x0a\x014\r\n"
     assert refused == b"PUB r 3\r\n\x0a\x013\r\n"
     assert kernel.select(found, [True] * 3) == (found, b"")
     assert kernel.select(found, [False] * 3) == (None, found.acks)
+
+
+def test_select_from_what_has_no_keys_gives_none(twin):
+    (found,) = scan(twin, publish(b"1", client=b"x") + publish(b"2", client=b"y")).publishes
+    kept, _ = kernel.select(found, [True, False])
+    assert kept is not None
+    assert (kept.count, kept.keys) == (1, b"")
 
 
 def test_kernel_takes_the_plain_twin_when_asked_or_when_versions_differ(monkeypatch):
