@@ -151,8 +151,7 @@ class Broker:
         left = iter(self.publishing.new_of(group, heard, since))
         for step in steps:
             if isinstance(step, Publishes):
-                for batch in next(left):
-                    self.publishing.take(batch)
+                self.publishing.take_sorted(next(left))
             elif isinstance(step, Acks):
                 self.step_acks((step,))
             elif step not in done:

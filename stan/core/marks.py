@@ -1,119 +1,160 @@
 """Which of the publishes that this node heard are in the log already, when it begins to lead (DESIGN 5).
 
-Every node hears every publish; the leader of the channel's group takes it. A records entry names, per publisher, the last
-message in it. NATS keeps the order of one publisher, so all that it sent before that one has been dealt with, and what it sent
-after that one is still to be taken. Pure.
+Every node hears every publish; the leader of the channel's group takes it. A records entry says which publishes its messages come
+from: publisher and key, the last bytes of the guid. A message that was heard and is in the log is acknowledged again: the last
+leader may have failed before it did. One that is not in the log is taken, unless a later one of the same publisher is there: the
+last leader has refused or missed it, and taken now it would be out of order. Pure.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from struct import Struct
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from stan import limits
-from stan.core.oversize import ack_frames
+from stan.core.parting import OWNER, owner_of, pick
 from stan.protocol import entries_pb2 as pb
-from stan.protocol import kernel
-from stan.protocol import wire_pb2 as wire
-from stan.protocol.frames import Publishes
-from stan.types import ChannelUid, Nanos
+from stan.protocol.frames import KEY_BYTES, Publishes
+from stan.types import Nanos
 
-Publisher = tuple[ChannelUid, bytes, bytes]
-"""Channel, client id, connection id."""
+Publisher = tuple[bytes, bytes, bytes]
+"""Channel name, client id, connection id."""
 
-_OWNER = Struct("<H")
+
+class Sorted(NamedTuple):
+    """What becomes of a batch that was heard."""
+
+    new: list[Publishes]  # to be taken
+    acks: bytes  # prepared PubAcks of what is in the log
 
 
 @dataclass(slots=True)
-class Mark:
-    """The newest message of a publisher that is in the log."""
+class Logged:
+    """What of one publisher is in the log, as far as it matters."""
 
-    guid: bytes
-    at: Nanos  # when it was applied
+    keys: set[bytes]
+    newest: bytes
+    at: Nanos  # when the newest one was applied
+
+
+@dataclass(slots=True)
+class Behind:
+    """A publisher whose newest message in the log was not heard here yet."""
+
+    logged: Logged
+    until: Nanos  # it is waited for no longer
 
 
 @dataclass(slots=True)
 class Marked:
-    """The marks of one group that are young enough to matter, and publishers whose mark is still to be heard."""
+    """The marks of one group that are young enough to matter."""
 
-    marks: dict[Publisher, Mark] = field(default_factory=dict)
-    behind: dict[Publisher, Mark] = field(default_factory=dict)  # at: give up waiting for it
-    _tidy_at: int = 0
+    behind: dict[Publisher, Behind] = field(default_factory=dict)
+    _told: deque[tuple[Nanos, bytes]] = field(default_factory=deque)
 
     def apply(self, encoded: bytes | memoryview, now: Nanos) -> None:
-        """Take in the marks of an entry that was applied."""
-        for mark in pb.Marks.FromString(bytes(encoded)).marks:
-            self.marks[ChannelUid(mark.uid), mark.client_id, mark.conn_id] = Mark(mark.guid, now)
-        if now >= self._tidy_at:
-            self._tidy_at = now + limits.HEARD_AGE_MAX
-            old = now - 2 * limits.HEARD_AGE_MAX
-            self.marks = {publisher: mark for publisher, mark in self.marks.items() if mark.at >= old}
+        """Take in the marks of an entry that was applied; they are looked at when leadership begins."""
+        self._told.append((now, bytes(encoded)))
+        oldest = now - 2 * limits.HEARD_AGE_MAX
+        while self._told[0][0] < oldest:
+            self._told.popleft()
 
-    def begin(self, heard: list[tuple[ChannelUid, Publishes]], now: Nanos, since: Nanos) -> list[list[Publishes]]:
-        """What of each batch *heard* since *since*, in order of arrival, is not in the log; called when leadership begins."""
+    def begin(self, heard: list[Publishes], now: Nanos, since: Nanos) -> list[Sorted]:
+        """What becomes of each batch *heard* since *since*, in order of arrival; called when leadership begins."""
+        logged = self._logged()
         lasts: dict[Publisher, tuple[int, int]] = {}
-        for number, (uid, batch) in enumerate(heard):
-            for at, (publisher, guid) in enumerate(_senders(uid, batch)):
-                mark = self.marks.get(publisher)
-                if mark is not None and mark.guid == guid:
+        newest_heard = set()
+        for number, batch in enumerate(heard):
+            for at, (publisher, key) in enumerate(_senders(batch)):
+                known = logged.get(publisher)
+                if known is not None and key in known.keys:
                     lasts[publisher] = number, at
+                    if key == known.newest:
+                        newest_heard.add(publisher)
         self.behind = {
-            publisher: Mark(mark.guid, Nanos(now + limits.MARK_PATIENCE))
-            for publisher, mark in self.marks.items()
-            if publisher not in lasts and mark.at - limits.MARK_PATIENCE > since
+            publisher: Behind(known, Nanos(now + limits.MARK_PATIENCE))
+            for publisher, known in logged.items()
+            if publisher not in newest_heard and known.at - limits.MARK_PATIENCE > since
         }
-        left = []
-        for number, (uid, batch) in enumerate(heard):
-            keep = [
-                publisher not in self.behind and (number, at) > lasts.get(publisher, (-1, 0))
-                for at, (publisher, _) in enumerate(_senders(uid, batch))
-            ]
-            left.append(_part(batch, keep))
-        return left
+        return [self._sort(number, batch, logged, lasts) for number, batch in enumerate(heard)]
 
-    def still_new(self, uid: ChannelUid, batch: Publishes, now: Nanos) -> list[Publishes]:
-        """What of a batch that arrives now is not in the log: this node may hear later than the last leader did."""
-        senders = list(_senders(uid, batch))
-        keep = []
-        for publisher, guid in senders:
-            mark = self.behind.get(publisher)
-            keep.append(mark is None or now >= mark.at)
-            if mark is not None and (mark.guid == guid or now >= mark.at):
+    def _sort(
+        self,
+        number: int,
+        batch: Publishes,
+        logged: dict[Publisher, Logged],
+        lasts: dict[Publisher, tuple[int, int]],
+    ) -> Sorted:
+        fates = []
+        for at, (publisher, key) in enumerate(_senders(batch)):
+            known = logged.get(publisher)
+            if known is not None and key in known.keys:
+                fates.append(_LOGGED)
+            elif publisher in self.behind or (number, at) < lasts.get(publisher, (-1, 0)):
+                fates.append(_PASSED)
+            else:
+                fates.append(_NEW)
+        return _part(batch, fates)
+
+    def still_new(self, batch: Publishes, now: Nanos) -> Sorted:
+        """What becomes of a batch that arrives now: this node may hear later than the last leader did."""
+        fates = []
+        for publisher, key in _senders(batch):
+            behind = self.behind.get(publisher)
+            if behind is None or now >= behind.until:
+                self.behind.pop(publisher, None)
+                fates.append(_NEW)
+                continue
+            fates.append(_LOGGED if key in behind.logged.keys else _PASSED)
+            if key == behind.logged.newest:
                 del self.behind[publisher]
-        return _part(batch, keep)
+        for publisher in [publisher for publisher, behind in self.behind.items() if now >= behind.until]:
+            del self.behind[publisher]
+        return _part(batch, fates)
+
+    def _logged(self) -> dict[Publisher, Logged]:
+        found: dict[Publisher, Logged] = {}
+        for at, encoded in self._told:
+            for mark in pb.Marks.FromString(encoded).marks:
+                names = [
+                    (mark.channel, *pair) for pair in zip(mark.publishers[::2], mark.publishers[1::2], strict=True)
+                ]
+                for place in range(0, len(mark.keys), KEY_BYTES):
+                    key = mark.keys[place : place + KEY_BYTES]
+                    owner = OWNER.unpack_from(mark.owners, place // 4)[0] if mark.owners else 0
+                    known = found.setdefault(names[owner], Logged(set(), key, at))
+                    known.keys.add(key)
+                    known.newest, known.at = key, at
+        return found
 
 
-def encode(marks: Iterable[tuple[Publisher, bytes]]) -> bytes:
-    """What a records entry carries; (publisher, guid of its last message)."""
-    rows = (pb.Mark(uid=uid, client_id=client, conn_id=conn, guid=guid) for (uid, client, conn), guid in marks)
-    return pb.Marks(marks=rows).SerializeToString()
-
-
-def _senders(uid: ChannelUid, batch: Publishes) -> Iterator[tuple[Publisher, bytes]]:
-    """Publisher and guid of each message; the guid is b"" where nobody waits for an ack."""
-    acks = (wire.PubAck.FromString(frame[-2 - size : -2]).guid for frame, size in ack_frames(batch.acks))
-    publishers = [(uid, client_id, conn_id) for client_id, conn_id in batch.publishers]
-    for at in range(batch.count):
-        owner = _OWNER.unpack_from(batch.owners, 2 * at)[0] if batch.owners else 0
-        replied = not batch.replied or batch.replied[at]
-        yield publishers[owner], next(acks) if replied else b""
-
-
-def _part(batch: Publishes, keep: list[bool]) -> list[Publishes]:
-    """Those messages of *batch* that stay; nothing or one batch."""
-    if all(keep):
-        return [batch]
-    if not any(keep):
-        return []
-    # The kernel selects by publisher: let each message that goes belong to a publisher of its own.
-    owners = [
-        (_OWNER.unpack_from(batch.owners, 2 * at)[0] if batch.owners else 0) if stays else len(batch.publishers)
-        for at, stays in enumerate(keep)
-    ]
-    marked = replace(
-        batch,
-        publishers=(*batch.publishers, (b"", b"gone")),
-        last_guids=(*batch.last_guids, b""),
-        owners=b"".join(map(_OWNER.pack, owners)),
+def encode(batches: Iterable[Publishes]) -> bytes:
+    """What a records entry with the messages of *batches* carries."""
+    marks = (
+        pb.Mark(
+            channel=batch.channel,
+            publishers=[name for publisher in batch.publishers for name in publisher],
+            owners=batch.owners,
+            keys=batch.keys,
+        )
+        for batch in batches
     )
-    kept, _ = kernel.select(marked, [*(owner in owners for owner in range(len(batch.publishers))), False])
-    return [kept] if kept is not None else []
+    return pb.Marks(marks=marks).SerializeToString()
+
+
+_NEW, _LOGGED, _PASSED = range(3)
+
+
+def _senders(batch: Publishes) -> Iterator[tuple[Publisher, bytes]]:
+    """Publisher and key of each message."""
+    publishers = [(batch.channel, client_id, conn_id) for client_id, conn_id in batch.publishers]
+    keys = batch.keys
+    for at in range(batch.count):
+        yield publishers[owner_of(batch, at)], keys[KEY_BYTES * at : KEY_BYTES * (at + 1)]
+
+
+def _part(batch: Publishes, fates: list[int]) -> Sorted:
+    """Part the messages of *batch* by what becomes of them."""
+    new, _ = pick(batch, [fate == _NEW for fate in fates])
+    _, acks = pick(batch, [fate != _LOGGED for fate in fates])
+    return Sorted([new] if new is not None else [], acks)

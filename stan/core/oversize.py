@@ -7,10 +7,9 @@ looked at while a read holds less than one payload may.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 
+from stan.core.parting import pick
 from stan.core.ready import Delivery
-from stan.protocol import kernel
 from stan.protocol.frames import Publishes
 from stan.types import MiB
 
@@ -24,7 +23,6 @@ ERROR_ROOM = 256
 """Bytes an error text may add to a PubAck."""
 
 _LENGTH = struct.Struct("<I")
-_OWNER = struct.Struct("<H")
 
 
 def part(batch: Publishes, payload_max: int) -> tuple[Publishes | None, bytes]:
@@ -32,14 +30,7 @@ def part(batch: Publishes, payload_max: int) -> tuple[Publishes | None, bytes]:
     body_max = payload_max - MESSAGE_ROOM - len(batch.channel)
     if len(batch.bodies) <= body_max:
         return batch, b""
-    owners = [size > body_max for size in _sizes(batch.bodies)]
-    if not any(owners):
-        return batch, b""
-    if all(owners):
-        return None, batch.acks
-    publishers = ((b"", b"fits"), (b"", b"too large"))
-    marked = replace(batch, publishers=publishers, owners=b"".join(_OWNER.pack(owner) for owner in owners))
-    return kernel.select(marked, [True, False])
+    return pick(batch, [size <= body_max for size in _sizes(batch.bodies)])
 
 
 def answerable(acks: bytes, payload_max: int) -> bytes:

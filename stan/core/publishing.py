@@ -6,7 +6,7 @@ are refused with the original's texts and consume no sequence.
 
 import contextlib
 from collections import Counter, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from google.protobuf.message import DecodeError
@@ -15,7 +15,7 @@ from stan import errors, limits
 from stan.core import oversize
 from stan.core.catchup import Catchup
 from stan.core.channels import NO_METADATA, Channel, Channels
-from stan.core.marks import Publisher, encode
+from stan.core.marks import Sorted, encode
 from stan.core.ready import Fetched, Proposal
 from stan.core.shared import META_GROUP, Shared
 from stan.protocol import kernel
@@ -39,7 +39,7 @@ class Sealed:
     size: int = 0
     acks: list[bytes] = field(default_factory=list)
     channels: list[tuple[Channel, int, int, int]] = field(default_factory=list)  # channel, base, count, bytes
-    marks: dict[Publisher, bytes] = field(default_factory=dict)
+    marks: list[Publishes] = field(default_factory=list)
 
 
 class Publishing:
@@ -68,12 +68,17 @@ class Publishing:
             group = shared.groups.get(shared.group_number(batch.channel))
             if group is None or not group.leads:
                 return
-            info = shared.meta.channels.get(batch.channel)
-            if group.marked.behind and info is not None:
-                for new in group.marked.still_new(info.uid, batch, shared.clock.now):
-                    self.take(new)
+            if group.marked.behind:
+                self.take_sorted(group.marked.still_new(batch, shared.clock.now))
                 return
         self.take(batch)
+
+    def take_sorted(self, parts: Sorted) -> None:
+        """Take what is new, and acknowledge what is in the log."""
+        if parts.acks:
+            self.shared.pub_acks.append(parts.acks)
+        for batch in parts.new:
+            self.take(batch)
 
     def take(self, batch: Publishes) -> None:
         """Take what is not in the log yet; what somebody unknown has sent waits until the metadata is known to be new."""
@@ -121,8 +126,7 @@ class Publishing:
         self._refuse(refused, errors.MESSAGE_TOO_LARGE)
         if fitting is None:
             return
-        if fitting is not batch:
-            batch = replace(fitting, publishers=batch.publishers, last_guids=batch.last_guids, owners=b"")
+        batch = fitting
         channel = self.channels.by_name.get(batch.channel)
         if channel is not None and not channel.deleting:
             self._queue(channel, batch)
@@ -221,9 +225,7 @@ class Publishing:
         entry.size += len(records)
         entry.acks += [batch.acks for batch in channel.unsealed]
         if self.shared.clustered:
-            for batch in channel.unsealed:
-                for (client_id, conn_id), guid in zip(batch.publishers, batch.last_guids, strict=True):
-                    entry.marks[channel.info.uid, client_id, conn_id] = guid
+            entry.marks += channel.unsealed
         entry.channels.append((channel, base, count, size))
         channel.next_sequence = base + count
         channel.last_timestamp = timestamp
@@ -233,20 +235,18 @@ class Publishing:
 
     def _close(self, entry: Sealed) -> Proposal:
         if entry.marks:
-            entry.parts += encode_marks(encode(entry.marks.items()))
+            entry.parts += encode_marks(encode(entry.marks))
         ticket = self.shared.ticket(partial(self._done, entry))
         return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 
-    def new_of(self, group: GroupId, heard: list[Publishes], since: Nanos) -> list[list[Publishes]]:
+    def new_of(self, group: GroupId, heard: list[Publishes], since: Nanos) -> list[Sorted]:
         """This node leads from now on: what of each batch that it heard since *since* is not in the log."""
         shared = self.shared
         if group == META_GROUP:
             return []
-        channels = shared.meta.channels
-        uids = [channels[batch.channel].uid if batch.channel in channels else ChannelUid(0) for batch in heard]
-        return shared.groups[group].marked.begin(list(zip(uids, heard, strict=True)), shared.clock.now, since)
+        return shared.groups[group].marked.begin(heard, shared.clock.now, since)
 
     def follow(self, group: GroupId) -> None:
         """This node leads the group no more: the next leader has heard it all, too."""

@@ -66,6 +66,7 @@ class Gateway:
             subjects[FIRST_REQUEST_SID + at] = subject.decode()
         self.subscriptions = subjects
         self.handlers: dict[int, Callable[[Frame], None]] = {}  # by sid: what is not for the broker itself
+        self.clustered = shared.clustered
         self.heard: Heard | None = Heard() if shared.clustered else None
         self.taken: Taken | None = Taken(shared) if shared.clustered else None
         self.led: frozenset[int] | None = frozenset() if shared.clustered else None  # groups whose acks are taken
@@ -87,6 +88,7 @@ class Gateway:
     def on_up(self) -> None:
         """Connected."""
         self.went_up = True
+        self._chunks.append(None)  # what was said before is not heard any more
         self.wake()
 
     def on_down(self) -> None:
@@ -114,7 +116,7 @@ class Gateway:
         at = 0
         try:
             while at < len(data):
-                scan = kernel.scan(data, at, PUB_SID, ACK_SID, self.pub_prefix, self.taken, self.led)
+                scan = kernel.scan(data, at, PUB_SID, ACK_SID, self.pub_prefix, self.taken, self.led, self.clustered)
                 if not scan.consumed:
                     break
                 at += scan.consumed
@@ -189,7 +191,9 @@ class Gateway:
             at = piece.begin
             data = piece.data if piece.end == len(piece.data) else piece.data[: piece.end]
             while at < piece.end:
-                scan = kernel.scan(data, at, PUB_SID, ACK_SID, self.pub_prefix, take, frozenset((group,)))
+                scan = kernel.scan(
+                    data, at, PUB_SID, ACK_SID, self.pub_prefix, take, frozenset((group,)), self.clustered
+                )
                 if not scan.consumed:
                     break
                 at += scan.consumed
@@ -240,6 +244,8 @@ class Gateway:
         """Subscribe to everything, now and after each reconnection; *ack_subject* if it was not known yet."""
         if ack_subject:
             self.subscriptions[ACK_SID] = ack_subject
+        if self.heard is not None:
+            self.heard.forget(self.broker.shared.clock.now)  # nothing before was heard
         new = self.subscriptions.keys() - self.connection.subscriptions.keys()
         self.connection.subscriptions = self.subscriptions
         lines = (b"SUB %b %d\r\n" % (self.subscriptions[sid].encode(), sid) for sid in sorted(new))

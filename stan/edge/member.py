@@ -326,7 +326,11 @@ class Member:
         led = {number: since for number, since in self.pool.led.items() if not self.groups[number].transferring}
         lag = {number: self.groups[number].lag() for number in led}
         moves = self.balance.moves(now, led, self.roster.alive_since(now), self.roster.draining(now), lag)
-        for number, to in moves:
+        for number, to in moves:  # between two turns, so that none is half in the old role
+            self.world.runtime.soon(partial(self._hand_over, number, to))
+
+    def _hand_over(self, number: GroupId, to: str) -> None:
+        if number in self.pool.led and number in self.groups:
             self.world.note("DBG", f"group {number}: is handed over to {to}")
             self.groups[number].transfer(to, partial(self._handed_over, number, to))
 

@@ -29,8 +29,12 @@ from stan.errors import StanError, StartError, go_quote
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import publication
+from stan.raft.link import HEADER_BYTES
 from stan.raft.solo import Solo
 from stan.types import SECOND, ChannelUid, GroupId
+
+NODE_PAYLOAD_MIN = limits.RAFT_FRAME_BYTES_MAX + HEADER_BYTES
+"""Bytes of the largest payload between two nodes."""
 
 
 async def serve(config: Config, embedded: EmbeddedNats | None, log: ServerLog, stop: asyncio.Event) -> None:
@@ -173,6 +177,11 @@ class Clustered(Node):
         meta = self.broker.shared.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
         connection = await self.connect(embedded)
+        if connection.max_payload < NODE_PAYLOAD_MIN:
+            raise StartError(
+                f"NATS takes payloads of at most {connection.max_payload} bytes, the nodes of a cluster need "
+                f"{NODE_PAYLOAD_MIN} between them: raise its max_payload"
+            )
         await connection.settle()
         member.start()
 

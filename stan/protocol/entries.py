@@ -59,7 +59,11 @@ def encode_batch(
 
 
 def decode_batches(body: bytes, *, verify: bool = False) -> Iterator[Batch]:
-    """Walk the batches of a RECORDS body, without its marks; raises Damage if they do not fill it exactly or, asked to verify, on a wrong CRC."""
+    """Walk the batches of a RECORDS body, without its marks.
+
+    Raises:
+        Damage: they do not fill it exactly or, asked to *verify*, a CRC is wrong.
+    """
     view = memoryview(body)
     end = len(view)
     at = 0

@@ -259,16 +259,16 @@ class Marks(_message.Message):
     def __init__(self, marks: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ...) -> None: ...
 
 class Mark(_message.Message):
-    __slots__ = ("uid", "client_id", "conn_id", "guid")
-    UID_FIELD_NUMBER: _ClassVar[int]
-    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
-    CONN_ID_FIELD_NUMBER: _ClassVar[int]
-    GUID_FIELD_NUMBER: _ClassVar[int]
-    uid: int
-    client_id: bytes
-    conn_id: bytes
-    guid: bytes
-    def __init__(self, uid: _Optional[int] = ..., client_id: _Optional[bytes] = ..., conn_id: _Optional[bytes] = ..., guid: _Optional[bytes] = ...) -> None: ...
+    __slots__ = ("channel", "publishers", "owners", "keys")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHERS_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    publishers: _containers.RepeatedScalarFieldContainer[bytes]
+    owners: bytes
+    keys: bytes
+    def __init__(self, channel: _Optional[bytes] = ..., publishers: _Optional[_Iterable[bytes]] = ..., owners: _Optional[bytes] = ..., keys: _Optional[bytes] = ...) -> None: ...
 
 class Snapshot(_message.Message):
     __slots__ = ("applied_index", "applied_term", "clients", "channels", "cursors", "subscriptions", "first_sequences", "cluster_info", "next_id", "dropped")
