@@ -13,6 +13,7 @@ Blocking; raises OSError, Damage, StartError.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -89,8 +90,11 @@ class GroupFiles:
                 remove_directory(self.files, f"{self.outgoing}/{name}")
         return texts
 
-    def open_log(self, number: GroupId) -> tuple[FileLog, list[str]]:
-        """The log of a group, made if need be, and what its recovery has to say."""
+    def open_log(self, number: GroupId, on_damage: Callable[[], None]) -> tuple[FileLog, list[str]]:
+        """The log of a group, made if need be, and what its recovery has to say.
+
+        *on_damage* has to mark it; that is taken back if no entry is lost. A server alone has nobody to get them from.
+        """
         marked = not self.is_whole(number)
         log, report = FileLog.open(
             Path(self.path(number)),
@@ -100,7 +104,7 @@ class GroupFiles:
             files=self.files,
             segment_bytes_max=self._disk.segment_bytes_max,
             tail_cache_bytes_max=self._disk.tail_cache_bytes_max,
-            on_damage=(lambda: self.mark_damaged(number)) if self._clustered else None,
+            on_damage=on_damage if self._clustered else None,
         )
         if not marked and not report.quarantined:
             self.mend(number)  # a file was damaged, no entry is lost

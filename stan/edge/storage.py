@@ -61,7 +61,7 @@ class Storage:
         self.manifest: Manifest | None = None
         self.doubt = False
         self.fresh = False  # this node knows nothing and has promised nothing: no entry, no term, no vote
-        self.whole = dict.fromkeys(logs, True)  # False: the log has lost entries, and nothing has brought them back
+        self.whole = dict.fromkeys(logs, True)  # False: the log has lost entries, until another one is installed
         self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # kept up to date by the driver
         self._offload: Offload = offload or in_thread
         self._note: Note = lambda _level, _text: None
@@ -146,9 +146,9 @@ class Storage:
         for text in files.tidy():
             note("WRN", text)
         for number in groups if groups is not None else map(GroupId, range(raft_groups + 1)):
-            self._open_log(number)
             if node_id:
                 self._hard_states[number] = HardState.open(disk.files, files.raft_path(number))
+            self._open_log(number)
         self.fresh = all(self.whole.values()) and not (
             any(log.last_index for log in self.logs.values()) or any(state.term for state in self._hard_states.values())
         )
@@ -156,8 +156,18 @@ class Storage:
 
     def _open_log(self, number: GroupId) -> None:
         files = self._of_disk()
-        self.logs[number], texts = files.open_log(number)
+        opening = True
+
+        def damaged() -> None:
+            """Damage is about to be moved away, or was found by a reader in any thread."""
+            if opening:
+                self._hard_states[number].doubt()
+            files.mark_damaged(number)
+            self.whole[number] = False
+
+        self.logs[number], texts = files.open_log(number, damaged)
         self.whole[number] = files.is_whole(number)
+        opening = False
         for text in texts:
             self._note("WRN", text)
 
@@ -241,6 +251,7 @@ class Storage:
     async def _begin_empty(self, number: GroupId, why: str) -> None:
         """Put a group's log aside and forget its rows; other nodes have what it held."""
         files = self._of_disk()
+        self._hard_states[number].doubt()
         files.mark_damaged(number)
         self.logs[number].close()
         aside = files.set_aside(number)
@@ -251,16 +262,6 @@ class Storage:
             changes = Changes()
             changes.clear(number)
             await self.database.flush(changes)
-
-    def distrust(self, number: GroupId) -> None:
-        """Damage was found in a group's log while it was read: it is not whole, now and after a restart."""
-        self._of_disk().mark_damaged(number)
-        self.whole[number] = False
-
-    def mend(self, number: GroupId) -> None:
-        """A log that had lost entries has everything again: it began empty, and was given all of it by the leader."""
-        self._of_disk().mend(number)
-        self.whole[number] = True
 
     def _replay(self, broker: Broker, number: GroupId, applied: RaftIndex) -> None:
         log = self.logs[number]

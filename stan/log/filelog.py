@@ -14,9 +14,9 @@ Modelled on Liftbridge's commitlog; segment and index as in Kafka.
 """
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Self
@@ -90,6 +90,7 @@ class FileLog:
         self._closed = False
         self._cleaning: Segment | None = None  # being rewritten, or its rewritten file not yet in use
         self._rewritten: tuple[Rewritten, Pin] | None = None
+        self._on_damage: Callable[[], None] | None = None
         self._frozen = ""  # why the log takes nothing any more
         self._first_index = self._segments.first_index()
 
@@ -118,7 +119,8 @@ class FileLog:
             segment_bytes_max: a segment is rolled once it holds this much.
             tail_cache_bytes_max: newest record batches kept in memory.
             overhead: bytes that a channel accounts per message on top of its encoding (STAN-SPEC 7.1).
-            on_damage: called before a damaged segment is moved away, after which nothing here tells of it any more.
+            on_damage: called before a damaged segment is moved away, after which nothing here tells of it any more, and,
+                in the reader's thread, when a read finds something else than was written.
 
         Raises:
             StartError: the files belong to someone else, or the disk refuses; the text says which file and why.
@@ -138,6 +140,7 @@ class FileLog:
             tail_cache_bytes_max=tail_cache_bytes_max,
             overhead=overhead,
         )
+        log._on_damage = on_damage
         return log, recovery.report
 
     # --- where the log begins and ends -----------------------------------------------------------------------------
@@ -329,7 +332,8 @@ class FileLog:
     # --- reading ---------------------------------------------------------------------------------------------------
     def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
         """See GroupLog; below first_index there may be holes, which are left out."""
-        return self._segments.entries(first, last, bytes_max)
+        with self._telling_of_damage():
+            return self._segments.entries(first, last, bytes_max)
 
     def term_at(self, index: RaftIndex) -> Term:
         """See GroupLog."""
@@ -338,7 +342,21 @@ class FileLog:
     def read(self, ref: BatchRef) -> bytes:
         """See GroupLog."""
         cached = self.recent(ref)
-        return self._segments.read(ref) if cached is None else bytes(cached)
+        if cached is not None:
+            return bytes(cached)
+        with self._telling_of_damage():
+            return self._segments.read(ref)
+
+    @contextmanager
+    def _telling_of_damage(self) -> Iterator[None]:
+        """What the medium lost is told; that it could not be asked, for want of a descriptor or memory, is not."""
+        try:
+            yield
+        except Damage as damage:
+            cause = damage.__cause__
+            if self._on_damage is not None and (not isinstance(cause, OSError) or cause.errno == errno.EIO):
+                self._on_damage()
+            raise
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """See GroupLog."""

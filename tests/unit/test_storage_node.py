@@ -1,5 +1,7 @@
 """What a cluster node keeps: whose directory it is, where its state stands, and what it knows to have lost."""
 
+import errno
+
 import pytest
 
 from stan.errors import Damage, StartError
@@ -126,6 +128,7 @@ def test_rows_newer_than_the_snapshot_file_are_used(node):
 def test_node_knows_for_ever_that_entries_were_lost(node, which):
     node.publish(30)
     node.flush()
+    node.storage.hard_state(GroupId(1)).settle()
     path = segments(node)[which]
     node.close()
     damage(node, path, 200)
@@ -137,15 +140,33 @@ def test_node_knows_for_ever_that_entries_were_lost(node, which):
     assert any("damaged at position" in line for line in node.notes)
     assert not again(node).storage.whole[1]
     assert node.log.last_index == 30
-    node.storage.mend(GroupId(1))
-    assert again(node).storage.whole[1]
+    assert node.storage.hard_state(GroupId(1)).fresh  # what it had acknowledged may be gone
 
 
-def test_damage_that_is_found_by_reading_is_known_after_a_restart(node):
+@pytest.mark.parametrize("how", ["read", "entries"])
+def test_damage_that_is_found_by_reading_is_known_after_a_restart(node, how):
     node.publish(30)
-    node.storage.distrust(GroupId(1))
+    path = segments(node)[1]
+    node.flush()
+    node.close()
+    node.boot()
+    node.files.names[path].live[140] ^= 0xFF
+    assert node.storage.whole[1]
+    with pytest.raises(Damage, match=path):
+        node.messages() if how == "read" else node.entries()
     assert not node.storage.whole[1]
     assert not again(node).storage.whole[1]
+
+
+def test_file_that_cannot_be_opened_now_is_no_damage(node):
+    node.publish(30)
+    node.flush()
+    node.close()
+    node.boot()
+    node.files.fail("open", 0, errno.EMFILE)
+    with pytest.raises(Damage, match="Too many open files"):
+        node.messages()
+    assert node.storage.whole[1]
 
 
 def test_damage_that_cost_no_entry_leaves_the_log_whole(node):
@@ -166,6 +187,7 @@ def test_loss_is_known_even_if_the_start_that_found_it_is_cut_short():
         node = StorageNode().boot()
         node.publish(30)
         node.flush()
+        node.storage.hard_state(GroupId(1)).settle()
         path = segments(node)[1]
         node.close()
         damage(node, path, 200)
@@ -175,6 +197,7 @@ def test_loss_is_known_even_if_the_start_that_found_it_is_cut_short():
         except PowerCut:
             node.power_cut(calls).boot()
             assert not node.storage.whole[1]
+            assert node.storage.hard_state(GroupId(1)).fresh
             node.medium.close()
         else:
             assert calls > 10
@@ -204,11 +227,13 @@ def test_state_and_log_that_do_not_fit_let_the_group_begin_empty(node, harm):
     node.trim(30)
     node.flush()
     node.release()
+    node.storage.hard_state(GroupId(1)).settle()
     node.close()
     harm(node)
     node.boot()
 
     assert not node.storage.whole[1]
+    assert node.storage.hard_state(GroupId(1)).fresh
     assert not node.storage.fresh
     assert (node.log.first_index, node.log.last_index) == (1, 0)
     assert node.storage.applied[1] == (0, 0)
