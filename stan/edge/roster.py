@@ -26,6 +26,7 @@ from stan import limits
 from stan.errors import go_quote
 from stan.invariant import invariant
 from stan.protocol.node_pb2 import NodeHello
+from stan.raft.placement import place
 from stan.types import GroupId, Nanos
 
 
@@ -284,14 +285,20 @@ class Roster:
                 self._hello_by(now)
             return
         if not me.founders:
-            there = sum(self.alive(name, now) for name in me.voters)
+            there = {name for name in me.voters if self.alive(name, now)}
             told = any(_founds_alone(hello) for hello in (me, *others)) and now >= self._listen_until
-            if there < len(me.voters) and not (told and 2 * there > len(me.voters)):
-                return  # a minority could not found it anyway, and its flag may be older than the cluster
+            if len(there) < len(me.voters) and not (told and self._can_lead_all(there)):
+                return  # its flag may be older than the cluster; and who comes later never gets a vote in a group without leader
         for hello in (me, *others):
             if hello.node not in me.founders:
                 me.founders[hello.node] = hello.instance
                 self._hello_by(now)
+
+    def _can_lead_all(self, there: set[str]) -> bool:
+        """Whether these voters are a majority of all, and of each group's."""
+        me = self.me
+        groups = [placed.voters for placed in place(me.raft_groups, tuple(me.voters), me.replicas).values()]
+        return all(2 * len(there.intersection(voters)) > len(voters) for voters in (*groups, me.voters))
 
     def _is_blank(self, hello: NodeHello) -> bool:
         """Whether a voter has no past, agrees with us, and does not remember another process of ours as a founder."""

@@ -1,5 +1,6 @@
 """Who is there, who must not be, and whether there is a past: rosters that hear each other under a clock of their own."""
 
+from itertools import combinations
 from random import Random
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from stan import limits
 from stan.edge.roster import Roster, Settings
 from stan.protocol.node_pb2 import NodeHello
+from stan.raft.placement import place
 from stan.types import MILLISECOND, SECOND
 
 X, Y = b"identityX", b"identityY"
@@ -687,3 +689,24 @@ def test_node_that_joins_is_told_nothing_by_those_who_disagree(town):
         j.hear(hello.SerializeToString(), town.now)
 
     assert j.settings(town.now) is None
+
+
+def test_a_bootstrapped_cluster_is_founded_only_by_a_majority_of_each_groups_voters():
+    """Else a voter that comes later would wait for the leader of a group that cannot be elected without it."""
+    voters = ("n0", "n1", "n2", "n3", "n4")
+    town = Town()
+    first = town.start("n0", voters=voters, bootstrap=True)
+    placement = place(8, voters, 3).values()
+    pair = next(
+        pair
+        for pair in combinations(voters[1:], 2)
+        if any(len({"n0", *pair} & set(placed.voters)) < 2 for placed in placement)
+    )
+    for name in pair:
+        town.start(name, voters=voters)
+    town.run(2 * limits.HELLO_LISTEN)
+    assert not first.is_new
+    rest = [town.start(name, voters=voters) for name in voters[1:] if name not in pair]
+    town.run(limits.HELLO_LISTEN)
+    assert first.is_new
+    assert all(roster.is_new for roster in rest)
