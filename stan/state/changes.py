@@ -12,7 +12,7 @@ def meta_changes(changes: Changes, meta: MetaMachine, applied: tuple[RaftIndex, 
     if meta.dirty_info and meta.info is not None:
         info = meta.info
         changes.put("cluster", info.cluster_id.decode(errors="replace"), info.raft_groups, info.SerializeToString())
-    for client_id in meta.dirty_clients:
+    for client_id in sorted(meta.dirty_clients):  # a restart finds them in this order, whatever the process
         client = meta.client_row(client_id)
         if client is None:
             changes.remove("clients", client_id)
