@@ -4,9 +4,26 @@
 import argparse
 import sys
 import time
+from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.sim.worlds import WORLDS, kind_of, play
+
+SHOWN_MAX = 3
+"""Complaints of one check about one run; and all of what is no check's."""
+
+
+def shortened(found):
+    """A few complaints of each kind."""
+    kinds = defaultdict(list)
+    for text in found:
+        kinds[text.partition(":")[0] if text.startswith("check_") else ""].append(text)
+    shown = [*kinds.pop("", [])]
+    for texts in kinds.values():
+        shown += texts[:SHOWN_MAX]
+        if len(texts) > SHOWN_MAX:
+            shown.append(f"... {len(texts)} of these")
+    return shown
 
 
 def main():
@@ -30,7 +47,7 @@ def main():
             if found:
                 bad += 1
                 print(f"--world {kind} --seed {seed}: faults {faults}")
-                print("\n".join(f"  {line}" for line in found[:10]), flush=True)
+                print("\n".join(f"  {line}" for line in shortened(found)), flush=True)
     if not options.digest:
         took = time.monotonic() - began
         print(f"{len(seeds)} seeds, {bad} with complaints; {took:.1f} s, {busy:.1f} s of work")

@@ -245,6 +245,7 @@ class Subscriber(SimClient):
             self.in_flight,
             self.ack_wait_s * SECOND,
             self.start_position,
+            self.history.begun.setdefault(self.position, asked_at),
         )
         self.sub = sub
         self.ack_inbox = ""

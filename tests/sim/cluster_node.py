@@ -381,9 +381,9 @@ class ClusterNode:
         log, found = self.storage.logs[number], []
         for uid in sorted(log.channels()):
             index = log.channel(uid)
-            refs = (
-                index.refs(index.first_sequence, index.last_sequence, 1 << 40, 1 << 40) if index.last_sequence else []
-            )
+            if not index.last_sequence:  # it was only asked for
+                continue
+            refs = index.refs(index.first_sequence, index.last_sequence, 1 << 40, 1 << 40)
             batches = tuple((ref.base_sequence, ref.count, bytes(log.read(ref))) for ref in refs)
             found.append((uid, index.first_sequence, index.last_sequence, batches))
         return tuple(found)

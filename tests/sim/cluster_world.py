@@ -9,6 +9,7 @@ equal. The nodes are the production code (stan.edge.member); only time, NATS, fi
 import errno
 from hashlib import blake2b
 
+from stan import limits
 from stan.core.shared import META_GROUP
 from stan.protocol.placement import channel_group
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId
@@ -53,10 +54,13 @@ class ClusterWorld(Scene):
         self._plan_faults(end)
         self.loop.run_until(end)
         left_out = self._heal()
+        quiet_at = self.loop.now
         self._expect(drain_s, lambda: not self._open_ends(), self._open_ends)
         if left_out is not None:
             self._come_back(left_out)
             self._expect(drain_s, lambda: not self._open_ends(), self._open_ends)
+        self.loop.run_until(max(self.loop.now, quiet_at + limits.HEARD_AGE_MAX + SECOND))  # a new leader may find more
+        self._expect(drain_s, lambda: not self._open_ends(), self._open_ends)
         self.read_all()
         self._expect(10, self._replicas_equal, lambda: dict(self.history.replicas))
         for channel, read in self.history.final.items():

@@ -31,6 +31,7 @@ class Sub:
     in_flight: int
     ack_wait: int  # ns
     start: str = "first"  # or "new"
+    since: int = 0  # when somebody asked for that position first
     joined_at: int = 0
     ended_at: int = 0
 
@@ -104,6 +105,7 @@ class History:
         self.events = []  # in order of time
         self.causes = []  # sorted by their ends
         self.members = defaultdict(set)  # of positions
+        self.begun = {}  # position -> when somebody asked for it first
         self.stored = defaultdict(dict)  # channel -> sequence -> value, as committed on any node
         self.first = defaultdict(lambda: 1)  # channel -> first sequence at the end
         self.limits = {}  # channel -> most messages
@@ -266,12 +268,10 @@ def check_honest(history):
 
 def check_repeats(history):
     """C6: whatever comes a second time to the same position is flagged, and counted, and explained."""
-    last, left, begun = {}, defaultdict(int), {}
+    last, left = {}, defaultdict(int)
     for event in history.events:
         if isinstance(event, Ended):
             left[event.sub.consumer] = event.at
-        elif isinstance(event, Joined):
-            begun.setdefault(event.sub.consumer, event.at)
         elif isinstance(event, Delivered):
             consumer = event.sub.consumer
             before = last.get((consumer, event.sequence))
@@ -280,7 +280,7 @@ def check_repeats(history):
             if event.redelivered != (event.count > 0):
                 yield f"{consumer}: {event.sequence} flagged {event.redelivered}, counted {event.count}"
             if event.redelivered:
-                since = before.at if before else begun.get(consumer, 0)
+                since = before.at if before else event.sub.since
                 waited = before is not None and event.at - before.at >= before.sub.ack_wait - SLACK
                 somebody_left = left[consumer] >= since - SLACK and left[consumer] > 0
                 if not (waited or somebody_left or history.explained(since, event.at, history.members[consumer])):

@@ -121,7 +121,7 @@ class Scene:
             reader = Subscriber(self, f"reader-{channel}", channel, f"reader-{channel}", "plain", in_flight=100)
             self.add(reader)
             reader.start()
-        end = self.loop.now + 5 * SECOND
+        end = self.loop.now + 30 * SECOND
         while self.loop.now < end and not all(self._has_read(channel) for channel in CHANNELS):
             self.loop.run_until(self.loop.now + SECOND // 4)
         for channel in CHANNELS:
