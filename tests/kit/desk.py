@@ -440,7 +440,8 @@ class Node(Desk):
     def request(self, subject, payload, reply):
         """The raw frame of a request."""
         raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
-        return b"MSG %b %d %b %d\r\n%b\r\n" % (subject.encode(), self.sids[subject], reply.encode(), len(raw), raw)
+        line = f"MSG {subject} {self.sids[subject]} {reply}".rstrip()
+        return b"%b %d\r\n%b\r\n" % (line.encode(), len(raw), raw)
 
     def ask(self, subject, payload, answer):
         self.inboxes += 1

@@ -1,0 +1,429 @@
+"""Publishes on one node of a cluster: who takes them, what waits, what the next leader takes over."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stan import limits
+from stan.core import publishing
+from stan.errors import CHANNEL_DELETING, INVALID_PUBLISH, MESSAGE_TOO_LARGE
+from stan.protocol import entries_pb2 as pb
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.entries import Kind
+from stan.types import SECOND
+from tests.kit.desk import Node, pub_frame
+
+FOO = b"foo"
+
+
+@pytest.fixture
+def node():
+    """Knows a client and a channel; leads nothing."""
+    made = Node()
+    made.feed_client()
+    made.feed_channel()
+    return made
+
+
+def other():
+    """Another node with the same metadata."""
+    made = Node()
+    made.feed_client()
+    made.feed_channel()
+    return made
+
+
+def hand_over(leader, to):
+    """Everything that *leader* committed in group 1 reaches *to*."""
+    taken, leader.committed = leader.committed, []
+    for group, kind, body in taken:
+        if group:
+            to.feed(group, kind, body)
+
+
+# --- who takes them -----------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_does_not_lead_the_group_neither_answers_nor_writes(node):
+    assert node.publish("foo", b"1") == []
+    assert not node.logs[1]
+    assert node.broker.publishing.unsealed_bytes == 0
+
+
+def test_malformed_publishes_are_refused_by_the_leader_alone(node):
+    bad = b"MSG _STAN.pub.test-cluster.foo 1 pub.acks 3\r\nabc\r\n"
+    node.hears(bad)
+    assert node.pub_acks() == []
+    node.lead(replay=False)
+    node.hears(bad)
+    assert node.pub_acks() == [INVALID_PUBLISH]
+
+
+# --- what the next leader takes -----------------------------------------------------------------------------------------
+
+
+def test_the_next_leader_takes_what_it_heard_and_the_log_lacks(node):
+    node.publish("foo", b"1", b"2")
+    node.lead()
+    assert node.stored() == [b"1", b"2"]
+    assert node.pub_acks() == ["", ""]
+
+
+def test_what_is_in_the_log_is_not_taken_again_and_the_rest_is(node):
+    leader = other()
+    leader.lead()
+    leader.publish("foo", b"1", b"2")
+    node.publish("foo", b"1", b"2", b"3")
+    hand_over(leader, node)
+    node.lead()
+    assert node.stored() == [b"1", b"2", b"3"]
+    assert node.pub_acks() == ["", "", ""]  # the last leader may have failed before it did
+
+
+def test_publishers_mixed_in_one_batch_are_told_apart(node):
+    node.feed_client("you")
+    leader = other()
+    leader.feed_client("you")
+    leader.lead()
+    mine = [pub_frame("foo", f"m{n}", b"m%d" % n) for n in range(4)]
+    yours = [pub_frame("foo", f"y{n}", b"y%d" % n, "you", "conn-you") for n in range(4)]
+    leader.hears(mine[0], mine[1], mine[2], yours[0])
+    node.hears(mine[0], yours[0], mine[1], yours[1], mine[2], mine[3], yours[2])
+    hand_over(leader, node)
+    node.lead()
+    assert node.stored() == [b"m0", b"m1", b"m2", b"y0", b"y1", b"m3", b"y2"]
+
+
+def test_a_mark_that_was_not_heard_yet_holds_its_publisher_back_and_nobody_else(node):
+    node.feed_client("you")
+    leader = other()
+    leader.lead()
+    node.pass_time(2)
+    frames = [pub_frame("foo", f"m{n}", b"m%d" % n) for n in range(4)]
+    leader.hears(*frames[:3])
+    node.hears(frames[0])
+    hand_over(leader, node)
+    node.lead()
+    assert node.stored() == [b"m0", b"m1", b"m2"]
+    node.hears(frames[1], pub_frame("foo", "y", b"y", "you", "conn-you"))
+    node.hears(frames[2], frames[3])
+    assert node.stored() == [b"m0", b"m1", b"m2", b"y", b"m3"]
+
+
+def test_a_mark_that_never_comes_is_waited_for_no_longer_than_its_patience(node):
+    leader = other()
+    leader.lead()
+    node.pass_time(2)
+    leader.publish("foo", b"1")
+    hand_over(leader, node)
+    node.lead()
+    node.publish("foo", b"2")
+    assert node.stored() == [b"1"]
+    node.pass_time(limits.MARK_PATIENCE / SECOND)
+    node.publish("foo", b"3")
+    assert node.stored() == [b"1", b"3"]
+
+
+def test_publishers_who_fall_silent_do_not_slow_the_others_down_for_ever(node):
+    node.feed_client("you")
+    leader = other()
+    leader.lead()
+    node.pass_time(2)
+    leader.publish("foo", b"1")
+    hand_over(leader, node)
+    node.lead()
+    assert node.broker.shared.groups[1].marked.behind
+    node.pass_time(limits.MARK_PATIENCE / SECOND)
+    node.publish("foo", b"y", client_id="you")
+    assert not node.broker.shared.groups[1].marked.behind
+
+
+def test_messages_without_reply_are_taken_over_once_too(node):
+    leader = other()
+    leader.lead()
+    frames = [pub_frame("foo", f"g{n}", b"%d" % n, reply="") for n in range(3)]
+    for frame in frames[:2]:
+        leader.hears(frame)
+    for frame in frames:
+        node.hears(frame)
+    hand_over(leader, node)
+    node.lead()
+    assert node.stored() == [b"0", b"1", b"2"]
+
+
+def test_messages_with_and_without_reply_in_one_read(node):
+    leader = other()
+    leader.lead()
+    frames = [pub_frame("foo", f"g{n}", b"%d" % n, reply="pub.acks" if n % 2 else "") for n in range(6)]
+    leader.hears(*frames[:4])
+    node.hears(*frames)
+    hand_over(leader, node)
+    node.lead()
+    assert node.stored() == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_channel_that_the_metadata_does_not_tell_of_yet_has_its_marks_all_the_same():
+    node = Node()
+    node.feed_client()
+    leader = other()
+    leader.lead()
+    leader.publish("foo", b"1")
+    node.publish("foo", b"1")
+    hand_over(leader, node)
+    node.publish("foo", b"2")
+    node.lead()
+    node.feed_channel()
+    node.turn()
+    assert node.stored() == [b"1", b"2"]
+
+
+def test_a_message_that_is_too_large_is_refused_and_not_taken_over(node):
+    leader = other()
+    for each in (leader, node):
+        each.broker.shared.payload_bytes_max = 400
+    leader.lead()
+    large = b"x" * 390
+    frames = [pub_frame("foo", "1", b"1"), pub_frame("foo", "l", large), pub_frame("foo", "2", b"2")]
+    leader.hears(*frames[:2])
+    assert leader.pub_acks() == [MESSAGE_TOO_LARGE, ""]
+    node.hears(*frames)
+    hand_over(leader, node)
+    node.lead()
+    assert node.stored() == [b"1", b"2"]
+    assert node.pub_acks() == ["", MESSAGE_TOO_LARGE, ""]
+
+
+def test_each_channel_has_marks_of_its_own(node):
+    leader = other()
+    for each in (leader, node):
+        each.feed_channel("bar")
+    leader.lead()
+    leader.publish("foo", b"1")
+    node.publish("bar", b"a")
+    node.publish("foo", b"1")
+    hand_over(leader, node)
+    node.lead()
+    assert node.stored("foo") == [b"1"]
+    assert node.stored("bar") == [b"a"]
+
+
+def test_a_leader_that_is_elected_again_takes_what_its_first_life_could_not_commit(node):
+    node.lead()
+    node.publish("foo", b"1")
+    node.hold = True
+    node.publish("foo", b"2")
+    node.follow()
+    node.hold = False
+    node.lead()
+    assert node.stored() == [b"1", b"2"]
+    assert node.pub_acks() == ["", ""]
+    assert node.broker.publishing.uncommitted_bytes == node.broker.publishing.unsealed_bytes == 0
+
+
+def test_nothing_is_left_of_a_life_that_ended(node):
+    node.lead()
+    node.broker.shared.full = frozenset({1})
+    node.publish("foo", b"1")
+    node.broker.shared.full = frozenset()
+    node.hold = True
+    node.publish("foo", b"2")
+    assert node.broker.publishing.uncommitted_bytes
+    node.follow()
+    publishing = node.broker.publishing
+    assert (publishing.uncommitted_bytes, publishing.unsealed_bytes, publishing.waiting) == (0, 0, {})
+    assert not node.broker.shared.by_index
+    assert not node.broker.shared.waiting
+    assert not node.broker.hungry
+
+
+def test_a_full_group_grows_a_batch_and_a_closed_one_waits(node):
+    node.lead()
+    for gate in ("full", "closed"):
+        setattr(node.broker.shared, gate, frozenset({1}))
+        assert node.publish("foo", gate.encode()) == []
+        assert not node.broker.hungry
+        setattr(node.broker.shared, gate, frozenset())
+        node.turn()
+        assert node.pub_acks() == [""]
+
+
+def test_more_than_may_wait_is_refused(node, monkeypatch):
+    monkeypatch.setattr(limits, "UNCOMMITTED_BYTES_MAX", 10)
+    node.lead()
+    node.hold = True
+    assert node.publish("foo", b"x" * 20) == []
+    assert node.publish("foo", b"x") == [publishing.TOO_MUCH_WAITING]
+    node.commit()
+    node.turn()
+    node.hold = False
+    assert node.publish("foo", b"x") == ["", ""]
+
+
+# --- connections that the metadata does not tell of yet -----------------------------------------------------------------
+
+
+def test_publishes_of_an_unknown_connection_wait_for_the_metadata_in_order(node):
+    node.lead()
+    assert node.publish("foo", b"1", client_id="new") == []
+    node.feed_client("new")
+    assert node.publish("foo", b"2", client_id="new") == []
+    assert node.meta_says(len(node.logs[0]))
+    assert node.pub_acks() == ["", ""]
+    assert node.stored() == [b"1", b"2"]
+    assert not node.broker.publishing.held
+    assert not node.broker.publishing.holding
+
+
+def test_others_do_not_wait_with_them(node):
+    node.lead()
+    new, known = pub_frame("foo", "n", b"n", "new", "conn-new"), pub_frame("foo", "k", b"k")
+    node.hears(new, known)
+    assert node.pub_acks() == [""]
+    assert node.stored() == [b"k"]
+    node.meta_says(len(node.logs[0]))
+    assert node.pub_acks() == [INVALID_PUBLISH]
+
+
+def test_what_waits_is_refused_when_the_metadata_has_no_leader(node):
+    node.lead()
+    node.publish("foo", b"1", client_id="new")
+    node.pass_time(limits.CATCHUP_PATIENCE / SECOND + 1)
+    assert len(node.pub_acks()) == 1
+    assert not node.broker.publishing.held
+    assert not node.broker.publishing.holding
+
+
+def test_what_waited_when_leadership_was_lost_is_not_taken_twice(node):
+    node.lead()
+    node.publish("foo", b"1", client_id="new")
+    node.follow()
+    node.lead()
+    node.feed_client("new")
+    node.meta_says(len(node.logs[0]))
+    node.pass_time(0.3)
+    node.meta_says(len(node.logs[0]))
+    assert node.stored() == [b"1"]
+    assert node.pub_acks() == [""]
+
+
+def test_what_waits_for_the_metadata_or_for_a_channel_is_bounded(node, monkeypatch):
+    monkeypatch.setattr(limits, "UNCOMMITTED_BYTES_MAX", 10)
+    node.lead()
+    assert node.publish("foo", b"x" * 20, client_id="new") == []
+    assert node.publish("foo", b"x", client_id="new") == [publishing.TOO_MUCH_WAITING]
+    node.feed_client("new")
+    node.meta_says(len(node.logs[0]))
+    assert node.pub_acks() == [""]
+    assert node.publish("bar", b"x" * 20) == []
+    assert node.publish("bar", b"x") == [publishing.TOO_MUCH_WAITING]
+    node.feed_channel("bar")
+    node.turn()
+    assert node.pub_acks() == [""]
+    assert node.publish("bar", b"x") == [""]
+
+
+def test_what_waited_for_a_channel_is_not_counted_any_more_once_leadership_is_lost(node, monkeypatch):
+    monkeypatch.setattr(limits, "UNCOMMITTED_BYTES_MAX", 10)
+    node.lead()
+    assert node.publish("bar", b"x" * 20) == []
+    node.follow()
+    node.lead(replay=False)
+    assert node.publish("foo", b"x") == [""]
+
+
+# --- channels that are being removed ------------------------------------------------------------------------------------
+
+
+def test_a_channel_that_its_group_has_dropped_takes_nothing_on_the_next_leader(node):
+    drop = pb.GroupChange(drop_channel=pb.DropChannel(uid=1))
+    node.feed(1, Kind.CHANGE, drop.SerializeToString())
+    node.lead()
+    assert node.forwarded() == ["delete_channel"]
+    assert node.publish("foo", b"1") == [CHANNEL_DELETING]
+    assert node.subscribe("foo") is None
+    node.meta_says(len(node.logs[0]))
+    assert not node.logs[1][1:]
+
+
+def test_a_dropped_channel_of_which_the_metadata_tells_late_is_removed_again():
+    node = Node()
+    node.feed_client()
+    drop = pb.GroupChange(drop_channel=pb.DropChannel(uid=1))
+    node.feed(1, Kind.CHANGE, drop.SerializeToString())
+    node.lead()
+    node.feed_channel()
+    node.turn()
+    assert node.forwarded() == ["delete_channel"]
+    assert node.publish("foo", b"1") == [CHANNEL_DELETING]
+
+
+# --- any history --------------------------------------------------------------------------------------------------------
+
+
+def reads_of(data, streams):
+    """An interleaving of the publishers' streams that keeps each one's order, cut into reads."""
+    rest = {name: list(frames) for name, frames in streams.items()}
+    order = data.draw(st.permutations([name for name, frames in streams.items() for _ in frames]))
+    frames = [rest[name].pop(0) for name in order]
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(frames)), max_size=5)))
+    return [frames[a:b] for a, b in zip([0, *cuts], [*cuts, len(frames)], strict=True) if a < b]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_message_is_stored_once_and_in_its_publishers_order(data):
+    names = ["a", "b", "c"][: data.draw(st.integers(1, 3))]
+    counts = {name: data.draw(st.integers(1, 6)) for name in names}
+    silent = data.draw(st.sampled_from(names) | st.none())
+    streams = {
+        name: [
+            pub_frame(
+                "foo",
+                f"{name}{n}",
+                b"%s%d" % (name.encode(), n),
+                name,
+                f"conn-{name}",
+                "" if name == silent and n % 2 else "pub.acks",
+            )
+            for n in range(counts[name])
+        ]
+        for name in names
+    }
+    nodes = [Node(), Node(), Node()]
+    for each in nodes:
+        each.feed_channel()
+        for name in names:
+            each.feed_client(name)
+        each.pass_time(2)
+    first, second, third = nodes
+    first.lead()
+    heard = data.draw(st.integers(0, 3))
+    for read in reads_of(data, streams)[: data.draw(st.integers(0, 6))]:
+        first.hears(*read)
+    for at, read in enumerate(reads_of(data, streams)):
+        if at == heard:
+            hand_over(first, second)
+            second.lead()
+        second.hears(*read)
+    if not second.broker.shared.leads(1):
+        hand_over(first, second)
+        second.lead()
+    log = [(1, kind, body) for _, kind, body in second.logs[1]]
+    for read in reads_of(data, streams):
+        third.hears(*read)
+    for entry in log:
+        third.feed(*entry)
+    third.lead()
+    stored = third.stored()
+    assert sorted(stored) == sorted(b"%s%d" % (name.encode(), n) for name in names for n in range(counts[name]))
+    replied = {f"{name}{n}".encode() for name in names for n in range(counts[name]) if name != silent or n % 2 == 0}
+    assert {wire.PubAck.FromString(said.payload).guid for each in nodes for said in each.hear("pub.acks")} == replied
+    for name in names:
+        mine = [said for said in stored if said.startswith(name.encode())]
+        assert mine == sorted(mine)
+
+
+def test_acks_name_their_messages(node):
+    node.hears(pub_frame("foo", "one"), pub_frame("foo", "two", reply=""), pub_frame("foo", "three"))
+    node.lead()
+    assert [wire.PubAck.FromString(said.payload).guid for said in node.hear("pub.acks")] == [b"one", b"three"]

@@ -1,0 +1,462 @@
+"""Subscriptions in a cluster: stale metadata, requests heard again, lazy progress, what the next leader knows of it."""
+
+import pytest
+
+from stan import limits
+from stan.core.channels import NO_METADATA
+from stan.core.ready import Fetch
+from stan.errors import INVALID_SUBSCRIPTION, UNKNOWN_CHANNEL, UNKNOWN_CLIENT
+from stan.protocol import wire_pb2 as wire
+from stan.types import SECOND
+from tests.kit.desk import Desk, Node
+
+SUB, UNSUB = "_STAN.sub.test-cluster", "_STAN.unsub.test-cluster"
+LAZY = limits.PROGRESS_INTERVAL / SECOND
+
+
+@pytest.fixture
+def node():
+    made = Node()
+    made.feed_client()
+    made.feed_channel()
+    return made
+
+
+def told(node):
+    """Let this node's copy of the metadata be as new as can be."""
+    node.meta_says(len(node.logs[0]))
+
+
+def subscribed(node, inbox="inbox", **kwargs):
+    node.subscribe("foo", inbox, **kwargs)
+    told(node)
+    return node.answer(f"reply.{node.inboxes}", wire.SubscriptionResponse)
+
+
+def subscription(node, inbox="in", reply="r", durable="", client_id="me"):
+    """The raw frame of a request."""
+    request = wire.SubscriptionRequest(
+        client_id=client_id.encode(),
+        subject=b"foo",
+        inbox=inbox.encode(),
+        max_in_flight=10,
+        ack_wait_s=30,
+        durable_name=durable.encode(),
+        start_position=4,
+    )
+    return node.request(SUB, request, reply)
+
+
+def unsubscription(node, ack_inbox, reply="u", client_id="me"):
+    request = wire.UnsubscribeRequest(client_id=client_id.encode(), subject=b"foo", inbox=ack_inbox)
+    return node.request(UNSUB, request, reply)
+
+
+def members(node):
+    return [sub.inbox.decode() for sub in node.broker.shared.groups[1].machine.subscriptions.values()]
+
+
+def cursor(node):
+    (only,) = node.broker.shared.groups[1].machine.cursors.values()
+    return only
+
+
+def succeed(node, to, upto=None):
+    """*to* gets the entries of group 1 that *node* committed, and leads."""
+    for _, kind, body in node.logs[1][len(to.logs[1]) : upto]:
+        to.feed(1, kind, body)
+    to.lead()
+
+
+def successor(node):
+    made = Node()
+    made.now, made.wall = node.now, node.wall
+    made.feed_client()
+    made.feed_channel()
+    return made
+
+
+# --- who answers, and when ------------------------------------------------------------------------------------------------
+
+
+def test_requests_are_left_to_the_leader_of_the_channels_group(node):
+    node.lead(0)
+    node.hears(subscription(node), unsubscription(node, b"x"))
+    assert node.hear("r") == node.hear("u") == []
+    assert not node.logs[1]
+
+
+def test_garbage_is_refused_by_the_leader_of_the_metadata_alone(node):
+    node.lead(1)
+    node.hears(node.request(SUB, b"\xff\xff", "r"), node.request(UNSUB, b"\xff\xff", "u"))
+    assert node.hear("r") == node.hear("u") == []
+    node.lead(0, replay=False)
+    node.hears(node.request(SUB, b"\xff\xff", "r"), node.request(UNSUB, b"\xff\xff", "u"))
+    assert len(node.hear("r")) == len(node.hear("u")) == 1
+
+
+def test_a_client_that_the_metadata_tells_of_late_is_let_in(node):
+    node.lead()
+    node.hears(subscription(node, client_id="new"))
+    node.feed_client("new")
+    told(node)
+    assert not node.answer("r", wire.SubscriptionResponse).error
+
+
+def test_a_client_that_nobody_knows_is_refused(node):
+    node.lead()
+    node.hears(subscription(node, client_id="new"))
+    told(node)
+    assert node.answer("r", wire.SubscriptionResponse).error == UNKNOWN_CLIENT.encode()
+
+
+def test_the_subscription_belongs_to_the_newest_connection(node):
+    node.lead()
+    old = node.broker.shared.meta.clients[b"me"].incarnation
+    node.hears(subscription(node))
+    new = node.feed_client("me", "c2", replaces=old)
+    told(node)
+    (sub,) = node.broker.shared.groups[1].machine.subscriptions.values()
+    assert sub.incarnation == new
+
+
+def test_without_metadata_it_is_refused(node):
+    node.lead()
+    node.hears(subscription(node))
+    node.pass_time(limits.CATCHUP_PATIENCE / SECOND + 1)
+    assert node.answer("r", wire.SubscriptionResponse).error == NO_METADATA.encode()
+
+
+@pytest.mark.parametrize("seconds", [0.3, limits.CATCHUP_PATIENCE / SECOND + 1])
+def test_who_leads_no_more_answers_nothing(node, seconds):
+    node.lead()
+    node.hears(subscription(node), subscription(node, reply="r2", client_id="nobody"))
+    node.follow()
+    node.hear("_STAN.node.test-cluster.meta")
+    node.pass_time(seconds)
+    told(node)
+    assert node.hear("r") == node.hear("r2") == []
+    assert not node.logs[1]
+
+
+def test_a_request_that_waited_over_two_lives_makes_one_subscription(node):
+    node.lead()
+    node.hears(subscription(node))
+    node.follow()
+    node.lead()
+    for _ in range(3):
+        told(node)
+        node.pass_time(0.3)
+    assert members(node) == ["in"]
+    assert len(node.hear("r")) == 1
+
+
+def test_a_client_that_is_gone_before_its_subscription_is_committed_does_not_keep_it(node):
+    node.lead()
+    node.hold = True
+    node.hears(subscription(node))
+    told(node)
+    node.feed_close(asked=False)
+    node.hold = False
+    node.commit()
+    node.turn()
+    assert node.answer("r", wire.SubscriptionResponse).error == UNKNOWN_CLIENT.encode()
+    assert members(node) == []
+
+
+def test_leaving_a_channel_of_which_the_metadata_tells_late_works():
+    leader = Node()
+    leader.feed_client()
+    leader.feed_channel()
+    leader.lead()
+    ack_inbox = subscribed(leader).ack_inbox
+    node = Node()
+    node.feed_client()
+    succeed(leader, node)
+    node.hears(unsubscription(node, ack_inbox))
+    assert node.hear("u") == []
+    node.feed_channel()
+    told(node)
+    assert not node.answer("u", wire.SubscriptionResponse).error
+    assert members(node) == []
+    node.hears(node.request(UNSUB, wire.UnsubscribeRequest(client_id=b"me", subject=b"no", inbox=b"x"), "u"))
+    told(node)
+    assert node.answer("u", wire.SubscriptionResponse).error == UNKNOWN_CHANNEL.encode()
+
+
+# --- heard again ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_subscription_that_the_last_leader_made_is_answered_again_and_not_made_again(node):
+    other = successor(node)
+    node.lead()
+    node.hears(subscription(node))
+    told(node)
+    made = node.answer("r", wire.SubscriptionResponse)
+    other.hears(subscription(other))
+    succeed(node, other)
+    assert other.answer("r", wire.SubscriptionResponse).ack_inbox == made.ack_inbox
+    told(other)
+    assert members(other) == ["in"]
+
+
+def test_also_while_the_metadata_does_not_tell_of_its_channel_yet(node):
+    other = Node()
+    other.feed_client()
+    node.lead()
+    node.hears(subscription(node))
+    told(node)
+    other.hears(subscription(other))
+    succeed(node, other)
+    other.feed_channel()
+    told(other)
+    assert members(other) == ["in"]
+
+
+@pytest.mark.parametrize("durable", ["", "d"])
+def test_a_subscription_that_has_ended_is_not_made_again(node, durable):
+    other = successor(node)
+    node.lead()
+    node.hears(subscription(node, durable=durable))
+    told(node)
+    ack_inbox = node.answer("r", wire.SubscriptionResponse).ack_inbox
+    node.hears(unsubscription(node, ack_inbox))
+    other.hears(subscription(other, durable=durable), unsubscription(other, ack_inbox))
+    succeed(node, other)
+    for _ in range(2):
+        told(other)
+        other.pass_time(0.3)
+    assert members(other) == []
+    assert not other.answer("u", wire.SubscriptionResponse).error
+
+
+def test_a_subscription_that_nobody_made_is(node):
+    node.hears(subscription(node))
+    node.lead()
+    told(node)
+    assert not node.answer("r", wire.SubscriptionResponse).error
+    assert members(node) == ["in"]
+
+
+def test_leaving_what_is_not_there_is_refused_when_it_is_heard_for_the_first_time(node):
+    node.lead()
+    node.hears(unsubscription(node, b"nothing"))
+    assert node.answer("u", wire.SubscriptionResponse).error == INVALID_SUBSCRIPTION.encode()
+
+
+def test_what_is_remembered_of_subscriptions_is_bounded_in_time(node):
+    node.lead()
+    for at in range(5):
+        subscribed(node, f"in{at}")
+        node.pass_time(2)
+    assert len(node.broker.shared.groups[1].joined) <= 4
+
+
+# --- positions are told lazily --------------------------------------------------------------------------------------------
+
+
+def test_positions_are_told_after_a_while_and_once(node):
+    node.lead()
+    subscribed(node)
+    before = node.entries()
+    node.publish("foo", b"1")
+    node.publish("foo", b"2")
+    assert node.received() == [(1, 0), (2, 0)]
+    assert node.entries() == before
+    node.pass_time(LAZY)
+    assert node.entries() == [*before, "progress"]
+    assert cursor(node).last_sent == 2
+    node.pass_time(1)
+    assert node.entries() == [*before, "progress"]
+
+
+def test_positions_are_told_at_once_after_many_messages(node):
+    node.lead()
+    subscribed(node, in_flight=5000)
+    node.publish("foo", *([b"x"] * limits.PROGRESS_MESSAGES_MAX))
+    assert cursor(node).last_sent == limits.PROGRESS_MESSAGES_MAX
+
+
+@pytest.mark.parametrize("change", ["leave", "join"])
+def test_positions_are_told_before_the_members_change(node, change):
+    node.lead()
+    ack_inbox = subscribed(node, queue="q", durable="d").ack_inbox
+    node.publish("foo", b"1", b"2")
+    node.ack(ack_inbox, 1)
+    if change == "leave":
+        node.leave("foo", ack_inbox)
+    else:
+        subscribed(node, "other", queue="q", durable="d")
+    assert node.entries()[-2:] == ["progress", "leave" if change == "leave" else "subscribe"]
+    assert cursor(node).last_sent == 2
+
+
+def test_a_closed_group_tells_its_positions_when_it_is_open_again_and_before_the_change(node):
+    node.lead()
+    ack_inbox = subscribed(node, durable="d").ack_inbox
+    node.publish("foo", b"1")
+    node.broker.shared.closed = frozenset({1})
+    node.hears(unsubscription(node, ack_inbox))
+    node.pass_time(1)
+    entries = node.entries()
+    assert "progress" not in entries
+    node.broker.shared.closed = frozenset()
+    node.turn()
+    assert node.entries() == [*entries, "progress", "leave"]
+
+
+def test_a_timer_that_was_set_in_an_earlier_life_is_no_harm(node):
+    node.lead()
+    subscribed(node)
+    node.publish("foo", b"1")
+    node.follow()
+    node.pass_time(1)
+    node.lead()
+    node.publish("foo", b"2")
+    node.pass_time(1)
+    assert cursor(node).last_sent == 2
+
+
+def test_alone_positions_are_told_at_once():
+    desk = Desk()
+    desk.connect()
+    desk.subscribe("foo")
+    desk.publish("foo", b"1")
+    (only,) = desk.broker.shared.groups[1].machine.cursors.values()
+    assert only.last_sent == 1
+
+
+# --- the next leader ------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_sent_and_not_told_comes_again_flagged_and_nothing_else_does(node):
+    node.lead()
+    other = successor(node)
+    subscribed(node, in_flight=100)
+    node.publish("foo", b"1", b"2")
+    node.pass_time(LAZY)
+    node.publish("foo", b"3")
+    other.now, other.wall = node.now, node.wall
+    other.publish("foo", b"1", b"2", b"3")
+    succeed(node, other)
+    assert other.received() == [(3, 1)]
+    other.publish("foo", b"4")
+    assert other.received() == [(4, 0)]
+
+
+def test_acks_of_what_only_the_last_leader_has_sent_count(node):
+    node.lead()
+    other = successor(node)
+    ack_inbox = subscribed(node, in_flight=100).ack_inbox
+    node.publish("foo", b"1", b"2", b"3", b"4")
+    other.ack(ack_inbox, 1, 3)
+    succeed(node, other)
+    assert other.received() == [(2, 1), (4, 1)]
+    other.pass_time(LAZY)
+    assert [(run.first, run.last) for run in other.broker.shared.groups[1].dispatch.by_ack_key[1][1].window] == [
+        (2, 2),
+        (4, 4),
+    ]
+
+
+def test_acks_that_come_later_count_too_as_far_as_there_is_doubt(node):
+    node.lead()
+    other = successor(node)
+    ack_inbox = subscribed(node, in_flight=100).ack_inbox
+    node.publish("foo", b"1", b"2")
+    other.publish("foo", b"1", b"2")
+    other.broker.shared.groups[1].dispatch.held = True  # it has no lease yet
+    succeed(node, other)
+    other.ack(ack_inbox, 1, 2, 3)
+    other.publish("foo", b"3")
+    other.broker.shared.groups[1].dispatch.held = False
+    other.turn()
+    assert other.received() == [(3, 0)]
+
+
+def test_a_doubt_is_part_of_the_state_only_once_it_is_committed(node):
+    node.lead()
+    other = successor(node)
+    subscribed(node, in_flight=100)
+    node.publish("foo", b"1")
+    other.hold = True
+    succeed(node, other)
+    assert cursor(other).doubt_until == 0
+    assert other.received() == [(1, 1)]
+    other.commit()
+    assert cursor(other).doubt_until == 1
+
+
+def test_nothing_is_sent_without_a_lease_and_everything_with_it(node):
+    node.lead()
+    subscribed(node)
+    dispatch = node.broker.shared.groups[1].dispatch
+    dispatch.held = True
+    node.publish("foo", b"1")
+    assert node.received() == []
+    assert not node.broker.hungry
+    dispatch.held = False
+    assert node.broker.hungry
+    node.turn()
+    assert node.received() == [(1, 0)]
+
+
+def test_following_forgets_everything_that_is_live(node):
+    node.lead()
+    subscribed(node)
+    node.hold = True
+    node.publish("foo", b"1")
+    dispatch = node.broker.shared.groups[1].dispatch
+    node.follow()
+    for kept in ("cursors", "by_channel", "by_ack_key", "by_subscription", "hungry", "dirty", "holding"):
+        assert not getattr(dispatch, kept)
+    assert not node.broker.hungry
+    node.hold = False
+    node.pass_time(60)
+    assert node.received() == []
+
+
+def test_an_answer_to_a_read_of_an_earlier_life_is_ignored(node):
+    node.lead()
+    subscribed(node, in_flight=5)
+    dispatch = node.broker.shared.groups[1].dispatch
+    (live,) = dispatch.cursors.values()
+    old = Fetch(1, 1, live.cursor.cursor_id, ((1, 5),), 100, dispatch.fetches + 1)
+    dispatch.fetches += 1
+    live.fetching = old.number
+    node.follow()
+    node.lead()
+    (live,) = dispatch.cursors.values()
+    node.broker.step_fetched(old, [])
+    assert live.last_sent == 0
+    node.broker.step_fetch_failed(old, "gone")
+    node.pass_time(2)
+    node.publish("foo", b"1")
+    assert [sequence for sequence, _ in node.received()] == [1]
+
+
+def test_reads_of_a_group_that_was_replaced_have_numbers_of_their_own(node):
+    node.lead()
+    node.broker.shared.groups[1].dispatch.fetches = 7
+    life = node.broker.shared.groups[1].life
+    node.follow()
+    node.broker.step_disconnected()
+    node.broker.reset(1)
+    group = node.broker.shared.groups[1]
+    assert (group.dispatch.fetches, group.life, group.dispatch.paused) == (7, life, True)
+
+
+def test_pending_messages_keep_their_member_and_are_sent_again_in_time(node):
+    node.lead()
+    other = successor(node)
+    ack_inbox = subscribed(node, wait=2).ack_inbox
+    node.publish("foo", b"1", b"2")
+    node.ack(ack_inbox, 1)
+    node.pass_time(1)
+    other.now, other.wall = node.now, node.wall
+    succeed(node, other)
+    assert other.received() == []
+    other.pass_time(0.9)
+    assert other.received() == []
+    other.pass_time(0.2)
+    assert other.received() == [(2, 1)]
