@@ -254,6 +254,30 @@ def test_next_try_goes_on_with_what_is_complete(a, b):
     assert again < a.log.size * 0.8
 
 
+def test_what_was_cleaned_is_sent_again_as_two_nodes_clean_at_different_times(a, b):
+    sender, receiver = a.sender(), b.storage.receiver(ONE)
+    carry(receiver, sender)
+    cleaned = {2 + at for at, part in enumerate(receiver.offer.segments) if part.generation}
+    asked = set()
+
+    def wire(answers):
+        asked.update(words.part for words, _ in map(decode, answers) if words.verb == Verb.READ)
+        return answers
+
+    carry(receiver, sender, session=2, wire=wire)
+    assert cleaned
+    assert asked == {0, 1, *cleaned}
+
+
+def test_log_that_is_being_cleaned_is_sent_after_that(a, b):
+    a.log._cleaning = a.log._segments.all[0]
+    with pytest.raises(TransferError, match="is being cleaned"):
+        b.receive(a.sender())
+    a.log._cleaning = None
+    b.receive(a.sender(), session=2)
+    assert_equal(a, b)
+
+
 def test_sender_keeps_files_for_a_lease_only(a, b):
     clock = [0]
     sender = a.sender(lambda: clock[0])
