@@ -1,0 +1,143 @@
+"""What was read from NATS in the last seconds, and how it is looked at again."""
+
+import pytest
+
+from stan import limits
+from stan.edge.gateway import Gateway
+from stan.edge.heard import Heard, Piece, Taken
+from stan.protocol import wire_pb2 as wire
+from stan.types import SECOND
+from tests.kit.desk import Desk, Node, pub_frame
+
+
+def piece(at, size=1):
+    return Piece(at * SECOND, b"x" * size, 0, size)
+
+
+def ages(heard):
+    return [kept.at // SECOND for kept in heard]
+
+
+# --- the ring -----------------------------------------------------------------------------------------------------------
+
+
+def test_pieces_are_kept_in_order_for_their_time():
+    heard = Heard()
+    for at in range(10, 20):
+        heard.add(piece(at))
+    kept = limits.HEARD_AGE_MAX // SECOND
+    assert ages(heard) == list(range(19 - kept, 20))
+    assert heard.since(19 * SECOND) == (19 - kept) * SECOND
+
+
+def test_bytes_are_bounded_and_it_says_since_when_it_is_complete(monkeypatch):
+    monkeypatch.setattr(limits, "HEARD_BYTES_MAX", 100)
+    heard = Heard()
+    heard.add(piece(10, 60))
+    heard.add(piece(11, 60))
+    heard.add(piece(12, 40))
+    assert ages(heard) == [11, 12]
+    assert heard.since(12 * SECOND) == 10 * SECOND
+    heard.add(piece(13, 101))
+    assert ages(heard) == []
+    assert heard.since(13 * SECOND) == 13 * SECOND
+    heard.add(piece(14, 100))
+    assert ages(heard) == [14]
+
+
+def test_a_gap_makes_everything_before_incomplete():
+    heard = Heard()
+    heard.add(piece(10))
+    heard.forget(11 * SECOND)
+    heard.add(piece(12))
+    assert ages(heard) == [12]
+    assert heard.since(12 * SECOND) == 11 * SECOND
+    assert heard.since(30 * SECOND) == 30 * SECOND - limits.HEARD_AGE_MAX
+
+
+# --- who takes publishes ------------------------------------------------------------------------------------------------
+
+
+def test_whether_a_channel_is_taken_is_asked_once_until_roles_change(monkeypatch):
+    node = Node()
+    taken = Taken(node.broker.shared)
+    assert not taken[b"foo"]
+    node.lead()
+    assert not taken[b"foo"]
+    taken.clear()
+    assert taken[b"foo"]
+    monkeypatch.setattr(limits, "CHANNEL_LIMITS_CACHED_MAX", 3)
+    for name in (b"a", b"b", b"c", b"d", b"e"):
+        assert taken[name]
+    assert len(taken) <= 3
+
+
+# --- through the gateway ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def node():
+    made = Node()
+    made.feed_client()
+    made.feed_channel()
+    return made
+
+
+def test_alone_nothing_is_kept():
+    assert Gateway(Desk().broker, "_INBOX.x.>", lambda *_: None).heard is None
+
+
+def test_frames_that_came_in_two_reads_are_heard_whole(node):
+    frame = pub_frame("foo", "a", b"a")
+    for cut in range(0, len(frame), 7):
+        node.hears(frame[:cut])
+        node.hears(frame[cut:])
+    node.lead()
+    assert set(node.stored()) == {b"a"}
+    assert len(node.stored()) == len(range(0, len(frame), 7))
+
+
+def test_publishes_acks_and_requests_of_other_groups_are_left_out(node):
+    request = wire.CloseRequest(client_id=b"me")
+    node.hears(
+        pub_frame("foo", "a", b"a"), node.request("_STAN.close.test-cluster", request, "r"), pub_frame("foo", "b", b"b")
+    )
+    node.lead(1)
+    assert node.stored() == [b"a", b"b"]
+    assert node.hear("r") == []
+    node.lead(0)
+    assert len(node.hear("r")) == 1
+    assert node.stored() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("event", ["on_down", "on_up"])
+def test_a_connection_that_was_lost_makes_a_gap(node, event):
+    node.hears(pub_frame("foo", "a", b"a"))
+    node.hears(pub_frame("foo", "b", b"b")[:-5])
+    node.pass_time(1)
+    getattr(node.gateway, event)()
+    node.hears(pub_frame("foo", "c", b"c"))
+    assert node.gateway.heard.since(node.now) == node.now
+    node.lead()
+    assert node.stored() == [b"c"]
+
+
+def test_who_has_only_begun_to_listen_has_heard_nothing_before(node):
+    node.gateway.listen("_INBOX.NUID.>")
+    assert node.gateway.heard.since(node.now) == node.now
+
+
+def test_an_entry_of_before_this_node_listened_makes_it_miss_nothing_afterwards(node):
+    other = Node()
+    other.feed_client()
+    other.feed_channel()
+    other.lead()
+    other.publish("foo", b"old")
+    node.pass_time(2)
+    node.gateway.listen("_INBOX.NUID.>")
+    for group, kind, body in other.committed:
+        if group == 1:
+            node.feed(group, kind, body)
+    node.publish("foo", b"new")
+    node.lead()
+    assert node.stored() == [b"old", b"new"]

@@ -1,0 +1,184 @@
+"""Roles as the driver sees them: when they begin and end, what may be proposed and sent meanwhile."""
+
+import pytest
+
+from stan.edge.pool import Pool
+from stan.types import SECOND
+from tests.kit.desk import Node, pub_frame
+
+
+class Group:
+    """What the pool sees of a replicated group."""
+
+    def __init__(self):
+        self.leads = False
+        self.term = 1
+        self.transferring = False
+        self.has_room = True
+        self.lease = 1000 * SECOND
+        self.frozen = ""
+
+    def lease_until(self):
+        return self.lease if self.leads else 0
+
+    def take_outcomes(self):
+        return []
+
+    def freeze(self, why):
+        self.frozen = why
+
+
+class Turns:
+    ran = 0
+
+    def run(self):
+        self.ran += 1
+
+
+class Rig:
+    """A node with one channel group and the metadata."""
+
+    def __init__(self):
+        self.node = Node()
+        self.node.feed_client()
+        self.node.feed_channel()
+        self.groups = {0: Group(), 1: Group()}
+        self.turns = Turns()
+        self.notes = []
+        self.pool = Pool(
+            self.node.broker,
+            self.groups,
+            self.turns,
+            self.node.gateway,
+            nuid=b"NUID",
+            now=lambda: self.node.now,
+            note=lambda level, text: self.notes.append(text),
+        )
+
+    def turn(self):
+        self.pool.before_commit()
+        self.node.commit()
+        self.pool.after_commit()
+        self.node.turn()
+
+    @property
+    def shared(self):
+        return self.node.broker.shared
+
+
+@pytest.fixture
+def rig():
+    return Rig()
+
+
+def test_roles_begin_once_and_end_once(rig):
+    rig.turn()
+    assert rig.pool.led == {}
+    rig.groups[0].leads = rig.groups[1].leads = True
+    rig.turn()
+    rig.turn()
+    assert set(rig.pool.led) == {0, 1}
+    assert rig.shared.leads_meta
+    assert rig.shared.leads(1)
+    assert rig.notes == ["group 0: leads in term 1", "group 1: leads in term 1"]
+    rig.groups[0].leads = rig.groups[1].leads = False
+    rig.turn()
+    rig.turn()
+    assert rig.pool.led == {}
+    assert not rig.shared.leads_meta
+    assert not rig.shared.leads(1)
+    assert rig.notes[2:] == ["group 0: leads no more", "group 1: leads no more"]
+
+
+def test_a_leader_of_another_term_has_followed_in_between(rig):
+    rig.groups[1].leads = True
+    rig.turn()
+    life = rig.shared.groups[1].life
+    rig.groups[1].term = 3
+    rig.pool.before_commit()
+    assert not rig.shared.leads(1)
+    rig.pool.after_commit()
+    assert rig.shared.groups[1].life == life + 1
+
+
+def test_a_role_begins_with_what_was_heard(rig):
+    rig.node.hears(pub_frame("foo", "a", b"a"))
+    rig.groups[1].leads = True
+    rig.turn()
+    assert rig.node.stored() == [b"a"]
+    rig.node.hears(pub_frame("foo", "b", b"b"))
+    assert rig.node.stored() == [b"a", b"b"]
+    rig.groups[1].leads = False
+    rig.turn()
+    rig.node.hears(pub_frame("foo", "c", b"c"))
+    assert rig.node.stored() == [b"a", b"b"]
+
+
+def test_acks_are_taken_for_groups_that_are_led(rig):
+    assert rig.node.gateway.led == frozenset()
+    rig.groups[1].leads = True
+    rig.turn()
+    assert rig.node.gateway.led == {1}
+    rig.groups[1].leads = False
+    rig.turn()
+    assert rig.node.gateway.led == frozenset()
+
+
+def test_a_group_that_is_taken_away_is_led_no_more(rig):
+    rig.groups[1].leads = True
+    rig.turn()
+    del rig.groups[1]
+    rig.turn()
+    assert rig.pool.led == {}
+    assert not rig.shared.leads(1)
+
+
+def test_leaving_what_is_not_led_changes_nothing(rig):
+    rig.pool.leave(1)
+    assert rig.notes == []
+
+
+def test_gates(rig):
+    rig.groups[0].leads = rig.groups[1].leads = True
+    rig.turn()
+    assert (rig.shared.closed, rig.shared.full) == (frozenset(), frozenset())
+    rig.groups[1].has_room = False
+    rig.turn()
+    assert (rig.shared.closed, rig.shared.full) == (frozenset(), {1})
+    rig.groups[1].transferring = True
+    rig.turn()
+    assert (rig.shared.closed, rig.shared.full) == ({1}, frozenset())
+    rig.groups[1].leads = False
+    rig.turn()
+    assert (rig.shared.closed, rig.shared.full) == (frozenset(), frozenset())
+
+
+def test_nothing_is_sent_without_a_lease(rig):
+    rig.groups[0].leads = rig.groups[1].leads = True
+    rig.turn()
+    assert rig.shared.meta_lease
+    assert not rig.shared.groups[1].dispatch.held
+    rig.groups[0].lease = rig.groups[1].lease = rig.node.now
+    rig.turn()
+    assert not rig.shared.meta_lease
+    assert rig.shared.groups[1].dispatch.held
+
+
+def test_a_leader_that_begins_without_a_lease_sends_nothing_yet(rig):
+    rig.groups[0].leads = rig.groups[1].leads = True
+    rig.groups[1].lease = 0
+    rig.turn()
+    rig.node.subscribe("foo")
+    rig.node.hears(pub_frame("foo", "a", b"a"))
+    rig.turn()
+    assert rig.node.received() == []
+    rig.groups[1].lease = 1000 * SECOND
+    rig.turn()
+    assert rig.node.received() == [(1, 0)]
+
+
+def test_the_rest_is_handed_on(rig):
+    rig.pool.run()
+    rig.pool.freeze(1, "disk")
+    assert rig.turns.ran == 1
+    assert rig.groups[1].frozen == "disk"
