@@ -89,6 +89,8 @@ class Driver:
         """Handle everything that arrived."""
         broker, gateway, runtime = self.broker, self.gateway, self.runtime
         broker.tick(runtime.now(), runtime.wall())
+        if self.pool is not None:
+            self.pool.gate()
         self._connection_changes()
         gateway.take_in()
         self._replicate()  # what the other nodes said may have committed something

@@ -65,7 +65,7 @@ class Pool:
             group.take_outcomes()  # what was committed is told by its entry; nobody is told of the rest
             if number not in self.led and group.leads:
                 self._enter(number, group)
-        self._gate()
+        self.gate()
 
     def _enter(self, number: GroupId, group: RaftGroup) -> None:
         self.led[number] = self._now()
@@ -78,7 +78,9 @@ class Pool:
         self._gateway.roles_changed()
         self._gateway.replay(number)
 
-    def _gate(self) -> None:
+    def gate(self) -> None:
+        """See what may be done in the roles that last; also before anything that arrived is handled: a process that was stopped
+        and goes on has no lease any more."""
         shared, now = self._broker.shared, self._now()
         closed, full = set(), set()
         for number in self.led:
