@@ -85,8 +85,15 @@ ATTRIBUTES = (
 class Peer(Node):  # type: ignore[misc] # the library is not typed
     """A node that has the same place in a set in every process, so that a simulated run can be repeated."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._hash = crc32(name.encode())
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Node) and bool(self._id == other._id))
+
     def __hash__(self) -> int:
-        return crc32(str(self.id).encode())
+        return self._hash
 
 
 class Clock:

@@ -141,6 +141,8 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
             start, stop, step = position.indices(len(self))
             invariant(step == 1, "the library takes plain slices", step=step)
             return Slice(self, RaftIndex(self.base + start), RaftIndex(self.base + stop - 1))
+        if position == -1:
+            return Item(self, self.end)
         at = position if position >= 0 else len(self) + position
         if not 0 <= at < len(self):
             raise IndexError(position)

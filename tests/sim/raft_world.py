@@ -214,10 +214,10 @@ class Node:
             self.unsettled = any(group.fresh for group in self.groups.values())
         return self.unsettled
 
-    def replace(self):
+    def replace(self, pause=1500):
         """Another machine takes its place and its name, with nothing on its disk."""
         self.world.trace(f"{self.name} is replaced")
-        self.crash(power=False)
+        self.crash(power=False, pause=pause)
         self.files = CrashingFiles()
         self.unsettled = True
         self.saved = dict.fromkeys(self.world.numbers, 0)
@@ -298,10 +298,11 @@ class Node:
 
 
 class RaftWorld:
-    """One run."""
+    """One run; *faults* are kinds to choose from, in place of all."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, faults=()):
         self.seed = seed
+        self.kinds = faults or _FAULTS
         self.loop = Loop(seed)
         draw = self.loop.random
         count = draw.choice((3, 3, 5))
@@ -399,7 +400,7 @@ class RaftWorld:
     def _plan(self, end):
         draw = self.loop.random
         for _ in range(draw.randint(2, 12)):
-            kind = draw.choice(_FAULTS)
+            kind = draw.choice(self.kinds)
             at = draw.randint(self.loop.now + SECOND // 2, end)
             self.faults.append((at, kind))
             self.loop.at(at, getattr(self, f"_fault_{kind}"))
@@ -431,9 +432,38 @@ class RaftWorld:
 
     def _fault_replace(self):
         node = self._someone()
-        unsettled = [name for name in self.voters if self.nodes[name].forgets()]
-        if node.name in self.voters and len({node.name, *unsettled}) <= len(self.voters) // 2:
+        if node.name in self.voters and self._may_forget(node.name):
             node.replace()
+
+    def _may_forget(self, *names):
+        """Whether it would still be a minority."""
+        unsettled = [name for name in self.voters if self.nodes[name].forgets()]
+        return len({*names, *unsettled}) <= len(self.voters) // 2
+
+    def _fault_usurp(self):
+        """A leader is cut off; as soon as there is another, who helped to elect it forgets all, and hears only the old one."""
+        old = next((node.name for node in self.nodes.values() if any(map(node.has_lease, self.numbers))), None)
+        if old is None:
+            return
+        pairs = [pair for name in self.nodes if name != old for pair in ((old, name), (name, old))]
+        self.wire.cut(pairs, 2500 * MILLISECOND)
+
+        def look(times):
+            new = next(
+                (n.name for n in self.nodes.values() if n.name != old and any(map(n.has_lease, self.numbers))), None
+            )
+            if new is None and times:
+                self.loop.after(5 * MILLISECOND, look, times - 1)
+            victims = [name for name in self.voters if name not in (old, new)][: len(self.voters) // 2]
+            if new is None or self.quiet or not self._may_forget(*victims):
+                return
+            others = [name for name in self.nodes if name not in (old, *victims)]
+            for victim in victims:
+                self.wire.cut([pair for a in others for pair in ((a, victim), (victim, a))], self._length())
+                self.wire.blocked -= {(old, victim), (victim, old)}
+                self.nodes[victim].replace(pause=5)
+
+        self.loop.after(SECOND // 2, look, 100)
 
     def _fault_operation(self):
         node = self._someone()
@@ -546,6 +576,7 @@ _FAULTS = (
         "replace",
         "replace",
         "replace",
+        "usurp",
         "split",
         "split",
         "clog",

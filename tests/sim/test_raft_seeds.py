@@ -1,4 +1,4 @@
-"""Simulated runs of groups: nothing acknowledged is lost, one order everywhere, progress after healing (R1 to R7)."""
+"""Simulated runs of groups: nothing acknowledged is lost, one order everywhere, one lease, progress after healing (R1 to R8)."""
 
 import os
 import subprocess
@@ -11,6 +11,7 @@ from stan.raft.group import RaftGroup
 from stan.raft.hard_state import HardState
 from stan.raft.journal import GroupJournal
 from stan.raft.shell import Shell
+from stan.raft.voter import Voter
 from tests.sim.raft_world import RaftWorld
 
 SEEDS = int(os.environ.get("STAN_RAFT_SEEDS", "30"))
@@ -51,12 +52,12 @@ def test_raft_seed_gives_one_trace_in_two_processes():
 # --- the checks can fail: each part of the shell taken out is found --------------------------------------------------
 
 
-def complaints(seeds):
+def complaints(seeds, *faults):
     """The first words of what is found in a few runs."""
     found = Counter()
     for seed in seeds:
         try:
-            found.update(text.split()[1] for text in RaftWorld(seed).run())
+            found.update(text.split()[1] for text in RaftWorld(seed, faults).run())
         except Exception as error:  # noqa: BLE001 - a group that notices by itself is as good
             found[type(error).__name__] += 1
     return found
@@ -68,12 +69,12 @@ def test_raft_seeds_find_answers_before_fsync(monkeypatch):
 
 
 def test_raft_seeds_find_votes_that_are_not_synced(monkeypatch):
-    def save(self, term, voted_for):
-        self._write(term, voted_for)
-        self.term, self.voted_for, self._synced_slot = term, voted_for, 0
+    def save(self, term, voted_for, *, fresh):
+        self._write(term, voted_for, fresh=fresh)
+        self.term, self.voted_for, self.fresh, self._synced_slot = term, voted_for, fresh, 0
 
-    monkeypatch.setattr(HardState, "save", save)
-    assert complaints((3, 4, 5))["R1:"]
+    monkeypatch.setattr(HardState, "_save", save)
+    assert complaints((0, 1), "power", "power_all", "isolate")["R1:"]
 
 
 def test_raft_seeds_find_matching_entries_truncated(monkeypatch):
@@ -87,3 +88,37 @@ def test_raft_seeds_find_matching_entries_truncated(monkeypatch):
     monkeypatch.setattr(GroupJournal, "deleteEntriesFrom", delete)
     monkeypatch.setattr(Shell, "_without_known", lambda self, m: (m.prev_index, m.prev_term, m.entries))
     assert complaints((10, 24, 26, 29, 41))
+
+
+def test_raft_seeds_find_votes_against_a_lease(monkeypatch):
+    monkeypatch.setattr(Voter, "_believes", lambda self: self.is_leader)
+    assert complaints((4, 7), "desert", "desert", "cut")["R8:"]
+
+
+def test_raft_seeds_find_a_restart_that_forgets_the_leader_that_was_heard(monkeypatch):
+    original = Voter.__init__
+
+    def begin(self, *arguments):
+        original(self, *arguments)
+        self._heard = float("-inf")
+
+    monkeypatch.setattr(Voter, "__init__", begin)
+    assert complaints((23,), "desert", "desert", "cut")["R8:"]
+
+
+def test_raft_seeds_find_a_lease_that_is_kept_while_leadership_is_handed_over(monkeypatch):
+    monkeypatch.setattr(Shell, "handing_over", property(lambda self: False))
+    assert complaints((8, 31), "transfer", "transfer", "transfer", "cut")["R8:"]
+
+
+def test_raft_seeds_find_fresh_members_that_vote(monkeypatch):
+    monkeypatch.setattr(Voter, "votes", property(lambda self: self._votes_at_all))
+    assert complaints((15, 37), "replace", "replace", "power", "kill", "isolate", "split")
+
+
+def test_raft_seeds_find_fresh_members_that_help_to_commit(monkeypatch):
+    def count(self, node, progress):
+        self._SyncObj__raftMatchIndex[node] = min(progress.acked, self._outside.durable())
+
+    monkeypatch.setattr(Shell, "_count", count)
+    assert complaints((0, 4), "usurp", "usurp", "usurp", "transfer")
