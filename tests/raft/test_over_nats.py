@@ -132,7 +132,9 @@ async def replicate(nodes, number, bodies):
         if node is not None:
             lost = node.lost = []
             node.groups[number].propose([(Kind.META, body) for body in bodies], urgent=True)
-            await eventually(lambda lost=lost: lost or all(n.applied[number][-len(bodies) :] == bodies for n in nodes), 30)
+            await eventually(
+                lambda lost=lost: lost or all(n.applied[number][-len(bodies) :] == bodies for n in nodes), 30
+            )
 
 
 @pytest.fixture
