@@ -13,7 +13,7 @@ from stan.edge.gateway import Gateway
 from stan.edge.log import ServerLog, redacted
 from stan.edge.runtime import AsyncRuntime
 from stan.edge.storage import Storage
-from stan.errors import StanError, StartError
+from stan.errors import Frozen, StanError, StartError
 from stan.types import SECOND
 
 
@@ -127,12 +127,18 @@ class Node:
                 failing = True
 
     async def _flush(self, driver: Driver) -> None:
-        await self.storage.flush(self.broker)
+        failed: Frozen | None = None
+        try:
+            await self.storage.flush(self.broker)
+        except Frozen as error:  # one group's log; the others are flushed
+            failed = error
         for group in self.driver.groups.values():
             group.synced(group.log.durable_index)
         if any(group.has_committed for group in self.driver.groups.values()):
             driver.wake()
         await self.storage.release(self.broker)
+        if failed is not None:
+            raise failed
 
     async def _settle(self, driver: Driver) -> bool:
         """Stop listening, finish what is on its way, write it all down."""

@@ -67,18 +67,31 @@ class Supply:
     # --- for this node ------------------------------------------------------------------------------------------------------
 
     def _hinted_at(self, payload: bytes) -> None:
-        if len(payload) <= _HINT.size or self._receiver is not None:
+        if len(payload) <= _HINT.size:
             return
         _, number = _HINT.unpack_from(payload)
         group = self._member.groups.get(GroupId(number))
         source = payload[_HINT.size :].decode(errors="replace")
-        if group is None or group.leader != source or group.failed:
+        if group is not None and group.leader == source and not group.failed:
+            self._receive(GroupId(number), source)
+
+    def _receive(self, number: GroupId, source: str) -> None:
+        if self._receiver is not None:
             return
         self._member.world.note("INF", f"group {number}: gets state and messages from {source}")
         self._source = source
-        self._receiver = self._member.storage.receiver(GroupId(number))
+        self._receiver = self._member.storage.receiver(number)
         self._heard_at = self._member.world.runtime.now()
         self._ask(self._receiver.begin(self._member.world.random.getrandbits(64)))
+
+    def _mend(self) -> None:
+        """A log that has lost entries may lack nothing that a leader would notice: it is received anew from who leads."""
+        member = self._member
+        for number, whole in member.storage.whole.items():
+            source = next((name for name, known in member.roster.nodes.items() if number in known.hello.led), None)
+            if not whole and number in member.groups and source is not None and source != member.me:
+                self._receive(number, source)
+                return
 
     def _ask(self, requests: list[bytes]) -> None:
         self._asked_at = self._member.world.runtime.now()
@@ -141,7 +154,10 @@ class Supply:
             for peer in group.lacking():
                 self.needs_snapshot(group, peer)
         receiver = self._receiver
-        if receiver is None or self._busy:
+        if receiver is None:
+            self._mend()
+            return
+        if self._busy:
             return
         if now - self._heard_at > limits.TRANSFER_PATIENCE:
             self._give_up("no answer")
