@@ -5,6 +5,7 @@ the simulator. Order inside one Ready is a promise: proposals are written before
 request leaves before its first message; a publisher's ack leaves after its message was offered to the subscribers.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
@@ -48,6 +49,7 @@ class Broker:
         self.clients = Clients(self.shared)
         self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup)
         self.progress_sent: dict[int, list[pb.Progress]] = {}  # by ticket, until written
+        self.undecided: deque[Frame] = deque(maxlen=limits.UNDECIDED_REQUESTS_MAX)  # until it is known who leads
         self.requests: dict[bytes, Callable[[Frame], None]] = {
             subjects.discover.encode(): self.clients.connect,
             subjects.pings.encode(): self.clients.ping,
@@ -188,13 +190,26 @@ class Broker:
         """Any other frame: a request of a client, or an answer to one of ours."""
         handle = self.requests.get(frame.subject)
         if handle is not None:
-            handle(frame)
+            if self.shared.replaying is None and (self.undecided or self._may_be_replaced()):
+                self.undecided.append(frame)
+            else:
+                handle(frame)
         elif frame.subject.startswith(self.shared.reply_prefix):
             number = frame.subject[len(self.shared.reply_prefix) :]
             ours = number.isdigit() and len(number) <= NUMBER_DIGITS_MAX
             answered = self.shared.awaited.pop(int(number), None) if ours else None
             if answered is not None:
                 answered(None if frame.header.startswith(b"NATS/1.0 503") else frame.payload)
+
+    def _may_be_replaced(self) -> bool:
+        """Whether another node may lead what this one believes to lead, and know better what to answer."""
+        shared = self.shared
+        return (shared.leads_meta and not shared.meta_lease) or any(group.dispatch.held for _, group in shared.led())
+
+    def _decide(self) -> None:
+        while self.undecided and not self._may_be_replaced():
+            frame = self.undecided.popleft()
+            self.requests[frame.subject](frame)
 
     def _asked_for_meta(self, frame: Frame) -> None:
         """Another node asks for a change of the metadata, or how far it is."""
@@ -217,7 +232,7 @@ class Broker:
         ticket = self.shared.by_index.pop((group, index), None)
         result: object = None
         if kind == Kind.RECORDS:
-            self.publishing.committed(group, body)
+            self.publishing.committed(group, index, body)
             result = True
         elif kind == Kind.META:
             result = self._apply_meta(pb.MetaChange.FromString(body), index)
@@ -280,6 +295,7 @@ class Broker:
         shared = self.shared
         shared.clock = Clock(now, wall)
         shared.timers.run(now)
+        self._decide()
         ready = Ready()
         ready.proposals = self.publishing.seal()
         shared.drain_into(ready)

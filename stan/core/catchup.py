@@ -77,8 +77,9 @@ class Catchup:
             return
         if answer is not None and answer.isdigit() and len(answer) <= INDEX_DIGITS_MAX:
             self._target = RaftIndex(int(answer))
-            self.shared.timers.at(self._round[-1].until, partial(self._late, question))
             self.applied()
+            if question == self._question and self._round:
+                self.shared.timers.at(self._round[-1].until, partial(self._late, question))
         else:
             self._give_up()
 

@@ -221,9 +221,11 @@ class Clients:
         """What the client sent before was heard before; the metadata tells, or has told already, that it is gone."""
         if not self.release(client_id):
             now = self.shared.clock.now
-            self.heard[client_id] = now
-            old = now - limits.HEARD_AGE_MAX
-            self.heard = {client_id: at for client_id, at in self.heard.items() if at >= old}
+            heard = self.heard
+            heard.pop(client_id, None)
+            heard[client_id] = now  # the oldest are in front
+            while heard[oldest := next(iter(heard))] < now - limits.HEARD_AGE_MAX:
+                del heard[oldest]
 
     def release(self, client_id: bytes) -> bool:
         """Nothing more is expected from closed connections of that client; whether there were any."""

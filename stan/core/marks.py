@@ -50,11 +50,12 @@ class Marked:
     """The marks of one group that are young enough to matter."""
 
     behind: dict[Publisher, Behind] = field(default_factory=dict)
-    _told: deque[tuple[Nanos, bytes]] = field(default_factory=deque)
+    _told: deque[tuple[Nanos, bytes, bool]] = field(default_factory=deque)
 
-    def apply(self, encoded: bytes | memoryview, now: Nanos) -> None:
-        """Take in the marks of an entry that was applied; they are looked at when leadership begins."""
-        self._told.append((now, bytes(encoded)))
+    def apply(self, encoded: bytes | memoryview, now: Nanos, *, old: bool) -> None:
+        """Take in the marks of an entry that was applied; they are looked at when leadership begins. *old*: what the entry
+        holds was published before this node began to listen, and is not heard any more."""
+        self._told.append((now, bytes(encoded), old))
         oldest = now - 2 * limits.HEARD_AGE_MAX
         while self._told[0][0] < oldest:
             self._told.popleft()
@@ -114,7 +115,8 @@ class Marked:
 
     def _logged(self) -> dict[Publisher, Logged]:
         found: dict[Publisher, Logged] = {}
-        for at, encoded in self._told:
+        for applied, encoded, old in self._told:
+            at = Nanos(0) if old else applied
             for mark in pb.Marks.FromString(encoded).marks:
                 names = [
                     (mark.channel, *pair) for pair in zip(mark.publishers[::2], mark.publishers[1::2], strict=True)

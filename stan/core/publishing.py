@@ -23,7 +23,7 @@ from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name, publication
 from stan.protocol.entries import Kind, decode_batches, encode_batch, encode_marks, marks_of
 from stan.protocol.frames import Frame, Publishes
-from stan.types import ChannelUid, GroupId, MiB, Nanos, Sequence, WallNanos
+from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, WallNanos
 
 TOO_MUCH_WAITING = "stan: too much waits for a majority of the nodes"
 ENTRY_BYTES_TARGET = 1 * MiB
@@ -273,13 +273,13 @@ class Publishing:
         else:
             self.shared.pub_acks += entry.acks
 
-    def committed(self, group: GroupId, body: bytes) -> None:
+    def committed(self, group: GroupId, index: RaftIndex, body: bytes) -> None:
         """A RECORDS entry is committed and indexed: its messages are visible (on every node, own entry or not)."""
         part = self.shared.groups[group]
         if self.shared.clustered:
             told = marks_of(body)
             if told is not None:
-                part.marked.apply(told, self.shared.clock.now)
+                part.marked.apply(told, self.shared.clock.now, old=index <= part.loaded)
         for batch in decode_batches(body):
             part.machine.trim(batch.uid, batch.first_sequence)
             self.shared.trims.append((group, batch.uid, batch.first_sequence))

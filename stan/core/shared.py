@@ -47,6 +47,7 @@ class Group:
     marked: Marked = field(default_factory=Marked)  # which publishes of late are in the log
     tell_at: int = 0  # Nanos: the next progress entry of a replicated group
     told: int = 0  # deliveries when the last one was made
+    loaded: int = 0  # RaftIndex: newest entry that the log had when this node began to listen
     life: int = 0  # how often this node began to lead it
     joined: dict[tuple[bytes, bytes], tuple[Nanos, int]] = field(default_factory=dict)
     """Subscriptions made of late, by client id and inbox: when, and their id; oldest first."""

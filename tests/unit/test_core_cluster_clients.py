@@ -359,3 +359,47 @@ def test_publishing_goes_on_over_a_change_of_the_metadatas_leader(beating):
     beating.follow(0)
     beating.hears(pub_frame("foo", "b", b"b"))
     assert beating.stored() == [b"a", b"b"]
+
+
+# --- a leader that may have been replaced -----------------------------------------------------------------------------------
+
+
+def test_a_leader_without_a_lease_answers_once_it_has_it_again(node):
+    node.lead(0)
+    node.broker.shared.meta_lease = False
+    node.hears(node.request(PINGS, wire.Ping(conn_id=b"newer"), "p"), connects(node), closes(node, "newer", "c"))
+    node.pass_time(0.5)
+    assert node.hear("p") == node.hear("r") == node.hear("c") == []
+    node.broker.shared.meta_lease = True
+    node.turn()
+    assert [len(node.hear(reply)) for reply in ("p", "r", "c")] == [1, 1, 1]
+
+
+def test_a_leader_that_was_replaced_tells_clients_of_the_next_one_nothing(node):
+    node.lead(0)
+    node.broker.shared.meta_lease = False
+    node.hears(node.request(PINGS, wire.Ping(conn_id=b"newer"), "p"), connects(node), closes(node, "newer", "c"))
+    node.follow(0)
+    node.pass_time(1)
+    assert node.hear("p") == node.hear("r") == node.hear("c") == []
+    assert not node.broker.undecided
+
+
+def test_a_group_without_a_lease_answers_no_requests_either(leader):
+    leader.broker.shared.groups[1].dispatch.held = True
+    request = wire.UnsubscribeRequest(client_id=b"me", subject=b"foo", inbox=b"of the next leader")
+    leader.hears(leader.request("_STAN.unsub.test-cluster", request, "u"))
+    assert leader.hear("u") == []
+    leader.broker.shared.groups[1].dispatch.held = False
+    leader.turn()
+    assert len(leader.hear("u")) == 1
+
+
+def test_requests_that_wait_for_a_lease_are_bounded(node):
+    node.lead(0)
+    node.broker.shared.meta_lease = False
+    ping = node.request(PINGS, wire.Ping(conn_id=b"c"), "p")
+    node.hears(*([ping] * (limits.UNDECIDED_REQUESTS_MAX + 5)))
+    node.broker.shared.meta_lease = True
+    node.turn()
+    assert len(node.hear("p")) == limits.UNDECIDED_REQUESTS_MAX

@@ -124,6 +124,20 @@ def test_a_mark_that_never_comes_is_waited_for_no_longer_than_its_patience(node)
     assert node.stored() == [b"1", b"3"]
 
 
+def test_a_mark_of_before_this_node_started_is_not_waited_for(node):
+    leader = other()
+    leader.lead()
+    leader.publish("foo", b"1")
+    node.broker.shared.groups[1].loaded = len(leader.logs[1])
+    node.pass_time(2)
+    node.publish("foo", b"2")
+    node.pass_time(2)
+    hand_over(leader, node)
+    node.lead()
+    node.publish("foo", b"3")
+    assert node.stored() == [b"1", b"2", b"3"]
+
+
 def test_publishers_who_fall_silent_do_not_slow_the_others_down_for_ever(node):
     node.feed_client("you")
     leader = other()
