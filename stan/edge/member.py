@@ -154,6 +154,8 @@ class Member:
     def make_group(self, number: GroupId) -> RaftGroup:
         """This node's part in a group, from what the storage has of it."""
         world, storage = self.world, self.storage
+        if number != META_GROUP:
+            self.broker.shared.groups[number].loaded = storage.logs[number].last_index
         return RaftGroup(
             number,
             self.me,
