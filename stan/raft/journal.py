@@ -176,19 +176,21 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
 
         Raises DiskFull or Frozen: nothing of it was written; entries that conflicted may be gone all the same.
         """
+        if not self._pending and self._cut is None:
+            self.end = self.log.last_index
+            return False
         pending, self._pending = self._pending, []
         cut, self._cut = self._cut, None
         try:
             if cut is not None:
                 self._truncate(cut)
-            if pending:
-                self.log.append(pending)
+            self.log.append(pending)
         except NotNow:
             self.end = self.log.last_index
             raise
         self.end = self.log.last_index
         self._remember(pending)
-        return bool(pending)
+        return True
 
     def _truncate(self, index: RaftIndex) -> None:
         while self._tail and self._tail[-1].index > index:

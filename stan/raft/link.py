@@ -55,8 +55,9 @@ class Link:
             frames.append(head + piece)
         return frames
 
-    def take(self, frame: bytes | memoryview, now: Nanos) -> bytes:
-        """A frame of the peer; returns the content that is complete with it, else nothing. Raises FrameError."""
+    def take(self, frame: bytes | memoryview, now: Nanos) -> bytes | memoryview:
+        """A frame of the peer; returns the content that is complete with it, perhaps a view of the frame, else nothing. Raises
+        FrameError."""
         if not HEADER_BYTES <= len(frame) <= HEADER_BYTES + limits.RAFT_FRAME_BYTES_MAX:
             raise FrameError(f"a frame of {len(frame)} bytes")
         magic, flags, theirs, mine, number, crc = _FRAME.unpack_from(frame)
@@ -78,16 +79,18 @@ class Link:
             self.wants_to_speak = True
         return self._join(frame, flags, crc)
 
-    def _join(self, frame: bytes | memoryview, flags: int, crc: int) -> bytes:
-        piece = bytes(frame[HEADER_BYTES:])
+    def _join(self, frame: bytes | memoryview, flags: int, crc: int) -> bytes | memoryview:
+        piece = memoryview(frame)[HEADER_BYTES:]
         if bool(flags & _CONTINUES) != bool(self._partial):
             raise FrameError("a frame that does not continue the one before")
         if zlib.crc32(piece) != crc:
             raise FrameError("a frame with a wrong CRC")
+        if not flags:
+            return piece
         self._partial_bytes += len(piece)
         if self._partial_bytes > limits.RAFT_MESSAGE_BYTES_MAX + limits.RAFT_FRAME_BYTES_MAX:
             raise FrameError(f"content of more than {self._partial_bytes} bytes")
-        self._partial.append(piece)
+        self._partial.append(bytes(piece))
         if flags & _MORE:
             return b""
         content = b"".join(self._partial)

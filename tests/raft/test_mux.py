@@ -343,3 +343,13 @@ def test_bundled_messages_keep_their_place_among_the_others(kinds):
         pair.muxes["a"].send(1, "b", message)
     pair.pass_on()
     assert [message for _, message in pair.groups["b"].seen] == messages
+
+
+def test_many_whole_frames_are_no_long_content(monkeypatch):
+    monkeypatch.setattr(limits, "RAFT_MESSAGE_BYTES_MAX", 0)
+    monkeypatch.setattr(limits, "RAFT_FRAME_BYTES_MAX", 1000)
+    pair = Pair().up()
+    for number in range(200):
+        pair.muxes["a"].send(1, "b", TimeoutNow(number))
+        pair.pass_on()
+    assert pair.said() == list(range(200))
