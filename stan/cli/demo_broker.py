@@ -14,7 +14,7 @@ from stan_client import StanClientError
 from stan_client.connection import CONNECT_FAILURES
 
 from stan.cli.common import CliError
-from stan.cli.processes import READY, Child, accepts, free_port, refuse_dead, stan_server
+from stan.cli.processes import READY, Child, accepts, free_port, heed_cancellation, refuse_dead, stan_server
 
 CLUSTER_ID: Final = "stan-demo"
 WAIT_S: Final = 30.0
@@ -88,6 +88,7 @@ class DemoBroker:
         """
         deadline = asyncio.get_running_loop().time() + WAIT_S
         while not condition():
+            heed_cancellation()
             if self._server is not None:
                 refuse_dead([self._server], what)
             if asyncio.get_running_loop().time() > deadline:

@@ -16,7 +16,7 @@ from stan_client import StanClientError
 from stan_client.connection import CONNECT_FAILURES
 
 from stan.cli.common import CliError, Target
-from stan.cli.processes import READY, Child, accepts, free_port, refuse_dead, stan_server, stop_all
+from stan.cli.processes import READY, Child, accepts, free_port, heed_cancellation, refuse_dead, stan_server, stop_all
 from stan.config import RAFT_GROUPS_CLUSTERED
 from stan.edge.nats_process import find_binary
 from stan.errors import StartError
@@ -165,6 +165,7 @@ class LocalCluster:
         """
         deadline = asyncio.get_running_loop().time() + wait_s
         while not condition():
+            heed_cancellation()
             refuse_dead(self._children(), what)
             if asyncio.get_running_loop().time() > deadline:
                 ends = "\n".join(child.log_end() for child in self._children())

@@ -129,6 +129,13 @@ def refuse_dead(children: Iterable[Child], what: str) -> None:
             raise CliError(f"Waited for {what}, but {child.name} has ended. {child.log_end()}")
 
 
+def heed_cancellation() -> None:
+    """Raise CancelledError if this task was cancelled: asyncio.wait_for of Python 3.11 may swallow that."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 def free_port() -> int:
     """A TCP port of this machine that nobody listens on at the moment."""
     with socket.socket() as probe:

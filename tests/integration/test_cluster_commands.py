@@ -5,6 +5,7 @@ The broker is the fake one, in this process, so that a test can make it lose or 
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -138,6 +139,18 @@ async def test_cancelled_cluster_leaves_nothing_behind(played):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_cancellation_that_was_swallowed_is_heeded(played):
+    async def use() -> None:
+        async with LocalCluster(3, "c") as cluster:
+            with contextlib.suppress(asyncio.CancelledError):
+                asyncio.current_task().cancel()
+                await asyncio.Event().wait()
+            await cluster.until(lambda: False, "nothing")
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.ensure_future(use())
 
 
 async def test_outage_under_load_is_measured(played):
