@@ -5,6 +5,7 @@ the simulator. Order inside one Ready is a promise: proposals are written before
 request leaves before its first message; a publisher's ack leaves after its message was offered to the subscribers.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -23,6 +24,7 @@ from stan.core.ready import Fetch, Fetched, Indexes, Proposal, Ready
 from stan.core.shared import META_GROUP, Clock, Group, Shared, text
 from stan.core.subscribing import Subscribing
 from stan.protocol import entries_pb2 as pb
+from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import Subjects
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Acks, Frame, Publishes
@@ -148,6 +150,8 @@ class Broker:
         """Handle what was heard of a group since *since*, as far as the last leader has not: this one leads it from now on."""
         shared = self.shared
         shared.replaying = group
+        for frame in [frame for frame in self.undecided if self._group_of(frame) == group]:
+            self.undecided.remove(frame)  # it is among the steps
         done = self.clients.done_before([step for step in steps if isinstance(step, Frame)])
         heard = [step for step in steps if isinstance(step, Publishes)]
         left = iter(self.publishing.new_of(group, heard, since))
@@ -205,6 +209,14 @@ class Broker:
         """Whether another node may lead what this one believes to lead, and know better what to answer."""
         shared = self.shared
         return (shared.leads_meta and not shared.meta_lease) or any(group.dispatch.held for _, group in shared.led())
+
+    def _group_of(self, frame: Frame) -> GroupId:
+        """The group whose leader handles a request."""
+        subjects = self.shared.subjects
+        if frame.subject in (subjects.sub.encode(), subjects.unsub.encode(), subjects.sub_close.encode()):
+            with contextlib.suppress(DecodeError):  # all of them name their channel in the same field
+                return self.shared.group_number(wire.UnsubscribeRequest.FromString(frame.payload).subject)
+        return META_GROUP
 
     def _decide(self) -> None:
         while self.undecided and not self._may_be_replaced():

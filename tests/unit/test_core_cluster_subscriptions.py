@@ -460,3 +460,17 @@ def test_pending_messages_keep_their_member_and_are_sent_again_in_time(node):
     assert other.received() == []
     other.pass_time(0.2)
     assert other.received() == [(2, 1)]
+
+
+def test_a_request_that_waited_for_a_lease_is_not_handled_again_after_a_replay(node):
+    node.lead(0, 1)
+    group = node.broker.shared.groups[1]
+    group.dispatch.held = True
+    node.hears(subscription(node), node.request("_STAN.close.test-cluster", b"\x0a\x03you", "c"))
+    node.broker.follow_group(1)
+    node.broker.lead_group(1, doubt=True)
+    node.gateway.replay(1)
+    group.dispatch.held = False
+    node.turn()
+    assert members(node) == ["in"]
+    assert len(node.hear("r")) == len(node.hear("c")) == 1
