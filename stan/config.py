@@ -98,6 +98,11 @@ class StoreConfig:
 _NODE_ID = re.compile(r"[A-Za-z0-9_-]+")
 
 
+def is_node_id(name: str) -> bool:
+    """Whether a node may have this name, which becomes part of subjects."""
+    return _NODE_ID.fullmatch(name) is not None and len(name) <= bounds.NODE_NAME_BYTES_MAX
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
     """How a node takes part in a cluster (STAN-SPEC 9.7, 9.8)."""
@@ -108,6 +113,7 @@ class ClusterConfig:
     join: bool = False  # peers, groups and replicas are those of the running cluster
     replica: bool = False  # a copy of everything that serves reads and never votes
     replicas: int = 3  # nodes that hold each group
+    allow_add_remove: bool = False  # nodes are added and removed at request, while the cluster runs
     raft_logging: bool = False  # what the groups say among themselves is logged too
 
     @property
@@ -126,7 +132,7 @@ class ClusterConfig:
             f"invalid node ID {go_quote(name)}: only letters, digits, `-` and `_`, "
             f"{bounds.NODE_NAME_BYTES_MAX} at most, as it becomes part of NATS subjects"
             for name in dict.fromkeys((*filter(None, [self.node_id]), *self.peers))
-            if not _NODE_ID.fullmatch(name) or len(name) > bounds.NODE_NAME_BYTES_MAX
+            if not is_node_id(name)
         ]
         if len(self.peers) > bounds.CLUSTER_PEERS_MAX:
             found.append(f"a node has at most {bounds.CLUSTER_PEERS_MAX} peers, not {len(self.peers)}")

@@ -19,6 +19,7 @@ from stan.core.clients import Clients
 from stan.core.dispatch import Dispatch
 from stan.core.group import GroupMachine, GroupResult
 from stan.core.meta import MetaMachine, MetaResult
+from stan.core.nodes import Nodes
 from stan.core.publishing import Publishing
 from stan.core.ready import Fetch, Fetched, Indexes, Proposal, Ready
 from stan.core.shared import META_GROUP, Clock, Group, Shared, text
@@ -50,6 +51,7 @@ class Broker:
         self.publishing = Publishing(self.shared, self.channels, self.catchup)
         self.clients = Clients(self.shared)
         self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup)
+        self.nodes = Nodes(self.shared)
         self.progress_sent: dict[int, list[pb.Progress]] = {}  # by ticket, until written
         self.undecided: deque[Frame] = deque(maxlen=limits.UNDECIDED_REQUESTS_MAX)  # until it is known who leads
         self.requests: dict[bytes, Callable[[Frame], None]] = {
@@ -62,6 +64,9 @@ class Broker:
         }
         if self.shared.clustered:
             self.requests[subjects.meta.encode()] = self._asked_for_meta
+        if config.cluster is not None and config.cluster.allow_add_remove:
+            self.requests[subjects.node_add.encode()] = self.nodes.add
+            self.requests[subjects.node_remove.encode()] = self.nodes.remove
 
     def reset(self, number: GroupId) -> None:
         """Forget what is known of a group, which is about to be told anew; this node does not lead it."""

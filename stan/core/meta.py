@@ -11,6 +11,8 @@ from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import folded
 from stan.types import ChannelUid, GroupId, RaftIndex
 
+NODES_CHANGED = "the nodes were changed meanwhile"
+
 
 @dataclass(slots=True)
 class Client:
@@ -90,6 +92,18 @@ class MetaMachine:
                 if self.info is None:
                     self.info = change.cluster_info
                     self.dirty_info = True
+        return self._set_nodes(change.nodes) if change.HasField("nodes") else MetaResult()
+
+    @property
+    def nodes(self) -> pb.Nodes:
+        """The nodes that keep groups; version 0 while they are those of the settings."""
+        return pb.Nodes() if self.info is None else self.info.nodes
+
+    def _set_nodes(self, nodes: pb.Nodes) -> MetaResult:
+        if self.info is None or nodes.version != self.info.nodes.version + 1 or not nodes.names:
+            return MetaResult(error=NODES_CHANGED)
+        self.info.nodes.CopyFrom(nodes)
+        self.dirty_info = True
         return MetaResult()
 
     def _connect(self, connect: pb.Connect, index: RaftIndex) -> MetaResult:

@@ -36,6 +36,8 @@ class Subjects:
         "hello",
         "meta",
         "node",
+        "node_add",
+        "node_remove",
         "pings",
         "pub_prefix",
         "replica_fetch",
@@ -55,6 +57,8 @@ class Subjects:
         self.node = f"_STAN.node.{cluster_id}"
         self.hello = f"{self.node}.hello"
         self.meta = f"{self.node}.meta"
+        self.node_add = f"_STAN.raft.{cluster_id}.node.add"
+        self.node_remove = f"_STAN.raft.{cluster_id}.node.remove"
         self.fetch, self.replica_fetch = fetch_subjects(cluster_id)
 
 
