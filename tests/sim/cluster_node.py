@@ -45,6 +45,10 @@ class NodeRuntime(SimRuntime):
     def _later(self, delay, call, *args):
         self.loop.after(delay, lambda: None if self.dead else self.node.run(call, *args))
 
+    def soon(self, call):
+        """A turn of the event loop takes its time; what arrives meanwhile is handled together."""
+        self._later(self.loop.random.randint(20, 400) * MICROSECOND, call)
+
     def alarm(self, deadline, call):
         super().alarm(self.loop.now + max(0, deadline - self.now()), lambda: self.node.run(call))
 
@@ -132,7 +136,7 @@ class ClusterNode:
             return
         self.lives += 1
         self.alive = True
-        self.port = self.member = self.runtime = None
+        self.port = self.member = self.runtime = self.tasks = None
         self.stopped_until = 0
         self.files.cut_at = None
         self.world.trace(f"{self.name} boots")
@@ -232,6 +236,9 @@ class ClusterNode:
                 runtime.dead = True
         if self.port is not None:
             self.port.cut()
+        if self.tasks is not None:
+            self.database.cut()
+            self.tasks.drop()
         self.files.open_files.clear()
         if power:
             self.boots += 1

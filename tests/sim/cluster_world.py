@@ -23,7 +23,8 @@ LENGTHS = (20, 200, 700, 2500)  # of faults, in ms
 class ClusterWorld(Scene):
     """One run."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, *, calm=False):
+        """A *calm* one is for a test that makes the faults itself."""
         super().__init__(seed)
         draw = self.random
         count = draw.choice((3, 3, 5))
@@ -33,7 +34,7 @@ class ClusterWorld(Scene):
         self.raft_groups = draw.choice((1, 2, 3))
         self.limit = draw.choice((0, 0, 40))
         self.bootstrap = draw.choice((None, self.names[0]))
-        self.aimed = {kind: draw.choice((0, 0, chance)) for kind, chance in _AIMS.items()}
+        self.aimed = {kind: 0 if calm else draw.choice((0, 0, chance)) for kind, chance in _AIMS.items()}
         self.disks_fail = False
         self.channel_of = {}  # uid -> name
         self.nodes = {name: ClusterNode(self, name, at % self.servers) for at, name in enumerate(self.names)}
@@ -45,22 +46,34 @@ class ClusterWorld(Scene):
 
     # --- the run ----------------------------------------------------------------------------------------------------------
 
-    def run(self, safety_s=7, drain_s=40):
+    def run(self, safety_s=7):
         """Returns the complaints."""
-        for node in self.nodes.values():
-            self.loop.after(self.random.choice((0, 10, 900)) * MILLISECOND, node.boot)
-        self.make_clients(restless=self.random.choice((0, 0.01)), pace=self.random.choice((60, 200)) * MILLISECOND)
+        self.begin()
         end = self.loop.now + safety_s * SECOND
         self._plan_faults(end)
         self.loop.run_until(end)
-        left_out = self._heal()
+        return self.finish(self._somebody_to_leave_out())
+
+    def begin(self):
+        """Nodes and clients start."""
+        for node in self.nodes.values():
+            self.loop.after(self.random.choice((0, 10, 900)) * MILLISECOND, node.boot)
+        self.make_clients(restless=self.random.choice((0, 0.01)), pace=self.random.choice((60, 200)) * MILLISECOND)
+
+    def run_for(self, seconds):
+        self.loop.run_until(self.loop.now + int(seconds * SECOND))
+
+    def finish(self, left_out=None):
+        """Heal everything, maybe one node later than the others, and look at what was done."""
         quiet_at = self.loop.now
-        self._expect(drain_s, lambda: not self._open_ends(), self._open_ends)
+        self._heal(left_out)
+        self._expect_progress()
         if left_out is not None:
-            self._come_back(left_out)
-            self._expect(drain_s, lambda: not self._open_ends(), self._open_ends)
+            left_out.kept_down = False
+            left_out.boot()
+            self._expect_progress()
         self.loop.run_until(max(self.loop.now, quiet_at + limits.HEARD_AGE_MAX + SECOND))  # a new leader may find more
-        self._expect(drain_s, lambda: not self._open_ends(), self._open_ends)
+        self._expect_progress()
         self.read_all()
         self._expect(10, self._replicas_equal, lambda: dict(self.history.replicas))
         for channel, read in self.history.final.items():
@@ -71,6 +84,9 @@ class ClusterWorld(Scene):
             node.crash(power=False, length=SECOND)
             node.database.close()
         return found
+
+    def _expect_progress(self):
+        self._expect(40, lambda: not self._open_ends(), self._open_ends)
 
     def _expect(self, seconds, met, describe):
         end = self.loop.now + seconds * SECOND
@@ -354,11 +370,9 @@ class ClusterWorld(Scene):
 
     # --- peace --------------------------------------------------------------------------------------------------------------
 
-    def _heal(self):
-        """Heal everything but maybe one node; returns that."""
+    def _heal(self, left_out):
         self.quiet = True
         self.nats.heal()
-        left_out = self._somebody_to_leave_out()
         for node in self.nodes.values():
             node.disk_slow = False
             node.files.cut_at = None
@@ -373,17 +387,12 @@ class ClusterWorld(Scene):
         for client in self.clients.values():
             if client.alive and not client.port.up:
                 client.port.connect()
-        return left_out
 
     def _somebody_to_leave_out(self):
         """Sometimes a node whose absence leaves a majority of those who know what they promised."""
         node = self.random.choice(list(self.nodes.values()))
         others = [other for other in self.nodes.values() if other is not node]
         return node if self.random.random() < 0.3 and not any(other.replaced for other in others) else None
-
-    def _come_back(self, node):
-        node.kept_down = False
-        node.boot()
 
 
 def _unsure(node, number):

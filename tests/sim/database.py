@@ -31,31 +31,33 @@ class _Cursor:
 
 
 class _Execution:
-    def __init__(self, connection, query, pause):
-        self._connection, self._query, self._pause = connection, query, pause
+    def __init__(self, connection, query):
+        self._connection, self._query = connection, query
 
     def __await__(self):
-        yield from self._pause().__await__()
-        self._connection.execute(self._query)
+        if self._connection.alive:
+            yield from self._connection.pause().__await__()
+            self._connection.medium.execute(self._query)
 
     async def __aenter__(self):
-        await self._pause()
-        return _Cursor(self._connection.execute(self._query))
+        await self._connection.pause()
+        return _Cursor(self._connection.medium.execute(self._query))
 
     async def __aexit__(self, *_):
         return None
 
 
 class _Connection:
-    def __init__(self, connection, pause):
-        self._connection, self._pause = connection, pause
+    def __init__(self, medium, pause):
+        self.medium, self.pause = medium, pause
+        self.alive = True
 
     def execute(self, query):
-        return _Execution(self._connection, query, self._pause)
+        return _Execution(self, query)
 
     async def executemany(self, query, rows):
-        await self._pause()
-        self._connection.executemany(query, rows)
+        await self.pause()
+        self.medium.executemany(query, rows)
 
     async def close(self):
         return None
@@ -66,15 +68,22 @@ class SimDatabase:
 
     def __init__(self, *, pauses=False):
         self._pause = Pause if pauses else _NoPause
+        self._connection = None
         self.medium = sqlite3.connect(":memory:", isolation_level=None)
         self.medium.executescript(SCHEMA)
 
     def open(self):
         if self.medium.in_transaction:
             self.medium.execute("ROLLBACK")
-        database = Database(_Connection(self.medium, self._pause), Path("state.db"))
+        self._connection = _Connection(self.medium, self._pause)
+        database = Database(self._connection, Path("state.db"))
         database._turn = Turn()
         return database
+
+    def cut(self):
+        """The process is gone: nothing that it still does reaches the medium."""
+        if self._connection is not None:
+            self._connection.alive = False
 
     def close(self):
         self.medium.close()

@@ -61,10 +61,14 @@ class Port:
         self.inward = Way(nats.loop)
 
     def connect(self):
+        """False if it is up already."""
+        if self.up:
+            return False
         self.up = True
         self.outward.cut()
         self.inward.cut()
         self.nats.ports[self] = None
+        return True
 
     def cut(self):
         """The connection breaks, and with it goes what is on the way. False if there was none."""
@@ -102,12 +106,14 @@ class ClientPort(Port):
         self._waiting = []
 
     def connect(self):
-        super().connect()
+        if not super().connect():
+            return False
         for subject in self.inboxes:
             self.nats.subscribe(self, subject, subject)
         waiting, self._waiting = self._waiting, []
         if waiting:
             self.send(waiting)
+        return True
 
     def listen(self, subject, call):
         self.inboxes[subject] = call
@@ -151,11 +157,13 @@ class NodePort(Port):
         self._held = None  # what arrives while the node does not read
 
     def connect(self):
-        super().connect()
+        if not super().connect():
+            return False
         for sid, subject in self.subscriptions.items():
             self.nats.subscribe(self, subject, sid)
         self._held = None
         self.run(self.gateway.on_up)
+        return True
 
     def cut(self):
         if not super().cut():

@@ -28,12 +28,18 @@ class Tasks:
 
     def __init__(self, later):
         self._later = later
-        self._running = []  # kept, so that what a dead process was at never goes on to its `finally`
+        self._running = []
 
     def start(self, coroutine, done):
         """`done(error)`: with None, or with the Exception that ended it."""
         self._running.append(coroutine)
         self._later(lambda: self._step(coroutine, done))
+
+    def drop(self):
+        """The process is gone. What its coroutines still close must be dead by now."""
+        running, self._running = self._running, []
+        for coroutine in running:
+            coroutine.close()
 
     def _step(self, coroutine, done):
         try:
