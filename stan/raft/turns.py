@@ -100,9 +100,8 @@ class Turns:
                 group.turn()
                 news |= group.take_news()
             self._mux.flush()
-        except BaseException as error:  # noqa: BLE001 - a broken invariant stops the process, it is not survived
-            self._stopped = True
-            self._crashed(error)
+        except BaseException as error:  # noqa: BLE001 - see _fail
+            self._fail(error)
             return
         finally:
             self._running = False
@@ -113,7 +112,15 @@ class Turns:
         if self._stopped or self._mux is None:
             return
         self._runtime.alarm(Nanos(self._runtime.now() + limits.RAFT_TICK_INTERVAL), self._tick)
-        self._mux.tick()
-        now = self._runtime.now()
-        self._dirty |= {number for number, group in self.groups.items() if group.tick(now)}
+        try:
+            self._mux.tick()
+            now = self._runtime.now()
+            self._dirty |= {number for number, group in self.groups.items() if group.tick(now)}
+        except BaseException as error:  # noqa: BLE001 - see _fail
+            self._fail(error)
         self.schedule()
+
+    def _fail(self, error: BaseException) -> None:
+        """A broken invariant stops the process, it is not survived."""
+        self._stopped = True
+        self._crashed(error)

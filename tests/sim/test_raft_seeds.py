@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from stan.raft.codec import Vouch
 from stan.raft.group import RaftGroup
 from stan.raft.hard_state import HardState
 from stan.raft.journal import GroupJournal
@@ -122,3 +123,14 @@ def test_raft_seeds_find_fresh_members_that_help_to_commit(monkeypatch):
 
     monkeypatch.setattr(Shell, "_count", count)
     assert complaints((0, 4), "usurp", "usurp", "usurp", "transfer")
+
+
+def test_raft_seeds_find_fresh_members_that_are_whole_by_what_was_committed_before(monkeypatch):
+    def vouch(self):
+        for node in self._others.values():
+            progress = self.progress[node]
+            if progress.fresh and 0 < self.commit <= progress.acked:
+                self._outside.send(node.id, Vouch(self.term, self.commit))
+
+    monkeypatch.setattr(Shell, "_vouch", vouch)
+    assert complaints((0, 2, 4), "usurp", "usurp", "usurp", "transfer")
