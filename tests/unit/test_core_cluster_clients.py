@@ -403,3 +403,13 @@ def test_requests_that_wait_for_a_lease_are_bounded(node):
     node.broker.shared.meta_lease = True
     node.turn()
     assert len(node.hear("p")) == limits.UNDECIDED_REQUESTS_MAX
+
+
+def test_who_begins_to_lead_between_the_news_of_a_close_and_the_close_waits_for_it(leader):
+    subscribed(leader)
+    leader.follow()
+    leader.feed_close()
+    leader.lead(replay=False)
+    assert leader.broker.shared.groups[1].machine.subscriptions
+    leader.hears(closes(leader))
+    assert not leader.broker.shared.groups[1].machine.subscriptions
