@@ -58,6 +58,8 @@ def select(batches: Iterable[Batch], first: int, last: int, messages_max: int, b
     """The messages [first, last] of *batches*, as many from the front as are within both bounds, each batch's with its run."""
     found: list[Batch] = []
     for batch in batches:
+        if batch.first + batch.count <= first:
+            continue
         part = cut(batch, first, last, messages_max, bytes_max - RUN_ROOM)
         if part.count:
             found.append(part)
