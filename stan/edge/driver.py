@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from stan import limits
 from stan.core.broker import Broker
-from stan.core.ready import Fetch, Fetched, Proposal, Ready
+from stan.core.ready import Delivery, Fetch, Fetched, Proposal, Ready
 from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.runtime import Runtime
@@ -161,11 +161,19 @@ class Driver:
             self.groups[number].log.drop(uid)
         for (number, urgent), proposals in groupby(ready.proposals, key=lambda p: (p.group, p.urgent)):
             self._propose(number, list(proposals), urgent=urgent)
-        if self._frozen:  # what no log could be told of does not leave
-            ready.sends = [s for s in ready.sends if isinstance(s, bytes) or s.group not in self._frozen]
+        silent = self._silent(ready.sends)
+        if silent:
+            ready.sends = [s for s in ready.sends if isinstance(s, bytes) or s.group not in silent]
         self.gateway.send(ready.sends)
         for fetch in ready.fetches:
             self._fetch(fetch)
+
+    def _silent(self, sends: list[bytes | Delivery]) -> set[GroupId]:
+        """Groups whose messages do not leave: no log could be told of them, or the lease ended while the turn ran, as it does in
+        a process that is stopped and goes on. The next leader counts them as sent."""
+        if self.pool is None or all(isinstance(send, bytes) for send in sends):
+            return self._frozen
+        return self._frozen | self.pool.lapsed()
 
     def _propose(self, number: GroupId, proposals: list[Proposal], *, urgent: bool) -> None:
         try:

@@ -32,6 +32,18 @@ class Node:
         self.connection: Connection | None = None
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+    async def begin(self, embedded: EmbeddedNats | None) -> None:
+        """Start; what crashes meanwhile ends it."""
+        starting = asyncio.ensure_future(self.start(embedded))
+        try:
+            await asyncio.wait({starting, self.crash}, return_when=asyncio.FIRST_COMPLETED)
+            if self.crash.done():
+                self.crash.result()
+            await starting
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+
     async def start(self, embedded: EmbeddedNats | None) -> None:
         """Recover, connect, serve. Raises StartError."""
         raise NotImplementedError

@@ -96,6 +96,11 @@ class Pool:
                 shared.groups[number].dispatch.held = not holds
         shared.closed, shared.full = frozenset(closed), frozenset(full)
 
+    def lapsed(self) -> set[GroupId]:
+        """Groups that are led without a lease, now."""
+        now = self._now()
+        return {number for number in self.led if self._groups[number].lease_until() <= now}
+
     def run(self) -> None:
         """Replicate what was written."""
         self._turns.run()

@@ -54,7 +54,7 @@ async def serve(config: Config, embedded: EmbeddedNats | None, log: ServerLog, s
     node = kind(config, storage, log, server_id)
     clean = False
     try:
-        await node.start(embedded)
+        await node.begin(embedded)
         clean = await node.run(stop)
     finally:
         await node.close(clean=clean)
