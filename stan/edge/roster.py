@@ -47,6 +47,7 @@ class Settings(NamedTuple):
     voters: tuple[str, ...]  # sorted
     raft_groups: int
     replicas: int
+    version: int = 0  # of the voters: 0 as the nodes were started, else as the metadata has them
 
 
 class Roster:
@@ -100,12 +101,22 @@ class Roster:
 
     def settings(self, now: Nanos) -> Settings | None:
         """What the established nodes say the cluster is; None while nobody says so or they disagree."""
-        told = {
-            Settings(tuple(hello.voters), hello.raft_groups, hello.replicas)
+        told = [
+            Settings(tuple(hello.voters), hello.raft_groups, hello.replicas, hello.nodes_version)
             for hello in self._hellos(now)
             if hello.established and hello.voters
-        }
-        return told.pop() if len(told) == 1 else None
+        ]
+        newest = max((settings.version for settings in told), default=0)
+        agreed = {settings for settings in told if settings.version == newest}
+        return agreed.pop() if len(agreed) == 1 else None
+
+    def holders(self, group: GroupId, now: Nanos) -> list[str]:
+        """Nodes that are there and have a copy of a group; with this one."""
+        return sorted(hello.node for hello in self._hellos(now) if group in hello.held)
+
+    def led_by(self, group: GroupId, now: Nanos) -> NodeHello | None:
+        """What the node says that leads a group; None while nobody says so."""
+        return next((hello for hello in self._hellos(now) if group in hello.led), None)
 
     def take_notes(self) -> list[str]:
         """Warnings since the last call."""
@@ -167,12 +178,15 @@ class Roster:
         fresh: bool | None = None,
         draining: bool | None = None,
         led: Iterable[GroupId] | None = None,
+        held: Iterable[GroupId] | None = None,
+        walking: Iterable[GroupId] | None = None,
     ) -> None:
         """Something about this node changed: the identity of its cluster, whether it is fresh or draining, the groups that it
-        leads. Groups wait for the next hello, all else is told at once."""
+        leads or holds. Groups wait for the next hello, all else is told at once."""
         me = self.me
-        if led is not None:
-            me.led[:] = sorted(led)
+        for told, groups in ((me.led, led), (me.held, held), (me.walking, walking)):
+            if groups is not None:
+                told[:] = sorted(groups)
         before = (me.identity, me.fresh, me.draining)
         if identity is not None:
             invariant(not me.identity or me.identity == identity, "a cluster keeps its identity", old=me.identity)
@@ -185,9 +199,15 @@ class Roster:
 
     def adopt(self, settings: Settings, now: Nanos) -> None:
         """This node joins the cluster that it was told of."""
-        self.me.voters[:] = settings.voters
         self.me.raft_groups = settings.raft_groups
         self.me.replicas = settings.replicas
+        self.set_nodes(settings.voters, settings.version, now, replica=self.me.replica)
+
+    def set_nodes(self, names: Iterable[str], version: int, now: Nanos, *, replica: bool) -> None:
+        """The metadata tells which nodes there are; *replica*: this one is not among them and only keeps a copy."""
+        self.me.voters[:] = sorted(names)
+        self.me.nodes_version = version
+        self.me.replica = replica
         self._hello_by(now)
         self._judge(now)
 
@@ -324,7 +344,8 @@ def difference(me: NodeHello, other: NodeHello) -> str:
             f"node {go_quote(me.node)} holds the data of another cluster ({_shown(me.identity)}) than node {name} "
             f"({_shown(other.identity)}): give the one that does not belong here another -dir"
         )
-    if me.voters and other.voters and set(me.voters) != set(other.voters):
+    same_version = me.nodes_version == other.nodes_version  # else one has not heard of a change yet
+    if same_version and me.voters and other.voters and set(me.voters) != set(other.voters):
         return (
             f"node {name} knows the voters {', '.join(sorted(other.voters))}, this one {', '.join(sorted(me.voters))}: "
             "give all nodes the same -cluster_peers"

@@ -710,3 +710,59 @@ def test_a_bootstrapped_cluster_is_founded_only_by_a_majority_of_each_groups_vot
     town.run(limits.HELLO_LISTEN)
     assert first.is_new
     assert all(roster.is_new for roster in rest)
+
+
+# --- nodes come and go ----------------------------------------------------------------------------------------------------------
+
+
+def test_who_has_not_heard_of_a_change_of_the_nodes_does_not_disagree(town):
+    a, b = town.old("a"), town.old("b")
+    town.run(SECOND)
+    a.set_nodes(("a", "b", "c", "d"), 1, town.now, replica=False)
+    c = town.start("c", bootstrap=True)
+    town.run(2 * SECOND)
+    assert not any(roster.refusal or roster.take_notes() for roster in (a, b, c))
+    assert not c.is_new
+
+    b.set_nodes(("a", "b", "x"), 1, town.now, replica=False)
+    town.run(2 * SECOND)
+    assert a.take_notes()
+    assert b.take_notes()
+
+
+def test_who_joins_is_told_the_newest_nodes(town):
+    a, b = town.old("a"), town.old("b")
+    town.run(SECOND)
+    b.set_nodes(("a", "b"), 2, town.now, replica=False)
+    j = town.start("j", voters=(), raft_groups=0, replicas=0)
+    town.run(SECOND)
+
+    told = j.settings(town.now)
+    assert told == Settings(("a", "b"), 8, 3, 2)
+    j.adopt(told, town.now)
+    town.settle()
+    assert a.nodes["j"].hello.nodes_version == 2
+
+
+def test_holders_and_leaders_of_groups_are_known_while_they_are_there(town):
+    a, b = town.old("a"), town.old("b")
+    a.tell(town.now, led=[2], held=[0, 2], walking=[2])
+    b.tell(town.now, held=[2, 3])
+    town.run(2 * SECOND)
+    assert [a.holders(group, town.now) for group in (0, 1, 2, 3)] == [["a"], [], ["a", "b"], ["b"]]
+    assert list(b.led_by(2, town.now).walking) == [2]
+    assert b.led_by(3, town.now) is None
+
+    town.stop(a)
+    town.run(2 * limits.NODE_TIMEOUT)
+    assert b.holders(2, town.now) == ["b"]
+    assert b.led_by(2, town.now) is None
+
+
+def test_a_replica_that_became_a_node_is_a_replica_no_more(town):
+    a, r = town.old("a"), town.old("r", replica=True)
+    town.run(SECOND)
+    assert a.read_replicas(town.now) == ["r"]
+    r.set_nodes((*ABC, "r"), 1, town.now, replica=False)
+    town.settle()
+    assert a.read_replicas(town.now) == []

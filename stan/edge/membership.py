@@ -1,0 +1,86 @@
+"""Where a group should be and what its leader does next to get it there: one voter at a time, a learner first. Pure.
+
+    wanted, not there ─► observer ─► caught up ─► voter          superfluous ─► voter no more, the leader itself last
+
+Promises: a step changes one voter, so any two majorities of neighbouring configurations share a member; none leaves a group with
+voters of whom no majority is there and counts; who stays is there when another one is dropped.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from stan.core.shared import META_GROUP
+from stan.types import GroupId
+
+
+class Seen(NamedTuple):
+    """A group as its leader sees it."""
+
+    me: str
+    voters: frozenset[str]
+    target: tuple[str, ...]  # who should vote in it, the one that had better lead it first
+    alive: frozenset[str]  # nodes that are there, with this one
+    close: frozenset[str]  # members that lack next to nothing
+    counting: frozenset[str]  # members that count for a majority as soon as they vote, with this one
+
+
+class Step(NamedTuple):
+    """What to do: either a change of voters, or leadership goes to another one."""
+
+    voters: frozenset[str] = frozenset()
+    successor: str = ""
+
+
+def step(seen: Seen) -> Step | None:
+    """The next step; None if the group is where it belongs, or has to wait for somebody."""
+    voters, target = seen.voters, frozenset(seen.target)
+    superfluous = sorted(voters - target)
+    for name in superfluous:  # who is away only weakens the group
+        if name not in seen.alive and _may_drop(name, seen):
+            return Step(voters - {name})
+    missing = target - voters
+    for name in sorted(missing & seen.alive & seen.close):
+        if _has_majority(voters | {name}, seen):
+            return Step(voters | {name})
+    if missing:
+        return None
+    for name in superfluous:
+        if name != seen.me and _may_drop(name, seen):
+            return Step(voters - {name})
+    if superfluous == [seen.me]:
+        fit = [name for name in seen.target if name in seen.alive & seen.close]
+        return Step(successor=fit[0]) if fit else None
+    return None
+
+
+def _may_drop(name: str, seen: Seen) -> bool:
+    rest = seen.voters - {name}
+    return rest <= seen.alive and _has_majority(rest, seen)
+
+
+def _has_majority(voters: frozenset[str], seen: Seen) -> bool:
+    return 2 * len(voters & seen.alive & seen.counting) > len(voters)
+
+
+def observers(
+    group: GroupId, voters: Collection[str], target: Collection[str], nodes: Iterable[str], holding: Iterable[str]
+) -> list[str]:
+    """Who gets a copy of a group without a vote: who is to vote, who holds it still or for reading, of the metadata all *nodes*.
+
+    A node that holds what it need not hold gets it on, so that it hears that it has no vote any more.
+    """
+    names = {*target, *holding, *(nodes if group == META_GROUP else ())}
+    return sorted(names.difference(voters))
+
+
+class Holding(NamedTuple):
+    """A group as a node sees it that holds it, or should."""
+
+    placed: bool  # the nodes in force place it here
+    votes: bool  # the newest configuration known here names this node
+    agreed: bool  # its leader goes by the same nodes, and knows this copy
+
+
+def may_close(held: Holding) -> bool:
+    """Whether a copy is of no use any more. Who is named in a configuration keeps its promises."""
+    return not held.placed and not held.votes and held.agreed
