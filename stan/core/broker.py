@@ -27,7 +27,7 @@ from stan.core.subscribing import Subscribing
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import Subjects
-from stan.protocol.entries import Kind
+from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
@@ -80,6 +80,10 @@ class Broker:
         if old is not None:  # what is still on its way belongs to an earlier life
             made.life, made.dispatch.fetches, made.dispatch.paused = old.life, old.dispatch.fetches, old.dispatch.paused
         shared.groups[number] = made
+
+    def drop(self, number: GroupId) -> None:
+        """This node does not hold a group of channels any more, which it does not lead."""
+        self.shared.groups.pop(number, None)
 
     def was_reset(self, number: GroupId) -> None:
         """What was forgotten is known again, and may have changed: channels came and went, connections are gone."""
@@ -280,16 +284,18 @@ class Broker:
 
     def step_fetched(self, fetch: Fetch, batches: list[Fetched]) -> None:
         """The answer to a Fetch."""
-        dispatch = self.shared.groups[fetch.group].dispatch
-        self.shared.redeliveries += dispatch.fetched(fetch, batches, self.shared.clock.now)
+        group = self.shared.groups.get(fetch.group)
+        if group is not None:
+            self.shared.redeliveries += group.dispatch.fetched(fetch, batches, self.shared.clock.now)
 
     def step_fetch_failed(self, fetch: Fetch, why: str) -> None:
         """The log could not answer; tried again a second later."""
         info = self.shared.meta.by_uid.get(fetch.uid)
         name = text(info.name) if info else "?"
         self.shared.note("ERR", f"Error looking up message {name}:{fetch.runs[0][0]} ({why})")
-        dispatch = self.shared.groups[fetch.group].dispatch
-        dispatch.read_failed(fetch, Nanos(self.shared.clock.now + SECOND))
+        group = self.shared.groups.get(fetch.group)
+        if group is not None:
+            group.dispatch.read_failed(fetch, Nanos(self.shared.clock.now + SECOND))
 
     def step_disconnected(self) -> None:
         """The connection to NATS is lost: nothing can be sent."""
@@ -397,3 +403,15 @@ class Broker:
         waiting = self.shared.waiting.pop(ticket, None)
         if waiting is not None:
             waiting(result, error)
+
+
+def apply_entry(broker: Broker, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
+    """Apply one entry to the replicated state alone, as replay does: nobody is answered and nothing is delivered."""
+    if kind == Kind.META:
+        broker.shared.meta.apply(pb.MetaChange.FromString(body), index)
+    elif kind == Kind.CHANGE:
+        broker.shared.groups[number].machine.apply(pb.GroupChange.FromString(body), index)
+    elif kind == Kind.RECORDS:
+        machine = broker.shared.groups[number].machine
+        for batch in decode_batches(body):
+            machine.trim(batch.uid, batch.first_sequence)

@@ -116,7 +116,11 @@ class Fetching:
         if info is None:
             self._refuse(asked.reply, UNKNOWN_CHANNEL)
             return
-        log = self._groups[number].log
+        group = self._groups.get(number)
+        if group is None:
+            self._busy(asked)
+            return
+        log = group.log
         place = locate(request, log.channel(info.uid), shared.payload_bytes_max)
         if place is None:
             self._refuse(asked.reply, INVALID_FETCH)

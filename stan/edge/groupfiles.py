@@ -144,6 +144,16 @@ class GroupFiles:
         self.files.sync_directory(self._groups)
         return target
 
+    def retire(self, number: GroupId) -> str:
+        """Move all that a node has of a group, whose log is closed, to lost+found; returns where its messages went.
+
+        The promises go first: a log without them is that of a node which may have promised anything, and knows it.
+        """
+        self.files.rename(self.raft_path(number), self._free_name(f"raft-{number}"))
+        self.files.sync_directory(self._lost_found)
+        self.files.sync_directory(f"{self._disk.directory}/raft")
+        return self.set_aside(number)
+
     def carry_over(self, number: GroupId, old: GroupLog) -> None:
         """Append to what is incoming the entries that the group's log has behind it: what was acknowledged stays so."""
         log, _ = FileLog.open(Path(self.path(number, ".incoming")), number, self.store_id, files=self.files)
@@ -206,6 +216,12 @@ class GroupFiles:
         write_durably(self.files, snapshot_path(self.path(number), index), content)
         for other in older:
             self.files.unlink(snapshot_path(self.path(number), other))
+
+
+def groups_on_disk(directory: Path) -> list[GroupId]:
+    """Groups that a data directory holds something of."""
+    found = (directory / "groups").iterdir() if (directory / "groups").is_dir() else ()
+    return sorted(GroupId(int(path.name)) for path in found if path.name.isdigit())
 
 
 def snapshot_path(directory: str, index: RaftIndex) -> str:

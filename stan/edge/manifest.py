@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,16 @@ NOT_CLUSTERED_BEFORE = "stan: cannot restart server in clustered mode if it was 
 
 
 @dataclass(slots=True)
+class Nodes:
+    """What a node of a cluster remembers about the nodes of it, once one was added or removed."""
+
+    names: list[str] = field(default_factory=list)
+    version: int = 0  # of the names; 0: none was added or removed
+    founders: list[str] = field(default_factory=list)  # nodes by which the groups here were begun
+    replicas: int = 0  # of each group
+
+
+@dataclass(slots=True)
 class Manifest:
     """What `stan.json` says."""
 
@@ -32,6 +42,7 @@ class Manifest:
     clean: bool = True  # closed in an orderly way
     node_id: str = ""  # of a node of a cluster; "" for a server alone
     format: int = FORMAT
+    nodes: Nodes = field(default_factory=Nodes)
 
     @property
     def store_bytes(self) -> bytes:
@@ -125,13 +136,22 @@ def read_manifest(directory: str, files: Files | None = None) -> Manifest:
     """What `stan.json` says. Raises Damage; FileNotFoundError if there is none."""
     path = f"{directory}/{NAME}"
     try:
-        manifest = Manifest(**json.loads(read_file(files or OsFiles(), path)))
+        found = json.loads(read_file(files or OsFiles(), path))
+        manifest = Manifest(**found | {"nodes": Nodes(**found.get("nodes", {}))})
         _ = manifest.store_bytes
     except (ValueError, TypeError) as error:
         raise Damage(f"{path}: {error}") from error
     if manifest.format != FORMAT:
         raise StartError(f"{path}: format {manifest.format}, this program reads format {FORMAT}")
     return manifest
+
+
+def recorded_nodes(directory: str, files: Files | None = None) -> Nodes:
+    """Which nodes the directory knows of; version 0 if it tells of none. Raises Damage, StartError."""
+    try:
+        return read_manifest(directory, files).nodes
+    except FileNotFoundError:
+        return Nodes()
 
 
 def recorded_node_id(directory: str, files: Files | None = None) -> str:

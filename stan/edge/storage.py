@@ -9,20 +9,18 @@ import asyncio
 import os
 import secrets
 import string
-import time
 from collections.abc import Awaitable, Callable
 from collections.abc import Sequence as Seq
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 from stan.config import Config
-from stan.core.broker import Broker
+from stan.core.broker import Broker, apply_entry
 from stan.core.rows import restore_group, snapshot_group
 from stan.core.shared import META_GROUP
 from stan.edge.groupfiles import LOST_FOUND, Disk, GroupFiles
 from stan.edge.log import ServerLog
-from stan.edge.manifest import Manifest, lock_directory, open_manifest, recorded_node_id
+from stan.edge.manifest import Manifest, Nodes, lock_directory, open_manifest, recorded_node_id
 from stan.edge.transfer import Export, Receiver, Sender
 from stan.edge.transfer_words import Offer
 from stan.errors import Damage, Frozen, NotNow, StartError
@@ -30,7 +28,7 @@ from stan.log.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
 from stan.protocol import entries_pb2 as pb
-from stan.protocol.entries import Kind, decode_batches
+from stan.protocol.entries import Kind
 from stan.raft.hard_state import HardState
 from stan.state.changes import group_changes, meta_changes
 from stan.state.database import Changes, Database
@@ -38,7 +36,6 @@ from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Ter
 
 REPLAY_BYTES = 4 * MiB
 """Entries read at once while the log is replayed."""
-
 
 Offload = Callable[[Callable[[], object]], Awaitable[object]]
 """Runs something that blocks; the simulator runs it on the spot."""
@@ -111,7 +108,7 @@ class Storage:
             self = cls.recover(
                 disk, config.cluster_id, config.store.raft_groups, groups=groups, node_id=node_id, note=note
             )
-            self.database = await _open_database(directory, log)
+            self.database = await Database.recover(directory / "state.db", directory / LOST_FOUND, log.error)
         except BaseException:
             os.close(lock)
             raise
@@ -146,17 +143,19 @@ class Storage:
         for text in files.tidy():
             note("WRN", text)
         for number in groups if groups is not None else map(GroupId, range(raft_groups + 1)):
-            if node_id:
-                self._hard_states[number] = HardState.open(disk.files, files.raft_path(number))
-            self._open_log(number)
+            self._open_group(number)
         self.fresh = all(self.whole.values()) and not (
             any(log.last_index for log in self.logs.values()) or any(state.term for state in self._hard_states.values())
         )
         return self
 
+    def _open_group(self, number: GroupId) -> None:
+        if self.node_id:
+            self._hard_states[number] = HardState.open(self._of_disk().files, self._of_disk().raft_path(number))
+        self._open_log(number)
+
     def _open_log(self, number: GroupId) -> None:
-        files = self._of_disk()
-        opening = True
+        files, opening = self._of_disk(), True
 
         def damaged() -> None:
             """Damage is about to be moved away, or was found by a reader in any thread."""
@@ -258,6 +257,9 @@ class Storage:
         self._note("ERR", f"{why}; moved to {aside}, this node gets the group's messages from others again")
         self._open_log(number)
         self._snapshots[number] = RaftIndex(0)
+        await self._forget_rows(number)
+
+    async def _forget_rows(self, number: GroupId) -> None:
         if self.database is not None:
             changes = Changes()
             changes.clear(number)
@@ -314,9 +316,9 @@ class Storage:
                 if log.durable_index < log.last_index:
                     await self._offload(log.sync)
             except Frozen as error:
-                failed = error
                 changes.pop(number, None)
-                if self.logs[number] is log:
+                if self.logs.get(number) is log:
+                    failed = error
                     self._stuck.add(number)
         await self._write_rows(changes, marks)
         if failed is not None:
@@ -335,7 +337,7 @@ class Storage:
             await self.database.flush(self._unwritten[0])
             del self._unwritten[0]
         for number in changes:
-            if number not in self._stuck:
+            if number not in self._stuck and number in self.applied:
                 self._flushed[number] = marks[number][0]
 
     def _changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> Changes:
@@ -362,7 +364,7 @@ class Storage:
                 await self._snapshot(broker, number)
             else:
                 await self._offload(log.clean)
-            if self.logs[number] is log:
+            if self.logs.get(number) is log:
                 log.release(min(flushed, self._snapshots[number]))
 
     async def _snapshot(self, broker: Broker, number: GroupId) -> None:
@@ -372,7 +374,7 @@ class Storage:
         index = RaftIndex(snapshot.applied_index)
         if self._files is not None:
             await self._offload(partial(self._files.write_snapshot, number, index, snapshot.SerializeToString()))
-        if self.logs[number] is log:
+        if self.logs.get(number) is log:
             self._snapshots[number] = index
 
     def state_of(self, broker: Broker, number: GroupId) -> pb.Snapshot:
@@ -437,6 +439,32 @@ class Storage:
         self._snapshots[number] = offer.index
         return self.logs[number]
 
+    # --- groups and nodes that come and go ----------------------------------------------------------------------------------
+
+    async def begin_group(self, number: GroupId) -> None:
+        """Hold another group, anew; `load_group` into a new machine comes next."""
+        await self._forget_rows(number)
+        self._open_group(number)
+
+    async def end_group(self, number: GroupId) -> str:
+        """Hold a group no more, which nothing uses any more; returns where it was put aside."""
+        log = self.logs.pop(number)
+        for known in (self.applied, self.whole, self._flushed, self._snapshots, self._receivers):
+            known.pop(number, None)
+        self._stale -= {number}
+        self._stuck -= {number}
+        with suppress(Frozen):
+            log.close()
+        self._hard_states.pop(number).close()
+        await self._forget_rows(number)
+        return self._of_disk().retire(number)
+
+    def keep_nodes(self, nodes: Nodes) -> None:
+        """What the metadata says about the nodes, for the next start."""
+        if self.manifest is not None:
+            self.manifest.nodes = nodes
+            self._of_disk().write_manifest(self.manifest)
+
     # --- closing ----------------------------------------------------------------------------------------------------------
 
     async def close(self, *, clean: bool) -> None:
@@ -455,21 +483,6 @@ class Storage:
             self._lock = None
 
 
-async def _open_database(directory: Path, log: ServerLog) -> Database:
-    path = directory / "state.db"
-    try:
-        return await Database.open(path)
-    except Damage as error:
-        aside = directory / LOST_FOUND
-        aside.mkdir(exist_ok=True)
-        log.error(f"{error}; moved to {aside}, the state is rebuilt from the logs")
-        stamp = time.time_ns()
-        for name in ("state.db", "state.db-wal", "state.db-shm"):
-            if (directory / name).exists():
-                (directory / name).rename(aside / f"{stamp}-{name}")
-        return await Database.open(path)
-
-
 def _goes_on(old: GroupLog, offer: Offer) -> bool:
     """Whether what the old log holds behind the offer's end belongs behind it; raises NotNow if it cannot tell."""
     if old.last_index <= offer.index:
@@ -479,18 +492,6 @@ def _goes_on(old: GroupLog, offer: Offer) -> bool:
         held = f"[{old.first_index}, {old.last_index}]"
         raise NotNow(f"group {offer.group} was received up to entry {offer.index}, the log here holds {held}")
     return term == offer.term  # else nothing from there on was ever committed
-
-
-def apply_entry(broker: Broker, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
-    """Apply one entry to the replicated state alone, as replay does: nobody is answered and nothing is delivered."""
-    if kind == Kind.META:
-        broker.shared.meta.apply(pb.MetaChange.FromString(body), index)
-    elif kind == Kind.CHANGE:
-        broker.shared.groups[number].machine.apply(pb.GroupChange.FromString(body), index)
-    elif kind == Kind.RECORDS:
-        machine = broker.shared.groups[number].machine
-        for batch in decode_batches(body):
-            machine.trim(batch.uid, batch.first_sequence)
 
 
 def new_nuid() -> str:

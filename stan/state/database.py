@@ -6,6 +6,8 @@ snapshot and the log. Each row carries a few columns to look at and the protobuf
 """
 
 import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,20 @@ class Database:
             await connection.close()
             raise
         return cls(connection, path)
+
+    @classmethod
+    async def recover(cls, path: Path, lost_found: Path, note: Callable[[str], None]) -> "Database":
+        """Open the file at *path*; a damaged one is moved to *lost_found*, as it can be made again, and *note* told."""
+        try:
+            return await cls.open(path)
+        except Damage as error:
+            lost_found.mkdir(exist_ok=True)  # noqa: ASYNC240 - nothing else runs yet
+            note(f"{error}; moved to {lost_found}, the state is rebuilt from the logs")
+            stamp = time.time_ns()
+            for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+                if (path.parent / name).exists():
+                    (path.parent / name).rename(lost_found / f"{stamp}-{name}")
+            return await cls.open(path)
 
     async def flush(self, changes: Changes) -> None:
         """Write *changes* in one transaction."""

@@ -4,6 +4,7 @@ import errno
 
 import pytest
 
+from stan.edge.manifest import Nodes, recorded_nodes
 from stan.errors import Damage, StartError
 from stan.protocol import entries_pb2 as pb
 from stan.types import GroupId
@@ -275,3 +276,69 @@ def test_two_directories_on_one_disk_do_not_meet():
     for count, node in enumerate(nodes, 1):
         node.publish(count)
     assert [node.log.last_index for node in nodes] == [1, 2, 3]
+
+
+# --- groups that come and go --------------------------------------------------------------------------------------------------
+
+
+def begin(node, number):
+    """Hold a group, as a node does it while it runs."""
+    run_now(node.storage.begin_group(number))
+    node.broker.reset(number)
+    run_now(node.storage.load_group(node.broker, number, replicated=True))
+
+
+def end(node, number):
+    node.broker.drop(number)
+    return run_now(node.storage.end_group(number))
+
+
+def test_a_group_that_is_given_up_is_put_aside_and_begun_anew_knows_nothing(node):
+    one = GroupId(1)
+    node.publish(3)
+    node.subscribe("d")
+    node.storage.hard_state(one).save(4, "b")
+    node.storage.hard_state(one).settle()
+    node.flush()
+
+    aside = end(node, one)
+    assert [path for path in node.files.paths() if path.startswith(f"{aside}/") and path.endswith(".log")]
+    assert not [path for path in node.files.paths() if path.startswith(("/a/groups/1/", "/a/raft/1/"))]
+    node.flush()
+    run_now(node.storage.release(node.broker))
+
+    begin(node, one)
+    state = node.storage.hard_state(one)
+    assert (state.term, state.fresh) == (0, True)
+    assert (node.log.last_index, node.storage.applied[one], node.storage.whole[one]) == (0, (0, 0), True)
+    assert not node.broker.shared.groups[one].machine.cursors
+    node.flush()
+    assert node.notes == []
+
+
+@pytest.mark.parametrize("operations", range(12))
+def test_a_crash_while_a_group_is_given_up_leaves_no_promise_without_its_log(node, operations):
+    one = GroupId(1)
+    node.publish(3)
+    node.storage.hard_state(one).save(4, "b")
+    node.storage.hard_state(one).settle()
+    node.flush()
+    node.files.cut_power_after(operations)
+    try:
+        end(node, one)
+    except PowerCut:
+        node.files = node.files.crash(operations)
+    else:
+        node.files.cut_at = None
+        node.close()
+    node.boot(load=False)
+    assert node.log.last_index == 3 or node.storage.hard_state(one).fresh
+
+
+def test_what_is_known_of_the_nodes_outlives_a_restart(node):
+    assert node.storage.manifest.nodes == Nodes()
+    node.storage.keep_nodes(Nodes(["a", "b"], 3, ["a", "c"], 2))
+    again(node)
+    assert node.storage.manifest.nodes == Nodes(["a", "b"], 3, ["a", "c"], 2)
+    assert recorded_nodes("/a", node.files).version == 3
+    assert recorded_nodes("/nowhere", node.files) == Nodes()
