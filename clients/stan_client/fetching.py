@@ -210,15 +210,9 @@ class Reader:
         if not self._end or options.follow:
             self._end = max(self._end, found.last_sequence)
         if found.count:
-            self._weigh(found)
+            weight = len(found.records) + fetches.RUN_ROOM * len(found.runs)
+            self._step = max(1, int(FILLED * self._answer_max * found.count / weight))
         return found
-
-    def _weigh(self, found: Fetched) -> None:
-        """How many messages to ask for at once. A small answer tells little: requests may grow by it, and not shrink."""
-        weight = len(found.records) + fetches.RUN_ROOM * len(found.runs)
-        fitting = max(1, int(FILLED * self._answer_max * found.count / weight))
-        small = 2 * weight < self._answer_max
-        self._step = max(self._step, min(fitting, 2 * self._step)) if small else fitting
 
 
 class Pulling:
