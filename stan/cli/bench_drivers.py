@@ -203,10 +203,10 @@ class PublishDriver(StanDriver):
             room -= blob
 
     def on_acks(self, good: int, bad: int) -> None:
-        """Acks of one read, in the order of the publishes."""
+        """Acks of one read, in the order of the publishes; a new leader may repeat what the last one has acknowledged."""
         now = time.monotonic_ns()
-        self.done += good
         self.refused += bad
+        self.done = min(self.done + good, self.sent - self.refused)
         settled = self.done + self.refused
         while self.blobs and self.blobs[0][0] <= settled:
             _, messages, sent_ns = self.blobs.popleft()
