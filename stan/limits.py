@@ -113,8 +113,10 @@ FETCH_BATCHES_MAX = 1024
 """Record batches in one answer; looking them up takes the event loop's time."""
 
 # --- clients in a cluster --------------------------------------------------------------------------------------
-HEARD_AGE_MAX = 3 * SECOND
-"""What was read from NATS is kept this long, for the case that this node becomes a leader: longer than an election takes."""
+HEARD_AGE_MAX = 30 * SECOND
+"""What was read from NATS is kept this long, for the case that this node becomes a leader: as long as clients wait for acks."""
+HEARD_REQUEST_AGE_MAX = 3 * SECOND
+"""Requests are not handled by a new leader if they are older: clients wait 2 s for an answer."""
 HEARD_BYTES_MAX = 64 * MiB
 """The same in bytes."""
 MARK_PATIENCE = 1 * SECOND

@@ -52,11 +52,14 @@ class Marked:
     behind: dict[Publisher, Behind] = field(default_factory=dict)
     _told: deque[tuple[Nanos, bytes, bool]] = field(default_factory=deque)
 
-    def apply(self, encoded: bytes | memoryview, now: Nanos, *, old: bool) -> None:
-        """Take in the marks of an entry that was applied; they are looked at when leadership begins. *old*: what the entry
-        holds was published before this node began to listen, and is not heard any more."""
+    def apply(self, encoded: bytes | memoryview, now: Nanos, since: Nanos, *, old: bool) -> None:
+        """Take in the marks of an entry that was applied; they are looked at when leadership begins.
+
+        *since*: nothing that was heard before is kept, so the marks of before are not wanted either. *old*: what the entry holds
+        was published before this node began to listen, and is not heard any more.
+        """
         self._told.append((now, bytes(encoded), old))
-        oldest = now - 2 * limits.HEARD_AGE_MAX
+        oldest = min(now, since - 2 * limits.MARK_PATIENCE)
         while self._told[0][0] < oldest:
             self._told.popleft()
 

@@ -279,7 +279,8 @@ class Publishing:
         if self.shared.clustered:
             told = marks_of(body)
             if told is not None:
-                part.marked.apply(told, self.shared.clock.now, old=index <= part.loaded)
+                since = self.shared.heard_since
+                part.marked.apply(told, self.shared.clock.now, since, old=index <= part.loaded)
         for batch in decode_batches(body):
             part.machine.trim(batch.uid, batch.first_sequence)
             self.shared.trims.append((group, batch.uid, batch.first_sequence))

@@ -80,6 +80,7 @@ class Shared:
     closed: frozenset[GroupId] = frozenset()  # led, but they take no proposal at the moment
     full: frozenset[GroupId] = frozenset()  # led, and what comes had better grow into a larger batch
     replaying: GroupId | None = None  # what is stepped of it was heard before, and another leader may have handled it
+    heard_since: Nanos = Nanos(0)  # noqa: RUF009 - what was read from NATS is kept from then on
     lingering: dict[int, Client] = field(default_factory=dict)  # gone, but what they sent before may still come
     payload_bytes_max: int = PAYLOAD_DEFAULT  # that NATS takes from us
     responses: list[bytes] = field(default_factory=list)

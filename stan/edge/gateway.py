@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from stan import limits
 from stan.core.broker import Broker
 from stan.core.oversize import deliverable
 from stan.core.ready import Delivery
@@ -131,7 +132,9 @@ class Gateway:
             return
         self._rest = data[at:] if at < len(data) else b""
         if self.heard is not None and at:
-            self.heard.add(Piece(self.broker.shared.clock.now, data, 0, at))
+            shared = self.broker.shared
+            self.heard.add(Piece(shared.clock.now, data, 0, at))
+            shared.heard_since = self.heard.since(shared.clock.now)
         if len(self._rest) > PENDING_BYTES_MAX:
             self._broken("a message larger than any it may send")
 
@@ -199,7 +202,8 @@ class Gateway:
                 at += scan.consumed
                 steps += scan.publishes
                 steps += scan.acks
-                steps += [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
+                if piece.at >= shared.clock.now - limits.HEARD_REQUEST_AGE_MAX:
+                    steps += [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
         self.broker.replay(group, steps, self.heard.since(shared.clock.now))
 
     # --- out --------------------------------------------------------------------------------------------------------------
