@@ -121,6 +121,8 @@ HEARD_BYTES_MAX = 64 * MiB
 """The same in bytes."""
 MARK_PATIENCE = 1 * SECOND
 """How much later than the last leader a new one may hear a publish that is in the log already."""
+MARK_MEMORY = 60 * SECOND
+"""How much later it is still known for one that is in the log: a network may hold it back."""
 CATCHUP_PATIENCE = 5 * SECOND
 """How long what a connection has sent waits for the metadata to tell of that connection."""
 CLOSE_PATIENCE = 1 * SECOND

@@ -42,7 +42,8 @@ class Behind:
     """A publisher whose newest message in the log was not heard here yet."""
 
     logged: Logged
-    until: Nanos  # it is waited for no longer
+    until: Nanos  # what is not in the log is passed over until then
+    forgotten: Nanos  # nothing of it is expected any more
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ class Marked:
                     if key == known.newest:
                         newest_heard.add(publisher)
         self.behind = {
-            publisher: Behind(known, Nanos(now + limits.MARK_PATIENCE))
+            publisher: Behind(known, Nanos(now + limits.MARK_PATIENCE), Nanos(now + limits.MARK_MEMORY))
             for publisher, known in logged.items()
             if publisher not in newest_heard and known.at - limits.MARK_PATIENCE > since
         }
@@ -101,19 +102,23 @@ class Marked:
         return _part(batch, fates)
 
     def still_new(self, batch: Publishes, now: Nanos) -> Sorted:
-        """What becomes of a batch that arrives now: this node may hear later than the last leader did."""
+        """What becomes of a batch that arrives now: this node may hear later than the last leader did, much later if the network
+        held it back."""
+        for publisher in [publisher for publisher, behind in self.behind.items() if now >= behind.forgotten]:
+            del self.behind[publisher]
+        if not any((batch.channel, *publisher) in self.behind for publisher in batch.publishers):
+            return Sorted([batch], b"")
         fates = []
         for publisher, key in _senders(batch):
             behind = self.behind.get(publisher)
-            if behind is None or now >= behind.until:
-                self.behind.pop(publisher, None)
+            if behind is None:
                 fates.append(_NEW)
-                continue
-            fates.append(_LOGGED if key in behind.logged.keys else _PASSED)
-            if key == behind.logged.newest:
-                del self.behind[publisher]
-        for publisher in [publisher for publisher, behind in self.behind.items() if now >= behind.until]:
-            del self.behind[publisher]
+            elif key in behind.logged.keys:
+                fates.append(_LOGGED)
+                if key == behind.logged.newest:
+                    del self.behind[publisher]
+            else:
+                fates.append(_PASSED if now < behind.until else _NEW)
         return _part(batch, fates)
 
     def _logged(self) -> dict[Publisher, Logged]:
