@@ -79,6 +79,8 @@ RAFT_ELECTION_TIMEOUT_MIN = 500 * MILLISECOND
 """A follower believes in a leader that it heard this recently, and refuses its vote to others."""
 RAFT_ELECTION_TIMEOUT_MAX = 1 * SECOND
 """A follower that heard nothing for a random time up to this asks whether it could win an election."""
+RAFT_ELECTION_SPREAD = 200 * MILLISECOND
+"""Followers whose link to the leader ended campaign within this time, not all at once."""
 RAFT_LEADER_PATIENCE = 1 * SECOND
 """A leader that no majority answered for this long steps down."""
 RAFT_CLOCK_MARGIN = 50 * MILLISECOND

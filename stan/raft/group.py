@@ -376,7 +376,8 @@ class RaftGroup:
 
     def peer_down(self, peer: str) -> None:
         """The link to the peer ended."""
-        self._shell.peer_down(peer)
+        self._guarded(self._shell.peer_down, peer, self._around.now())
+        self._around.wake(self)
 
     def _want(self) -> None:
         """Somebody waits for what a follower has, and for the first entry of a leader."""

@@ -153,8 +153,11 @@ class Shell(Voter):
             self._count(node, progress)
             self._beat = True
 
-    def peer_down(self, peer: str) -> None:
+    def peer_down(self, peer: str, now: Nanos) -> None:
         """The link to the peer is gone."""
+        CLOCK.now = now / SECOND
+        if peer == self.leader and not self.is_leader:
+            self.leader_gone()
         self._up.discard(peer)
         if peer in self._others:
             self._SyncObj__onNodeDisconnected(self._others[peer])
