@@ -130,13 +130,13 @@ def bench(
         processes=processes,
         timeout_s=timeout,
     )
-    place = _place(target, channel, start=start, nodes=cluster)
+    place = _place(target, start=start, nodes=cluster)
     run_until_signalled(_bench(place, work, as_json=as_json, csv_file=csv_file))
 
 
-def _place(target: Target, channel: str, *, start: bool, nodes: int) -> contextlib.AbstractAsyncContextManager[Target]:
+def _place(target: Target, *, start: bool, nodes: int) -> contextlib.AbstractAsyncContextManager[Target]:
     if nodes:
-        return own_cluster(nodes, target.cluster_id, channel)
+        return own_cluster(nodes, target.cluster_id)
     return own_broker(target.cluster_id) if start else _there(target)
 
 

@@ -49,14 +49,14 @@ async def own_broker(cluster_id: str) -> AsyncIterator[Target]:
 
 
 @asynccontextmanager
-async def own_cluster(nodes: int, cluster_id: str, channel: str) -> AsyncIterator[Target]:
-    """A running cluster of *nodes* nodes, with a leader for *channel*; yields how to reach it.
+async def own_cluster(nodes: int, cluster_id: str) -> AsyncIterator[Target]:
+    """A running cluster of *nodes* nodes whose leaderships have settled; yields how to reach it.
 
     Raises:
         CliError: it did not start; the text holds the ends of the logs.
     """
     async with LocalCluster(nodes, cluster_id, prefix="stan-bench-") as cluster:
-        await cluster.leader_of(channel)
+        await cluster.settled()
         await _until_it_answers(cluster.target, list(cluster.nodes.values()))
         yield cluster.target
 

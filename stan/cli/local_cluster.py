@@ -17,15 +17,17 @@ from stan_client.connection import CONNECT_FAILURES
 
 from stan.cli.common import CliError, Target
 from stan.cli.processes import READY, Child, accepts, free_port, heed_cancellation, refuse_dead, stan_server, stop_all
-from stan.config import RAFT_GROUPS_CLUSTERED
+from stan.config import RAFT_GROUPS_CLUSTERED, ClusterConfig
 from stan.edge.nats_process import find_binary
 from stan.errors import StartError
 from stan.protocol.placement import channel_group
+from stan.raft.placement import place
 
 NODES_MAX: Final = 15
 WAIT_S: Final = 60.0
 """Whatever is waited for has to happen within this; on an idle machine all of it does within a few seconds."""
 POLL_S: Final = 0.005
+REPLICAS: Final = ClusterConfig().replicas
 UNLIMITED: Final = ("-mm", "0", "-mb", "0")
 
 _ROLE = re.compile(r"group (\d+): leads (?:in term (\d+)|no more)\s")
@@ -138,6 +140,14 @@ class LocalCluster:
         group = group_of(channel)
         await self.until(lambda: self.leader(group) is not None, f"a leader of group {group}")
         return self.leader(group) or ""
+
+    async def settled(self) -> None:
+        """Wait until each group is led by the node that had better lead it: no handover disturbs what comes then."""
+        wanted = place(RAFT_GROUPS_CLUSTERED, self.names, REPLICAS)
+        await self.until(
+            lambda: all(self.leader(group) == placed.preferred for group, placed in wanted.items()),
+            "leaderships to settle",
+        )
 
     def followers(self, group: int) -> list[str]:
         """The other nodes that keep *group*, running or not."""

@@ -23,7 +23,7 @@ async def bench(*arguments: str) -> tuple[int, str, str]:
         out, err = await asyncio.wait_for(process.communicate(), 90)
     finally:
         if process.returncode is None:
-            process.kill()
+            process.terminate()  # it takes along what it has started
             await process.wait()
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
