@@ -1,4 +1,4 @@
-"""Mixed chaos for as long as one likes: python -m tests.chaos --runs 50 --seconds 60 --seed 1
+"""Mixed chaos for as long as one likes: PYTHONPATH=clients python -m tests.chaos --runs 50 --seconds 60 --seed 1
 
 Each run makes a cluster, loads a few channels, lets faults happen one after the other, heals everything and judges what the
 clients saw. It prints one line; a run that found something leaves its directory and says where. Exit code 1 if any did.
@@ -63,6 +63,7 @@ async def run(directory: Path, seed: int, seconds: float, shape: str) -> Result:
     """One cluster, from its start to its judgement."""
     dice = random.Random(seed)
     result = Result(shape)
+    load: Load | None = None
     try:
         with contextlib.ExitStack() as stack:
             nats = stack.enter_context(NatsServer(directory)) if shape == "one nats" else None
@@ -79,6 +80,8 @@ async def run(directory: Path, seed: int, seconds: float, shape: str) -> Result:
         result.findings += disagreements(cluster)
     except (AssertionError, pytest.fail.Exception, Exception):  # noqa: BLE001 - the next run shall take place
         result.findings.append(traceback.format_exc())
+    if result.findings and load is not None:
+        load.write_down(directory / "seen.txt")
     return result
 
 

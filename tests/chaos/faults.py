@@ -19,7 +19,7 @@ ENDED_IN_ORDER = 128 + signal.SIGTERM
 POLL_S = 0.1
 BRIEFLY_S = (0.0, 1.5)  # how long a killed node is down
 FROZEN_S = (0.3, 4.0)  # shorter and longer than an election takes
-CUT_S = (0.5, 5.0)
+CUT_S = (0.5, 3.0)
 
 
 class Faults:
@@ -49,8 +49,11 @@ class Faults:
 
     async def happen(self, name: str) -> None:
         """Let one happen, and wait until the load flows again."""
+        self._load.note(f"{name} begins")
         async with self._load.fault():
             await getattr(self, name)()
+            self._load.note(f"{name} is done")
+        self._load.note(f"{name} is over")
 
     # --- processes --------------------------------------------------------------------------------------------------------
 
@@ -93,19 +96,23 @@ class Faults:
         await self._restart(await self._leader())
 
     async def _restart(self, name: str) -> None:
+        self._load.note(f"stop {name}")
         code = await asyncio.to_thread(self._cluster.terminate, name)
         assert code == ENDED_IN_ORDER, f"{name} ended with {code}\n{self._cluster.log()}"
         await asyncio.to_thread(self._cluster.start, name)
 
     async def _kill(self, *names: str) -> None:
+        self._load.note(f"kill {' '.join(names)}")
         await asyncio.to_thread(self._cluster.kill9, *names)
         await asyncio.sleep(self._dice.uniform(*BRIEFLY_S))
         await asyncio.to_thread(self._cluster.start, *names)
 
     async def _freeze(self, *names: str) -> None:
+        self._load.note(f"freeze {' '.join(names)}")
         self._cluster.stop(*names)
         await asyncio.sleep(self._dice.uniform(*FROZEN_S))
         self._cluster.cont(*names)
+        self._load.note(f"let {' '.join(names)} go on")
 
     # --- disks --------------------------------------------------------------------------------------------------------------
 
@@ -121,6 +128,7 @@ class Faults:
     async def _with_another_disk(self, change: Callable[[str], object]) -> None:
         """Only while the others have all they once acknowledged, and until this one has it too: two lost disks are too many."""
         name = self._dice.choice(self._cluster.names)
+        self._load.note(f"another disk for {name}")
         await asyncio.to_thread(self._cluster.kill9, name)
         change(name)
         await asyncio.to_thread(self._cluster.start, name)
@@ -199,6 +207,7 @@ async def elections_watched(cluster: StanCluster, load: Load) -> AsyncIterator[l
             ]
             if changed:
                 seen.extend(changed)
+                load.note(", ".join(changed))
                 load.moved()
             before = now
 

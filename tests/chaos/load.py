@@ -10,12 +10,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 import stan_client
 
-from tests.chaos.repeats import unexplained, without_late_copies
+from tests.chaos.repeats import late_ones_flagged, unexplained
 from tests.kit.history import History, Reader
 
 TURN_S = 0.05
@@ -122,6 +124,7 @@ class Load:
         self.pace = pace
         self.faults: list[tuple[float, float]] = []  # begin and end of each, and of our own stalls
         self._target = target
+        self.diary: list[tuple[float, str]] = []  # what happened when, for whoever looks for the reason of a finding
         self.joins: list[float] = []  # when cut connections were joined again, and gave out what they held
         self._fault_since: float | None = None
         self._clients = contextlib.AsyncExitStack()
@@ -219,6 +222,29 @@ class Load:
         for lane in self.lanes:
             lane.history.healed()
 
+    def note(self, text: str) -> None:
+        """Write into the diary."""
+        self.diary.append((time.monotonic(), text))
+
+    def write_down(self, path: Path) -> None:
+        """The diary and all that the readers saw, in one order of time."""
+        lines = [(at, f"--- {text}") for at, text in self.diary]
+        for lane in self.lanes:
+            lines += [
+                (
+                    event.at,
+                    f"{reader.name} {event.member} {event.what.value} {event.sequence} {event.data.decode()}"
+                    + " again" * event.redelivered,
+                )
+                for reader in lane.history.readers
+                for event in reader.events
+                if event.at
+            ]
+        origin = time.time() - time.monotonic()
+        with path.open("w", encoding="utf-8") as file:
+            for at, text in sorted(lines):
+                file.write(f"{datetime.fromtimestamp(origin + at, UTC).astimezone():%H:%M:%S.%f} {text}\n")
+
     def moved(self) -> None:
         """Leadership has moved, by a fault or by itself: acks on their way to the old leader may be lost."""
         self.faults.append((time.monotonic(), time.monotonic()))
@@ -284,7 +310,7 @@ class Load:
         """Everything that breaks a promise, in any channel."""
         found = []
         for lane in self.lanes:
-            readers = [without_late_copies(reader, self.joins) for reader in lane.history.readers]
+            readers = [late_ones_flagged(reader, self.joins) for reader in lane.history.readers]
             found += replace(lane.history, readers=readers).violations()
         return found
 

@@ -45,22 +45,24 @@ def unexplained(reader: Reader, faults: Sequence[tuple[float, float]], ack_wait_
         yield f"{reader.name}: ... and {found - SHOWN_MAX} more unexplained repeats"
 
 
-def without_late_copies(reader: Reader, joins: Sequence[float]) -> Reader:
-    """The reader without what a cut connection held back and gave out when it was joined again.
+def late_ones_flagged(reader: Reader, joins: Sequence[float]) -> Reader:
+    """The reader with what a cut connection held back, and gave out when it was joined again, told from what came in order.
 
-    An old leader sent it when it was first to be sent, so it says nothing of being a repeat; meanwhile another one has sent it
-    again. The broker has no power over bytes that are on their way.
+    An old leader sent it when it was first to be sent, so it says nothing of being late; meanwhile another one has sent it again,
+    or has sent what comes after it. The broker has no power over bytes that are on their way.
     """
     seen: set[int] = set()
-    kept: list[Event] = []
+    highest = [0] * reader.members
+    events: list[Event] = []
     for event in reader.events:
         if event.what is What.DELIVERED:
-            late = any(joined <= event.at <= joined + HELD_S for joined in joins)
-            if late and event.sequence in seen and not event.redelivered:
-                continue
+            behind = event.sequence in seen or event.sequence < highest[event.member]
+            if behind and any(joined <= event.at <= joined + HELD_S for joined in joins):
+                event = event._replace(redelivered=True)  # noqa: PLW2901 - the same event, better told
             seen.add(event.sequence)
-        kept.append(event)
-    return replace(reader, events=kept)
+            highest[event.member] = max(highest[event.member], event.sequence)
+        events.append(event)
+    return replace(reader, events=events)
 
 
 def _near(faults: Sequence[tuple[float, float]], begin: float, end: float) -> bool:

@@ -76,11 +76,11 @@ async def run(server: StanServer, names: list[str], dice: random.Random) -> Load
 
 
 async def test_broker_killed_under_load_keeps_its_promises(stan_server):
-    load = await run(stan_server, 5 * ["kill_broker"], chaos_dice())
+    load = await run(stan_server, 3 * ["kill_broker"], chaos_dice())
     assert not load.violations()
     (lane,) = load.lanes
-    assert lane.history.crashes == 5
-    assert 1_000 < len(lane.history.acked) < len(lane.history.published), "the broker was not killed under load"
+    assert lane.history.crashes == 3
+    assert 500 < len(lane.history.acked) < len(lane.history.published), "the broker was not killed under load"
 
 
 async def test_nats_server_killed_and_frozen_under_load_loses_nothing(stan_server):

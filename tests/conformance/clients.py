@@ -132,7 +132,8 @@ class Client:
         before = len(self.seen("acked", channel=channel))
         self.publish(channel, *payloads)
         acked = self.wait("acked", before + len(payloads), channel=channel)[before:]
-        assert [event["error"] for event in acked] == [""] * len(payloads)
+        errors = [event["error"] for event in acked]
+        assert errors == [""] * len(payloads), errors
         return acked
 
     def subscribe(self, name: str, channel: str, **settings: str | int) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.chaos.repeats import AROUND_FAULT_S, HELD_S, unexplained, without_late_copies
+from tests.chaos.repeats import AROUND_FAULT_S, HELD_S, late_ones_flagged, unexplained
 from tests.kit.history import SHOWN_MAX, Reader
 
 ACK_WAIT_S = 2.0
@@ -89,20 +89,28 @@ def test_second_repeat_is_judged_by_the_first(reader, clock):
     assert list(unexplained(reader, [(98, 99)], ACK_WAIT_S)) == []
 
 
-@pytest.mark.parametrize(
-    ("at", "again", "kept"), [(3, False, 1), (3, True, 2), (1, False, 2), (2.1 + HELD_S, False, 2)]
-)
-def test_second_copy_that_a_cut_connection_held_does_not_count(reader, clock, at, again, kept):
-    comes(reader, clock, 0, acked_after=0.1, again=True)
-    comes(reader, clock, at, again=again)
-    left = without_late_copies(reader, [2])
-    assert len(list(left.deliveries())) == kept
-    assert len(list(reader.deliveries())) == 2
+def flags(reader):
+    return [event.redelivered for event in reader.deliveries()]
 
 
-def test_first_copy_that_a_cut_connection_held_counts(reader, clock):
+@pytest.mark.parametrize(("at", "flagged"), [(1.9, False), (2.1, True), (2 + HELD_S, True), (2.1 + HELD_S, False)])
+def test_second_copy_that_a_cut_connection_held_counts_as_flagged(reader, clock, at, flagged):
+    comes(reader, clock, 0)
+    comes(reader, clock, at)
+    assert flags(late_ones_flagged(reader, [2])) == [False, flagged]
+    assert flags(reader) == [False, False]
+
+
+def test_message_that_a_cut_connection_held_may_come_behind_later_ones(reader, clock):
+    clock.now = 1
+    reader.delivered(0, 2, b"a-2", redelivered=False)
     comes(reader, clock, 3)
-    assert list(without_late_copies(reader, [2]).deliveries()) == list(reader.deliveries())
+    assert flags(late_ones_flagged(reader, [2])) == [False, True]
+
+
+def test_message_in_order_is_none_that_a_cut_connection_held(reader, clock):
+    comes(reader, clock, 3)
+    assert flags(late_ones_flagged(reader, [2])) == [False]
 
 
 def test_many_repeats_are_cut_short(reader, clock):
