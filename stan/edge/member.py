@@ -133,7 +133,7 @@ class Member:
         return self.groups[number].lease_until() > self.world.runtime.now()
 
     def _debug(self, level: str, text: str) -> None:
-        self.world.note("DBG" if level == "INF" else level, text)
+        self.world.note("DBG" if level == "INF" and not self.cluster.raft_logging else level, text)
 
     def _hello(self) -> NodeHello:
         config, cluster, runtime = self.config, self.cluster, self.world.runtime
@@ -305,8 +305,8 @@ class Member:
         if roster.is_new and not self._founded:
             self._founded = True
             self.world.note("INF", "the cluster is new: every node begins with an empty disk")
-            for group in self.groups.values():
-                group.found()
+            for number, group in self.groups.items():
+                group.found(first=self.placement[number].preferred == self.me)
         if hellos:
             self._observe()
 

@@ -147,10 +147,14 @@ class RaftGroup:
         """Whether this node votes, and counts for a majority: a voter that is not fresh."""
         return self._shell.votes and not self.failed
 
-    def found(self) -> None:
-        """The group is new on all nodes: nobody can have forgotten anything. Once a leader was heard, it decides (Vouch)."""
+    def found(self, *, first: bool = False) -> None:
+        """The group is new on all nodes: nobody can have forgotten anything. Once a leader was heard, it decides (Vouch).
+
+        *first*: this member had better lead, and campaigns before the others do."""
         if self.term == 0 and self.log.last_index == 0:
             self._guarded(self._journal.hard_state.settle)
+            if first:
+                self._shell.leader_gone()
             self._around.wake(self)
 
     @property

@@ -139,7 +139,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
 
     def leader_gone(self) -> None:
-        """The leader is silent on all its groups: campaign as soon as others can have lost their belief in it, too."""
+        """There is no leader, or it is silent: campaign as soon as others can have lost their belief in it, too."""
         soonest = max(CLOCK(), self._heard + limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND)
         spread = self._random.uniform(0, limits.RAFT_ELECTION_SPREAD / SECOND)
         self._SyncObj__raftElectionDeadline = min(self._SyncObj__raftElectionDeadline, soonest + spread)
