@@ -185,7 +185,7 @@ class Publisher(SimClient):
             publish.ok_at = self.loop.now
             self.world.acknowledged(publish)
         if self.one_by_one and self.loop.now < publish.asked_at + self.patience:
-            self.later(self.random.choice((0, 1, 5, 30)) * MILLISECOND, self._burst)
+            self.later(self.random.choice((0, self.random.randint(0, self.pace))), self._burst)
 
 
 class Subscriber(SimClient):

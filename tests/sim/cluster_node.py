@@ -24,7 +24,7 @@ from tests.sim.nats import NodePort
 from tests.sim.tasks import Tasks, in_thread
 
 CLUSTER = "test-cluster"
-SEGMENT_BYTES = 6000
+SEGMENT_BYTES = 3000
 LEADS = re.compile(r"group (\d+): leads in term (\d+)")
 LENGTH = struct.Struct("<I")
 
@@ -107,6 +107,7 @@ class ClusterNode:
         self.replaced = False  # its disk is a new one
         self.port = self.member = self.runtime = self.tasks = None
         self.loading = False  # nothing of it but files yet
+        self.flushing = self.ending = False
         self._backlog = []  # what happens to a stopped process happens when it goes on
 
     def __repr__(self):
@@ -137,6 +138,7 @@ class ClusterNode:
         self.lives += 1
         self.alive = True
         self.port = self.member = self.runtime = self.tasks = None
+        self.flushing = self.ending = False
         self.stopped_until = 0
         self.files.cut_at = None
         self.world.trace(f"{self.name} boots")
@@ -269,8 +271,15 @@ class ClusterNode:
 
     def _end(self):
         """As stan.edge.node does it."""
+        if self.ending:
+            return
+        self.ending = True
         self.member.driver.stop()
         self.port.cut()
+        if not self.flushing:
+            self._write_all_down()
+
+    def _write_all_down(self):
         self._task(self._settle(), lambda _problem: self.crash(power=False))
 
     async def _settle(self):
@@ -312,9 +321,16 @@ class ClusterNode:
         self.runtime._later(self.world.random.randint(50, 400) * MILLISECOND, self._flush)
 
     def _flush(self):
+        if self.ending:
+            return
+        self.flushing = True
         self._task(Node._flush(self, self.driver), self._flushed)
 
     def _flushed(self, problem):
+        self.flushing = False
+        if self.ending:
+            self._write_all_down()
+            return
         if problem is not None:
             self.world.trace(f"{self.name} flush failed: {problem}")
         failed = any(group.failed for group in self.member.groups.values())

@@ -58,7 +58,7 @@ class ClusterWorld(Scene):
         """Nodes and clients start."""
         for node in self.nodes.values():
             self.loop.after(self.random.choice((0, 10, 900)) * MILLISECOND, node.boot)
-        self.make_clients(restless=self.random.choice((0, 0.01)), pace=self.random.choice((60, 200)) * MILLISECOND)
+        self.make_clients(restless=self.random.choice((0, 0.01)), pace=self.random.choice((150, 600)) * MILLISECOND)
 
     def run_for(self, seconds):
         self.loop.run_until(self.loop.now + int(seconds * SECOND))
