@@ -22,6 +22,10 @@ from tests.kit.history import History, Reader
 
 TURN_S = 0.05
 STALL_S = 0.5
+ON_ITS_WAY_S = 1.0  # around the moment in which a move of leadership is seen: what both leaders sent arrives
+HELD_S = (
+    5.0  # a connection that is joined again gives out what it held by then; TCP tries again after longer and longer
+)
 
 
 class Target(Protocol):
@@ -125,7 +129,7 @@ class Load:
         self.faults: list[tuple[float, float]] = []  # begin and end of each, and of our own stalls
         self._target = target
         self.diary: list[tuple[float, str]] = []  # what happened when, for whoever looks for the reason of a finding
-        self.joins: list[float] = []  # when cut connections were joined again, and gave out what they held
+        self.windows: list[tuple[float, float]] = []  # in which something may arrive that was sent long before
         self._fault_since: float | None = None
         self._clients = contextlib.AsyncExitStack()
         self._writers: list[asyncio.Task[None]] = []
@@ -247,13 +251,15 @@ class Load:
 
     def moved(self) -> None:
         """Leadership has moved, by a fault or by itself: acks on their way to the old leader may be lost."""
-        self.faults.append((time.monotonic(), time.monotonic()))
+        now = time.monotonic()
+        self.faults.append((now, now))
+        self.windows.append((now - ON_ITS_WAY_S, now + ON_ITS_WAY_S))
         for lane in self.lanes:
             lane.history.healed()
 
     def joined(self) -> None:
         """Connections that were cut are whole again: what they held is on its way now."""
-        self.joins.append(time.monotonic())
+        self.windows.append((time.monotonic(), time.monotonic() + HELD_S))
 
     @contextlib.asynccontextmanager
     async def fault(self) -> AsyncIterator[None]:
@@ -310,7 +316,7 @@ class Load:
         """Everything that breaks a promise, in any channel."""
         found = []
         for lane in self.lanes:
-            readers = [late_ones_flagged(reader, self.joins) for reader in lane.history.readers]
+            readers = [late_ones_flagged(reader, self.windows) for reader in lane.history.readers]
             found += replace(lane.history, readers=readers).violations()
         return found
 

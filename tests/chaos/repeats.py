@@ -12,9 +12,6 @@ from tests.kit.history import SHOWN_MAX, Event, Reader, What
 AROUND_FAULT_S = 2.0
 """Acks this long before a fault, or after its end, may be lost by it: positions are kept lazily, sockets hold bytes."""
 
-HELD_S = 5.0
-"""A joined connection sends again what it held by then; TCP waits longer and longer between its attempts."""
-
 SLACK_S = 0.2
 """Clocks of the two sides are not one."""
 
@@ -45,22 +42,27 @@ def unexplained(reader: Reader, faults: Sequence[tuple[float, float]], ack_wait_
         yield f"{reader.name}: ... and {found - SHOWN_MAX} more unexplained repeats"
 
 
-def late_ones_flagged(reader: Reader, joins: Sequence[float]) -> Reader:
-    """The reader with what a cut connection held back, and gave out when it was joined again, told from what came in order.
+def late_ones_flagged(reader: Reader, windows: Sequence[tuple[float, float]]) -> Reader:
+    """The reader with what was on its way when leadership moved, or was held by a cut connection, told from what came in order.
 
     An old leader sent it when it was first to be sent, so it says nothing of being late; meanwhile another one has sent it again,
-    or has sent what comes after it. The broker has no power over bytes that are on their way.
+    flagged, or has sent what comes after it. Two leaders have two ways to a client, and the broker no power over bytes that are
+    on their way. A second copy without a flag stays what it is.
     """
     seen: set[int] = set()
+    unflagged: set[int] = set()
     highest = [0] * reader.members
     events: list[Event] = []
     for event in reader.events:
         if event.what is What.DELIVERED:
             behind = event.sequence in seen or event.sequence < highest[event.member]
-            if behind and any(joined <= event.at <= joined + HELD_S for joined in joins):
-                event = event._replace(redelivered=True)  # noqa: PLW2901 - the same event, better told
+            late = behind and event.sequence not in unflagged and not event.redelivered
+            if not event.redelivered:
+                unflagged.add(event.sequence)
             seen.add(event.sequence)
             highest[event.member] = max(highest[event.member], event.sequence)
+            if late and any(begin <= event.at <= end for begin, end in windows):
+                event = event._replace(redelivered=True)  # noqa: PLW2901 - the same event, better told
         events.append(event)
     return replace(reader, events=events)
 
