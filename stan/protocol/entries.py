@@ -29,6 +29,7 @@ class Kind(IntEnum):
     RECORDS = 1  # record batches, see above
     META = 2  # entries_pb2.MetaChange: clients and the channel registry
     CHANGE = 3  # entries_pb2.GroupChange: subscriptions, progress, trims of one channel group
+    CONFIG = 4  # who votes in the group, see raft.configuration
 
 
 BATCH_HEADER = Struct("<IQIqQIII")

@@ -16,7 +16,9 @@ from stan import limits
 from stan.errors import Damage, Frozen, NotNow, StartError
 from stan.invariant import invariant
 from stan.log.types import Entry, GroupLog
+from stan.protocol.entries import Kind
 from stan.raft.codec import AppendAnswer, Message, heartbeat
+from stan.raft.configuration import decode, encode, known_committed, objection
 from stan.raft.consensus import Fate, Outcome
 from stan.raft.hard_state import HardState
 from stan.raft.journal import Command, GroupJournal
@@ -77,6 +79,7 @@ class RaftGroup:
         *,
         observers: Seq[str] = (),
         applied: RaftIndex,
+        configured: int = 0,
         sync: Literal["always", "interval", "never"],
         whole: bool = True,
     ) -> None:
@@ -91,6 +94,7 @@ class RaftGroup:
             around: see there.
             observers: names of nodes that take entries and neither vote nor count.
             applied: entries up to here are in the replicated state already; the first one handed out is the next.
+            configured: entry that made these the voters; changes up to there are none.
             sync: with other than "always" an entry counts as durable once it is written.
             whole: False if the log has lost entries to damage: this node must not lead.
 
@@ -99,7 +103,7 @@ class RaftGroup:
         """
         if applied > log.last_index:
             raise StartError(f"group {group}: the state holds entry {applied}, the log ends with {log.last_index}")
-        hard_state.hint(applied)
+        hard_state.hint(known_committed(log, applied))
         self.group = group
         self.log = log
         self.failed = ""  # why this group takes part in nothing any more
@@ -114,6 +118,11 @@ class RaftGroup:
         self._barriers: list[_Barrier] = []
         self._transfer: _Transfer | None = None
         self._told: object = None
+        self.members = tuple(sorted(voters))
+        self.reconfigured: tuple[RaftIndex, tuple[str, ...]] | None = None  # entry and voters of a change in force
+        self._configured = configured
+        self._changing = RaftIndex(0)  # the change that this leader has proposed
+        self._me = me
         self._seen_durable = RaftIndex(-1)
         self._due = Nanos(0)  # when something has to be looked at
         self._journal = GroupJournal(log, hard_state)
@@ -213,7 +222,35 @@ class RaftGroup:
     @property
     def transferring(self) -> bool:
         """Whether leadership is being handed over; proposals are refused meanwhile."""
-        return self._transfer is not None
+        return self._transfer is not None or self.reconfigured is not None
+
+    # --- members ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def change_under_way(self) -> bool:
+        """Whether a change of the voters was proposed here and did not take effect yet."""
+        return self._changing > self._handed or self.reconfigured is not None
+
+    def change(self, voters: Seq[str]) -> RaftIndex:
+        """Propose other voters, one more or one less; see raft.configuration. Raises NotNow with the reason why not.
+
+        When the entry is handed out, `reconfigured` names them: from then on this object neither campaigns nor takes proposals,
+        and its owner puts a new one in its place."""
+        if self.change_under_way:
+            raise NotNow("another change of the voters is under way")
+        why = objection(self.members, voters, self._me)
+        if why:
+            raise NotNow(why)
+        self._changing = self.propose([(Kind.CONFIG, encode(voters))], urgent=True)
+        return self._changing
+
+    def counting(self) -> set[str]:
+        """Leader: voters, itself included, whose answers count; a member with a new disk counts when it is whole."""
+        return self._shell.counting()
+
+    def may_campaign(self, commit: RaftIndex) -> bool:
+        """See shell.Outside."""
+        return self.reconfigured is None and self._handed >= commit
 
     def set_observers(self, names: Seq[str]) -> None:
         """Read replicas come and go: these take entries from now on, and no others."""
@@ -230,6 +267,8 @@ class RaftGroup:
             raise NotNow("this node does not lead the group")
         if self._transfer is not None:
             raise NotNow("leadership is being handed over")
+        if self.reconfigured is not None:
+            raise NotNow("the voters of the group change")
         if self._in_flight_bytes > limits.RAFT_UNCOMMITTED_BYTES_MAX:
             raise NotNow("too much waits for a majority")
         for _, body in bodies:
@@ -272,6 +311,9 @@ class RaftGroup:
         if self._proposals:
             for entry in entries:
                 self._settle(entry)
+        for entry in entries:
+            if entry.kind == Kind.CONFIG and entry.index > self._configured:
+                self.reconfigured = entry.index, decode(entry.body)
         return entries
 
     def take_outcomes(self) -> list[Outcome]:

@@ -101,6 +101,10 @@ class Shell(Voter):
             progress.ask()
             self._beat = True  # the answer to what is sent from now on is a refusal
 
+    def counting(self) -> set[str]:
+        """Leader: voters that count, itself included."""
+        return {self._me} | {name for name, node in self._others.items() if (p := self.progress.get(node)) and p.counts}
+
     def successor(self) -> str | None:
         """The voter with a link that is furthest, if any can take over at all."""
         fit = [
@@ -184,7 +188,9 @@ class Shell(Voter):
         if node is None:
             if isinstance(message, AppendAnswer) and peer in self._observers:
                 self._on_append_answer(self._observers[peer], message)
-            return
+            if not isinstance(message, AppendEntries | VoteRequest | Vouch):
+                return
+            node = Peer(peer)  # a voter that this member's configuration does not know yet, or no more
         match message:
             case AppendEntries():
                 self._on_append_entries(node, message)

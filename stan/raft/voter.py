@@ -29,6 +29,9 @@ class Outside(Protocol):
     def durable(self) -> RaftIndex:
         """Newest entry of the own log that counts."""
 
+    def may_campaign(self, commit: RaftIndex) -> bool:
+        """Whether everything up to *commit*, which is known to be committed, took effect here."""
+
     def lacks(self, peer: str) -> None:
         """The peer needs entries that the log no longer has: it wants a snapshot."""
 
@@ -148,7 +151,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
 
     @property
     def _campaigns(self) -> bool:
-        return self.votes and not self.votes_for_others_only
+        return self.votes and not self.votes_for_others_only and self._outside.may_campaign(self.commit)
 
     def _believes(self) -> bool:
         """Whether there is a leader that it would not desert (S16)."""

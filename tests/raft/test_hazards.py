@@ -745,10 +745,12 @@ def test_s16_group_rejoins_after_a_partition_without_an_election():
 # --- matters of the shell itself ------------------------------------------------------------------------------------------------
 
 
-def test_message_of_a_stranger_changes_nothing():
+def test_answers_and_orders_of_a_stranger_change_nothing():
+    """Entries and requests for votes are taken: the voter may be one that this member has not heard of yet."""
     rig = Safe(3)
     node = rig.start("n0")
-    for message in (append(9, 1, (0, 0), [meta(1, 9)]), VoteRequest(9, 9, 9, pre=False, transfer=True), TimeoutNow(9)):
+    answers = (AppendAnswer(9, 1, 1, success=True, reset=False), VoteAnswer(9, pre=False, granted=True))
+    for message in (*answers, TimeoutNow(0)):
         assert rig.give("n0", "stranger", message) == []
     assert (node.group.term, node.log.last_index) == (0, 0)
 

@@ -1,0 +1,50 @@
+"""Who votes in a group, as an entry of its log (Ongaro, "Consensus: Bridging Theory and Practice", 2014, chapter 4).
+
+A change adds or removes one voter, so that every majority of before and every one of after have a node in common. It takes effect
+when it is applied, and the next one is proposed only by a leader that has applied it; so of two changes that a log holds the
+first is committed. A member that knows of a committed entry which it has not applied does not campaign: it could be using a
+configuration that two changes have passed by (as in etcd's raft). Pure.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+
+from stan import limits
+from stan.log.types import GroupLog
+from stan.protocol.entries import Kind
+from stan.types import RaftIndex
+
+
+def encode(voters: Iterable[str]) -> bytes:
+    """Body of an entry of kind CONFIG."""
+    return "\n".join(sorted(voters)).encode()
+
+
+def decode(body: bytes) -> tuple[str, ...]:
+    """The voters that a body names."""
+    return tuple(body.decode().split("\n"))
+
+
+def objection(now: Iterable[str], wanted: Seq[str], me: str) -> str:
+    """Why the leader *me* must not propose *wanted*; "" if it may."""
+    voters, others = set(now), set(wanted)
+    if len(others) != len(wanted) or not others:
+        return "voters are named once each"
+    if len(voters ^ others) != 1:
+        return "one voter is added or removed at a time"
+    if me not in others:
+        return "a leader does not remove itself: it hands leadership over first"
+    return ""
+
+
+def known_committed(log: GroupLog, applied: RaftIndex) -> RaftIndex:
+    """The newest entry behind *applied* that must be committed, as two changes of voters follow one another; else *applied*."""
+    changes = [applied]
+    at = RaftIndex(applied + 1)
+    while at <= log.last_index:
+        entries = log.entries(at, log.last_index, limits.TURN_BYTES_MAX)
+        if not entries:
+            break
+        changes += [entry.index for entry in entries if entry.kind == Kind.CONFIG]
+        at = RaftIndex(entries[-1].index + 1)
+    return changes[-2] if len(changes) > 2 else applied
