@@ -149,8 +149,7 @@ class Supply:
         """Tell and ask again."""
         if self._sender is not None:
             self._sender.expire()
-        for number in self._member.pool.led:
-            group = self._member.groups[number]
+        for group in self._member.groups.values():  # also one that has just been elected, and cannot lead without that peer
             for peer in group.lacking():
                 self.needs_snapshot(group, peer)
         receiver = self._receiver
