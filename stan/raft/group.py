@@ -244,6 +244,11 @@ class RaftGroup:
         self._changing = self.propose([(Kind.CONFIG, encode(voters))], urgent=True)
         return self._changing
 
+    def hurry(self) -> None:
+        """There is no leader, and this member had better be it: campaign as soon as others may vote."""
+        self._shell.leader_gone()
+        self._around.wake(self)
+
     def counting(self) -> set[str]:
         """Leader: voters, itself included, whose answers count; a member with a new disk counts when it is whole."""
         return self._shell.counting()
