@@ -220,8 +220,11 @@ class Subscriber(SimClient):
         self._subscribe(0)
 
     def die(self):
-        if self.alive:
-            self._ended()
+        if (
+            self.alive and self.sub is not None
+        ):  # once more if it was closed: whether the broker heard of that is not known
+            self.sub.ended_at = self.sub.ended_at or self.loop.now
+            self.history.events.append(Ended(self.loop.now, self.sub))
         super().die()
 
     def timed_out(self):

@@ -353,6 +353,12 @@ class ClusterNode:
         self.world.note(self, level, text)
 
     @property
+    def votes(self):
+        """Whether it knows what it has promised, in all of its groups, as far as was seen last."""
+        groups = self.member.groups.values() if self.member is not None and not self.loading else ()
+        return bool(groups) and all(group.votes for group in groups)
+
+    @property
     def running(self):
         """Whether it takes part."""
         return self.alive and not self.loading

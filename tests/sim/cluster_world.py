@@ -271,7 +271,7 @@ class ClusterWorld(Scene):
         """One disk is lost, while all others are whole."""
         node = self._someone()
         others = [other for other in self.nodes.values() if other is not node]
-        if all(o.well and not any(_unsure(o, number) for number in o.member.groups) for o in others):
+        if all(other.well and other.votes for other in others):
             self.faults.append((self.loop.now, f"{node} gets an empty disk"))
             node.replace_disk()
 
@@ -392,12 +392,7 @@ class ClusterWorld(Scene):
         """Sometimes a node whose absence leaves a majority of those who know what they promised."""
         node = self.random.choice(list(self.nodes.values()))
         others = [other for other in self.nodes.values() if other is not node]
-        return node if self.random.random() < 0.3 and not any(other.replaced for other in others) else None
-
-
-def _unsure(node, number):
-    """Whether a node may yet have to be told what it forgot."""
-    return node.replaced and not node.member.groups[number].votes
+        return node if self.random.random() < 0.3 and all(other.votes for other in others) else None
 
 
 def _hash(data):

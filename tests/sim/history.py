@@ -267,15 +267,20 @@ def check_honest(history):
 
 
 def check_repeats(history):
-    """C6: whatever comes a second time to the same position is flagged, and counted, and explained."""
-    last, left = {}, defaultdict(int)
+    """C6: whatever comes a second time to the same position is flagged, and counted, and explained.
+
+    What an old leader has sent first may arrive after what its successor has sent, flagged, if the old one's link is slow."""
+    last, left, firsts = {}, defaultdict(int), set()
     for event in history.events:
         if isinstance(event, Ended):
             left[event.sub.consumer] = event.at
         elif isinstance(event, Delivered):
             consumer = event.sub.consumer
             before = last.get((consumer, event.sequence))
-            if before is not None and not event.redelivered:
+            overtaken = before is not None and history.explained(before.at, event.at, history.members[consumer])
+            if not event.redelivered and (
+                (consumer, event.sequence) in firsts or (before is not None and not overtaken)
+            ):
                 yield f"{consumer}: {event.sequence} came again unflagged (to {event.sub.member})"
             if event.redelivered != (event.count > 0):
                 yield f"{consumer}: {event.sequence} flagged {event.redelivered}, counted {event.count}"
@@ -286,6 +291,8 @@ def check_repeats(history):
                 if not (waited or somebody_left or history.explained(since, event.at, history.members[consumer])):
                     yield f"{consumer}: {event.sequence} came to {event.sub.member} flagged for no reason"
             last[consumer, event.sequence] = event
+            if not event.redelivered:
+                firsts.add((consumer, event.sequence))
 
 
 def check_windows(history):
@@ -331,10 +338,12 @@ def check_windows(history):
 
 def check_first_order(history):
     """C4, G2: first deliveries to a position that one member holds come in increasing order, without a gap in times of peace."""
-    highest, before = defaultdict(int), {}
+    highest, before, seen = defaultdict(int), {}, set()
     for d in history.deliveries:
         consumer = d.sub.consumer
-        if d.sub.shared:
+        again = (consumer, d.sequence) in seen
+        seen.add((consumer, d.sequence))
+        if d.sub.shared or again:  # check_repeats looks at these
             continue
         if d.sequence < highest[consumer] and not d.redelivered:
             yield f"{consumer}: {d.sequence} first sent after {highest[consumer]}"
