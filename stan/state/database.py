@@ -123,9 +123,14 @@ class Database:
             return await cls.open(path)
 
     async def flush(self, changes: Changes) -> None:
-        """Write *changes* in one transaction."""
+        """Write *changes* in one transaction. Who is cancelled meanwhile leaves when it has ended, never in its middle."""
         async with self._turn:
-            await self._flush(changes)
+            writing = asyncio.ensure_future(self._flush(changes))
+            try:
+                await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                await asyncio.gather(writing, return_exceptions=True)
+                raise
 
     async def _flush(self, changes: Changes) -> None:
         db = self._connection

@@ -1,0 +1,48 @@
+"""Writing the state is all or nothing, also for a task that is cancelled in the middle of it, as a stop does."""
+
+import asyncio
+
+import pytest
+
+from stan.state.database import Changes, Database
+
+
+def one_row(group):
+    changes = Changes()
+    changes.put("applied", group, 7, 1, 1)
+    return changes
+
+
+@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "COMMIT"])
+async def test_cancelled_flush_leaves_no_transaction_behind(tmp_path, monkeypatch, statement):
+    database = await Database.open(tmp_path / "state.db")
+    execute = database._connection.execute
+
+    def cancelling(sql, *arguments):
+        if sql == statement:
+            writing.cancel()
+        return execute(sql, *arguments)
+
+    monkeypatch.setattr(database._connection, "execute", cancelling)
+    writing = asyncio.create_task(database.flush(one_row(1)))
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    monkeypatch.undo()
+
+    await database.flush(one_row(2))
+
+    assert await database.rows("applied", "raft_group", "ORDER BY raft_group") == [(1,), (2,)]
+    await database.close()
+
+
+async def test_flush_that_fails_leaves_nothing_of_it_behind(tmp_path):
+    database = await Database.open(tmp_path / "state.db")
+    broken = one_row(1)
+    broken.put("clients", "one column only")
+    with pytest.raises(Exception, match="bindings"):
+        await database.flush(broken)
+
+    await database.flush(one_row(2))
+
+    assert await database.rows("applied", "raft_group") == [(2,)]
+    await database.close()
