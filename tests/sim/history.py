@@ -277,9 +277,10 @@ def check_repeats(history):
         elif isinstance(event, Delivered):
             consumer = event.sub.consumer
             before = last.get((consumer, event.sequence))
-            overtaken = before is not None and history.explained(before.at, event.at, history.members[consumer])
-            if not event.redelivered and (
-                (consumer, event.sequence) in firsts or (before is not None and not overtaken)
+            again = before is not None and not event.redelivered
+            if again and (
+                (consumer, event.sequence) in firsts
+                or not history.explained(before.at, event.at, history.members[consumer])
             ):
                 yield f"{consumer}: {event.sequence} came again unflagged (to {event.sub.member})"
             if event.redelivered != (event.count > 0):
