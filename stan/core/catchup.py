@@ -37,7 +37,7 @@ class Catchup:
     def wait(self, call: Callable[[bool], None]) -> None:
         """See the module's docstring."""
         shared = self.shared
-        if (not shared.clustered or (shared.leads_meta and shared.meta_lease)) and not self._round:
+        if (not shared.clustered or self._surely_leads) and not self._round:
             call(True)  # noqa: FBT003 - the answer
             return
         waiting = _Waiting(Nanos(shared.clock.now + limits.CATCHUP_PATIENCE), call)
@@ -47,21 +47,28 @@ class Catchup:
             self._round = [waiting]
             self._ask()
 
+    @property
+    def _surely_leads(self) -> bool:
+        """Whether this node leads the metadata and nobody else can by now."""
+        return self.shared.leads_meta and self.shared.meta_lease
+
     def applied(self) -> None:
         """The metadata went on, or this node leads it now."""
         shared = self.shared
-        while self._round and (shared.leads_meta or (self._target is not None and shared.meta.applied >= self._target)):
+        while self._round and (
+            self._surely_leads or (self._target is not None and shared.meta.applied >= self._target)
+        ):
             done, self._round, self._later, self._target = self._round, self._later, [], None
             self._question += 1
             for waiting in done:
                 waiting.call(True)  # noqa: FBT003
-            if self._round and not shared.leads_meta:
+            if self._round and not self._surely_leads:
                 self._ask()
                 return
 
     def answer(self, reply: bytes) -> None:
         """Another node asks; only a leader that knows that it still leads may answer."""
-        if self.shared.leads_meta and self.shared.meta_lease:
+        if self._surely_leads:
             self.shared.respond(reply, b"%d" % self.shared.meta.applied)
 
     def _ask(self) -> None:
