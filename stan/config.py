@@ -112,6 +112,7 @@ class ClusterConfig:
     bootstrap: bool = False  # a cluster that does not exist yet may be made without hearing all peers first
     join: bool = False  # peers, groups and replicas are those of the running cluster
     replica: bool = False  # a copy of everything that serves reads and never votes
+    nodes_version: int = 0  # not 0: the peers are all nodes, as the metadata has them since one was added or removed
     replicas: int = 3  # nodes that hold each group
     allow_add_remove: bool = False  # nodes are added and removed at request, while the cluster runs
     raft_logging: bool = False  # what the groups say among themselves is logged too
@@ -123,6 +124,8 @@ class ClusterConfig:
 
     def voters(self, node_id: str) -> tuple[str, ...]:
         """All nodes that vote, as node *node_id* is told by its settings: sorted, each once, itself unless a replica."""
+        if self.nodes_version:
+            return tuple(sorted(self.peers))
         names = set(self.peers) | {node_id}
         return tuple(sorted(names - {node_id} if self.replica else names))
 

@@ -148,6 +148,10 @@ TRANSFER_REPEAT = 1 * SECOND
 """What is not answered is asked for again after this silence ..."""
 TRANSFER_PATIENCE = 10 * SECOND
 """... and given up after this one."""
+VOTERS_TOLD = 150 * MILLISECOND
+"""How long a leader goes on after a change of the voters, so that all hear of it."""
+COPY_PATIENCE = 5 * SECOND
+"""How long a copy of a group is of no use before it is put aside."""
 JOIN_PATIENCE = 15 * SECOND
 """How long a node that joins waits for a cluster to say what it is."""
 DRAIN_PATIENCE = 5 * SECOND

@@ -208,6 +208,7 @@ def _cluster(values: _Values) -> ClusterConfig | None:
         join=values.flag("join"),
         replica=values.flag("replica"),
         replicas=values.number("replicas"),
+        allow_add_remove=values.flag("cluster_allow_add_remove_node"),
         raft_logging=values.flag("cluster_raft_logging"),
     )
 

@@ -20,6 +20,7 @@ from stan.edge.reads import ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.runtime import Runtime
 from stan.errors import Frozen, InDoubt, NotNow
 from stan.log.types import StaleRef
+from stan.protocol.entries import Kind
 from stan.raft.consensus import Consensus
 from stan.types import GroupId, RaftIndex, Term
 
@@ -150,6 +151,8 @@ class Driver:
             group.log.commit(entries[-1].index)
             for entry in entries:
                 self.broker.step_committed(number, entry.index, entry.kind, entry.body)
+                if entry.kind == Kind.CONFIG and self.pool is not None:
+                    self.pool.configured(number, entry.index, entry.body)
             self.applied[number] = (entries[-1].index, entries[-1].term)
 
     def _carry_out(self, ready: Ready) -> None:

@@ -6,15 +6,17 @@
     groups/<n>.old/        replaced, about to be removed
     outgoing/<session>/    links to what is being sent to another node; forgotten at a start
     raft/<n>/damaged       the log of the group has lost entries, and nothing has brought them back since
+    raft/<n>/voters.json   who votes in the group, once a voter was added or removed
     lost+found/            what could not be used
 
 Promises: a crash at any point leaves a group as it was or as it was to become; nothing is deleted but what is superseded.
 Blocking; raises OSError, Damage, StartError.
 """
 
+import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 
@@ -31,6 +33,7 @@ from stan.types import GroupId, RaftIndex
 
 LOST_FOUND = "lost+found"
 _DAMAGED = "damaged"
+_VOTERS = "voters.json"
 _SNAPSHOT = re.compile(r"state-(\d{20})\.snap")
 _UNFINISHED = re.compile(r"(\d+)\.(incoming|incoming\.damaged|ready|old)")
 
@@ -45,6 +48,14 @@ class Disk:
     store_id: str = ""  # 32 hex digits for a new directory; "": random ones
     segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
     tail_cache_bytes_max: int = limits.TAIL_CACHE_BYTES_MAX
+
+
+@dataclass(slots=True)
+class Voters:
+    """Who votes in a group."""
+
+    names: list[str] = field(default_factory=list)
+    index: int = 0  # of the entry that says so; 0: it was begun with them
 
 
 class GroupFiles:
@@ -133,6 +144,24 @@ class GroupFiles:
         if not self.is_whole(number):
             self.files.unlink(f"{self.raft_path(number)}/{_DAMAGED}")
             self.files.sync_directory(self.raft_path(number))
+
+    # --- who votes ------------------------------------------------------------------------------------------------------
+
+    def voters(self, number: GroupId) -> Voters:
+        """Who votes in a group as far as an entry told; nobody at index 0 if none did. Raises Damage."""
+        self.files.makedirs(self.raft_path(number))
+        if _VOTERS not in self.files.listdir(self.raft_path(number)):
+            return Voters()
+        path = f"{self.raft_path(number)}/{_VOTERS}"
+        try:
+            return Voters(**json.loads(read_file(self.files, path)))
+        except (ValueError, TypeError) as error:
+            raise Damage(f"{path}: {error}") from error
+
+    def set_voters(self, number: GroupId, voters: Voters) -> None:
+        """Remember durably who votes in a group from now on."""
+        content = json.dumps(asdict(voters), indent=2).encode() + b"\n"
+        write_durably(self.files, f"{self.raft_path(number)}/{_VOTERS}", content)
 
     # --- replacing ------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from stan import limits
 from stan.config import Config
 from stan.edge.connection import Connection
 from stan.edge.log import redacted
+from stan.edge.manifest import read_manifest, recorded_nodes
 from stan.edge.roster import Roster, Settings
 from stan.edge.runtime import Ticker
 from stan.errors import StartError
@@ -19,6 +20,31 @@ from stan.protocol.node_pb2 import NodeHello
 from stan.types import SECOND
 
 _HELLO_SID, _NO_SID = 1, -1
+
+
+def remembered(config: Config, node_id: str, warn: Callable[[str], None]) -> Config:
+    """The settings of a node, with the nodes that its directory knows of, once one was added or removed. Raises StanError."""
+    cluster, directory = config.cluster, config.store.directory
+    if cluster is None or directory is None:
+        return config
+    nodes = recorded_nodes(str(directory))
+    if not nodes.version:
+        return config
+    names = tuple(nodes.names)
+    if not cluster.joins and cluster.voters(node_id) != names:
+        told = ", ".join(cluster.voters(node_id))
+        warn(f"nodes were added or removed: they are {', '.join(names)}, and not {told} as -cluster_peers says")
+    raft_groups = read_manifest(str(directory)).raft_groups if cluster.joins else config.store.raft_groups
+    cluster = replace(
+        cluster,
+        join=False,
+        bootstrap=False,
+        peers=names,
+        nodes_version=nodes.version,
+        replicas=nodes.replicas if cluster.joins else cluster.replicas,
+        replica=node_id not in names and (cluster.replica or cluster.joins),
+    )
+    return replace(config, cluster=cluster, store=replace(config.store, raft_groups=raft_groups))
 
 
 async def joined(config: Config, urls: tuple[str, ...], node_id: str, error: Callable[[str], None]) -> Config:
@@ -32,6 +58,7 @@ async def joined(config: Config, urls: tuple[str, ...], node_id: str, error: Cal
         config.cluster,
         join=False,
         peers=settings.voters,
+        nodes_version=settings.version,
         replicas=settings.replicas,
         replica=config.cluster.replica or node_id not in settings.voters,
     )

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import secrets
+import string
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -177,3 +178,9 @@ def lock_directory(directory: Path) -> int:
         os.close(handle)
         raise StartError(f"{directory} is in use by another server") from error
     return handle
+
+
+def new_nuid() -> str:
+    """22 random characters of NUID's alphabet (STAN-SPEC 1.7)."""
+    alphabet = string.digits + string.ascii_uppercase + string.ascii_lowercase
+    return "".join(secrets.choice(alphabet) for _ in range(22))

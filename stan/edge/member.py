@@ -22,7 +22,9 @@ from stan.edge.balance import Balance
 from stan.edge.driver import Driver
 from stan.edge.fetching import Fetching
 from stan.edge.gateway import Gateway
+from stan.edge.groupfiles import Voters
 from stan.edge.pool import Pool
+from stan.edge.relocation import Relocation
 from stan.edge.roster import Roster
 from stan.edge.runtime import Runtime
 from stan.edge.storage import Storage
@@ -32,13 +34,14 @@ from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.protocol.node_pb2 import NodeHello
 from stan.raft.codec import Message
+from stan.raft.configuration import decode
 from stan.raft.group import RaftGroup, Surroundings
 from stan.raft.mux import Mux
 from stan.raft.mux_nats import NatsWire
-from stan.raft.placement import Placement, place
+from stan.raft.placement import place
 from stan.raft.turns import Runtime as Ticker
 from stan.raft.turns import Turns
-from stan.types import ChannelUid, GroupId, Nanos
+from stan.types import ChannelUid, GroupId, Nanos, RaftIndex
 
 Done = Callable[[Exception | None], None]
 """Called with what went wrong, None if nothing did."""
@@ -54,6 +57,7 @@ class World(NamedTuple):
     crashed: Callable[[BaseException], None]
     listening: Callable[[], None]  # clients are served from now on
     run: Callable[[Coroutine[None, None, None], Done], None]  # to its end; not from inside the call
+    ended: Callable[[], None] = lambda: None  # this node is needed no more
 
 
 def held_groups(cluster: ClusterConfig, node_id: str, raft_groups: int) -> list[GroupId]:
@@ -79,11 +83,11 @@ class Member:
         self.storage = storage
         self.world = world
         self.me = storage.node_id
-        self.voters = cluster.voters(self.me)
-        self.placement: dict[GroupId, Placement] = place(config.store.raft_groups, self.voters, cluster.replicas)
+        self.relocation = Relocation(self)
         self.groups: dict[GroupId, RaftGroup] = {}
         channel_groups = [number for number in storage.logs if number != META_GROUP]
         self.broker = Broker(config, self._index, reply_prefix, channel_groups)
+        self.broker.nodes.founders, self.broker.nodes.under_way = self.voters, self.relocation.under_way
         self.gateway = Gateway(self.broker, "", world.note)
         self.driver = Driver(
             self.broker,
@@ -110,7 +114,8 @@ class Member:
             now=world.runtime.now,
             note=world.note,
         )
-        self.balance = Balance(self.me, self.placement)
+        self.pool.configured = self._configured
+        self.balance = Balance(self.me, self.relocation.placement)
         self.roster = Roster(self._hello(), world.runtime.now(), world.random)
         self.supply = Supply(self)
         subjects = self.broker.shared.subjects
@@ -125,6 +130,11 @@ class Member:
         self._hello_subject = subjects.hello.encode()
 
     # --- parts ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """The nodes that keep groups."""
+        return self.relocation.names
 
     def _index(self, group: GroupId, uid: ChannelUid) -> Index:
         return self.storage.logs[group].channel(uid)
@@ -148,34 +158,29 @@ class Member:
             fresh=self.storage.fresh,
             bootstrap=cluster.bootstrap,
             replica=cluster.replica,
+            nodes_version=cluster.nodes_version,
             version=stan.__version__,
         )
 
     def make_group(self, number: GroupId) -> RaftGroup:
         """This node's part in a group, from what the storage has of it."""
-        world, storage = self.world, self.storage
+        world, storage, voters = self.world, self.storage, self.storage.voters(number)
         if number != META_GROUP:
             self.broker.shared.groups[number].loaded = storage.logs[number].last_index
         return RaftGroup(
             number,
             self.me,
-            self.placement[number].voters,
+            voters.names or self.relocation.first_voters(number),
             storage.logs[number],
             storage.hard_state(number),
             Surroundings(
                 self, world.runtime.now, world.random, self.turns.wake, world.note, self.supply.needs_snapshot
             ),
-            observers=self._observers(number),
             applied=storage.applied[number][0],
             sync=self.config.store.sync,
             whole=storage.whole[number],
+            configured=voters.index,
         )
-
-    def _observers(self, number: GroupId) -> list[str]:
-        """Nodes that keep a copy and do not vote: of the metadata all nodes, of everything the read replicas."""
-        replicas = self.roster.read_replicas(self.world.runtime.now())
-        names = {*replicas, *(self.voters if number == META_GROUP else ())}
-        return sorted(names - set(self.placement[number].voters))
 
     # --- start and stop -----------------------------------------------------------------------------------------------------
 
@@ -248,6 +253,76 @@ class Member:
         self.broker.was_reset(number)
         self.gateway.forget_heard()
 
+    # --- groups that come and go ------------------------------------------------------------------------------------------------
+
+    def begin_group(self, number: GroupId, done: Done) -> None:
+        """Hold a group from now on, empty at first."""
+
+        def begun(problem: Exception | None) -> None:
+            if problem is None:
+                self.world.note("INF", f"group {number}: is held here from now on")
+                group = self.groups[number] = self.make_group(number)
+                self.turns.add(group)
+                self.driver.wake()
+            done(problem)
+
+        self.world.run(self._begin(number), begun)
+
+    async def _begin(self, number: GroupId) -> None:
+        await self.storage.begin_group(number)
+        others = [name for name in self.relocation.first_voters(number) if name != self.me]
+        self.storage.set_voters(number, Voters(others))  # whatever was: with an empty log this node is none
+        self.broker.reset(number)
+        await self.storage.load_group(self.broker, number, replicated=True)
+
+    def _configured(self, number: GroupId, index: RaftIndex, body: bytes) -> None:
+        """An entry that is committed says who votes in a group: take part in it as such, after this turn.
+
+        A leader first lets the others hear that the entry is committed, then hands over: as a new member it would lead no more.
+        """
+        self.storage.set_voters(number, Voters(list(decode(body)), index))
+        soon = self.world.runtime.soon
+        if number not in self.pool.led:
+            soon(partial(self._reconfigure, number))
+            return
+        at = Nanos(self.world.runtime.now() + limits.VOTERS_TOLD)
+        self.broker.shared.timers.at(at, lambda _now: soon(partial(self._yield, number)))
+
+    def _yield(self, number: GroupId) -> None:
+        group = self.groups.get(number)
+        if group is None or group.reconfigured is None:
+            return
+        lag = {peer: missing for peer, missing in self._lag_of_voters(number).items() if peer in group.reconfigured[1]}
+        preferred = self.relocation.placement[number].preferred
+        if number in self.pool.led and lag:
+            to = min(lag, key=lambda peer: (lag[peer], peer != preferred))
+            group.transfer(to, lambda _done: self.world.runtime.soon(partial(self._reconfigure, number)))
+        else:
+            self._reconfigure(number)
+
+    def _reconfigure(self, number: GroupId) -> None:
+        old = self.groups.get(number)
+        if old is None or old.reconfigured is None or self.driver.stopped:
+            return
+        self.pool.leave(number)
+        self.turns.remove(number)
+        group = self.groups[number] = self.make_group(number)
+        self.turns.add(group)
+        group.set_observers(self.relocation.observers(number, frozenset(group.members)))
+        self.world.note("INF", f"group {number}: its voters are {', '.join(group.members)}")
+        self.driver.wake()
+
+    def end_group(self, number: GroupId, done: Done) -> None:
+        """Hold a group no more, which this node does not lead."""
+        self.turns.remove(number)
+        del self.groups[number]
+        self.world.run(self._end(number), done)
+
+    async def _end(self, number: GroupId) -> None:
+        self.broker.drop(number)
+        aside = await self.storage.end_group(number)
+        self.world.note("INF", f"group {number}: is not held here any more, what it was is in {aside}")
+
     # --- the other nodes --------------------------------------------------------------------------------------------------------
 
     def _hello_heard(self, frame: Frame) -> None:
@@ -273,6 +348,7 @@ class Member:
         )
         self._follow_roster()
         self._spread(now)
+        self.relocation.tick(now)
         self.supply.tick(now)
         if info is not None and not self._listening and up:
             self._listening = True
@@ -290,7 +366,7 @@ class Member:
         self._not_whole = lacking
 
     def _is_voter(self, number: GroupId) -> bool:
-        return self.me in self.placement[number].voters
+        return self.me in self.groups[number].members
 
     def _follow_roster(self) -> None:
         roster, now = self.roster, self.world.runtime.now()
@@ -306,19 +382,18 @@ class Member:
             self._founded = True
             self.world.note("INF", "the cluster is new: every node begins with an empty disk")
             for number, group in self.groups.items():
-                group.found(first=self.placement[number].preferred == self.me)
+                group.found(first=self.relocation.placement[number].preferred == self.me)
         if hellos:
             self._observe()
 
     def _observe(self) -> None:
-        """Read replicas come and go."""
-        for name in self.roster.read_replicas(self.world.runtime.now()):
-            if name != self.me:
-                with contextlib.suppress(ConfigError):  # a name that no subject can hold: of no node of ours
-                    self.wire.add_peers(name)
-                    self.mux.add_peer(name)
+        """Nodes come and go: speak with those that belong to the cluster, and send copies to who wants them."""
+        for name in self.relocation.peers(self.world.runtime.now()):
+            with contextlib.suppress(ConfigError):  # a name that no subject can hold: of no node of ours
+                self.wire.add_peers(name)
+                self.mux.add_peer(name)
         for number, group in self.groups.items():
-            group.set_observers(self._observers(number))
+            group.set_observers(self.relocation.observers(number, frozenset(group.members)))
 
     def _spread(self, now: Nanos) -> None:
         if not self.pool.led:
@@ -326,12 +401,17 @@ class Member:
                 self._drained()
             return
         led = {number: since for number, since in self.pool.led.items() if not self.groups[number].transferring}
-        lag = {number: self.groups[number].lag() for number in led}
+        lag = {number: self._lag_of_voters(number) for number in led}
         moves = self.balance.moves(now, led, self.roster.alive_since(now), self.roster.draining(now), lag)
         for number, to in moves:  # between two turns, so that none is half in the old role
-            self.world.runtime.soon(partial(self._hand_over, number, to))
+            self.world.runtime.soon(partial(self.hand_over, number, to))
 
-    def _hand_over(self, number: GroupId, to: str) -> None:
+    def _lag_of_voters(self, number: GroupId) -> dict[str, int]:
+        group = self.groups[number]
+        return {peer: missing for peer, missing in group.lag().items() if peer in group.members}
+
+    def hand_over(self, number: GroupId, to: str) -> None:
+        """Let another voter lead a group, if this one does still."""
         if number in self.pool.led and number in self.groups:
             self.world.note("DBG", f"group {number}: is handed over to {to}")
             self.groups[number].transfer(to, partial(self._handed_over, number, to))

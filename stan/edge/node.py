@@ -48,6 +48,10 @@ class Node:
         """Recover, connect, serve. Raises StartError."""
         raise NotImplementedError
 
+    async def stopping(self, stop: asyncio.Event) -> None:
+        """Until there is a reason to stop."""
+        await stop.wait()
+
     async def before_stop(self) -> None:
         """Asked to stop: what should be done while this node still takes part."""
 
@@ -122,7 +126,7 @@ class Node:
         return await self._settle(driver)
 
     async def _stopping(self, stop: asyncio.Event) -> None:
-        await stop.wait()
+        await self.stopping(stop)
         await self.before_stop()
         self.driver.stop()  # at once: who hears that we stop, expects no answer any more
 

@@ -13,7 +13,7 @@ from stan.core.shared import META_GROUP
 from stan.edge.gateway import Gateway
 from stan.raft.group import RaftGroup
 from stan.raft.turns import Turns
-from stan.types import GroupId, Nanos, Term
+from stan.types import GroupId, Nanos, RaftIndex, Term
 
 
 class Pool:
@@ -40,6 +40,7 @@ class Pool:
         self._now = now
         self._note = note
         self._terms: dict[GroupId, Term] = {}
+        self.configured: Callable[[GroupId, RaftIndex, bytes], None]  # an entry that says who votes is committed
 
     def before_commit(self) -> None:
         """Leave the roles that have ended."""

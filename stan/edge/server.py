@@ -18,13 +18,14 @@ from stan.edge.driver import Driver
 from stan.edge.embedded import EmbeddedNats
 from stan.edge.fetching import Fetching
 from stan.edge.gateway import Gateway
-from stan.edge.join import joined
+from stan.edge.groupfiles import groups_on_disk
+from stan.edge.join import joined, remembered
 from stan.edge.log import ServerLog
-from stan.edge.manifest import recorded_node_id
+from stan.edge.manifest import new_nuid, recorded_node_id
 from stan.edge.member import Done, Member, World, held_groups
 from stan.edge.node import Node
 from stan.edge.runtime import Ticker
-from stan.edge.storage import Storage, new_nuid
+from stan.edge.storage import Storage
 from stan.errors import StanError, StartError, go_quote
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
@@ -44,6 +45,7 @@ async def serve(config: Config, embedded: EmbeddedNats | None, log: ServerLog, s
     log.info(f"ServerID: {server_id}")
     log.info(f"Product: stan {stan.__version__}, Python {platform.python_version()}, kernel: {kernel.NAME}")
     node_id = _node_id(config)
+    config = remembered(config, node_id, log.warning)
     if config.cluster is not None and config.cluster.joins:
         config = await joined(config, config.nats.urls or ((embedded.url,) if embedded else ()), node_id, log.error)
     try:
@@ -70,8 +72,10 @@ def _node_id(config: Config) -> str:
 async def _open_storage(config: Config, node_id: str, log: ServerLog) -> Storage:
     if config.cluster is None:
         return await Storage.open(config, log)
-    groups = held_groups(config.cluster, node_id, config.store.raft_groups)
-    return await Storage.open(config, log, groups=groups, node_id=node_id)
+    groups = set(held_groups(config.cluster, node_id, config.store.raft_groups))
+    if config.cluster.nodes_version and config.store.directory is not None:
+        groups.update(groups_on_disk(config.store.directory))  # some may be about to go
+    return await Storage.open(config, log, groups=sorted(groups), node_id=node_id)
 
 
 class Standalone(Node):
@@ -142,7 +146,10 @@ class Clustered(Node):
     def __init__(self, config: Config, storage: Storage, log: ServerLog, server_id: str) -> None:
         super().__init__(config, storage, log)
         self._tasks: set[asyncio.Task[None]] = set()
-        world = World(self.runtime, Ticker(), random.Random(), self.note, self.crashed, self.banner, self._run)
+        self._ended = asyncio.Event()  # nobody needs this node any more
+        world = World(
+            self.runtime, Ticker(), random.Random(), self.note, self.crashed, self.banner, self._run, self._ended.set
+        )
         self.member = Member(
             config, storage, world, reply_prefix=b"_INBOX.%b." % server_id.encode(), identity=new_nuid().encode()
         )
@@ -184,6 +191,15 @@ class Clustered(Node):
             )
         await connection.settle()
         member.start()
+
+    async def stopping(self, stop: asyncio.Event) -> None:
+        """Until it is asked to stop, or has nothing to do any more."""
+        waiting = [asyncio.ensure_future(event.wait()) for event in (stop, self._ended)]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
 
     async def before_stop(self) -> None:
         """Hand leaderships over, so that nobody has to notice that we are gone."""

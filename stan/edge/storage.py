@@ -7,8 +7,6 @@ something else is missing).
 
 import asyncio
 import os
-import secrets
-import string
 from collections.abc import Awaitable, Callable
 from collections.abc import Sequence as Seq
 from contextlib import suppress
@@ -18,11 +16,10 @@ from stan.config import Config
 from stan.core.broker import Broker, apply_entry
 from stan.core.rows import restore_group, snapshot_group
 from stan.core.shared import META_GROUP
-from stan.edge.groupfiles import LOST_FOUND, Disk, GroupFiles
+from stan.edge.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters
 from stan.edge.log import ServerLog
-from stan.edge.manifest import Manifest, Nodes, lock_directory, open_manifest, recorded_node_id
-from stan.edge.transfer import Export, Receiver, Sender
-from stan.edge.transfer_words import Offer
+from stan.edge.manifest import Manifest, Nodes, lock_directory, new_nuid, open_manifest, recorded_node_id
+from stan.edge.transfer import Export, Receiver, Sender, goes_on
 from stan.errors import Damage, Frozen, NotNow, StartError
 from stan.log.filelog import FileLog
 from stan.log.memorylog import MemoryLog
@@ -64,6 +61,7 @@ class Storage:
         self._note: Note = lambda _level, _text: None
         self._files: GroupFiles | None = None
         self._hard_states: dict[GroupId, HardState] = {}
+        self._voters = {number: Voters() for number in logs}
         self._flushed: dict[GroupId, RaftIndex] = {}
         self._snapshots: dict[GroupId, RaftIndex] = {}
         self._stale: set[GroupId] = set()  # groups whose rows are of another state
@@ -152,6 +150,7 @@ class Storage:
     def _open_group(self, number: GroupId) -> None:
         if self.node_id:
             self._hard_states[number] = HardState.open(self._of_disk().files, self._of_disk().raft_path(number))
+        self._voters[number] = self._of_disk().voters(number) if self.node_id else Voters()
         self._open_log(number)
 
     def _open_log(self, number: GroupId) -> None:
@@ -211,6 +210,8 @@ class Storage:
         if from_file:
             self._stale.add(number)
             machine.touch_all()
+        if snapshot.voters_index:
+            self.set_voters(number, Voters(list(snapshot.voters), snapshot.voters_index))
         applied = RaftIndex(snapshot.applied_index)
         if replicated:
             self.logs[number].commit(applied)
@@ -381,6 +382,9 @@ class Storage:
         """The whole state of a group as of now."""
         index, term = self.applied[number]
         snapshot = pb.Snapshot(applied_index=index, applied_term=term)
+        voters = self.voters(number)
+        if voters.index:
+            snapshot.voters[:], snapshot.voters_index = voters.names, voters.index
         if number == META_GROUP:
             broker.shared.meta.snapshot(snapshot)
         else:
@@ -421,7 +425,7 @@ class Storage:
         offer = receiver.offer
         if offer is None or not receiver.finished:
             raise NotNow(f"group {number} was not received")
-        fits = _goes_on(old, offer)
+        fits = goes_on(old, offer)
         if fits and old.last_index > offer.index:
             try:
                 files.carry_over(number, old)
@@ -449,7 +453,7 @@ class Storage:
     async def end_group(self, number: GroupId) -> str:
         """Hold a group no more, which nothing uses any more; returns where it was put aside."""
         log = self.logs.pop(number)
-        for known in (self.applied, self.whole, self._flushed, self._snapshots, self._receivers):
+        for known in (self.applied, self.whole, self._flushed, self._snapshots, self._receivers, self._voters):
             known.pop(number, None)
         self._stale -= {number}
         self._stuck -= {number}
@@ -458,6 +462,16 @@ class Storage:
         self._hard_states.pop(number).close()
         await self._forget_rows(number)
         return self._of_disk().retire(number)
+
+    def voters(self, number: GroupId) -> Voters:
+        """Who votes in a group; nobody if that was never told."""
+        return self._voters[number]
+
+    def set_voters(self, number: GroupId, voters: Voters) -> None:
+        """Remember who votes in a group, if that is news. Durable when it returns: before the entry counts as applied."""
+        if voters.index > self._voters[number].index or not self._voters[number].names:
+            self._of_disk().set_voters(number, voters)
+            self._voters[number] = voters
 
     def keep_nodes(self, nodes: Nodes) -> None:
         """What the metadata says about the nodes, for the next start."""
@@ -481,20 +495,3 @@ class Storage:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-
-def _goes_on(old: GroupLog, offer: Offer) -> bool:
-    """Whether what the old log holds behind the offer's end belongs behind it; raises NotNow if it cannot tell."""
-    if old.last_index <= offer.index:
-        return True
-    term = old.term_at(offer.index)
-    if old.first_index - 1 > offer.index or (offer.index and not term):
-        held = f"[{old.first_index}, {old.last_index}]"
-        raise NotNow(f"group {offer.group} was received up to entry {offer.index}, the log here holds {held}")
-    return term == offer.term  # else nothing from there on was ever committed
-
-
-def new_nuid() -> str:
-    """22 random characters of NUID's alphabet (STAN-SPEC 1.7)."""
-    alphabet = string.digits + string.ascii_uppercase + string.ascii_lowercase
-    return "".join(secrets.choice(alphabet) for _ in range(22))

@@ -66,6 +66,10 @@ class Supply:
 
     # --- for this node ------------------------------------------------------------------------------------------------------
 
+    def receives(self, number: GroupId) -> bool:
+        """Whether a group is on its way here."""
+        return self._receiver is not None and self._receiver.group == number
+
     def _hinted_at(self, payload: bytes) -> None:
         if len(payload) <= _HINT.size:
             return
@@ -149,7 +153,9 @@ class Supply:
         """Tell and ask again."""
         if self._sender is not None:
             self._sender.expire()
-        for group in self._member.groups.values():  # also one that has just been elected, and cannot lead without that peer
+        for (
+            group
+        ) in self._member.groups.values():  # also one that has just been elected, and cannot lead without that peer
             for peer in group.lacking():
                 self.needs_snapshot(group, peer)
         receiver = self._receiver

@@ -30,6 +30,7 @@ from stan.log.files import Files, read_file, remove_directory
 from stan.log.recovery import segment_name
 from stan.log.segment import SEGMENT_HEADER_SIZE, decode_segment_header
 from stan.log.segments import Extent
+from stan.log.types import GroupLog
 from stan.protocol import entries_pb2 as pb
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
@@ -411,3 +412,14 @@ class Receiver:
         for directory in (self._directory, self._directory + ".damaged"):
             self._files.makedirs(directory)
             remove_directory(self._files, directory)
+
+
+def goes_on(old: GroupLog, offer: Offer) -> bool:
+    """Whether what the old log holds behind the offer's end belongs behind it; raises NotNow if it cannot tell."""
+    if old.last_index <= offer.index:
+        return True
+    term = old.term_at(offer.index)
+    if old.first_index - 1 > offer.index or (offer.index and not term):
+        held = f"[{old.first_index}, {old.last_index}]"
+        raise NotNow(f"group {offer.group} was received up to entry {offer.index}, the log here holds {held}")
+    return term == offer.term  # else nothing from there on was ever committed

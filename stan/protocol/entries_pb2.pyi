@@ -285,7 +285,7 @@ class Mark(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., publishers: _Optional[_Iterable[bytes]] = ..., owners: _Optional[bytes] = ..., keys: _Optional[bytes] = ...) -> None: ...
 
 class Snapshot(_message.Message):
-    __slots__ = ("applied_index", "applied_term", "clients", "channels", "cursors", "subscriptions", "first_sequences", "cluster_info", "next_id", "dropped")
+    __slots__ = ("applied_index", "applied_term", "clients", "channels", "cursors", "subscriptions", "first_sequences", "cluster_info", "next_id", "dropped", "voters", "voters_index")
     APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
     APPLIED_TERM_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
@@ -296,6 +296,8 @@ class Snapshot(_message.Message):
     CLUSTER_INFO_FIELD_NUMBER: _ClassVar[int]
     NEXT_ID_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_INDEX_FIELD_NUMBER: _ClassVar[int]
     applied_index: int
     applied_term: int
     clients: _containers.RepeatedCompositeFieldContainer[Client]
@@ -306,4 +308,6 @@ class Snapshot(_message.Message):
     cluster_info: ClusterInfo
     next_id: int
     dropped: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, applied_index: _Optional[int] = ..., applied_term: _Optional[int] = ..., clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[Channel, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[Cursor, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., first_sequences: _Optional[_Iterable[int]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., next_id: _Optional[int] = ..., dropped: _Optional[_Iterable[int]] = ...) -> None: ...
+    voters: _containers.RepeatedScalarFieldContainer[str]
+    voters_index: int
+    def __init__(self, applied_index: _Optional[int] = ..., applied_term: _Optional[int] = ..., clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[Channel, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[Cursor, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., first_sequences: _Optional[_Iterable[int]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., next_id: _Optional[int] = ..., dropped: _Optional[_Iterable[int]] = ..., voters: _Optional[_Iterable[str]] = ..., voters_index: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,195 @@
+"""Groups move when a node is added or removed while the cluster runs: what one node does about it.
+
+    metadata: nodes, version ─► placement ─► groups that this node leads: one step of the walk at a time
+                                        └──► groups that it holds: opened when placed here, closed when nobody counts on them
+
+The decisions are those of stan.edge.membership. Promises: of a group that it leads a node changes one voter at a time; a copy is
+closed only when no configuration names this node, its leader goes by the same nodes and is done, and that has been so for a
+while; what is closed is put aside. A node that was removed ends when it is needed by no group.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from stan import limits
+from stan.core.shared import META_GROUP
+from stan.edge import manifest
+from stan.edge.membership import Holding, Seen, may_close, observers, step
+from stan.edge.roster import difference
+from stan.errors import NotNow
+from stan.raft.group import RaftGroup
+from stan.raft.placement import Placement, place
+from stan.types import GroupId, Nanos
+
+if TYPE_CHECKING:
+    from stan.edge.member import Member
+
+
+class Relocation:
+    """Of one node."""
+
+    def __init__(self, member: "Member") -> None:
+        cluster, storage = member.cluster, member.storage
+        self._member = member
+        self.names = cluster.voters(member.me)
+        self.version = cluster.nodes_version  # 0: the names are those of the settings
+        self.placement: dict[GroupId, Placement] = {}
+        self._spare = cluster.replica  # keeps copies without belonging to the nodes
+        self._busy: set[GroupId] = set()  # being opened or closed
+        self._idle_since: dict[GroupId, Nanos] = {}  # nobody counts on the copy here
+        kept = storage.manifest.nodes if storage.manifest is not None else manifest.Nodes()
+        known = kept.founders or (() if self.version else self.names)
+        self._founders = tuple(known) or tuple(name for name in self.names if name != member.me)
+        self._place()
+
+    def _place(self) -> None:
+        member = self._member
+        self.placement.clear()
+        self.placement.update(place(member.config.store.raft_groups, self.names, member.cluster.replicas))
+
+    # --- what is so -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether this node keeps copies of everything and is none of the nodes."""
+        return self._spare
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether this node was one of the nodes and is none any more."""
+        return bool(self.version) and self._member.me not in self.names and not self._spare
+
+    def first_voters(self, number: GroupId) -> tuple[str, ...]:
+        """Who votes in a group while its log tells of nobody: by what it was begun with, or not this node if it came later."""
+        config, cluster = self._member.config, self._member.cluster
+        return place(config.store.raft_groups, self._founders, cluster.replicas)[number].voters
+
+    def observers(self, number: GroupId, voters: frozenset[str]) -> list[str]:
+        """Who gets a copy of a group without a vote."""
+        roster, now = self._member.roster, self._member.world.runtime.now()
+        holding = {*roster.read_replicas(now), *roster.holders(number, now)}
+        return observers(number, voters, self.placement[number].voters, self.names, holding)
+
+    def peers(self, now: Nanos) -> set[str]:
+        """Nodes to have a link with: all nodes, and who is there and belongs to the same cluster."""
+        roster = self._member.roster
+        there = (roster.nodes[name].hello for name in roster.alive_since(now) if name in roster.nodes)
+        names = {hello.node for hello in there if not difference(roster.me, hello)}
+        for group in self._member.groups.values():
+            names.update(group.members)
+        return (names | set(self.names)) - {self._member.me}
+
+    def under_way(self) -> str:
+        """Why another change of the nodes has to wait; "" if every group is where the last one wants it."""
+        member, version = self._member, self._member.broker.shared.meta.nodes.version
+        now = member.world.runtime.now()
+        waiting = []
+        for number in self.placement:
+            leader = member.roster.led_by(number, now)
+            if leader is None or leader.nodes_version != version or number in leader.walking:
+                waiting.append(str(number))
+        return f"groups not yet where the last change wants them: {', '.join(waiting)}" if waiting else ""
+
+    # --- what is done -----------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: Nanos) -> None:
+        """Now and then."""
+        member = self._member
+        self._heed_metadata(now)
+        walking = [number for number in member.pool.led if self._is_walking(number)]
+        member.roster.tell(now, held=member.groups, walking=walking)
+        member.world.runtime.soon(self._act)  # between two turns, so that nothing is half in an old role
+
+    def _heed_metadata(self, now: Nanos) -> None:
+        member, nodes = self._member, self._member.broker.shared.meta.nodes
+        if nodes.version > self.version:
+            self.names, self.version = tuple(nodes.names), nodes.version
+            self._spare = self._spare and member.me not in self.names
+            member.world.note("INF", f"the nodes of the cluster are {', '.join(self.names)} (version {self.version})")
+            self._place()
+            member.roster.set_nodes(self.names, self.version, now, replica=self._spare)
+            self._idle_since.clear()
+        if self.version and (kept := member.storage.manifest) is not None and kept.nodes.version != self.version:
+            founders, replicas = list(self._founders), member.cluster.replicas
+            member.storage.keep_nodes(manifest.Nodes(list(self.names), self.version, founders, replicas))
+
+    def _is_walking(self, number: GroupId) -> bool:
+        group = self._member.groups[number]
+        return group.change_under_way or set(group.members) != set(self.placement[number].voters)
+
+    def _act(self) -> None:
+        member = self._member
+        if member.driver.stopped:
+            return
+        now = member.world.runtime.now()
+        for number in sorted(member.pool.led):
+            self._walk(number, now)
+        for number, placed in self.placement.items():
+            if member.me in placed.voters and number not in member.storage.logs and number not in self._busy:
+                self._busy.add(number)
+                member.begin_group(number, partial(self._done, number))
+        for number in [number for number in member.groups if self._is_useless(number, now)]:
+            self._busy.add(number)
+            member.end_group(number, partial(self._done, number))
+        self._leave()
+
+    def _done(self, number: GroupId, problem: Exception | None) -> None:
+        self._busy.discard(number)
+        if problem is not None:
+            self._member.world.crashed(problem)
+
+    # --- groups that this node leads ------------------------------------------------------------------------------------------
+
+    def _walk(self, number: GroupId, now: Nanos) -> None:
+        member, group = self._member, self._member.groups[number]
+        if group.change_under_way or group.transferring or group.failed or not self._is_walking(number):
+            return
+        lag = group.lag()
+        seen = Seen(
+            member.me,
+            frozenset(group.members),
+            self.placement[number].voters,
+            frozenset(member.roster.alive_since(now)),
+            frozenset(name for name, missing in lag.items() if missing <= limits.BALANCE_LAG_MAX),
+            frozenset({member.me, *group.counting()}),
+        )
+        found = step(seen)
+        if found is None:
+            return
+        if found.successor:
+            member.hand_over(number, found.successor)
+            return
+        try:
+            self._change(group, found.voters)
+        except NotNow as error:
+            member.world.note("DBG", f"group {number}: {error}")
+
+    def _change(self, group: RaftGroup, voters: frozenset[str]) -> None:
+        group.change(sorted(voters))
+        self._member.world.note("INF", f"group {group.group}: its voters become {', '.join(sorted(voters))}")
+
+    # --- groups that this node holds ------------------------------------------------------------------------------------------
+
+    def _is_useless(self, number: GroupId, now: Nanos) -> bool:
+        """Whether the copy of a group may be closed; it has been so for a while."""
+        member = self._member
+        leader = member.roster.led_by(number, now)
+        agreed = leader is not None and leader.nodes_version == self.version and number not in leader.walking
+        kept = number == META_GROUP or self._spare or member.me in self.placement[number].voters
+        held = Holding(placed=kept, votes=member.me in member.groups[number].members, agreed=agreed)
+        if not may_close(held) or number in self._busy or member.supply.receives(number) or number in member.pool.led:
+            self._idle_since.pop(number, None)
+            return False
+        return now - self._idle_since.setdefault(number, now) >= limits.COPY_PATIENCE
+
+    def _leave(self) -> None:
+        """End, once this node was removed and no group needs it."""
+        member = self._member
+        if not self.is_removed or self._busy or set(member.storage.logs) != {META_GROUP}:
+            return
+        meta = member.groups.get(META_GROUP)
+        if meta is not None and member.me not in meta.members and not meta.change_under_way:
+            member.world.note(
+                "INF", f"node {member.me} was removed from the cluster and is in no group any more: it ends"
+            )
+            member.world.ended()

@@ -1,0 +1,63 @@
+"""Settings of a node whose directory knows that nodes were added or removed."""
+
+import pytest
+
+from stan.config import ClusterConfig, Config, StoreConfig
+from stan.edge.join import remembered
+from stan.edge.manifest import Manifest, Nodes, write_manifest
+from stan.log.files import OsFiles
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start node n4 with a directory that knows nodes, if any, and some cluster settings."""
+
+    def started(nodes, **cluster):
+        manifest = Manifest("c", 5, "ab" * 16, node_id="n4", nodes=nodes)
+        write_manifest(str(tmp_path), manifest, OsFiles())
+        store = StoreConfig(kind="file", directory=tmp_path)
+        warned = []
+        config = remembered(Config(store=store, cluster=ClusterConfig(**cluster)), "n4", warned.append)
+        return config, warned
+
+    return started
+
+
+NODES = Nodes(["n2", "n3", "n4"], 2, ["n1", "n2", "n3"], 2)
+REMOVED = Nodes(["n2", "n3"], 3, ["n1", "n2", "n3"], 2)
+
+
+def test_the_settings_stay_while_no_node_was_added_or_removed(start):
+    config, warned = start(Nodes(), peers=("n1", "n2"))
+    assert (config.cluster.peers, config.cluster.nodes_version, warned) == (("n1", "n2"), 0, [])
+    assert start(Nodes(), join=True)[0].cluster.join
+
+
+def test_what_the_directory_knows_wins_over_the_peers_and_is_said(start):
+    config, warned = start(NODES, peers=("n1", "n2"), replicas=3)
+    cluster = config.cluster
+    assert cluster.voters("n4") == ("n2", "n3", "n4")
+    assert (cluster.nodes_version, cluster.replicas, cluster.replica) == (2, 3, False)
+    assert warned == ["nodes were added or removed: they are n2, n3, n4, and not n1, n2, n4 as -cluster_peers says"]
+    assert start(NODES, peers=("n2", "n3"))[1] == []
+
+
+def test_a_node_that_once_joined_asks_nobody_any_more(start):
+    config, warned = start(NODES, join=True)
+    cluster = config.cluster
+    assert not cluster.joins
+    assert (cluster.voters("n4"), cluster.replicas, cluster.replica) == (("n2", "n3", "n4"), 2, False)
+    assert (config.store.raft_groups, warned) == (5, [])
+
+
+def test_a_node_that_was_removed_waits_as_a_replica_only_if_it_joins(start):
+    assert start(REMOVED, join=True)[0].cluster.replica
+    cluster = start(REMOVED, peers=("n2", "n3"))[0].cluster
+    assert not cluster.replica
+    assert cluster.voters("n4") == ("n2", "n3")
+
+
+def test_alone_and_with_an_empty_directory_nothing_is_remembered(tmp_path):
+    store = StoreConfig(kind="file", directory=tmp_path)
+    for config in (Config(store=store), Config(store=store, cluster=ClusterConfig(bootstrap=True))):
+        assert remembered(config, "n4", print) is config

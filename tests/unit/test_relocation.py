@@ -1,0 +1,268 @@
+"""What one node does when nodes are added and removed: walks of what it leads, copies that it opens and closes, its own end."""
+
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+from stan import limits
+from stan.config import ClusterConfig, Config, StoreConfig
+from stan.core.meta import MetaMachine
+from stan.edge.manifest import Manifest
+from stan.edge.relocation import Relocation
+from stan.edge.roster import Roster
+from stan.errors import NotNow
+from stan.protocol import entries_pb2 as pb
+from stan.protocol.node_pb2 import NodeHello
+from stan.types import SECOND
+
+ABC = ("a", "b", "c")
+GROUPS = 3
+
+
+class FakeGroup:
+    """A group whose changes take effect when the test says so."""
+
+    def __init__(self, number, voters):
+        self.group = number
+        self.members = tuple(voters)
+        self.change_under_way = self.transferring = False
+        self.failed = ""
+        self.lags = {}
+        self.asked = []
+        self.busy = False
+
+    def lag(self):
+        return self.lags
+
+    def counting(self):
+        return set(self.members)
+
+    def change(self, voters):
+        if self.busy:
+            raise NotNow("another one is under way")
+        self.asked.append(voters)
+        self.members = tuple(voters)
+
+
+class FakeMember:
+    """A node among the given ones, that leads and holds what the test says."""
+
+    def __init__(self, me="a", peers=ABC, held=range(GROUPS + 1), led=(), **cluster):
+        self.me = me
+        self.cluster = ClusterConfig(node_id=me, peers=peers, **cluster)
+        self.config = Config(cluster=self.cluster, store=StoreConfig(raft_groups=GROUPS))
+        self.now = 100 * SECOND
+        self.ended = False
+        self.notes, self.begun, self.closed, self.handed = [], [], [], []
+        self.storage = SimpleNamespace(
+            manifest=Manifest("town", GROUPS, "ab" * 16), logs=dict.fromkeys(held), keep_nodes=self.keep
+        )
+        self.broker = SimpleNamespace(shared=SimpleNamespace(meta=MetaMachine()))
+        self.broker.shared.meta.info = pb.ClusterInfo()
+        runtime = SimpleNamespace(now=lambda: self.now, soon=lambda call: call())
+        self.world = SimpleNamespace(
+            runtime=runtime, note=lambda *note: self.notes.append(note), ended=self.end, crashed=self.crash
+        )
+        self.driver = SimpleNamespace(stopped=False)
+        self.pool = SimpleNamespace(led=dict.fromkeys(led, 0))
+        self.supply = SimpleNamespace(receives=lambda number: number == self.incoming)
+        self.incoming = None
+        self.relocation = Relocation(self)
+        hello = NodeHello(node=me, cluster_id="town", instance=1, voters=self.relocation.names, fresh=False)
+        self.roster = Roster(hello, self.now, Random(1))
+        self.roster.me.replica = self.cluster.replica
+        self.groups = {number: FakeGroup(number, self.relocation.first_voters(number)) for number in held}
+
+    def keep(self, nodes):
+        self.storage.manifest.nodes = nodes
+
+    def end(self):
+        self.ended = True
+
+    def crash(self, error):
+        raise error
+
+    def hand_over(self, number, to):
+        self.handed.append((number, to))
+
+    def begin_group(self, number, done):
+        self.begun.append(number)
+        self.storage.logs[number] = None
+        self.groups[number] = FakeGroup(number, ())
+        done(None)
+
+    def end_group(self, number, done):
+        self.closed.append(number)
+        del self.storage.logs[number], self.groups[number]
+        done(None)
+
+    def set_nodes(self, names, version):
+        self.broker.shared.meta.info.nodes.CopyFrom(pb.Nodes(names=names, version=version))
+
+    def hear(self, node, **facts):
+        hello = NodeHello(node=node, cluster_id="town", instance=ord(node), **facts)
+        self.roster.hear(hello.SerializeToString(), self.now)
+
+    def tick(self, seconds=0):
+        self.now += seconds * SECOND
+        self.roster.tell(self.now, led=self.pool.led)
+        self.relocation.tick(self.now)
+
+
+def others(member, names="bcd", version=1, **facts):
+    """The others are there and go by the same nodes; c leads everything."""
+    for name in names:
+        led = facts.get("led", range(GROUPS + 1)) if name == "c" else ()  # who does not lead tells of no group
+        member.hear(name, nodes_version=version, led=led, walking=facts.get("walking", ()))
+
+
+def all_close(member):
+    for group in member.groups.values():
+        group.lags = dict.fromkeys("abcd", 0)
+
+
+def test_a_group_is_walked_to_where_the_nodes_want_it():
+    member = FakeMember(led=range(GROUPS + 1))
+    member.tick()
+    assert not any(group.asked for group in member.groups.values())
+    member.set_nodes("bcd", 1)
+    others(member, led=())
+    all_close(member)
+    group = member.groups[1]
+    for _ in range(3):
+        member.tick()
+    assert group.asked == [["a", "b", "c", "d"]]
+    assert (1, member.relocation.placement[1].voters[0]) in member.handed
+    assert list(member.roster.me.walking) == [0, 1, 2, 3]
+    assert member.relocation.under_way()
+
+    del member.pool.led[1]
+    member.tick()
+    assert list(member.roster.me.walking) == [0, 2, 3]
+
+
+def test_what_cannot_be_changed_now_is_tried_again():
+    member = FakeMember(led=[1])
+    member.set_nodes("abcd"[1:], 1)
+    others(member)
+    all_close(member)
+    group = member.groups[1]
+    group.busy = True
+    member.tick()
+    assert not group.asked
+    group.busy, group.change_under_way = False, True
+    member.tick()
+    assert not group.asked
+    group.change_under_way = False
+    member.tick()
+    assert len(group.asked) == 1
+
+
+def test_a_node_that_is_added_opens_what_is_placed_on_it_once():
+    member = FakeMember("d", held=[0], replica=True)
+    member.tick()
+    assert member.begun == []
+    member.set_nodes("abcd", 1)
+    member.tick()
+    member.tick()
+    placed = [number for number, one in member.relocation.placement.items() if number and "d" in one.voters]
+    assert placed
+    assert member.begun == placed
+    assert not member.roster.me.replica
+    assert list(member.roster.me.voters) == list("abcd")
+    assert member.storage.manifest.nodes.names == list("abcd")
+    assert member.storage.manifest.nodes.founders == list(ABC)
+    assert "d" not in member.relocation.first_voters(placed[0])
+
+
+def closing():
+    """A node that holds a copy which is placed elsewhere, and is a voter of it no more."""
+    member = FakeMember("d", peers=("a", "b", "c", "d"), nodes_version=1)
+    member.set_nodes("abcd", 1)
+    member.tick()
+    away = [number for number, one in member.relocation.placement.items() if number and "d" not in one.voters]
+    for group in member.groups.values():
+        group.members = tuple(member.relocation.placement[group.group].voters)
+    return member, away
+
+
+def after_a_while(member, **facts):
+    for _ in range(limits.COPY_PATIENCE // SECOND + 2):
+        others(member, "abc", **facts)
+        member.tick(1)
+    return member.closed
+
+
+def test_a_copy_that_nobody_counts_on_is_closed_after_a_while():
+    member, away = closing()
+    assert away
+    others(member, "abc")
+    member.tick()
+    assert member.closed == []
+    assert after_a_while(member) == away
+    assert not member.ended
+
+
+@pytest.mark.parametrize(
+    "facts", [{"version": 2}, {"version": 0}, {"led": ()}, {"walking": range(GROUPS + 1)}], ids=str
+)
+def test_a_copy_is_kept_while_its_leader_may_count_on_it(facts):
+    member, _ = closing()
+    assert after_a_while(member, **facts) == []
+
+
+def test_a_copy_is_kept_while_this_node_votes_or_receives_it():
+    member, away = closing()
+    member.groups[away[0]].members += ("d",)
+    assert after_a_while(member) == away[1:]
+    member, away = closing()
+    member.incoming = away[0]
+    assert after_a_while(member) == away[1:]
+
+
+def test_a_replica_keeps_everything():
+    member = FakeMember("d", replica=True)
+    member.set_nodes("abc", 1)
+    assert after_a_while(member) == []
+    assert not member.ended
+
+
+def test_a_node_that_was_removed_ends_when_it_is_in_no_group():
+    member = FakeMember("a")
+    member.set_nodes("bcd", 1)
+    assert after_a_while(member) == []  # it votes still
+    for number in (1, 2, 3):
+        member.groups[number].members = tuple("bcd")
+    assert after_a_while(member) == [1, 2, 3]
+    assert not member.ended
+    member.groups[0].change_under_way, member.groups[0].members = True, tuple("bcd")
+    member.tick()
+    assert not member.ended
+    member.groups[0].change_under_way = False
+    member.tick()
+    assert member.ended
+
+
+def test_a_change_is_under_way_until_every_leader_says_that_it_is_done():
+    member = FakeMember("a", led=[1])
+    member.tick()
+    others(member, "bc", version=0, led=[0, 2, 3])
+    assert member.relocation.under_way() == ""
+    others(member, "bc", version=0, led=[0, 2, 3], walking=[2])
+    assert member.relocation.under_way() == "groups not yet where the last change wants them: 2"
+    others(member, "bc", version=0, led=[0, 2])
+    assert member.relocation.under_way().endswith(": 3")
+    others(member, "bc", version=0, led=[0, 2, 3])
+    member.set_nodes("abcd", 1)
+    assert member.relocation.under_way().endswith(": 0, 1, 2, 3")
+
+
+def test_observers_are_who_needs_a_copy_without_a_vote():
+    member = FakeMember("a", led=[1])
+    member.hear("r", replica=True)
+    member.hear("x", held=[1])
+    assert member.relocation.observers(1, frozenset(ABC)) == ["r", "x"]
+    assert member.relocation.peers(member.now) == {"b", "c", "r", "x"}
+    member.hear("y", held=[1], voters=["a", "y"])  # of another cluster
+    assert "y" not in member.relocation.peers(member.now)
