@@ -153,9 +153,7 @@ class Supply:
         """Tell and ask again."""
         if self._sender is not None:
             self._sender.expire()
-        for (
-            group
-        ) in self._member.groups.values():  # also one that has just been elected, and cannot lead without that peer
+        for group in self._member.groups.values():  # one that was just elected may be unable to lead without that peer
             for peer in group.lacking():
                 self.needs_snapshot(group, peer)
         receiver = self._receiver
