@@ -38,7 +38,7 @@ from stan.raft.configuration import decode
 from stan.raft.group import RaftGroup, Surroundings
 from stan.raft.mux import Mux
 from stan.raft.mux_nats import NatsWire
-from stan.raft.placement import place
+from stan.raft.placement import Placement, place
 from stan.raft.turns import Runtime as Ticker
 from stan.raft.turns import Turns
 from stan.types import ChannelUid, GroupId, Nanos, RaftIndex
@@ -115,7 +115,7 @@ class Member:
             note=world.note,
         )
         self.pool.configured = self._configured
-        self.balance = Balance(self.me, self.relocation.placement)
+        self.balance = Balance(self.me, self.placement)
         self.roster = Roster(self._hello(), world.runtime.now(), world.random)
         self.supply = Supply(self)
         subjects = self.broker.shared.subjects
@@ -135,6 +135,11 @@ class Member:
     def voters(self) -> tuple[str, ...]:
         """The nodes that keep groups."""
         return self.relocation.names
+
+    @property
+    def placement(self) -> dict[GroupId, Placement]:
+        """Where the nodes want each group."""
+        return self.relocation.placement
 
     def _index(self, group: GroupId, uid: ChannelUid) -> Index:
         return self.storage.logs[group].channel(uid)
@@ -293,7 +298,7 @@ class Member:
         if group is None or group.reconfigured is None:
             return
         lag = {peer: missing for peer, missing in self._lag_of_voters(number).items() if peer in group.reconfigured[1]}
-        preferred = self.relocation.placement[number].preferred
+        preferred = self.placement[number].preferred
         if number in self.pool.led and lag:
             to = min(lag, key=lambda peer: (lag[peer], peer != preferred))
             group.transfer(to, lambda _done: self.world.runtime.soon(partial(self._reconfigure, number)))
@@ -382,7 +387,7 @@ class Member:
             self._founded = True
             self.world.note("INF", "the cluster is new: every node begins with an empty disk")
             for number, group in self.groups.items():
-                group.found(first=self.relocation.placement[number].preferred == self.me)
+                group.found(first=self.placement[number].preferred == self.me)
         if hellos:
             self._observe()
 
