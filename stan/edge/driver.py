@@ -8,7 +8,7 @@ A turn never awaits. It runs when something arrived, a sync is done, or a deadli
 the last turn is handled in one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -97,9 +97,11 @@ class Driver:
         self._replicate()  # what the other nodes said may have committed something
         ready = self._rounds()
         self._replicate()
-        for group in self.groups.values():
+        for _, group in self._touched():
             if group.wants_sync:
                 self._sync(group)
+        if self.pool is not None:
+            self.pool.settle()
         if ready.deadline is not None:
             runtime.alarm(ready.deadline, self.wake)
         if self.pool is None:  # in a cluster the majority's answers come the same way
@@ -117,10 +119,14 @@ class Driver:
             room = limits.OUTBOUND_BYTES_HIGH - self.gateway.connection.unsent
             ready = broker.ready(runtime.now(), runtime.wall(), room)
             self._carry_out(ready)
-            if not (broker.hungry and room > 0) and not any(g.has_committed for g in self.groups.values()):
+            if not (broker.hungry and room > 0) and not any(group.has_committed for _, group in self._touched()):
                 return ready
         self.wake()
         return ready
+
+    def _touched(self) -> Iterable[tuple[GroupId, Consensus]]:
+        """Groups that something may have happened to."""
+        return self.groups.items() if self.pool is None else self.pool.touched()
 
     def _replicate(self) -> None:
         if self.pool is not None:
@@ -144,7 +150,7 @@ class Driver:
                 self.broker.step_reconnected(away)
 
     def _commit(self) -> None:
-        for number, group in self.groups.items():
+        for number, group in self._touched():
             entries = group.take_committed()
             if not entries:
                 continue

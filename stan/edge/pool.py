@@ -40,19 +40,41 @@ class Pool:
         self._now = now
         self._note = note
         self._terms: dict[GroupId, Term] = {}
+        self._leases: dict[
+            GroupId, Nanos
+        ] = {}  # of the groups led, as last looked at; they end earlier only by our own doing
         self.configured: Callable[[GroupId, RaftIndex, bytes], None]  # an entry that says who votes is committed
+
+    def touched(self) -> list[tuple[GroupId, RaftGroup]]:
+        """Groups that something may have happened to since `settle`: nothing has to be done for the others."""
+        return [(number, self._groups[number]) for number in sorted(self._turns.touched) if number in self._groups]
+
+    def settle(self) -> None:
+        """The touched groups were looked at; those that still want something stay."""
+        self._turns.touched = {
+            number
+            for number, group in self.touched()
+            if group.has_committed or group.leads != (number in self.led) or self._has_ended(number, group)
+        }
 
     def before_commit(self) -> None:
         """Leave the roles that have ended."""
-        for number in list(self.led):
-            group = self._groups.get(number)
-            if group is None or not group.leads or group.term != self._terms[number]:
+        for number, group in self.touched():
+            if self._has_ended(number, group):
                 self.leave(number)
+        for number in self.led.keys() - self._groups.keys():
+            self.leave(number)
+
+    def _has_ended(self, number: GroupId, group: RaftGroup) -> bool:
+        return number in self.led and (not group.leads or group.term != self._terms[number])
 
     def leave(self, number: GroupId) -> None:
         """This node leads the group no more, if it did."""
         if self.led.pop(number, None) is None:
             return
+        del self._leases[number]
+        shared = self._broker.shared
+        shared.closed, shared.full = shared.closed - {number}, shared.full - {number}
         self._note("INF", f"group {number}: leads no more")
         if number == META_GROUP:
             self._broker.follow_meta()
@@ -62,14 +84,18 @@ class Pool:
 
     def after_commit(self) -> None:
         """Take on the roles that begin, and see what may be done in those that last."""
-        for number, group in self._groups.items():
+        for number, group in self.touched():
             group.take_outcomes()  # what was committed is told by its entry; nobody is told of the rest
             if number not in self.led and group.leads:
                 self._enter(number, group)
+            if number in self.led:
+                self._leases[number] = group.lease_until()
+                self._open(number, group)
         self.gate()
 
     def _enter(self, number: GroupId, group: RaftGroup) -> None:
         self.led[number] = self._now()
+        self._leases[number] = group.lease_until()
         self._terms[number] = group.term
         self._note("INF", f"group {number}: leads in term {group.term}")
         if number == META_GROUP:
@@ -79,23 +105,25 @@ class Pool:
         self._gateway.roles_changed()
         self._gateway.replay(number)
 
+    def _open(self, number: GroupId, group: RaftGroup) -> None:
+        """Whether the group takes proposals, and how many."""
+        shared = self._broker.shared
+        closed = group.transferring
+        full = not closed and not group.has_room
+        if closed != (number in shared.closed):
+            shared.closed = shared.closed ^ {number}
+        if full != (number in shared.full):
+            shared.full = shared.full ^ {number}
+
     def gate(self) -> None:
-        """See what may be done in the roles that last; also before anything that arrived is handled: a process that was stopped
-        and goes on has no lease any more."""
+        """See which leases last; also before what arrived is handled: a process that was stopped and goes on has none."""
         shared, now = self._broker.shared, self._now()
-        closed, full = set(), set()
         for number in self.led:
-            group = self._groups[number]
-            if group.transferring:
-                closed.add(number)
-            elif not group.has_room:
-                full.add(number)
-            holds = group.lease_until() > now
+            holds = self._leases[number] > now
             if number == META_GROUP:
                 shared.meta_lease = holds
             else:
                 shared.groups[number].dispatch.held = not holds
-        shared.closed, shared.full = frozenset(closed), frozenset(full)
 
     def lapsed(self) -> set[GroupId]:
         """Groups that are led without a lease, now."""
@@ -108,4 +136,5 @@ class Pool:
 
     def freeze(self, number: GroupId, why: str) -> None:
         """The group's disk failed."""
+        self._turns.touched.add(number)
         self._groups[number].freeze(why)

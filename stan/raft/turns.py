@@ -37,6 +37,7 @@ class Turns:
         self._news = news
         self._crashed = crashed
         self._mux: Mux | None = None
+        self.touched: set[GroupId] = set()  # groups that had a turn; the owner takes out those that it has looked at
         self._dirty: set[GroupId] = set()
         self._scheduled = False
         self._running = False
@@ -94,6 +95,7 @@ class Turns:
         self._running = True
         try:
             dirty, self._dirty = self._dirty, set()
+            self.touched |= dirty
             news = False
             for number in sorted(dirty & self.groups.keys()):
                 group = self.groups[number]

@@ -17,6 +17,7 @@ class Group:
         self.has_room = True
         self.lease = 1000 * SECOND
         self.frozen = ""
+        self.has_committed = False
 
     def lease_until(self):
         return self.lease if self.leads else 0
@@ -30,6 +31,9 @@ class Group:
 
 class Turns:
     ran = 0
+
+    def __init__(self):
+        self.touched = {0, 1}
 
     def run(self):
         self.ran += 1
@@ -56,6 +60,7 @@ class Rig:
         )
 
     def turn(self):
+        self.turns.touched = {0, 1}
         self.pool.before_commit()
         self.node.commit()
         self.pool.after_commit()
@@ -182,3 +187,18 @@ def test_the_rest_is_handed_on(rig):
     rig.pool.freeze(1, "disk")
     assert rig.turns.ran == 1
     assert rig.groups[1].frozen == "disk"
+
+
+def test_only_groups_that_something_happened_to_are_looked_at(rig):
+    rig.groups[1].leads = True
+    rig.turns.touched = set()
+    rig.pool.before_commit()
+    rig.pool.after_commit()
+    assert rig.pool.led == {}
+    rig.turns.touched = {1}
+    rig.pool.settle()
+    assert rig.turns.touched == {1}, "its role has not begun yet"
+    rig.pool.after_commit()
+    assert set(rig.pool.led) == {1}
+    rig.pool.settle()
+    assert rig.turns.touched == set()
