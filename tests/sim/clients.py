@@ -179,12 +179,13 @@ class Publisher(SimClient):
         publish = self.waiting.get(ack.guid.decode())
         if publish is None:
             return
+        first = not publish.ok_at and not publish.failed_at  # a new leader may say it once more
         if ack.error:
             publish.failed_at = publish.failed_at or self.loop.now
         elif not publish.ok_at:
             publish.ok_at = self.loop.now
             self.world.acknowledged(publish)
-        if self.one_by_one and self.loop.now < publish.asked_at + self.patience:
+        if self.one_by_one and first and self.loop.now < publish.asked_at + self.patience:
             self.later(self.random.choice((0, self.random.randint(0, self.pace))), self._burst)
 
 

@@ -2,28 +2,37 @@
 
 import pytest
 
-from stan.types import SECOND
+from stan.types import MILLISECOND, SECOND
+from tests.sim.clients import Publisher
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Reset
 
 
-@pytest.fixture
-def world():
-    """Three nodes, with every group led by somebody and clients at work."""
-    world = ClusterWorld(calm_seed(3), calm=True)
+def peaceful(wanted=lambda world: len(world.names) == 3):
+    """A cluster of the wanted kind, with every group led by somebody and clients at work."""
+    seeds = (seed for seed in range(200) if wanted(ClusterWorld(seed, calm=True)))
+    world = ClusterWorld(next(seeds), calm=True)
     world.begin()
     world.run_for(4)
     assert all(world.leader(number) for number in range(world.raft_groups + 1))
     return world
 
 
-def calm_seed(nodes):
-    """A seed whose cluster has that many nodes."""
-    return next(seed for seed in range(100) if len(ClusterWorld(seed, calm=True).names) == nodes)
+@pytest.fixture
+def world():
+    """Three nodes."""
+    return peaceful()
 
 
 def group_with_messages(world):
-    return next(iter(world.history.group_of.values()))
+    return world.history.group_of["a"]
+
+
+def new_clients(world, seconds):
+    """All clients are started anew after a while."""
+    for client in world.clients.values():
+        client.die()
+        world.loop.after(int(seconds * SECOND), client.start)
 
 
 def test_peace_has_nothing_to_explain(world):
@@ -34,16 +43,48 @@ def test_peace_has_nothing_to_explain(world):
 
 def test_a_leader_that_was_stopped_refuses_nothing_that_its_successor_took(world):
     leader = world.leader(group_with_messages(world))
-    for client in world.clients.values():
-        client.die()
-    world.run_for(0.5)
     leader.pause(2 * SECOND)
     world.history.cause(world.loop.now, world.loop.now + 2 * SECOND, "stopped")
-    for client in world.clients.values():
-        world.loop.after(SECOND // 2, client.start)
+    new_clients(world, 1)
     world.run_for(3)
     assert world.finish() == []
     assert not [publish for publish in world.history.publishes.values() if publish.failed_at]
+
+
+def test_a_leader_without_followers_refuses_nothing_that_its_successor_took():
+    world = peaceful(lambda world: len(world.names) == 3 and world.raft_groups == 1)
+    leader = world.leader(group_with_messages(world))
+    if leader is not world.leader(0):
+        world.leader(0).member.groups[0].transfer(leader.name, lambda _gone: None)
+        world.run_for(0.5)
+    for other in world.names:
+        world.nats.deaf[other, leader.name] = world.nats.deaf[leader.name, other] = None
+    world.history.cause(world.loop.now, world.loop.now + 3 * SECOND, "isolated")
+    new_clients(world, 0.1)
+    world.run_for(3)
+    assert world.finish() == []
+    assert not [publish for publish in world.history.publishes.values() if publish.failed_at]
+
+
+def test_who_is_elected_by_one_that_lags_behind_its_log_brings_it_up():
+    world = peaceful(lambda world: len(world.names) == 3 and world.limit > 0 and world.raft_groups == 1)
+    number = group_with_messages(world)
+    lagging, follower = [node for node in world.nodes.values() if node is not world.leader(number)]
+    behind = lagging.member.groups[number].log.last_index
+    for writer in (client for client in world.clients.values() if isinstance(client, Publisher)):
+        writer.pace, writer.one_by_one = 20 * MILLISECOND, False
+    lagging.port.cut()
+    world.history.cause(world.loop.now, world.loop.now + 60 * SECOND, "cut off")
+    for _ in range(40):
+        world.run_for(1)
+        if follower.member.groups[number].log.first_index > behind + 1:
+            break
+    assert follower.member.groups[number].log.first_index > behind + 1, "what the lagging one needs is gone"
+    world.leader(number).crash(power=True, length=20 * SECOND)
+    lagging.port.connect()
+    world.run_for(6)
+    assert world.leader(number) is follower
+    assert world.finish() == []
 
 
 def test_a_node_with_a_new_disk_becomes_whole(world):
