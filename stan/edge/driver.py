@@ -254,6 +254,7 @@ class Driver:
                 self._replicate()  # the leader waits for the answer
                 if group.wants_sync:
                     self._sync(group)
-            self.wake()
+            if self.pool is None or group.has_committed:  # a follower has said what it had to say
+                self.wake()
 
         self.runtime.sync(group, done)
