@@ -195,6 +195,7 @@ class EmbeddedConfig:
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
     config_file: Path | None = None
+    config_text: bytes | None = field(default=None, repr=False)  # to be read in place of what that file holds
     ports_file_dir: Path | None = None
     extra_args: tuple[str, ...] = field(default=(), repr=False)  # handed to nats-server as they are; may hold URLs
 

@@ -13,7 +13,7 @@ _BOOL, _INT, _TEXT, _DURATION, _SIZE = Kind.BOOL, Kind.INT, Kind.TEXT, Kind.DURA
 NO_SQL = "this version has no SQL store"
 NO_FT = "this version has no fault tolerance groups"
 NO_ENCRYPTION = "this version does not encrypt what it stores"
-NO_STREAMING_FILE = "this version reads no streaming configuration file"
+NO_PARTITIONING = "this version does no partitioning"
 NO_ARCHIVE = "this version runs no archive script"
 
 _SERVER = (
@@ -27,7 +27,7 @@ _SERVER = (
     Flag(("ma", "max_age"), _DURATION, 0, "<duration>", "Age at which messages are dropped, 0 for never"),
     Flag(("mi", "max_inactivity"), _DURATION, 0, "<duration>", "Idle time after which a channel goes, 0 for never"),
     Flag(("ns", "nats_server"), _TEXT, "", "<url>[,<url>...]", "NATS to connect to, instead of the embedded one"),
-    Flag(("sc", "stan_config"), _TEXT, "", "<file>", "Streaming configuration file", refused=NO_STREAMING_FILE),
+    Flag(("sc", "stan_config"), _TEXT, "", "<file>", "Configuration file; -c stands for it, and it for -c"),
     Flag(("hbi", "hb_interval"), _DURATION, 30_000_000_000, "<duration>", "Time between heartbeats to a client"),
     Flag(("hbt", "hb_timeout"), _DURATION, 10_000_000_000, "<duration>", "Time a client has to answer a heartbeat"),
     Flag(("hbf", "hb_fail_count"), _INT, 10, "<count>", "Missed heartbeats that a client survives"),

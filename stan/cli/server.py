@@ -5,6 +5,7 @@ to import is imported while it starts, because old test harnesses expect an answ
 Never holds logic of the broker, which is `stan.edge.server.serve`.
 """
 
+import errno
 import gc
 import os
 import signal
@@ -15,13 +16,14 @@ from typing import TYPE_CHECKING, NoReturn
 from stan import COMPATIBLE_VERSION, __version__, limits
 from stan.cli.settings import Action, Parsed, parse
 from stan.edge.log import ServerLog
-from stan.edge.nats_process import NatsProcess, find_binary, version
+from stan.edge.nats_process import NatsProcess, find_binary, unnamed_file, version
 from stan.errors import StartError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine, Sequence
 
+    from stan.cli.natsconf import Document
     from stan.config import Config
     from stan.edge.embedded import EmbeddedNats
 
@@ -31,10 +33,12 @@ _EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 128 + signal.SIGTERM}
 
 def main(argv: "Sequence[str] | None" = None) -> int:
     """Run the command with *argv*, by default the process's own arguments; returns the exit code."""
-    parsed = parse(sys.argv[1:] if argv is None else argv)
+
+    words = sys.argv[1:] if argv is None else argv
+    parsed = parse(words, _read)
     match parsed.action:
         case Action.SERVE:
-            return _serve(parsed)
+            return _serve(parsed, lambda: parse(words, _read_again))
         case Action.HELP:
             from stan.cli.help import help_text  # noqa: PLC0415 - not needed to serve
 
@@ -51,6 +55,19 @@ def main(argv: "Sequence[str] | None" = None) -> int:
             except StartError as error:
                 _complain(f"{_NAME}: {error}")
                 return 1
+
+
+def _read(file: Path) -> "Document":
+    from stan.cli.natsconf import load  # noqa: PLC0415 - not needed without a file
+
+    return load(file)
+
+
+def _read_again(file: Path) -> "Document":
+    """For a reload, which must not wait: a pipe has said what it had to say."""
+    if file.exists() and not file.is_file():
+        raise OSError(errno.EINVAL, "not a file that can be read again")
+    return _read(file)
 
 
 def _ask(parsed: Parsed) -> int:
@@ -70,9 +87,14 @@ def _ask(parsed: Parsed) -> int:
             sys.stdout.write(f"stan {__version__}\n")
             return 0
         case Action.CHECK:
-            if (complaints := _complaints(parsed)) or parsed.config.embedded.config_file is None:
-                return _refuse(complaints or ["-t needs a configuration file, -c"])
-            return _become_nats("-t", "-c", str(parsed.config.embedded.config_file))
+            embedded = parsed.config.embedded
+            if (complaints := _complaints(parsed)) or embedded.config_file is None:
+                return _refuse(complaints or ["-t needs a configuration file with something for NATS, -c"])
+            if embedded.config_text is None:
+                return _become_nats("-t", "-c", str(embedded.config_file))
+            descriptor = unnamed_file(embedded)
+            os.set_inheritable(descriptor, True)  # noqa: FBT003 - as os has it
+            return _become_nats("-t", "-c", f"/dev/fd/{descriptor}")
         case _:
             return _become_nats("--help_tls")
 
@@ -84,7 +106,8 @@ def _become_nats(*arguments: str) -> NoReturn:
     os.execv(binary, [str(binary), *arguments])  # noqa: S606 - no shell is needed
 
 
-def _serve(parsed: Parsed) -> int:
+def _serve(parsed: Parsed, again: "Callable[[], Parsed]") -> int:
+    """Serve; *again* reads the command line and its files once more, for a reload."""
     config = parsed.config
     complaints = _complaints(parsed)
     if complaints:
@@ -103,7 +126,7 @@ def _serve(parsed: Parsed) -> int:
             process = NatsProcess(config.embedded, log, limits.NATS_PORT_PATIENCE)
         if config.pid_file is not None:
             _write_pid(config.pid_file)
-        return _run(config, process, log, received)
+        return _run(config, process, log, received, again)
     except StartError as error:
         log.fatal(f"Failed to start: {error}")
         return 1
@@ -115,7 +138,13 @@ def _serve(parsed: Parsed) -> int:
         log.close()
 
 
-def _run(config: "Config", process: NatsProcess | None, log: ServerLog, received: list[signal.Signals]) -> int:
+def _run(
+    config: "Config",
+    process: NatsProcess | None,
+    log: ServerLog,
+    received: list[signal.Signals],
+    again: "Callable[[], Parsed]",
+) -> int:
     """Serve until a signal ends it; *received* has those that came before. Returns the exit code."""
     from stan.edge.nats_import import quick_nats  # noqa: PLC0415 - nats-server starts meanwhile
 
@@ -130,7 +159,7 @@ def _run(config: "Config", process: NatsProcess | None, log: ServerLog, received
     async def shell() -> None:
         stop = asyncio.Event()
         embedded = _embedded(config, process, log)
-        _handle_signals(embedded, log, stop, received)
+        _handle_signals(embedded, log, stop, received, again)
         try:
             if received:  # while we were imported
                 log.info("Shutting down.")
@@ -187,6 +216,7 @@ def _handle_signals(
     log: ServerLog,
     stop: "asyncio.Event",
     received: list[signal.Signals],
+    again: "Callable[[], Parsed]",
 ) -> None:
     """Set what the signals of STAN-SPEC 12.5 do; *received* gets those that end the server."""
     import asyncio  # noqa: PLC0415
@@ -200,8 +230,12 @@ def _handle_signals(
     def reload() -> None:
         if embedded is None:
             log.warning("Reload supported only for embedded NATS Server's configuration")
-        else:
-            embedded.reload()
+            return
+        parsed = again()
+        for complaint in parsed.complaints:
+            log.error(f"Not reloaded: {complaint}")
+        if not parsed.complaints:
+            embedded.reload(parsed.config.embedded)
 
     loop = asyncio.get_running_loop()
     for number in _EXIT_CODES:
@@ -213,20 +247,7 @@ def _handle_signals(
 
 def _complaints(parsed: Parsed) -> list[str]:
     """Everything that speaks against these settings."""
-    found = [*parsed.complaints, *parsed.config.validate()]
-    file = parsed.config.embedded.config_file
-    if file is not None:
-        from stan.cli.natsconf import streaming_keys  # noqa: PLC0415 - seldom needed
-
-        try:
-            keys = streaming_keys(file.read_text(encoding="utf-8", errors="replace"))
-        except OSError as error:
-            found.append(f"open {file}: {(error.strerror or '').lower()}")
-        else:
-            found += [f"{key} in {file}: this version reads no streaming configuration file" for key in keys]
-            if parsed.config.cluster is not None and any(key.lower() == "partitioning" for key in keys):
-                found.append("stan: channels partitioning in clustering mode is not supported")
-    return found
+    return [*parsed.complaints, *parsed.config.validate()]
 
 
 def _refuse(complaints: list[str]) -> int:

@@ -1,16 +1,18 @@
 """From a command line to what `stan-server` shall do; pure.
 
-Promises: `parse` never prints, exits, or touches a file; it tells what to do, the exit code and the settings. All bad
-values are found at once. Modelled on the original's option processing (STAN-SPEC 12.1, 12.2).
+Promises: `parse` never prints, exits, or opens a file by itself; it tells what to do, the exit code and the settings. All
+bad values are found at once, those of configuration files with file and line. Modelled on the original's option
+processing (STAN-SPEC 12.1, 12.2).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from stan.cli.flags import TABLE
+from stan.cli.filekeys import FILE_ONLY
+from stan.cli.flags import NO_PARTITIONING, TABLE
 from stan.cli.goflags import FlagError, Kind, Value, parse_size, scan
 from stan.config import (
     ChannelLimits,
@@ -29,6 +31,9 @@ from stan.config import (
 )
 from stan.errors import ConfigError, go_quote
 from stan.types import MICROSECOND
+
+if TYPE_CHECKING:
+    from stan.cli.streamconf import FileSettings, Reader
 
 _CLUSTER_ONLY = (
     *("cluster_node_id", "cluster_bootstrap", "cluster_peers", "cluster_log_path", "replicas"),
@@ -64,8 +69,8 @@ class Parsed:
     signal: str = ""
 
 
-def parse(argv: Sequence[str]) -> Parsed:
-    """Read the arguments behind the program's name.
+def parse(argv: Sequence[str], read: "Reader | None" = None) -> Parsed:
+    """Understand the arguments behind the program's name, and the files that they name as far as *read* reads them.
 
     A line that cannot be read asks for the help with exit code 0, as the original does (STAN-SPEC 12.5).
     """
@@ -84,18 +89,35 @@ def parse(argv: Sequence[str]) -> Parsed:
             return Parsed(action=action)
     if values.text("signal"):
         return Parsed(action=Action.SIGNAL, signal=values.text("signal"))
+    streaming, nats = values.path("stan_config"), values.path("config")
+    if read is not None and (streaming or nats):
+        from stan.cli.streamconf import read_files  # noqa: PLC0415 - not needed without a file
+
+        values = _Values(scanned.values, read_files(streaming, nats, read))
     config = _config(values)
     action = Action.CHECK if values.flag("t") else Action.SERVE
-    return Parsed(action=action, config=config, complaints=tuple(_refused(values) + values.complaints))
+    return Parsed(action=action, config=config, complaints=(*_refused(values), *values.complaints))
 
 
 class _Values:
-    """Typed access to scanned values over the table's defaults; collects what cannot be used."""
+    """Typed access to values of the command line over those of files over defaults; collects what cannot be used."""
 
-    def __init__(self, given: Mapping[str, Value]) -> None:
-        self.given = given
-        self.complaints: list[str] = []
-        self._defaults = {flag.key: flag.default for flag in TABLE}
+    def __init__(self, flags: Mapping[str, Value], file: "FileSettings | None" = None) -> None:
+        told = dict(file.values) if file else {}
+        if "SDV" in flags:  # decides over both
+            told = {key: value for key, value in told.items() if key not in {"stan_debug", "stan_trace"}}
+        self.file = file
+        self.given: dict[str, Value] = {**told, **flags}
+        self.complaints: list[str] = list(file.complaints) if file else []
+        self._flags = flags
+        self._defaults: dict[str, Value] = {**{flag.key: flag.default for flag in TABLE}, **FILE_ONLY}
+
+    def name(self, key: str) -> str:
+        """How the user has called the setting: `-dir`, `dir (stan.conf:3)`."""
+        if self.file is None or key in self._flags or key not in self.file.places:
+            return f"-{key}"
+        name, where = self.file.places[key]
+        return f"{name} ({where})"
 
     def flag(self, key: str) -> bool:
         return cast("bool", self._get(key))
@@ -125,6 +147,7 @@ class _Values:
 def _config(values: _Values) -> Config:
     return Config(
         cluster_id=values.text("cluster_id"),
+        discover_prefix=values.text("discover_prefix"),
         store=_store(values),
         limits=_limits(values),
         heartbeat=HeartbeatConfig(
@@ -196,7 +219,7 @@ def _cluster(values: _Values) -> ClusterConfig | None:
         return None
     if values.text("ft_group"):
         values.complaints.append("fault tolerance groups and clustering exclude each other: leave out -ft_group")
-    told = [f"-{key}" for key in ("raft_groups", "replicas") if key in values.given]
+    told = [values.name(key) for key in ("raft_groups", "replicas") if key in values.given]
     if values.flag("join") and told:
         values.complaints.append(f"a node that joins learns {' and '.join(told)} from the running cluster")
     node_id = values.text("cluster_node_id")
@@ -223,6 +246,7 @@ def _limits(values: _Values) -> StoreLimits:
             subscriptions=values.number("max_subs"),
             inactivity_ns=values.number("max_inactivity"),
         ),
+        per_channel=values.file.channels if values.file else {},
     )
 
 
@@ -236,14 +260,33 @@ def _nats(values: _Values) -> NatsConfig:
     tls = None
     files = [values.path(key) for key in ("tls_client_cert", "tls_client_key", "tls_client_cacert")]
     if values.flag("secure") or any(files):
-        tls = TlsConfig(client_cert=files[0], client_key=files[1], client_ca=files[2])
+        tls = TlsConfig(
+            client_cert=files[0],
+            client_key=files[1],
+            client_ca=files[2],
+            server_name=values.text("tls_server_name"),
+            skip_verify=values.flag("tls_skip_verify"),
+        )
+    told = any(values.text(flag) for flag in ("user", "pass", "auth"))
+    login = values.file.login if values.file and not told else {}
+    user, password, token = (
+        values.text(flag) or login.get(flag) or values.text(option)
+        for flag, option in (("user", "username"), ("pass", "password"), ("auth", "token"))
+    )
     return NatsConfig(
-        urls=urls, user=values.text("user"), password=values.text("pass"), token=values.text("auth"), tls=tls
+        urls=urls,
+        user=user,
+        password=password,
+        token=token,
+        credentials=values.path("credentials"),
+        nkey_seed_file=values.path("nkey_seed_file"),
+        tls=tls,
     )
 
 
 def _embedded(values: _Values) -> EmbeddedConfig:
-    if values.text("routes") and not ({"cluster", "cluster_listen", "config"} & values.given.keys()):
+    config_file = values.file.nats_file if values.file else values.path("config")
+    if values.text("routes") and not (config_file or {"cluster", "cluster_listen"} & values.given.keys()):
         values.complaints.append("solicited routes require cluster capabilities, e.g. --cluster")
     return EmbeddedConfig(
         host=values.text("addr"),
@@ -253,21 +296,22 @@ def _embedded(values: _Values) -> EmbeddedConfig:
         user=values.text("user"),
         password=values.text("pass"),
         token=values.text("auth"),
-        config_file=values.path("config"),
+        config_file=config_file,
+        config_text=values.file.nats_text if values.file else None,
         ports_file_dir=values.path("ports_file_dir"),
-        extra_args=tuple(_passed(values)),
+        extra_args=tuple(_passed(values, named=config_file is not None)),
     )
 
 
-def _passed(values: _Values) -> Iterator[str]:
-    """Spell the flags that are nats-server's business for it."""
+def _passed(values: _Values, *, named: bool) -> Iterator[str]:
+    """Spell the flags that are nats-server's business for it; *named*: its file may name the NATS cluster."""
     for flag in TABLE:
         if flag.passed and flag.key in values.given:
             value = values.given[flag.key]
             text = str(value).lower() if flag.kind is Kind.BOOL else str(value)
             yield f"--{flag.key}={text}"
     routed = {"routes", "cluster", "cluster_listen"} & values.given.keys()
-    if _clustered(values) and routed and not {"cluster_name", "config"} & values.given.keys():
+    if _clustered(values) and routed and not (named or "cluster_name" in values.given):
         # Servers that begin together would each invent a name, and refuse each other's routes for a while.
         yield f"--cluster_name={values.text('cluster_id')}"
 
@@ -293,23 +337,32 @@ def _log(values: _Values) -> LogConfig:
 def _refused(values: _Values) -> list[str]:
     """One complaint for each option that this version does not serve and that was set to something else than unset."""
     found = [
-        f"-{flag.key}: {flag.refused}"
+        f"{values.name(flag.key)}: {flag.refused}"
         for flag in TABLE
         if flag.refused and values.given.get(flag.key, flag.default) != flag.default
     ]
     if values.text("store").upper() == "SQL":
-        found.append("-store SQL: this version has no SQL store")
+        found.append(f"{values.name('store').replace('-store', '-store SQL')}: this version has no SQL store")
+    if values.flag("partitioning"):
+        found.append(f"{values.name('partitioning')}: {NO_PARTITIONING}")
+        if _clustered(values):
+            found.append("stan: channels partitioning in clustering mode is not supported")
     return found
 
 
 def _notices(values: _Values) -> Iterator[str]:
-    idle = [f"-{flag.key}" for flag in TABLE if flag.idle and flag.key in values.given]
+    idle = [values.name(flag.key) for flag in TABLE if flag.idle and flag.key in values.given]
+    if values.file:
+        yield from values.file.notices
+        if values.flag("tls_skip_verify"):
+            yield "TLS certificate chain and hostname will not be verified. DO NOT USE IN PRODUCTION!"
+        idle += [f"{name} ({where})" for name, where in values.file.idle]
     if idle:
         yield f"Options without effect in this version: {', '.join(idle)}"
     if _clustered(values):
         if values.text("dir") and values.text("cluster_log_path"):
-            yield f"-cluster_log_path has no effect: one log for everything, in {values.text('dir')}"
+            yield f"{values.name('cluster_log_path')} has no effect: one log for everything, in {values.text('dir')}"
         return
-    lonely = [f"-{key}" for key in _CLUSTER_ONLY if key in values.given]
+    lonely = [values.name(key) for key in _CLUSTER_ONLY if key in values.given]
     if lonely:
         yield f"Options without effect, as -clustered is not given: {', '.join(lonely)}"

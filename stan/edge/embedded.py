@@ -94,9 +94,12 @@ class EmbeddedNats:
             process.kill()
             await _end_of(process)
 
-    def reload(self) -> None:
-        """Make nats-server read its configuration again (STAN-SPEC 12.5, SIGHUP)."""
+    def reload(self, config: "EmbeddedConfig | None" = None) -> None:
+        """Make nats-server read its configuration again (STAN-SPEC 12.5, SIGHUP), as *config* tells it now."""
+        if config is not None:
+            self._config = replace(self._config, config_file=config.config_file, config_text=config.config_text)
         if self._process is not None:
+            self._process.rewrite(self._config)
             self._process.signal(signal.SIGHUP)
 
     async def _supervise(self) -> None:

@@ -119,6 +119,13 @@ class NatsProcess:
         if self.running:
             self._child.send_signal(number)
 
+    def rewrite(self, config: EmbeddedConfig) -> None:
+        """Let it find the text of *config* when it next reads its configuration, unless it reads the user's own file."""
+        if self._secret is not None:
+            text = _text(config)
+            os.pwrite(self._secret, text, 0)
+            os.ftruncate(self._secret, len(text))
+
     def kill(self) -> None:
         """End it without asking."""
         if self.running:
@@ -236,22 +243,32 @@ def _make_ports_dir(config: EmbeddedConfig) -> Path | None:
 
 
 def _secret_file(config: EmbeddedConfig) -> int | None:
-    """A file without a name that holds the credentials clients need, and includes the user's own configuration."""
-    if not (config.user or config.password or config.token):
-        return None
-    lines = []
-    if config.config_file is not None:
-        # An included file is looked for from the folder of the including one, which is /dev/fd.
-        lines.append(f"include {_quoted(os.path.relpath(config.config_file, '/dev/fd'))}")
-    entries = (("user", config.user), ("password", config.password), ("token", config.token))
-    inside = ", ".join(f"{key}: {_quoted(value)}" for key, value in entries if value)
-    lines.append(f"authorization {{ {inside} }}")
+    """What nats-server reads in place of the user's file, if it must not be that file; None otherwise."""
+    needed = config.config_text is not None or config.user or config.password or config.token
+    return unnamed_file(config) if needed else None
+
+
+def unnamed_file(config: EmbeddedConfig) -> int:
+    """A descriptor of a file without a name, which holds what `_text` tells."""
     from tempfile import TemporaryFile  # noqa: PLC0415 - slow to import, seldom needed
 
     with TemporaryFile() as file:
-        file.write("\n".join(lines).encode())
+        file.write(_text(config))
         file.flush()
         return fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, _FIRST_FD)
+
+
+def _text(config: EmbeddedConfig) -> bytes:
+    """The user's own configuration, and the credentials that clients need."""
+    found = b""
+    if config.config_text is not None:
+        found = config.config_text
+    elif config.config_file is not None:
+        # An included file is looked for from the folder of the including one, which is /dev/fd.
+        found = f"include {_quoted(os.path.relpath(config.config_file, '/dev/fd'))}\n".encode()
+    entries = (("user", config.user), ("password", config.password), ("token", config.token))
+    inside = ", ".join(f"{key}: {_quoted(value)}" for key, value in entries if value)
+    return found + (f"authorization {{ {inside} }}\n".encode() if inside else b"")
 
 
 def _quoted(text: str) -> str:

@@ -287,15 +287,18 @@ def test_version_without_nats_server_is_told_as_well():
 
 def test_complaints_come_all_at_once(tmp_path):
     file = tmp_path / "nats.conf"
-    file.write_text("port: 1\nstreaming { store: file }\n")
+    file.write_text("port: 1\nstreaming {\n hbf: x, hbi: '5'\n ft_group: g\n}\n")
     result = run("-clustered", "-encrypt", "-mc", "-1", "-mb", "12abc", "-st", "FILE", "-c", str(file))
     assert result.returncode == 1
     assert result.stderr.splitlines() == [
+        f"nats-streaming-server: ft_group ({file}:4): this version has no fault tolerance groups",
         "nats-streaming-server: -encrypt: this version does not encrypt what it stores",
+        f'nats-streaming-server: {file}:3: parameter "hbf" value is expected to be int64, got string',
+        f'nats-streaming-server: {file}:3: time: missing unit in duration "5"',
         "nats-streaming-server: max_bytes should be a size, got '12abc'",
+        "nats-streaming-server: fault tolerance groups and clustering exclude each other: leave out -ft_group",
         "nats-streaming-server: max channels limit cannot be negative (-1)",
         "nats-streaming-server: for FILE stores, root directory must be specified",
-        f"nats-streaming-server: streaming in {file}: this version reads no streaming configuration file",
     ]
 
 
@@ -314,7 +317,8 @@ def test_partitioning_in_a_cluster_is_refused_in_original_words(tmp_path):
         (["serve"], 'nats-streaming-server: unrecognized command: "serve"\n'),
         (["-sl", "halt=1"], 'nats-streaming-server: unknown signal "halt"\n'),
         (["-c", "/none"], "nats-streaming-server: open /none: no such file or directory\n"),
-        (["-t"], "nats-streaming-server: -t needs a configuration file, -c\n"),
+        (["-sc", "/none"], "nats-streaming-server: open /none: no such file or directory\n"),
+        (["-t"], "nats-streaming-server: -t needs a configuration file with something for NATS, -c\n"),
     ],
 )
 def test_bad_combination_is_told_and_exits_with_1(argv, text):
@@ -328,6 +332,55 @@ def test_check_of_configuration_is_done_by_nats_server(tmp_path):
     result = run("-t", "-c", str(file))
     assert result.returncode == 0
     assert "is valid" in result.stdout + result.stderr
+
+
+def test_check_leaves_the_streaming_options_to_us(tmp_path):
+    file = tmp_path / "stan.conf"
+    file.write_text("port: 1\nstreaming { id: x }\n")
+    assert run("-t", "-sc", str(file)).returncode == 0
+    file.write_text("store: MEMORY\n\nnope: 1\n")
+    result = run("-t", "-sc", str(file))
+    assert result.returncode == 1
+    assert ':3:2: unknown field "nope"' in result.stdout + result.stderr
+    file.write_text("streaming { id: 1 }\nport: 1\n")
+    result = run("-t", "-sc", str(file))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == (
+        f'nats-streaming-server: {file}:1: parameter "id" value is expected to be string, got int64\n'
+    )
+
+
+def test_one_file_serves_both_servers_and_is_reloaded(start, tmp_path):
+    file = tmp_path / "stan.conf"
+    file.write_text("debug: false\nstreaming { sd: true, foo: 1 }\nauthorization { user: u, password: p }\n")
+    with start("-sc", str(file)) as server:
+        assert "[DBG] STREAM: debug is on" in server.logged()
+        assert f'[WRN] STREAM: {file}:2: unknown option "foo" is ignored' in server.logged()
+        file.write_text("debug: true\nstreaming { sd: true }\n# as long as before: nothing is left of what was longer")
+        server.send(signal.SIGHUP)
+        until(lambda: "Reloaded: debug = true" in server.logged())
+        file.write_text("debug: false\nstreaming {\n")
+        server.send(signal.SIGHUP)
+        until(lambda: f"Not reloaded: {file}:3: the end was reached" in server.logged())
+        os.kill(server.nats_pid(), signal.SIGKILL)
+        until(lambda: server.logged().count("Server is ready") == 3)
+
+
+def test_file_with_nothing_for_nats_leaves_it_at_its_defaults(start, tmp_path):
+    file = tmp_path / "stan.conf"
+    file.write_text("store: memory\ncluster_id: x\n")
+    with start("-sc", str(file)) as server:
+        assert "config" not in server.logged().lower()
+
+
+def test_file_may_be_a_pipe(start, tmp_path):
+    file = tmp_path / "pipe"
+    os.mkfifo(file)
+    writer = ["/bin/sh", "-c", f"echo 'streaming {{ sd: on }}' > {file}"]
+    with subprocess.Popen(writer), start("-sc", str(file)) as server:
+        assert "[DBG] STREAM: debug is on" in server.logged()
+        server.send(signal.SIGHUP)
+        until(lambda: f"Not reloaded: open {file}: not a file that can be read again" in server.logged())
 
 
 def test_notice_of_idle_options_is_logged_once(start):
