@@ -33,7 +33,6 @@ _EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 128 + signal.SIGTERM}
 
 def main(argv: "Sequence[str] | None" = None) -> int:
     """Run the command with *argv*, by default the process's own arguments; returns the exit code."""
-
     words = sys.argv[1:] if argv is None else argv
     parsed = parse(words, _read)
     match parsed.action:

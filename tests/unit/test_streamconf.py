@@ -1,5 +1,6 @@
 """Configuration files of the streaming server: every key, precedence, complaints with their lines, and NATS's share."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -364,3 +365,12 @@ def test_variable_with_a_name_of_ours_is_put_in_where_nats_needs_it():
 
 def test_without_a_reader_no_file_is_looked_at():
     assert parse(["-sc", "/none", "-c", "f"]).config.embedded.config_file == Path("f")
+
+
+def test_file_of_the_readme_is_accepted():
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    text = re.search(r"^```\n(port: .*?)^```$", readme, re.MULTILINE | re.DOTALL)[1]
+    config = serve(text, NODE="a")
+    assert (config.validate(), config.notices) == ([], ())
+    assert (config.cluster.voters("a"), config.limits.for_channel("orders.x").bytes) == (("a", "b", "c"), 0)
+    assert handed(config) == '"port": 4222\n"http": 8222'
