@@ -58,7 +58,7 @@ _CLUSTER = (
     Flag(("raft_groups",), _INT, 0, "<count>", "Groups of channels, the same on all nodes (default: 8, alone 1)"),
     Flag(("cluster_log_path",), _TEXT, "", "<directory>", "Root directory where --dir is not given"),
     Flag(("cluster_raft_logging",), _BOOL, False, "<bool>", "Log what the groups say among themselves"),
-    Flag(("cluster_allow_add_remove_node",), _BOOL, False, "<bool>", "Without effect: the peers stay", idle=True),
+    Flag(("cluster_allow_add_remove_node",), _BOOL, False, "<bool>", "Nodes may be added and removed at request"),
     Flag(("cluster_log_cache_size",), _INT, 512, "<count>", "Without effect", idle=True),
     Flag(("cluster_log_snapshots",), _INT, 2, "<count>", "Without effect", idle=True),
     Flag(("cluster_trailing_logs",), _INT, 10240, "<count>", "Without effect", idle=True),

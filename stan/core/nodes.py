@@ -16,6 +16,7 @@ from stan.protocol.frames import Frame
 OK = b"+OK"
 INVALID = "invalid node ID"
 LAST = "it is the last node"
+ALONE = "a group with a single voter cannot be moved: it takes two nodes, and two replicas"
 TOO_EARLY = "the cluster has no identity yet"
 
 Why = Callable[[], str]
@@ -29,6 +30,12 @@ class Nodes:
         self.shared = shared
         self.founders: tuple[str, ...] = ()  # the nodes while the metadata tells of none: those of the settings
         self.under_way: Why = str  # the groups are not yet where the last change wants them
+
+    @property
+    def replicas(self) -> int:
+        """Nodes that keep each group, at most."""
+        cluster = self.shared.config.cluster
+        return cluster.replicas if cluster is not None else 1
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -56,6 +63,10 @@ class Nodes:
             done(MetaResult(), "")
         elif not names:
             done(None, LAST)
+        elif (
+            min(len(self.names), self.replicas) == 1
+        ):  # who is new counts for nothing before an entry is committed without it
+            done(None, ALONE)
         elif shared.meta.info is None:
             done(None, TOO_EARLY)
         elif name != nodes.changed and (why := self.under_way()):  # the change under way may be taken back

@@ -247,10 +247,11 @@ class GroupFiles:
             self.files.unlink(snapshot_path(self.path(number), other))
 
 
-def groups_on_disk(directory: Path) -> list[GroupId]:
+def groups_on_disk(directory: str, files: Files | None = None) -> list[GroupId]:
     """Groups that a data directory holds something of."""
-    found = (directory / "groups").iterdir() if (directory / "groups").is_dir() else ()
-    return sorted(GroupId(int(path.name)) for path in found if path.name.isdigit())
+    files = files or OsFiles()
+    files.makedirs(f"{directory}/groups")
+    return sorted(GroupId(int(name)) for name in files.listdir(f"{directory}/groups") if name.isdigit())
 
 
 def snapshot_path(directory: str, index: RaftIndex) -> str:

@@ -14,6 +14,7 @@ from stan.edge.manifest import read_manifest, recorded_nodes
 from stan.edge.roster import Roster, Settings
 from stan.edge.runtime import Ticker
 from stan.errors import StartError
+from stan.log.files import Files
 from stan.protocol import kernel
 from stan.protocol.channels import Subjects, publication
 from stan.protocol.node_pb2 import NodeHello
@@ -22,19 +23,19 @@ from stan.types import SECOND
 _HELLO_SID, _NO_SID = 1, -1
 
 
-def remembered(config: Config, node_id: str, warn: Callable[[str], None]) -> Config:
+def remembered(config: Config, node_id: str, warn: Callable[[str], None], files: Files | None = None) -> Config:
     """The settings of a node, with the nodes that its directory knows of, once one was added or removed. Raises StanError."""
     cluster, directory = config.cluster, config.store.directory
     if cluster is None or directory is None:
         return config
-    nodes = recorded_nodes(str(directory))
+    nodes = recorded_nodes(str(directory), files)
     if not nodes.version:
         return config
     names = tuple(nodes.names)
     if not cluster.joins and cluster.voters(node_id) != names:
         told = ", ".join(cluster.voters(node_id))
         warn(f"nodes were added or removed: they are {', '.join(names)}, and not {told} as -cluster_peers says")
-    raft_groups = read_manifest(str(directory)).raft_groups if cluster.joins else config.store.raft_groups
+    raft_groups = read_manifest(str(directory), files).raft_groups if cluster.joins else config.store.raft_groups
     cluster = replace(
         cluster,
         join=False,
@@ -42,7 +43,7 @@ def remembered(config: Config, node_id: str, warn: Callable[[str], None]) -> Con
         peers=names,
         nodes_version=nodes.version,
         replicas=nodes.replicas if cluster.joins else cluster.replicas,
-        replica=node_id not in names and (cluster.replica or cluster.joins),
+        replica=not nodes.belongs and node_id not in names and (cluster.replica or cluster.joins),
     )
     return replace(config, cluster=cluster, store=replace(config.store, raft_groups=raft_groups))
 

@@ -30,6 +30,7 @@ class Nodes:
     version: int = 0  # of the names; 0: none was added or removed
     founders: list[str] = field(default_factory=list)  # nodes by which the groups here were begun
     replicas: int = 0  # of each group
+    belongs: bool = False  # this node is one of them, or was and is still needed
 
 
 @dataclass(slots=True)

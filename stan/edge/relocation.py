@@ -110,8 +110,12 @@ class Relocation:
             member.roster.set_nodes(self.names, self.version, now, replica=self._spare)
             self._idle_since.clear()
         if self.version and (kept := member.storage.manifest) is not None and kept.nodes.version != self.version:
-            founders, replicas = list(self._founders), member.cluster.replicas
-            member.storage.keep_nodes(manifest.Nodes(list(self.names), self.version, founders, replicas))
+            self._keep_nodes(belongs=not self._spare)
+
+    def _keep_nodes(self, *, belongs: bool) -> None:
+        founders, replicas = list(self._founders), self._member.cluster.replicas
+        nodes = manifest.Nodes(list(self.names), self.version, founders, replicas, belongs)
+        self._member.storage.keep_nodes(nodes)
 
     def _is_walking(self, number: GroupId) -> bool:
         group = self._member.groups[number]
@@ -192,4 +196,5 @@ class Relocation:
             member.world.note(
                 "INF", f"node {member.me} was removed from the cluster and is in no group any more: it ends"
             )
+            self._keep_nodes(belongs=False)
             member.world.ended()

@@ -74,7 +74,7 @@ async def _open_storage(config: Config, node_id: str, log: ServerLog) -> Storage
         return await Storage.open(config, log)
     groups = set(held_groups(config.cluster, node_id, config.store.raft_groups))
     if config.cluster.nodes_version and config.store.directory is not None:
-        groups.update(groups_on_disk(config.store.directory))  # some may be about to go
+        groups.update(groups_on_disk(str(config.store.directory)))  # some may be about to go
     return await Storage.open(config, log, groups=sorted(groups), node_id=node_id)
 
 

@@ -54,7 +54,7 @@ class Admin:
                 await asyncio.sleep(0.05)
 
     async def until_done(self, verb, name):
-        """Ask until no other change is under way."""
+        """Ask until no other change is under way, and every group is known to have a leader."""
         async with asyncio.timeout(PATIENCE_S):
             while (answer := await self.ask(verb, name)) != "+OK":
                 assert "not yet where the last change wants them" in answer
@@ -121,7 +121,7 @@ async def test_a_node_is_added_and_another_removed_under_load(tmp_path, nats):
             removed = cluster.nodes["n1"]
             async with Load(client, b"first") as first:
                 await first.more()
-                assert await admin.ask("add", "n4") == "+OK"
+                await admin.until_done("add", "n4")
                 await first.more()
                 await admin.until_done("remove", "n1")
                 await first.more()

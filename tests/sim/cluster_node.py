@@ -7,7 +7,8 @@ import struct
 from pathlib import Path
 
 from stan.config import ClusterConfig, Config, HeartbeatConfig, StoreConfig, StoreLimits
-from stan.edge.groupfiles import Disk
+from stan.edge.groupfiles import Disk, groups_on_disk
+from stan.edge.join import remembered
 from stan.edge.member import Member, World, held_groups
 from stan.edge.node import Node
 from stan.edge.storage import Storage
@@ -153,7 +154,13 @@ class ClusterNode:
         world = self.world
         numbers = range(world.raft_groups + 1)
         peers = tuple(name for name in world.names if name != self.name)
-        cluster = ClusterConfig(node_id=self.name, peers=peers, bootstrap=self.name == world.bootstrap)
+        cluster = ClusterConfig(
+            node_id=self.name,
+            peers=peers,
+            bootstrap=self.name == world.bootstrap,
+            replica=self.name not in world.names,  # until it is added
+            allow_add_remove=world.changes_nodes,
+        )
         config = Config(
             cluster_id=CLUSTER,
             store=StoreConfig(kind="file", directory=Path("/data"), raft_groups=world.raft_groups),
@@ -161,6 +168,7 @@ class ClusterNode:
             heartbeat=HeartbeatConfig(interval_ns=700 * MILLISECOND, timeout_ns=300 * MILLISECOND, fail_count=2),
             cluster=cluster,
         )
+        config = remembered(config, self.name, world.trace, self.files)
         draw = random.Random(world.random.getrandbits(60))
         disk = Disk(
             directory="/data",
@@ -170,7 +178,9 @@ class ClusterNode:
             segment_bytes_max=SEGMENT_BYTES,
             tail_cache_bytes_max=2000,
         )
-        groups = held_groups(cluster, self.name, len(numbers) - 1)
+        groups = held_groups(config.cluster, self.name, len(numbers) - 1)
+        if config.cluster.nodes_version:
+            groups = sorted({*groups, *groups_on_disk("/data", self.files)})
         storage = self.storage = Storage.recover(
             disk, CLUSTER, world.raft_groups, groups=groups, node_id=self.name, note=self._note, offload=in_thread
         )
@@ -180,7 +190,7 @@ class ClusterNode:
         self._runtimes = (self.runtime, ticker)
         runtime = self.runtime
         self.tasks = Tasks(lambda call: runtime._later(world.random.randint(1, 900) * MICROSECOND, call))
-        around = World(runtime, ticker, draw, self._note, self._crashed, self._listening, self._task)
+        around = World(runtime, ticker, draw, self._note, self._crashed, self._listening, self._task, self._ended)
         self.member = Member(
             config,
             storage,
@@ -202,6 +212,10 @@ class ClusterNode:
                 raise problem
 
         self.tasks.start(work, ended)
+
+    def _ended(self):
+        """It was removed from the cluster."""
+        self.world.node_ended(self)
 
     def _loaded(self, problem):
         if problem is not None:

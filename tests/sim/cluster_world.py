@@ -23,6 +23,8 @@ LENGTHS = (20, 200, 700, 2500)  # of faults, in ms
 class ClusterWorld(Scene):
     """One run."""
 
+    changes_nodes = False
+
     def __init__(self, seed, *, calm=False):
         """A *calm* one is for a test that makes the faults itself."""
         super().__init__(seed)

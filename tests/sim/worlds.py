@@ -8,6 +8,7 @@ WORLDS = {
     "node": ("tests.sim.world", "World"),
     "raft": ("tests.sim.raft_world", "RaftWorld"),
     "cluster": ("tests.sim.cluster_world", "ClusterWorld"),
+    "members": ("tests.sim.member_world", "MemberWorld"),
 }
 TRACEBACK_LINES = 9
 """Of an exception that ends a run."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from stan.core.meta import NODES_CHANGED, MetaMachine
+from stan.core.nodes import ALONE
 from stan.protocol import entries_pb2 as pb
 from stan.state.changes import meta_changes
 from stan.state.database import Changes, Database
@@ -56,6 +57,15 @@ def test_the_last_node_stays(node):
     ask(node, REMOVE, "n1")
     assert ask(node, REMOVE, "n2") == ['-ERR removing node "n2": it is the last node']
     assert names(node) == ["n2"]
+
+
+def test_a_group_with_a_single_voter_is_not_moved(node):
+    ask(node, REMOVE, "n1")
+    assert ask(node, ADD, "n3") == [f'-ERR adding node "n3": {ALONE}']
+    single = Node(config=replace(OPEN, cluster=replace(OPEN.cluster, replicas=1)))
+    single.broker.nodes.founders = ("n1", "n2")
+    single.lead(0)
+    assert ask(single, REMOVE, "n1") == [f'-ERR removing node "n1": {ALONE}']
 
 
 def test_while_a_change_is_under_way_it_can_only_be_taken_back(node):

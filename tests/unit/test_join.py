@@ -1,5 +1,7 @@
 """Settings of a node whose directory knows that nodes were added or removed."""
 
+from dataclasses import replace
+
 import pytest
 
 from stan.config import ClusterConfig, Config, StoreConfig
@@ -52,6 +54,8 @@ def test_a_node_that_once_joined_asks_nobody_any_more(start):
 
 def test_a_node_that_was_removed_waits_as_a_replica_only_if_it_joins(start):
     assert start(REMOVED, join=True)[0].cluster.replica
+    still_needed = replace(REMOVED, belongs=True)
+    assert not start(still_needed, join=True)[0].cluster.replica
     cluster = start(REMOVED, peers=("n2", "n3"))[0].cluster
     assert not cluster.replica
     assert cluster.voters("n4") == ("n2", "n3")

@@ -240,8 +240,10 @@ def test_a_node_that_was_removed_ends_when_it_is_in_no_group():
     member.tick()
     assert not member.ended
     member.groups[0].change_under_way = False
+    assert member.storage.manifest.nodes.belongs
     member.tick()
     assert member.ended
+    assert not member.storage.manifest.nodes.belongs
 
 
 def test_a_change_is_under_way_until_every_leader_says_that_it_is_done():

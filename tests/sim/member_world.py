@@ -1,0 +1,116 @@
+"""A cluster whose nodes are added and removed while everything else happens to it."""
+
+from stan.types import MILLISECOND
+from tests.sim.cluster_node import ClusterNode
+from tests.sim.cluster_world import ClusterWorld
+
+NODES_MIN = 3
+NEW_NODES = 3
+ASK_AGAIN = 100 * MILLISECOND
+
+
+class MemberWorld(ClusterWorld):
+    """One run. At least as many nodes stay as a group has voters; who was removed is gone for ever."""
+
+    changes_nodes = True
+
+    def __init__(self, seed, *, calm=False):
+        super().__init__(seed, calm=calm)
+        self.changed = self.ended = 0
+        self.members = list(self.names)
+        self.newcomers = [f"x{at}" for at in range(NEW_NODES)]
+
+    def begin(self):
+        super().begin()
+        self.loop.after(self.random.randint(2000, 4000) * MILLISECOND, self._change)
+
+    def run(self, safety_s=15):
+        """See ClusterWorld: longer, as groups take their time to move."""
+        return super().run(safety_s)
+
+    # --- nodes ------------------------------------------------------------------------------------------------------------
+
+    def _change(self):
+        """Add a node, or remove one."""
+        if self.quiet:
+            return
+        draw = self.random
+        add = self.newcomers and (len(self.members) <= NODES_MIN or draw.random() < 0.5)
+        if add:
+            name = self.newcomers.pop(0)
+            self.nodes[name] = ClusterNode(self, name, draw.randrange(self.servers))
+            self.members.append(name)
+            self.loop.after(draw.choice((0, 10, 900)) * MILLISECOND, self.nodes[name].boot)
+        elif len(self.members) > NODES_MIN:
+            name = draw.choice(self.members)
+            self.members.remove(name)
+        else:
+            return
+        self.faults.append((self.loop.now, f"{'add' if add else 'remove'} {name}"))
+        self._ask("add" if add else "remove", name)
+
+    def _ask(self, verb, name):
+        """Until it is done, whoever leads the metadata."""
+        leader = self.leader(0)
+        wanted = tuple(sorted(self.members))
+        if leader is not None and leader.running and leader.member.broker.nodes.names == wanted:
+            self.trace(f"{verb} {name}: done")
+            self.changed += 1
+            self.loop.after(self.random.randint(50, 4000) * MILLISECOND, self._change)
+            return
+        if leader is not None and leader.running and not leader.stopped_until:
+            nodes = leader.member.broker.nodes
+            request = Request(name.encode())
+            leader.run(nodes.add if verb == "add" else nodes.remove, request)
+            leader.run(leader.driver.wake)
+        self.loop.after(ASK_AGAIN, self._ask, verb, name)
+
+    def node_ended(self, node):
+        """Removed, and in no group."""
+        self.trace(f"{node.name} ends")
+        if node.name in self.members:
+            self.complain(f"{node} ends although it is wanted")
+        self.ended += 1
+        node.kept_down = True
+        self.loop.after(0, self._bury, node)
+
+    def _bury(self, node):
+        if self.nodes.pop(node.name, None) is node:
+            node.crash(power=False)
+            node.database.close()
+
+    # --- what is different ------------------------------------------------------------------------------------------------
+
+    def _fault_replace(self):
+        """Not while a group has so few voters that one cannot be spared."""
+        nodes = [node for node in self.nodes.values() if node.running]
+        if all(len(group.members) >= NODES_MIN for node in nodes for group in node.member.groups.values()):
+            super()._fault_replace()
+
+    def _open_ends(self):
+        gone = [name for name in self.nodes if name not in self.members and not self.nodes[name].kept_down]
+        if gone:
+            return f"{gone} have not ended"
+        found = super()._open_ends()
+        if found:
+            return found
+        leader = self.leader(0).member
+        if leader.broker.nodes.names != tuple(sorted(self.members)):
+            return f"nodes are {leader.broker.nodes.names}, not {self.members}"
+        if not any(node.kept_down for node in self.nodes.values()):
+            if leader.relocation.under_way():
+                return leader.relocation.under_way()
+            for node in self.nodes.values():
+                held, placed = set(node.member.groups), node.member.placement
+                if held != {number for number, one in placed.items() if not number or node.name in one.voters}:
+                    return f"{node} holds {held}"
+        return ""
+
+
+class Request:
+    """Of somebody who does not wait for the answer."""
+
+    reply = b""
+
+    def __init__(self, payload):
+        self.payload = payload

@@ -1,0 +1,23 @@
+"""Simulated runs of clusters whose nodes are added and removed."""
+
+import os
+
+import pytest
+
+from tests.sim.member_world import MemberWorld
+
+SEEDS = int(os.environ.get("STAN_MEMBER_SEEDS", "4"))
+BATCH = 2
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+def test_nodes_come_and_go_and_nothing_is_lost(first):
+    changed = ended = 0
+    for seed in range(first, first + BATCH):
+        world = MemberWorld(seed)
+        assert world.run() == [], f"replay with: python -m tests.sim --world members --seed {seed}"
+        changed += world.changed
+        ended += world.ended
+
+    assert changed > BATCH, "nodes came and went"
+    assert ended > 0
