@@ -47,7 +47,7 @@ class AppendAnswer(NamedTuple):
     next_index: RaftIndex
     success: bool  # everything below next_index equals the leader's log and is durable
     reset: bool  # the leader goes on with next_index
-    counts: bool = True  # a member that votes; what others say is no part of any majority
+    counts: bool = True  # it knows what it promised; what others say is no part of any majority
 
 
 class VoteRequest(NamedTuple):

@@ -241,6 +241,8 @@ class RaftGroup:
         why = objection(self.members, voters, self._me)
         if why:
             raise NotNow(why)
+        if self.leads and 2 * len(self.counting() & set(voters)) <= len(voters):
+            raise NotNow("the new voters could decide nothing: too few of them are there and whole")
         self._changing = self.propose([(Kind.CONFIG, encode(voters))], urgent=True)
         return self._changing
 
@@ -250,7 +252,7 @@ class RaftGroup:
         self._around.wake(self)
 
     def counting(self) -> set[str]:
-        """Leader: voters, itself included, whose answers count; a member with a new disk counts when it is whole."""
+        """Leader: members, itself and observers included, whose answers are good: a new disk's are not before it is whole."""
         return self._shell.counting()
 
     def may_campaign(self, commit: RaftIndex) -> bool:

@@ -23,8 +23,8 @@ class Progress:
     echoed: int = 0  # newest seq that an answer told of
     reset_seq: int = 0  # resets that answer older messages, up to this one, say nothing new
     held: RaftIndex = field(default=RaftIndex(0))  # what it had acknowledged when the link began anew
-    counts: bool = False  # its newest answer since the link began is that of a member that votes
-    fresh: bool = False  # the same of a voter that does not vote yet
+    counts: bool = False  # its newest answer since the link began is that of a member that knows what it promised
+    fresh: bool = False  # the same of one that does not
     counted: int = 0  # newest seq that an answer told of that counts
     proof: RaftIndex | None = None  # an entry made since the link began: with it a fresh member is whole
     lacking: bool = False  # needs entries that the log no longer has

@@ -35,7 +35,7 @@ FOREVER = Nanos((1 << 63) - 1)
 
 
 class Shell(Voter):
-    """One member of one group. An observer (`me` is not among the voters) takes entries and neither votes nor counts."""
+    """One member of one group. An observer (`me` is not among the voters) takes entries and does not campaign."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Shell(Voter):
     def turn(self, now: Nanos) -> None:
         """Do what is due: campaign, commit, step down, send."""
         self._tell_time(now)
-        if self._votes_at_all and not self.is_leader:
+        if not self.is_leader:
             self._gate()
         self._onTick(0.0)
         self._settle()
@@ -102,8 +102,8 @@ class Shell(Voter):
             self._beat = True  # the answer to what is sent from now on is a refusal
 
     def counting(self) -> set[str]:
-        """Leader: voters that count, itself included."""
-        return {self._me} | {name for name, node in self._others.items() if (p := self.progress.get(node)) and p.counts}
+        """Leader: members whose answers are good, itself included; observers, too."""
+        return {self._me} | {str(node.id) for node, progress in self.progress.items() if progress.counts}
 
     def successor(self) -> str | None:
         """The voter with a link that is furthest, if any can take over at all."""
@@ -243,7 +243,9 @@ class Shell(Voter):
         invariant(self.commit >= commit, "the commit index never goes back", commit=self.commit, was=commit)
         self._seq = max(self._seq, message.seq)
         if self._reset_to is not None:
-            answer = AppendAnswer(self.term, self._seq, self._reset_to, success=False, reset=True, counts=self.votes)
+            answer = AppendAnswer(
+                self.term, self._seq, self._reset_to, success=False, reset=True, counts=self.remembers
+            )
             self._outside.send(node.id, answer)
         elif written and self._outside.durable() < self._verified:
             self._owes = node
@@ -297,7 +299,9 @@ class Shell(Voter):
         safe = min(self._verified, self._outside.durable())
         if safe == self._verified:
             self._owes = None
-        answer = AppendAnswer(self.term, self._seq, RaftIndex(safe + 1), success=True, reset=False, counts=self.votes)
+        answer = AppendAnswer(
+            self.term, self._seq, RaftIndex(safe + 1), success=True, reset=False, counts=self.remembers
+        )
         self._outside.send(node.id, answer)
 
     def beat_heard(self, peer: str, term: Term, commit: RaftIndex, seq: int, now: Nanos) -> bool:
@@ -337,8 +341,7 @@ class Shell(Voter):
                 f"{node.id} has lost entries {message.next_index} to {progress.most}, which it had acknowledged"
             )
             progress.held = progress.acked = RaftIndex(message.next_index - 1)
-        votes = self.is_voter(node.id)
-        progress.counts, progress.fresh = votes and message.counts, votes and not message.counts
+        progress.counts, progress.fresh = message.counts, not message.counts
         self._count(node, progress)
         if not progress.counts:
             return
@@ -395,9 +398,7 @@ class Shell(Voter):
         """When the next turn is due if nothing happens."""
         if self.is_leader:
             return Nanos(now + limits.RAFT_LOOK_INTERVAL)
-        deadline = (
-            int(self._SyncObj__raftElectionDeadline * SECOND) if self._votes_at_all else now + limits.RAFT_REST_MAX
-        )
+        deadline = int(self._SyncObj__raftElectionDeadline * SECOND)
         return Nanos(min(max(now, deadline), now + limits.RAFT_REST_MAX))
 
     def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
@@ -409,11 +410,11 @@ class Shell(Voter):
         self._beat = True
 
     def _vouch(self) -> None:
-        """Let fresh voters become whole: see Voter._on_vouch."""
+        """Let fresh members become whole: see Voter._on_vouch."""
         fresh = [
             (node, progress)
-            for node in self._others.values()
-            if (progress := self.progress[node]).fresh and node in self._SyncObj__connectedNodes
+            for node, progress in self.progress.items()
+            if progress.fresh and node in self._SyncObj__connectedNodes
         ]
         if any(progress.proof is None for _, progress in fresh):
             try:

@@ -4,8 +4,9 @@ Promises: one vote per voter and term is counted (S4), no vote of a stranger; a 
 says it would vote in, and not while it hears a leader, unless that leader itself asks for one (S16). What a leader's lease
 rests on: for RAFT_ELECTION_TIMEOUT_MIN after it heard a leader, or after its start, for it may have heard one just before, this
 member neither votes for another nor campaigns, unless the leader handed over. A fresh member, whose earlier life may have
-promised anything, takes entries and is part of no majority, until it is whole (see `_on_vouch`). Never lets the library apply,
-compact, load or forward anything.
+promised anything, takes entries and is part of no majority, until it is whole (see `_on_vouch`). Who is a voter is for the
+candidate and the leader to say: a member that has not applied its own promotion, or has applied that it was removed before
+others did, votes and acknowledges for them. Never lets the library apply, compact, load or forward anything.
 """
 
 from collections.abc import Iterable
@@ -40,7 +41,7 @@ class Outside(Protocol):
 
 
 class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
-    """Of one group. One whose name is not among the voters (an observer) never votes nor campaigns."""
+    """Of one group. One whose name is not among the voters (an observer) never campaigns."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         self._by_transfer = False
         self._voters_counted: set[str] = set()
         super().__init__(
-            Peer(me) if self._votes_at_all else None,
+            Peer(me),
             list(self._others.values()),
             SyncObjConf(
                 autoTick=False,
@@ -126,9 +127,14 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         return (len(self._others) + 1) // 2 + 1
 
     @property
+    def remembers(self) -> bool:
+        """Whether this member knows all that it may have promised: its votes and answers are good for whoever counts them."""
+        return not self.journal.hard_state.fresh
+
+    @property
     def votes(self) -> bool:
-        """Whether this member votes and counts."""
-        return self._votes_at_all and not self.journal.hard_state.fresh
+        """Whether this member votes and counts, as far as it knows."""
+        return self._votes_at_all and self.remembers
 
     def is_voter(self, peer: str) -> bool:
         """Whether it is another voting member."""
@@ -158,7 +164,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         return self.is_leader or CLOCK() - self._heard < limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND
 
     def _on_vote_request(self, node: Peer, message: VoteRequest) -> None:
-        if not self.votes:
+        if not self.remembers:
             return
         if message.term < self.term:
             self._outside.send(node.id, VoteAnswer(self.term, message.pre, granted=False))
@@ -217,9 +223,12 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         acknowledgement in a later term presumes a leader of that term, elected before this life by one of Q: but Q was in T
         after that. A vote that it gave in a later term, and forgot, can elect nobody any more: the candidate had left T before C
         was made, and without somebody of Q, who has C, it has no majority. Its vote in T itself counts as given.
+        Neither Q nor an earlier life had to be of the voters in force now: what is used is that two majorities have a member in
+        common, and those that meet here are of one configuration or of two that differ by one voter. So observers become whole
+        in the same way, and count from the moment of their promotion.
         Less is not enough: acknowledgements of a fresh member could commit for a leader of the past, which it does not know for
         one; and a commit index says nothing of what is being committed by acknowledgements of the earlier life."""
-        if not self._votes_at_all or self.votes or message.term != self.term or message.index > equal:
+        if self.remembers or message.term != self.term or message.index > equal:
             return
         if self.journal.hard_state.voted_for is None:
             self._SyncObj__setCurrentTerm(self.term, node.id)
@@ -267,6 +276,13 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
     def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
         """Library: how long a follower waits for a leader, in seconds."""
         return self._random.uniform(limits.RAFT_ELECTION_TIMEOUT_MIN, limits.RAFT_ELECTION_TIMEOUT_MAX) / SECOND
+
+    def _onTick(self, timeToWait: float) -> None:  # noqa: N802, N803
+        """Library: campaign, commit, step down. It counts a leader at once; that tells when nobody else is counted."""
+        before = self.commit
+        super()._onTick(timeToWait)
+        if self.is_leader and not self._others:
+            self._SyncObj__raftCommitIndex = max(before, min(self.commit, self._outside.durable()))
 
     # --- what is kept from the library --------------------------------------------------------------------------------------
 

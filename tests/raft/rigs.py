@@ -110,7 +110,8 @@ class SafeNode:
         self.log, _ = FileLog.open(Path("/g/log"), GroupId(1), b"s" * 16, files=files)
         self.hard_state = HardState.open(files, "/g")
         self.handed, self.outcomes, self.lacking = [], [], []
-        around = Surroundings(
+        self.replaced = 0  # how often the group's object was, by one with other voters
+        self.around = Surroundings(
             self,
             lambda: rig.now,
             random.Random(name),
@@ -118,15 +119,20 @@ class SafeNode:
             lambda level, text: rig.notes.append(text),
             lambda group, peer: self.lacking.append(peer),
         )
-        self.group = RaftGroup(
+        self.group = self._group(applied)
+
+    def _group(self, applied):
+        configured, voters = self.rig.members.get(self.name, (0, self.rig.voters))
+        return RaftGroup(
             GroupId(1),
-            name,
-            rig.voters,
+            self.name,
+            voters,
             self.log,
             self.hard_state,
-            around,
-            observers=rig.observers,
+            self.around,
+            observers=[name for name in self.rig.voters + self.rig.observers if name not in voters],
             applied=RaftIndex(applied),
+            configured=configured,
             sync="always",
         )
 
@@ -142,6 +148,19 @@ class SafeNode:
             self.log.commit(entries[-1].index)
             self.handed += entries
         self.outcomes += self.group.take_outcomes()
+        if self.group.reconfigured is not None and self.rig.replaces:
+            self._replace_group()
+
+    def _replace_group(self):
+        """Other voters are in force."""
+        self.rig.members[self.name] = self.group.reconfigured
+        self.group.close()
+        self.outcomes += self.group.take_outcomes()
+        self.group = self._group(self.handed[-1].index)
+        self.replaced += 1
+        for other in self.rig.nodes:
+            if other != self.name:
+                self.group.peer_up(other)
 
     def applied(self):
         return [e.body for e in self.handed if e.body]
@@ -159,6 +178,8 @@ class Safe:
         self.notes = []
         self.voters = [f"n{at}" for at in range(count)]
         self.observers = [f"o{at}" for at in range(observers)]
+        self.members = {}  # node -> entry and voters of the change that is in force there
+        self.replaces = True
         self.nodes = {}
 
     def start(self, name, files=None, applied=0, *, found=True):

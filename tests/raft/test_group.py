@@ -207,9 +207,7 @@ def test_observer_gets_everything_and_counts_for_nothing():
     index = leader.group.propose(bodies(b"b"), urgent=True)
     rig.run(0.6, drop=only_observer)
     assert leader.group.commit_index < index
-    assert rig.give("o0", "n1", VoteRequest(99, 99, 99, pre=False, transfer=True)) == []
     rig.run(8, drop=lambda source, target, _: "o0" in (source, target))
-    assert rig.nodes["o0"].group.term < 99
     assert not rig.nodes["o0"].group._shell.is_leader
 
 

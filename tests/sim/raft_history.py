@@ -9,11 +9,14 @@ R6  a linearizable read sees at least what was acknowledged before it
 A1  what is handed out is durable on the member that applies it: its state is never ahead of its log
 R7  after healing every member gets everything, and something new can be committed
 R8  at no time two nodes have a lease of one group; who has one knows of everything that was acknowledged
+R9  in the end all nodes go by the voters that the newest change named; they all vote, and nobody else does
 """
 
 from stan.protocol.entries import Kind
 from stan.raft.codec import AppendAnswer, VoteAnswer, VoteRequest
 from stan.raft.consensus import Fate
+
+CHANGE = b"a change of the voters"
 
 
 class RaftHistory:
@@ -132,6 +135,8 @@ class RaftHistory:
 
     def outcome(self, node, number, outcome):
         body = self.owners.pop((node, number, outcome.index, outcome.term))
+        if body is CHANGE:
+            return
         self.values[body] = outcome.fate
         if outcome.fate is Fate.APPLIED:
             self.applied.add((number, outcome.index, body))
@@ -169,7 +174,8 @@ class RaftHistory:
         return all(
             node.alive
             and self.handed[node.name, number] >= newest[number]
-            and node.groups[number].votes == (node.name in self.world.voters)
+            and set(node.groups[number].members) == set(self.world.final_voters(number))
+            and node.groups[number].votes == (node.name in node.groups[number].members)
             for node in self.world.nodes.values()
             for number in self.world.numbers
         )
@@ -186,6 +192,8 @@ class RaftHistory:
                     group.commit_index,
                     group.log.last_index,
                     group.failed,
+                    group.members,
+                    group.fresh,
                 )
                 for node in self.world.nodes.values()
                 for number in self.world.numbers
@@ -197,7 +205,7 @@ class RaftHistory:
         places = {}
         for number, committed in self.committed.items():
             for index, (_, kind, body) in committed.items():
-                if kind != Kind.NOOP:
+                if kind not in (Kind.NOOP, Kind.CONFIG):
                     places.setdefault(body, []).append((number, index))
         for body, where in places.items():
             if len(where) > 1:

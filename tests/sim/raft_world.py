@@ -120,6 +120,7 @@ class Node:
         self.alive = False
         self.disk_slow = False
         self.saved = dict.fromkeys(world.numbers, 0)  # applied index in the state database
+        self.members = {}  # group -> entry and voters that are in force here, on disk
         self.lives = 0
         self.founds = True  # at the very beginning nobody can have forgotten anything
         self.unsettled = False  # it has an empty disk, and is not known to be whole again
@@ -159,7 +160,7 @@ class Node:
         turns = self.turns = Turns(runtime, news=self._news, crashed=self._crashed)
         others = [name for name in world.nodes if name != self.name]
         self.mux = Mux(others, self, now=runtime.now, random=draw, note=self._note, wake=turns.schedule)
-        around = Surroundings(self, runtime.now, draw, turns.wake, self._note, self._needs_snapshot)
+        self.around = Surroundings(self, runtime.now, draw, turns.wake, self._note, self._needs_snapshot)
         self.groups = {}
         for number in world.numbers:
             log, report = FileLog.open(
@@ -174,17 +175,8 @@ class Node:
                 world.complain(f"{self.name}/{number}: {report.texts}")
             hard_state = HardState.open(self.files, f"/{number}")
             world.history.booted(self.name, number, log, hard_state, self.saved[number])
-            self.groups[number] = RaftGroup(
-                GroupId(number),
-                self.name,
-                world.voters,
-                log,
-                hard_state,
-                around,
-                observers=world.observers,
-                applied=RaftIndex(self.saved[number]),
-                sync="always",
-            )
+            self.members.setdefault(number, world.members_for(self, number))
+            self.groups[number] = self._group(number, log, hard_state, self.saved[number])
             log.commit(RaftIndex(self.saved[number]))
             if self.founds:
                 self.groups[number].found()
@@ -192,6 +184,22 @@ class Node:
         self.driving = False
         turns.start(self.mux, list(self.groups.values()))
         self._save_soon()
+
+    def _group(self, number, log, hard_state, applied):
+        """One object of a group: until the process ends, or other voters are in force."""
+        configured, voters = self.members[number]
+        return RaftGroup(
+            GroupId(number),
+            self.name,
+            voters,
+            log,
+            hard_state,
+            self.around,
+            observers=[name for name in self.world.nodes if name not in voters],
+            applied=RaftIndex(applied),
+            configured=configured,
+            sync="always",
+        )
 
     def write(self, peer, frame):
         """mux.Wire."""
@@ -221,6 +229,7 @@ class Node:
         self.files = CrashingFiles()
         self.unsettled = True
         self.saved = dict.fromkeys(self.world.numbers, 0)
+        self.members = {}
         self.world.history.replaced(self.name)
 
     def _note(self, level, text):
@@ -250,16 +259,36 @@ class Node:
                     break
                 group.log.commit(entries[-1].index)
                 history.handed_out(self.name, number, entries, group.log)
-            for outcome in group.take_outcomes():
-                history.outcome(self.name, number, outcome)
-                if outcome.fate is Fate.APPLIED:
-                    self.world.aim(self, "answer")
+            self._tell_outcomes(number, group)
+            if group.reconfigured is not None and self.members[number] != group.reconfigured:
+                self.members[number] = group.reconfigured
+                self.runtime.soon(lambda number=number: self._reconfigure(number))
+                self.world.aim(self, "reconfigured")
             history.looked_at(self.name, number, group)
             if group.wants_sync:
                 self._sync(group)
 
-    def _sync(self, group):
+    def _tell_outcomes(self, number, group):
+        for outcome in group.take_outcomes():
+            self.world.history.outcome(self.name, number, outcome)
+            if outcome.fate is Fate.APPLIED:
+                self.world.aim(self, "answer")
+
+    def _reconfigure(self, number):
+        """Other voters are in force: a new object takes the place of the old one, on the same files."""
+        led, old = self.groups[number].leads, self.turns.remove(GroupId(number))
+        self._tell_outcomes(number, old)
+        self.groups[number] = self._group(
+            number, old.log, old._journal.hard_state, self.world.history.handed[self.name, number]
+        )
+        self.turns.add(self.groups[number])
+        if led:
+            self.groups[number].hurry()
+        self._news()
+
+    def _sync(self, synced):
         def done(durable, why):
+            group = self.groups[synced.group]  # the log is the same
             if durable is None:
                 group.freeze(why)
                 self.world.loop.after(SECOND, self._restart_if_frozen, group)
@@ -267,7 +296,7 @@ class Node:
             group.synced(durable)
             self._news()
 
-        self.runtime.sync(group, done)
+        self.runtime.sync(synced, done)
 
     def _restart_if_frozen(self, group):
         if self.alive and group.failed:
@@ -300,9 +329,11 @@ class Node:
 class RaftWorld:
     """One run; *faults* are kinds to choose from, in place of all."""
 
+    changes = 0  # of voters that were committed
+
     def __init__(self, seed, faults=()):
         self.seed = seed
-        self.kinds = faults or _FAULTS
+        self.kinds = faults or FAULTS
         self.loop = Loop(seed)
         draw = self.loop.random
         count = draw.choice((3, 3, 5))
@@ -323,6 +354,18 @@ class RaftWorld:
             self.nodes[name] = Node(self, name)
         for name in draw.sample(self.voters, draw.choice((0, 0, 0, count // 2))):
             self.nodes[name].founds, self.nodes[name].unsettled = False, True
+
+    def members_for(self, _node, _number):
+        """Entry and voters that a node begins with which knows none."""
+        return 0, tuple(sorted(self.voters))
+
+    def electorate(self):
+        """Names of voters to aim at."""
+        return self.voters
+
+    def final_voters(self, _number):
+        """Who votes in the end."""
+        return self.voters
 
     def trace(self, text):
         self.digest.update(f"{self.loop.now} {text}\n".encode())
@@ -363,6 +406,8 @@ class RaftWorld:
         self.loop.after(draw.choice((200, 2000, 2000, 40_000, 150_000)) * self.lull * MICROSECOND, self._propose)
 
     def _propose_to(self, node, number, burst):
+        if not node.groups[number].leads:
+            return
         group, draw = node.groups[number], self.loop.random
         bodies = [(Kind.META, self.history.value(draw.randint(1, 900))) for _ in range(burst)]
         if draw.random() < 0.1:
@@ -432,7 +477,7 @@ class RaftWorld:
 
     def _fault_replace(self):
         node = self._someone()
-        if node.name in self.voters and self._may_forget(node.name):
+        if node.name in self.electorate() and self._may_forget(node.name):
             node.replace()
 
     def _may_forget(self, *names):
@@ -454,7 +499,8 @@ class RaftWorld:
             )
             if new is None and times:
                 self.loop.after(5 * MILLISECOND, look, times - 1)
-            victims = [name for name in self.voters if name not in (old, new)][: len(self.voters) // 2]
+            voters = self.electorate()
+            victims = [name for name in voters if name not in (old, new)][: len(voters) // 2]
             if new is None or self.quiet or not self._may_forget(*victims):
                 return
             others = [name for name in self.nodes if name not in (old, *victims)]
@@ -491,7 +537,10 @@ class RaftWorld:
         if not leaders:
             return
         draw = self.loop.random
-        deserter, *others = draw.sample([name for name in self.voters if name != leaders[0]], len(self.voters) - 1)
+        followers = [name for name in self.electorate() if name != leaders[0]]
+        if len(followers) < 2:
+            return
+        deserter, *others = draw.sample(followers, len(followers))
         self.wire.cut([(leaders[0], deserter), (deserter, leaders[0])], 2500 * MILLISECOND)
         for at in range(16):
             node = self.nodes[draw.choice(others)]
@@ -503,7 +552,8 @@ class RaftWorld:
 
     def _fault_split(self):
         draw = self.loop.random
-        side = set(draw.sample(self.voters, draw.randint(1, len(self.voters) - 1)))
+        voters = self.electorate()
+        side = set(draw.sample(voters, draw.randint(1, max(1, len(voters) - 1))))
         self.wire.cut([(a, b) for a in self.nodes for b in self.nodes if (a in side) != (b in side)], self._length())
 
     def _fault_clog(self):
@@ -539,7 +589,7 @@ class RaftWorld:
         for node in self.nodes.values():
             for number in self.numbers:
                 if node.alive and node.groups[number].leads:
-                    to = draw.choice([name for name in self.voters if name != node.name])
+                    to = draw.choice([name for name in self.electorate() if name != node.name] or [node.name])
                     node.groups[number].transfer(to, lambda gone: self.trace(f"transfer {gone}"))
 
     def _heal(self):
@@ -565,7 +615,7 @@ class RaftWorld:
 
 
 _AIMS = {"vote": 0.3, "campaign": 0.15, "ack": 0.01, "append": 0.01, "answer": 0.01}
-_FAULTS = (
+FAULTS = (
     *("kill", "kill", "power", "power", "power_all", "kill_all", "operation", "operation"),
     *(
         "cut",
@@ -589,21 +639,22 @@ _FAULTS = (
 )
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.sim.raft_world", description=__doc__)
+def main(kind=RaftWorld):
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--digest", action="store_true")
     options = parser.parse_args()
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
-    began, bad, totals = time.monotonic(), 0, [0] * 4
+    began, bad, totals = time.monotonic(), 0, [0] * 5
     for seed in seeds:
-        world = RaftWorld(seed)
+        world = kind(seed)
         found = world.run()
         history = world.history
         crashes = sum(node.lives - 1 for node in world.nodes.values())
-        for at, number in enumerate((len(history.applied), len(history.leaders), crashes, history.truncations)):
+        counts = len(history.applied), len(history.leaders), crashes, history.truncations, world.changes
+        for at, number in enumerate(counts):
             totals[at] += number
         if options.digest:
             print(world.digest.hexdigest())
@@ -613,7 +664,8 @@ def main():
             print("\n".join(f"  {line}" for line in found[:10]), flush=True)
     if not options.digest:
         took = time.monotonic() - began
-        words = "acknowledged", "leaders", "crashes", "acknowledged entries replaced by a later leader"
+        replaced = "acknowledged entries replaced by a later leader"
+        words = "acknowledged", "leaders", "crashes", replaced, "changes of voters"
         numbers = ", ".join(f"{number} {word}" for number, word in zip(totals, words, strict=True))
         print(f"{len(seeds)} seeds, {bad} with complaints; {numbers}; {took:.1f} s")
     return 1 if bad else 0
