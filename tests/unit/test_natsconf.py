@@ -114,7 +114,12 @@ def test_later_entry_replaces_earlier_one_of_exactly_that_name():
     assert read("a: 1\nA: 2\na: 3") == {"a": ("int", 3), "A": ("int", 2)}
 
 
+def test_entry_that_is_replaced_counts_where_it_was_replaced():
+    assert list(parse(b"a: 1\nb: 2\na: 3", "f")) == ["b", "a"]
+
+
 def test_lines_are_those_of_the_keys():
+    assert parse(b"\na\n\n: 1", "f")["a"].line == 2
     document = parse(b"a: 1\n\nb {\n # x\n c:\t2\n\n d: 'x\ny'\n e: [\n  1,\n  2]\n}\n", "f")
     block = document["b"].data
     assert [document["a"].place, document["b"].place] == ["f:1", "f:3"]
@@ -221,6 +226,7 @@ def test_depth_size_and_number_of_values_are_bounded(tmp_path):
     assert "more than 64 blocks" in refusal("a { " * 1000)
     laughs = "a0: [1,2,3,4,5,6,7,8,9,0]\n" + "".join(f"a{n}: [{f'$a{n - 1}, ' * 10}]\n" for n in range(1, 9))
     assert refusal(laughs) == "f:5: more than 100000 values"
+    assert "more than 100000 values" in refusal(f"a: [{'1, ' * 60_000}]\nb: $a")
     (tmp_path / "a").write_bytes(b"#" * (natsconf.FILE_BYTES_MAX + 1))
     with pytest.raises(ConfError, match="is larger than"):
         load(tmp_path / "a")
@@ -311,6 +317,8 @@ def test_what_is_written_keeps_lines_and_variables():
     again, used = render(document, "f")
     assert again == b'"x": "a"\n\n"b": { \n"c": $x\n"d": [ $x, 2 ] }\n\n"e": 5, "f": true\n'
     assert used == {id(document["x"])}
+    document["x"] = Node("other", "f", 1)
+    assert b'"c": "a"' in render(document, "f")[0]
     del document["x"]
     assert b'"c": "a"' in render(document, "f")[0]
 

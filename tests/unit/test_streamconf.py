@@ -289,6 +289,7 @@ def test_unknown_keys_are_ignored_with_a_notice_each():
         's.conf:3: unknown option "cert" is ignored',
         's.conf:4: unknown option "mc" is ignored',
     )
+    assert serve("streaming { NAME: a, id: $NAME }").notices == ()
     assert serve("foo: 1", nats="").notices == ('s.conf:1: unknown option "foo" is ignored',)
 
 
