@@ -59,7 +59,7 @@ class Result:
         )
 
 
-async def run(directory: Path, seed: int, seconds: float, shape: str) -> Result:
+async def run(directory: Path, seed: int, seconds: float, shape: str, only: list[str]) -> Result:
     """One cluster, from its start to its judgement."""
     dice = random.Random(seed)
     result = Result(shape)
@@ -73,7 +73,7 @@ async def run(directory: Path, seed: int, seconds: float, shape: str) -> Result:
             faults = Faults(cluster, load, dice, nats=nats, network=network)
             async with load:
                 async with elections_watched(cluster, load) as elections:
-                    await _under_faults(load, faults, dice, seconds, result)
+                    await _under_faults(load, faults, only, dice, seconds, result)
                     await load.finish()
                 result.elections = len(elections)
                 _judge(load, result)
@@ -85,12 +85,14 @@ async def run(directory: Path, seed: int, seconds: float, shape: str) -> Result:
     return result
 
 
-async def _under_faults(load: Load, faults: Faults, dice: random.Random, seconds: float, result: Result) -> None:
+async def _under_faults(
+    load: Load, faults: Faults, only: list[str], dice: random.Random, seconds: float, result: Result
+) -> None:
     await load.acknowledged(100)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         await asyncio.sleep(dice.uniform(*LOAD_S))
-        name = dice.choice(faults.names())
+        name = dice.choice(only or faults.names())
         result.faults[name] += 1
         for lane in load.lanes:
             lane.forget_gap()
@@ -122,12 +124,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="of faults in each run")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))
     parser.add_argument("--shape", choices=["one nats", "routes", "network"], help="by default in turn")
+    parser.add_argument(
+        "--faults", type=lambda text: text.split(","), default=[], help="by default all that can happen"
+    )
     options = parser.parse_args()
     shapes = [options.shape] if options.shape else ["one nats", "routes", *([] if why_not() else ["network"])]
     bad = 0
     for seed in range(options.seed, options.seed + options.runs):
         directory = Path(tempfile.mkdtemp(prefix="stan-chaos-"))
-        result = asyncio.run(run(directory, seed, options.seconds, shapes[seed % len(shapes)]))
+        shape = shapes[seed % len(shapes)]
+        result = asyncio.run(run(directory, seed, options.seconds, shape, options.faults))
         print(f"seed {seed}, {result.line()}", flush=True)
         if result.findings:
             bad += 1

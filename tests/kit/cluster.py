@@ -49,7 +49,7 @@ class StanCluster:
         self.groups = GROUPS
         self.names = names_of(size)
         self.frozen: set[str] = set()
-        self._directory = directory
+        self.directory = directory
         hosts = {name: network.address(name) if network else "127.0.0.1" for name in self.names}
         routes = {name: f"nats://{host}:{free_port()}" for name, host in hosts.items()}
         self.nodes: dict[str, StanServer] = {}
@@ -178,7 +178,7 @@ class StanCluster:
 
     def store(self, name: str) -> Path:
         """Where a node keeps its files."""
-        return self._directory / name / "store"
+        return self.directory / name / "store"
 
     # --- begin and end ---------------------------------------------------------------------------------------------------
 
