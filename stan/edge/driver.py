@@ -191,7 +191,8 @@ class Driver:
             why = str(error)
             if isinstance(error, Frozen):
                 self._freeze(number, why)
-            if isinstance(error, InDoubt) or not self.groups[number].leads:
+            passed_on = self.pool is not None and self.pool.passed_on(number, error)
+            if isinstance(error, InDoubt) or passed_on or not self.groups[number].leads:
                 # It may be there after a restart, or the next leader has heard it too: no answer is the only true one.
                 for proposal in proposals:
                     self.broker.in_doubt(proposal)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from stan.core.broker import Broker
 from stan.core.shared import META_GROUP
 from stan.edge.gateway import Gateway
+from stan.errors import DiskFull, NotNow
 from stan.raft.group import RaftGroup
 from stan.raft.turns import Turns
 from stan.types import GroupId, Nanos, RaftIndex, Term
@@ -133,6 +134,16 @@ class Pool:
     def run(self) -> None:
         """Replicate what was written."""
         self._turns.run()
+
+    def passed_on(self, number: GroupId, error: NotNow) -> bool:
+        """A proposal was refused; whether another leader takes over what this one has heard: a full disk need not stop a group."""
+        group = self._groups[number]
+        if isinstance(error, DiskFull) and not group.transferring:
+            to = group.best_successor()
+            if to is not None:
+                self._note("WRN", f"group {number}: {error}; {to} is to lead")
+                group.transfer(to, lambda _done: None)
+        return group.transferring
 
     def freeze(self, number: GroupId, why: str) -> None:
         """The group's disk failed."""

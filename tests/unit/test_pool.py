@@ -3,6 +3,7 @@
 import pytest
 
 from stan.edge.pool import Pool
+from stan.errors import DiskFull, NotNow
 from stan.types import SECOND
 from tests.kit.desk import Node, pub_frame
 
@@ -18,6 +19,13 @@ class Group:
         self.lease = 1000 * SECOND
         self.frozen = ""
         self.has_committed = False
+        self.successor = None
+
+    def best_successor(self):
+        return self.successor
+
+    def transfer(self, to, done):
+        self.transferring = to
 
     def lease_until(self):
         return self.lease if self.leads else 0
@@ -202,3 +210,15 @@ def test_only_groups_that_something_happened_to_are_looked_at(rig):
     assert set(rig.pool.led) == {1}
     rig.pool.settle()
     assert rig.turns.touched == set()
+
+
+def test_a_leader_that_can_write_nothing_lets_another_one_lead(rig):
+    group = rig.groups[1]
+    group.leads = True
+    rig.turn()
+    assert not rig.pool.passed_on(1, DiskFull("full")), "nobody can take over"
+    assert not rig.pool.passed_on(1, NotNow("too much waits"))
+    group.successor = "other"
+    assert rig.pool.passed_on(1, DiskFull("full"))
+    assert group.transferring == "other"
+    assert rig.pool.passed_on(1, NotNow("leadership is being handed over"))
