@@ -136,7 +136,7 @@ class Pool:
         self._turns.run()
 
     def passed_on(self, number: GroupId, error: NotNow) -> bool:
-        """A proposal was refused; whether another leader takes over what this one has heard: a full disk need not stop a group."""
+        """A proposal was refused; whether another leader takes what this one has heard: a full disk need not stop a group."""
         group = self._groups[number]
         if isinstance(error, DiskFull) and not group.transferring:
             to = group.best_successor()
