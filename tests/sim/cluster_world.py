@@ -48,7 +48,7 @@ class ClusterWorld(Scene):
 
     # --- the run ----------------------------------------------------------------------------------------------------------
 
-    def run(self, safety_s=7):
+    def run(self, safety_s=6):
         """Returns the complaints."""
         self.begin()
         end = self.loop.now + safety_s * SECOND

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.cluster_world import ClusterWorld
 
-SEEDS = int(os.environ.get("STAN_CLUSTER_SEEDS", "20"))
+SEEDS = int(os.environ.get("STAN_CLUSTER_SEEDS", "15"))
 BATCH = 5
 
 

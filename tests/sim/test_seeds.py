@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.world import World
 
-SEEDS = int(os.environ.get("STAN_SIM_SEEDS", "40"))
+SEEDS = int(os.environ.get("STAN_SIM_SEEDS", "30"))
 BATCH = 10
 
 

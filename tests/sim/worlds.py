@@ -12,7 +12,8 @@ WORLDS = {
 }
 TRACEBACK_LINES = 9
 """Of an exception that ends a run."""
-_TURN = ("node", "raft", "cluster", "cluster")
+_TURN = ("raft", "node", "raft", "raft", "cluster", "raft", "node", "raft", "raft", "raft")
+"""As much work for each kind as it takes time: 200 seeds are about a minute."""
 
 
 def make(kind, seed):
