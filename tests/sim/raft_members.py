@@ -55,6 +55,22 @@ class ChangingWorld(RaftWorld):
     def electorate(self):
         return list(self.final_voters(self.loop.random.choice(self.numbers)))
 
+    def reconfigure(self, node, number):
+        """A leader may wait until the others have heard of it, and hand over."""
+        draw = self.loop.random
+        if node.groups[number].leads and draw.random() < 0.6:
+            node.runtime._later(draw.randint(1, 400) * MILLISECOND, self._yield, node, number)
+        else:
+            super().reconfigure(node, number)
+
+    def _yield(self, node, number):
+        group = node.groups[number]
+        to = group.best_successor() if group.leads else None
+        if group.reconfigured is None or to is None:
+            node.reconfigure(number)
+        else:
+            group.transfer(to, lambda _gone: super(ChangingWorld, self).reconfigure(node, number))
+
     def members_for(self, node, number):
         """A new disk goes by the voters of the beginning, or by what another node tells."""
         told = [other.members[number] for other in self.nodes.values() if other is not node and number in other.members]

@@ -262,7 +262,7 @@ class Node:
             self._tell_outcomes(number, group)
             if group.reconfigured is not None and self.members[number] != group.reconfigured:
                 self.members[number] = group.reconfigured
-                self.runtime.soon(lambda number=number: self._reconfigure(number))
+                self.world.reconfigure(self, number)
                 self.world.aim(self, "reconfigured")
             history.looked_at(self.name, number, group)
             if group.wants_sync:
@@ -274,8 +274,10 @@ class Node:
             if outcome.fate is Fate.APPLIED:
                 self.world.aim(self, "answer")
 
-    def _reconfigure(self, number):
+    def reconfigure(self, number):
         """Other voters are in force: a new object takes the place of the old one, on the same files."""
+        if self.groups[number].reconfigured is None:
+            return
         led, old = self.groups[number].leads, self.turns.remove(GroupId(number))
         self._tell_outcomes(number, old)
         self.groups[number] = self._group(
@@ -358,6 +360,10 @@ class RaftWorld:
     def members_for(self, _node, _number):
         """Entry and voters that a node begins with which knows none."""
         return 0, tuple(sorted(self.voters))
+
+    def reconfigure(self, node, number):
+        """A node has found other voters in force."""
+        node.runtime.soon(lambda: node.reconfigure(number))
 
     def electorate(self):
         """Names of voters to aim at."""
