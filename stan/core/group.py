@@ -48,6 +48,7 @@ class Subscription:
     ack_wait_s: int
     last_sent: int = 0
     pending: Runs = field(default_factory=Runs)
+    reply: bytes = b""  # of the request that made it
 
 
 @dataclass(slots=True)
@@ -99,6 +100,7 @@ class GroupResult:
     cursor: Cursor | None = None
     left: Subscription | None = None
     ended: bool = False  # the cursor is gone with its last member
+    again: bool = False  # it had joined before
     replaced: Subscription | None = None
 
 
@@ -110,6 +112,7 @@ class GroupMachine:
     channels: dict[ChannelUid, GroupChannel] = field(default_factory=dict)
     cursors: dict[int, Cursor] = field(default_factory=dict)
     subscriptions: dict[int, Subscription] = field(default_factory=dict)
+    by_reply: dict[bytes, int] = field(default_factory=dict)  # -> subscription id
     by_incarnation: dict[int, set[int]] = field(default_factory=dict)  # -> subscription ids
     dropped: set[int] = field(default_factory=set)  # uids whose removal the registry may not know yet
     next_id: int = 1
@@ -154,6 +157,9 @@ class GroupMachine:
 
     def _subscribe(self, request: pb.Subscribe, index: RaftIndex) -> GroupResult:
         uid = ChannelUid(request.uid)
+        made = self.subscriptions.get(self.by_reply.get(request.reply, 0)) if request.reply else None
+        if made is not None and made.inbox == request.inbox:  # the last leader had proposed it, too
+            return GroupResult(joined=made, again=True)
         channel = self.channel(uid)
         kind, name = kind_and_name(request.queue_group, request.durable_name)
         key = (kind, name, request.client_id if kind is CursorKind.DURABLE else b"")
@@ -182,6 +188,7 @@ class GroupMachine:
             ack_key=index,
             max_in_flight=request.max_in_flight,
             ack_wait_s=request.ack_wait_s,
+            reply=request.reply,
         )
         self._index_member(cursor, member)
         cursor.client_id = request.client_id
@@ -274,10 +281,13 @@ class GroupMachine:
         cursor.members.append(member)
         self.subscriptions[member.subscription_id] = member
         self.by_incarnation.setdefault(member.incarnation, set()).add(member.subscription_id)
+        if member.reply:
+            self.by_reply[member.reply] = member.subscription_id
 
     def _unindex_member(self, cursor: Cursor, member: Subscription) -> None:
         cursor.members.remove(member)
         del self.subscriptions[member.subscription_id]
+        self.by_reply.pop(member.reply, None)
         of_client = self.by_incarnation[member.incarnation]
         of_client.discard(member.subscription_id)
         if not of_client:

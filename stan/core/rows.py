@@ -44,6 +44,7 @@ def subscription_row(member: Subscription) -> pb.Subscription:
         ack_wait_s=member.ack_wait_s,
         pending=member.pending.flat(),
         last_sent=member.last_sent,
+        reply=member.reply,
     )
 
 
@@ -81,6 +82,7 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
                 max_in_flight=member.max_in_flight,
                 ack_wait_s=member.ack_wait_s,
                 last_sent=member.last_sent,
+                reply=member.reply,
                 pending=from_flat(member.pending),
             ),
         )

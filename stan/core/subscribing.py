@@ -104,6 +104,7 @@ class Subscribing:
             subscriptions_max=channel.limits.subscriptions,
             replace_durable=self.shared.config.replace_durable,
             nuid=self.shared.nuid,
+            reply=reply if self.shared.clustered else b"",
         )
         done = partial(self._subscribed, request, reply, channel, start)
         self.shared.change_group(channel.info.group, done, subscribe=subscribe)

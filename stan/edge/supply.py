@@ -77,6 +77,13 @@ class Supply:
         group = self._member.groups.get(GroupId(number))
         source = payload[_HINT.size :].decode(errors="replace")
         if group is not None and group.leader == source and not group.failed:
+            if (
+                self._receiver is not None
+                and self._receiver.group == number
+                and source != self._source
+                and not self._busy
+            ):
+                self._give_up(f"{source} leads it now")
             self._receive(GroupId(number), source)
 
     def _receive(self, number: GroupId, source: str) -> None:
@@ -110,6 +117,9 @@ class Supply:
     def _answered(self, frame: Frame) -> None:
         receiver = self._receiver
         if receiver is None or self._busy:
+            return
+        if frame.header.startswith(b"NATS/1.0 503"):
+            self._give_up("it is not there")
             return
         step: Step = receiver.take(frame.payload)
         self._heard_at = self._member.world.runtime.now()

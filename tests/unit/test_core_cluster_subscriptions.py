@@ -4,8 +4,10 @@ import pytest
 
 from stan import limits
 from stan.core.channels import NO_METADATA
+from stan.core.group import GroupMachine
 from stan.core.ready import Fetch
 from stan.errors import INVALID_SUBSCRIPTION, UNKNOWN_CHANNEL, UNKNOWN_CLIENT
+from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.desk import Desk, Node
@@ -474,3 +476,19 @@ def test_a_request_that_waited_for_a_lease_is_not_handled_again_after_a_replay(n
     node.turn()
     assert members(node) == ["in"]
     assert len(node.hear("r")) == len(node.hear("c")) == 1
+
+
+def test_a_request_that_two_leaders_have_proposed_makes_one_subscription():
+    machine = GroupMachine(1)
+    request = pb.Subscribe(
+        uid=1, client_id=b"me", incarnation=7, inbox=b"in", queue_group=b"q", max_in_flight=1, ack_wait_s=30, reply=b"r"
+    )
+    first = machine.apply(pb.GroupChange(subscribe=request), 1)
+    again = machine.apply(pb.GroupChange(subscribe=request), 2)
+    assert again.joined is first.joined
+    assert again.cursor is None, "nothing joins once more"
+    assert len(machine.subscriptions) == 1
+    request.reply = b"another"
+    assert machine.apply(pb.GroupChange(subscribe=request), 3).joined is not first.joined
+    machine.apply(pb.GroupChange(leave=pb.Leave(subscription_id=first.joined.subscription_id)), 4)
+    assert set(machine.by_reply) == {b"another"}
