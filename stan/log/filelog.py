@@ -261,6 +261,7 @@ class FileLog:
             return self._freeze(error)
         try:
             self._files.ftruncate(self._active_pin.descriptor, self._active.end)
+            self._files.fdatasync(self._active_pin.descriptor)  # else a power loss could bring back what was refused
         except OSError as worse:
             return self._freeze(worse)
         return DiskFull(f"{self._active.path}: {error}")
