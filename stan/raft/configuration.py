@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 
 from stan import limits
+from stan.errors import Damage
 from stan.log.types import GroupLog
 from stan.protocol.entries import Kind
 from stan.types import RaftIndex
@@ -42,7 +43,10 @@ def known_committed(log: GroupLog, applied: RaftIndex) -> RaftIndex:
     changes = [applied]
     at = RaftIndex(applied + 1)
     while at <= log.last_index:
-        entries = log.entries(at, log.last_index, limits.TURN_BYTES_MAX)
+        try:
+            entries = log.entries(at, log.last_index, limits.TURN_BYTES_MAX)
+        except Damage:  # whoever hands it out says so
+            break
         if not entries:
             break
         changes += [entry.index for entry in entries if entry.kind == Kind.CONFIG]
