@@ -18,7 +18,7 @@ from stan.types import MICROSECOND, Nanos, RaftIndex, WallNanos
 
 SYNCERS_MAX = 4
 """Threads that sync logs."""
-SYNC_AT_ONCE_NS = 150 * MICROSECOND
+SYNC_AT_ONCE_NS = 500 * MICROSECOND
 """While syncs are faster than this they run on the event loop: handing one over to a thread and back would take longer."""
 READERS = 2
 """Threads that read records from the disk."""
