@@ -212,7 +212,7 @@ class Broker:
             ours = number.isdigit() and len(number) <= NUMBER_DIGITS_MAX
             answered = self.shared.awaited.pop(int(number), None) if ours else None
             if answered is not None:
-                answered(None if frame.header.startswith(b"NATS/1.0 503") else frame.payload)
+                answered(None if frame.nobody else frame.payload)
 
     def _may_be_replaced(self) -> bool:
         """Whether another node may lead what this one believes to lead, and know better what to answer."""

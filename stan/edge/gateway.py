@@ -266,7 +266,7 @@ class Gateway:
             return None
         finally:
             self._asked.pop(reply, None)
-        return None if frame.header.startswith(b"NATS/1.0 503") else frame.payload
+        return None if frame.nobody else frame.payload
 
 
 class _OfGroup(dict[bytes, bool]):

@@ -118,7 +118,7 @@ class Supply:
         receiver = self._receiver
         if receiver is None or self._busy:
             return
-        if frame.header.startswith(b"NATS/1.0 503"):
+        if frame.nobody:
             self._give_up("it is not there")
             return
         step: Step = receiver.take(frame.payload)

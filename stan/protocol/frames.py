@@ -24,6 +24,11 @@ class Frame(NamedTuple):
     header: bytes  # NATS header block of an HMSG, else b""
     payload: bytes
 
+    @property
+    def nobody(self) -> bool:
+        """Whether NATS itself answers a request: nobody listens there."""
+        return self.header.startswith(b"NATS/1.0 503")
+
 
 @dataclass(slots=True)
 class Publishes:
