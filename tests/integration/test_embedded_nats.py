@@ -24,14 +24,9 @@ from stan.edge.log import ServerLog
 from stan.edge.nats_process import NatsProcess, find_binary, version
 from stan.errors import StartError
 from stan.types import SECOND
+from tests.kit.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def until(condition, seconds=10):

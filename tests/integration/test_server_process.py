@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from stan import __version__
+from tests.kit.ports import accepts, free_port
 
 ROOT = Path(__file__).parents[2]
 READY = "Streaming Server is ready"
@@ -41,25 +42,11 @@ sys.exit(main())
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def until(condition, seconds=10):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "condition not met in time"
         time.sleep(0.005)
-
-
-def accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 class Server:

@@ -22,14 +22,7 @@ from nats.errors import Error as NatsError
 
 from stan import errors
 from stan.protocol import wire_pb2 as wire
-
-
-def free_port() -> int:
-    """A TCP port nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from tests.kit.ports import free_port
 
 
 def nats_server_binary() -> str:

@@ -20,7 +20,7 @@ from stan.raft.codec import AppendAnswer, VoteAnswer, VoteRequest
 from stan.types import MICROSECOND, MILLISECOND, SECOND
 from tests.kit.files import CrashingFiles, PowerCut
 from tests.sim.database import SimDatabase
-from tests.sim.loop import SimRuntime
+from tests.sim.loop import NodeRuntime
 from tests.sim.nats import NodePort
 from tests.sim.tasks import Tasks, in_thread
 
@@ -30,12 +30,8 @@ LEADS = re.compile(r"group (\d+): leads in term (\d+)")
 LENGTH = struct.Struct("<I")
 
 
-class NodeRuntime(SimRuntime):
+class Runtime(NodeRuntime):
     """The loop for one life of one node, by the node's own clock."""
-
-    def __init__(self, node):
-        super().__init__(node.world.loop)
-        self.node = node
 
     def now(self):
         return self.node.clock()
@@ -43,35 +39,9 @@ class NodeRuntime(SimRuntime):
     def wall(self):
         return super().wall() + self.node.wall_offset
 
-    def _later(self, delay, call, *args):
-        self.loop.after(delay, lambda: None if self.dead else self.node.run(call, *args))
-
     def soon(self, call):
         """A turn of the event loop takes its time; what arrives meanwhile is handled together."""
         self._later(self.loop.random.randint(20, 400) * MICROSECOND, call)
-
-    def alarm(self, deadline, call):
-        super().alarm(self.loop.now + max(0, deadline - self.now()), lambda: self.node.run(call))
-
-    def sync(self, group, done):
-        if group.group in self._syncing:
-            return
-        self._syncing.add(group.group)
-        draw = self.loop.random
-        slow = draw.randint(30, 700) * MILLISECOND if self.node.disk_slow else draw.randint(10, 2000) * MICROSECOND
-
-        def work():
-            try:
-                durable, why = group.log.sync(), ""
-            except (OSError, StanError) as error:
-                durable, why = None, str(error)
-            self._later(draw.randint(1, 300) * MICROSECOND, told, durable, why)
-
-        def told(durable, why):
-            self._syncing.discard(group.group)
-            done(durable, why)
-
-        self._later(slow, work)
 
     def work(self, call, done):
         draw = self.loop.random
@@ -185,8 +155,8 @@ class ClusterNode:
             disk, CLUSTER, world.raft_groups, groups=groups, node_id=self.name, note=self._note, offload=in_thread
         )
         storage.database = self.database.open()
-        self.runtime = NodeRuntime(self)
-        ticker = NodeRuntime(self)
+        self.runtime = Runtime(self)
+        ticker = Runtime(self)
         self._runtimes = (self.runtime, ticker)
         runtime = self.runtime
         self.tasks = Tasks(lambda call: runtime._later(world.random.randint(1, 900) * MICROSECOND, call))

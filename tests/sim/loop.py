@@ -89,6 +89,42 @@ class SimRuntime:
         self._later(self.loop.random.randint(0, 5) * MILLISECOND, work)
 
 
+class NodeRuntime(SimRuntime):
+    """The loop for one life of one node, whose disk may be slow; what its clock shows is for a subclass to say.
+
+    Everything runs inside `node.run`, where a power cut ends that life."""
+
+    def __init__(self, node):
+        super().__init__(node.world.loop)
+        self.node = node
+
+    def _later(self, delay, call, *args):
+        self.loop.after(delay, lambda: None if self.dead else self.node.run(call, *args))
+
+    def alarm(self, deadline, call):
+        super().alarm(self.loop.now + max(0, deadline - self.now()), lambda: self.node.run(call))
+
+    def sync(self, group, done):
+        if group.group in self._syncing:
+            return
+        self._syncing.add(group.group)
+        draw = self.loop.random
+        slow = draw.randint(30, 700) * MILLISECOND if self.node.disk_slow else draw.randint(10, 2000) * MICROSECOND
+
+        def work():
+            try:
+                durable, why = group.log.sync(), ""
+            except (OSError, StanError) as error:
+                durable, why = None, str(error)
+            self._later(draw.randint(1, 300) * MICROSECOND, told, durable, why)
+
+        def told(durable, why):
+            self._syncing.discard(group.group)
+            done(durable, why)
+
+        self._later(slow, work)
+
+
 def run_now(coroutine):
     """Run a coroutine that never suspends; it fails if it touches the real world."""
     try:

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from stan.errors import Frozen, NotNow, StanError
+from stan.errors import Frozen, NotNow
 from stan.log.filelog import FileLog
 from stan.protocol.entries import Kind
 from stan.raft.codec import AppendAnswer, VoteAnswer, VoteRequest
@@ -24,7 +24,7 @@ from stan.raft.mux import Mux
 from stan.raft.turns import Turns
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId, RaftIndex
 from tests.kit.files import CrashingFiles, PowerCut
-from tests.sim.loop import Loop, SimRuntime
+from tests.sim.loop import Loop, NodeRuntime
 from tests.sim.raft_history import RaftHistory
 
 STORE_ID = b"simulated-store!"
@@ -72,42 +72,12 @@ class Wire:
             self.world.loop.after(length, self.slow.pop, pair, None)
 
 
-class NodeRuntime(SimRuntime):
-    """The loop for one life of one node; a power cut in a call ends that life."""
-
-    def __init__(self, node):
-        super().__init__(node.world.loop)
-        self.node = node
+class Runtime(NodeRuntime):
+    """The loop for one life of one node, by the node's own clock."""
 
     def now(self):
         """The node's own clock: it goes by up to a percent too fast or too slow."""
         return self.node.clock(self.loop.now)
-
-    def _later(self, delay, call, *args):
-        self.loop.after(delay, lambda: None if self.dead else self.node.run(call, *args))
-
-    def alarm(self, deadline, call):
-        super().alarm(self.loop.now + max(0, deadline - self.now()), lambda: self.node.run(call))
-
-    def sync(self, group, done):
-        if group.group in self._syncing:
-            return
-        self._syncing.add(group.group)
-        draw = self.loop.random
-        slow = draw.randint(30, 700) * MILLISECOND if self.node.disk_slow else draw.randint(10, 2000) * MICROSECOND
-
-        def work():
-            try:
-                durable, why = group.log.sync(), ""
-            except (OSError, StanError) as error:
-                durable, why = None, str(error)
-            self._later(draw.randint(1, 300) * MICROSECOND, told, durable, why)
-
-        def told(durable, why):
-            self._syncing.discard(group.group)
-            done(durable, why)
-
-        self._later(slow, work)
 
 
 class Node:
@@ -155,7 +125,7 @@ class Node:
         self.files.cut_at = None
         self.files.faults.clear()
         world.trace(f"{self.name} boots")
-        runtime = self.runtime = NodeRuntime(self)
+        runtime = self.runtime = Runtime(self)
         draw = random.Random(world.loop.random.getrandbits(60))
         turns = self.turns = Turns(runtime, news=self._news, crashed=self._crashed)
         others = [name for name in world.nodes if name != self.name]
