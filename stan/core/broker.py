@@ -27,7 +27,7 @@ from stan.core.subscribing import Subscribing
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import Subjects
-from stan.protocol.entries import Kind, decode_batches
+from stan.protocol.entries import Kind, changes_of, decode_batches
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
@@ -254,7 +254,8 @@ class Broker:
         result: object = None
         if kind == Kind.RECORDS:
             self.publishing.committed(group, index, body)
-            result = True
+            changed = [self._apply_change(group, pb.GroupChange.FromString(told), index) for told in changes_of(body)]
+            result = changed or True
         elif kind == Kind.META:
             result = self._apply_meta(pb.MetaChange.FromString(body), index)
         elif kind == Kind.CHANGE:
@@ -415,3 +416,5 @@ def apply_entry(broker: Broker, number: GroupId, index: RaftIndex, kind: int, bo
         machine = broker.shared.groups[number].machine
         for batch in decode_batches(body):
             machine.trim(batch.uid, batch.first_sequence)
+        for told in changes_of(body):
+            machine.apply(pb.GroupChange.FromString(told), index)

@@ -8,6 +8,7 @@ cursor with the sequences it was sent and has not acked. What a cursor `owes` wa
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from stan.core.parts import Part, make_parts
 from stan.core.runs import Run, Runs, pairs
 from stan.errors import DUPLICATE_DURABLE, INVALID_SUBSCRIPTION, TOO_MANY_SUBSCRIPTIONS
 from stan.protocol import entries_pb2 as pb
@@ -102,6 +103,7 @@ class GroupResult:
     ended: bool = False  # the cursor is gone with its last member
     again: bool = False  # it had joined before
     replaced: Subscription | None = None
+    of_part: object = None  # what a part says that the change was for
 
 
 @dataclass(slots=True)
@@ -116,6 +118,7 @@ class GroupMachine:
     by_incarnation: dict[int, set[int]] = field(default_factory=dict)  # -> subscription ids
     dropped: set[int] = field(default_factory=set)  # uids whose removal the registry may not know yet
     next_id: int = 1
+    parts: list[Part] = field(default_factory=make_parts)
     dirty_cursors: set[int] = field(default_factory=set)
     dirty_subscriptions: set[int] = field(default_factory=set)
     dirty_channels: set[int] = field(default_factory=set)
@@ -146,7 +149,13 @@ class GroupMachine:
                     self._doubt(cursor_id, until)
             case "drop_channel":
                 self._drop(ChannelUid(change.drop_channel.uid))
+            case str(name):
+                return self._of_part(name, getattr(change, name), index)
         return GroupResult()
+
+    def _of_part(self, name: str, change: object, index: RaftIndex) -> GroupResult:
+        part = next((part for part in self.parts if name in part.CHANGES), None)
+        return GroupResult(of_part=part.apply(name, change, index) if part is not None else None)
 
     def trim(self, uid: ChannelUid, first_sequence: int) -> None:
         """Messages below *first_sequence* are gone. Pending ones among them are settled when they come up."""
@@ -244,6 +253,8 @@ class GroupMachine:
         channel = self.channels.pop(uid, None)
         self.dropped.add(uid)
         self.dirty_channels.add(uid)
+        for part in self.parts:
+            part.drop_channel(uid)
         if channel is None:
             return
         for cursor in list(channel.cursors.values()):
@@ -257,6 +268,8 @@ class GroupMachine:
         self.dirty_cursors.update(self.cursors)
         self.dirty_subscriptions.update(self.subscriptions)
         self.dirty_channels.update(self.channels, self.dropped)
+        for part in self.parts:
+            part.dirty.update(part.keys())
 
     # --- parts ------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from stan.errors import Damage
 from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES, SURVIVOR_BYTES_MAX
 from stan.log.files import Files
 from stan.log.types import Entry
-from stan.protocol.entries import BATCH_HEADER, MARKS_UID, Kind
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, Kind
 from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term, WallNanos
 
 SEGMENT_MAGIC = b"STANSEGM"
@@ -112,7 +112,7 @@ def rows_of(entry: Entry, position: int) -> list[Row]:
     while at + BATCH_HEADER.size <= len(body):
         uid, base, count, timestamp, first, length, _, _ = BATCH_HEADER.unpack_from(body, at)
         at += BATCH_HEADER.size
-        if uid != MARKS_UID:
+        if uid != BESIDE_UID:
             rows.append(Row(uid, base, count, timestamp, first, position + ENTRY_HEADER_SIZE + at, length))
         at += length
     if at != len(body):

@@ -14,7 +14,7 @@ from struct import Struct
 from stan.limits import INDEX_BATCHES_FLUSH
 from stan.log.files import Files
 from stan.log.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, Row, Segment
-from stan.protocol.entries import BATCH_HEADER, MARKS_UID, Kind
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, Kind
 from stan.types import RaftIndex, Term
 
 SIDECAR_MAGIC = b"STANSIDE"
@@ -145,7 +145,7 @@ def walk_outlines(data: bytes | bytearray | memoryview) -> Iterator[tuple[RaftIn
                 uid, base, count, timestamp, first, size, _, _ = BATCH_HEADER.unpack_from(data, at)
                 at += BATCH_HEADER.size
                 position += BATCH_HEADER.size
-                if uid != MARKS_UID:
+                if uid != BESIDE_UID:
                     rows.append(Row(uid, base, count, timestamp, first, position, size))
                 position += size
         position = end

@@ -32,6 +32,7 @@ class Subjects:
     __slots__ = (
         "close",
         "discover",
+        "extension",
         "fetch",
         "hello",
         "meta",
@@ -59,12 +60,19 @@ class Subjects:
         self.meta = f"{self.node}.meta"
         self.node_add = f"_STAN.raft.{cluster_id}.node.add"
         self.node_remove = f"_STAN.raft.{cluster_id}.node.remove"
+        self.extension = extension_subject(cluster_id)
         self.fetch, self.replica_fetch = fetch_subjects(cluster_id)
 
 
 def fetch_subjects(cluster_id: str) -> tuple[str, str]:
     """Where a channel's leader, and where read replicas take fetch requests."""
-    return f"_STAN.x.{cluster_id}.fetch", f"_STAN.x.{cluster_id}.replica.fetch"
+    extension = extension_subject(cluster_id)
+    return f"{extension}.fetch", f"{extension}.replica.fetch"
+
+
+def extension_subject(cluster_id: str) -> str:
+    """What the subjects of all requests begin with that the original does not know."""
+    return f"_STAN.x.{cluster_id}"
 
 
 def publication(subject: bytes, payload: bytes) -> bytes:

@@ -5,7 +5,9 @@ A RECORDS body is one or more channel batches, one after the other:
     header  uid u32 | base_sequence u64 | count u32 | timestamp i64 | first_sequence u64 | length u32 | crc u32 | flags u32
     records `count` times: u32 length, MsgProto bytes as subscribers get them
 
-A batch of uid 0 (MARKS_UID) is none: its records are an entries_pb2.Marks, which replicated groups put behind the others.
+A batch of uid 0 (BESIDE_UID) is none; what it is tells `flags`, which is 0 in all others. 0: its records are an
+entries_pb2.Marks, which replicated groups put behind the others. 1: they are an entries_pb2.GroupChange, applied with the
+entry and after its batches.
 
 All integers little-endian. `first_sequence` is the channel's oldest kept message once this batch is applied, so that limits by
 count and bytes need no entry of their own. `crc` is CRC-32 (IEEE, zlib) of the records: DESIGN 6 names CRC-32C, which the
@@ -33,8 +35,9 @@ class Kind(IntEnum):
 
 
 BATCH_HEADER = Struct("<IQIqQIII")
-MARKS_UID = 0
+BESIDE_UID = 0
 """No channel has it."""
+MARKS_FLAG, CHANGE_FLAG = 0, 1
 
 
 class Batch(NamedTuple):
@@ -78,23 +81,40 @@ def decode_batches(body: bytes, *, verify: bool = False) -> Iterator[Batch]:
         records = view[start : start + length]
         if verify and zlib.crc32(records) != crc:
             raise Damage(f"record batch at byte {at} of the entry: wrong CRC")
-        if uid != MARKS_UID:
+        if uid != BESIDE_UID:
             yield Batch(ChannelUid(uid), Sequence(base), count, WallNanos(timestamp), Sequence(first), records, start)
         at = start + length
 
 
 def encode_marks(marks: bytes) -> tuple[bytes, bytes]:
-    """Header and body of an encoded entries_pb2.Marks, the last part of a RECORDS body."""
-    return encode_batch(ChannelUid(MARKS_UID), Sequence(0), 0, WallNanos(0), Sequence(0), marks)
+    """Header and body of an encoded entries_pb2.Marks, a part of a RECORDS body behind all batches."""
+    return _encode_beside(MARKS_FLAG, marks)
+
+
+def encode_change(change: bytes) -> tuple[bytes, bytes]:
+    """Header and body of an encoded entries_pb2.GroupChange, a part of a RECORDS body behind all batches."""
+    return _encode_beside(CHANGE_FLAG, change)
 
 
 def marks_of(body: bytes) -> memoryview | None:
-    """The encoded marks of a RECORDS body, None if it has none; raises Damage as decode_batches does."""
+    """The encoded marks of a RECORDS body, None if it has none."""
+    return next(_beside(body, MARKS_FLAG), None)
+
+
+def changes_of(body: bytes) -> Iterator[bytes]:
+    """The encoded changes of a RECORDS body."""
+    return map(bytes, _beside(body, CHANGE_FLAG))
+
+
+def _encode_beside(flags: int, records: bytes) -> tuple[bytes, bytes]:
+    return BATCH_HEADER.pack(BESIDE_UID, 0, 0, 0, 0, len(records), zlib.crc32(records), flags), records
+
+
+def _beside(body: bytes, wanted: int) -> Iterator[memoryview]:
     at = 0
     while at + BATCH_HEADER.size <= len(body):
-        uid, _, _, _, _, length, _, _ = BATCH_HEADER.unpack_from(body, at)
+        uid, _, _, _, _, length, _, flags = BATCH_HEADER.unpack_from(body, at)
         at += BATCH_HEADER.size
-        if uid == MARKS_UID:
-            return memoryview(body)[at : at + length]
+        if uid == BESIDE_UID and flags == wanted:
+            yield memoryview(body)[at : at + length]
         at += length
-    return None

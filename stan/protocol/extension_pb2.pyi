@@ -55,3 +55,271 @@ class Run(_message.Message):
     timestamp: int
     position: int
     def __init__(self, first_sequence: _Optional[int] = ..., count: _Optional[int] = ..., timestamp: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+
+class InfoRequest(_message.Message):
+    __slots__ = ("channels", "pattern", "after", "newer_than", "wait_ms")
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    NEWER_THAN_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    channels: _containers.RepeatedScalarFieldContainer[bytes]
+    pattern: bytes
+    after: bytes
+    newer_than: _containers.RepeatedCompositeFieldContainer[Position]
+    wait_ms: int
+    def __init__(self, channels: _Optional[_Iterable[bytes]] = ..., pattern: _Optional[bytes] = ..., after: _Optional[bytes] = ..., newer_than: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class Position(_message.Message):
+    __slots__ = ("channel", "sequence")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    sequence: int
+    def __init__(self, channel: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class InfoResponse(_message.Message):
+    __slots__ = ("error", "retry", "pool", "groups", "channels", "more")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    pool: int
+    groups: _containers.RepeatedScalarFieldContainer[int]
+    channels: _containers.RepeatedCompositeFieldContainer[ChannelInfo]
+    more: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelInfo, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class ChannelInfo(_message.Message):
+    __slots__ = ("name", "uid", "first_sequence", "last_sequence", "bytes", "first_timestamp", "last_timestamp", "group")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    LAST_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    uid: int
+    first_sequence: int
+    last_sequence: int
+    bytes: int
+    first_timestamp: int
+    last_timestamp: int
+    group: int
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., group: _Optional[int] = ...) -> None: ...
+
+class SeqAtTimeRequest(_message.Message):
+    __slots__ = ("channel", "time")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    time: int
+    def __init__(self, channel: _Optional[bytes] = ..., time: _Optional[int] = ...) -> None: ...
+
+class SeqAtTimeResponse(_message.Message):
+    __slots__ = ("error", "retry", "uid", "sequence")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    uid: int
+    sequence: int
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., uid: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class BatchRequest(_message.Message):
+    __slots__ = ("channel", "count", "producer", "version", "ids", "rows")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    count: int
+    producer: bytes
+    version: int
+    ids: bytes
+    rows: bytes
+    def __init__(self, channel: _Optional[bytes] = ..., count: _Optional[int] = ..., producer: _Optional[bytes] = ..., version: _Optional[int] = ..., ids: _Optional[bytes] = ..., rows: _Optional[bytes] = ...) -> None: ...
+
+class BatchResponse(_message.Message):
+    __slots__ = ("error", "retry", "first_sequence", "last_sequence", "duplicates")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATES_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    first_sequence: int
+    last_sequence: int
+    duplicates: int
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., duplicates: _Optional[int] = ...) -> None: ...
+
+class StageRequest(_message.Message):
+    __slots__ = ("app", "version", "txn", "part", "channel", "count", "rows")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TXN_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    app: bytes
+    version: int
+    txn: bytes
+    part: int
+    channel: bytes
+    count: int
+    rows: bytes
+    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., txn: _Optional[bytes] = ..., part: _Optional[int] = ..., channel: _Optional[bytes] = ..., count: _Optional[int] = ..., rows: _Optional[bytes] = ...) -> None: ...
+
+class StageResponse(_message.Message):
+    __slots__ = ("error", "retry")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ...) -> None: ...
+
+class CommitRequest(_message.Message):
+    __slots__ = ("app", "version", "channel", "txns")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    TXNS_FIELD_NUMBER: _ClassVar[int]
+    app: bytes
+    version: int
+    channel: bytes
+    txns: _containers.RepeatedCompositeFieldContainer[Txn]
+    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., channel: _Optional[bytes] = ..., txns: _Optional[_Iterable[_Union[Txn, _Mapping]]] = ...) -> None: ...
+
+class Txn(_message.Message):
+    __slots__ = ("txn", "parts")
+    TXN_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    txn: bytes
+    parts: int
+    def __init__(self, txn: _Optional[bytes] = ..., parts: _Optional[int] = ...) -> None: ...
+
+class CommitResponse(_message.Message):
+    __slots__ = ("error", "retry", "already", "first_sequence", "last_sequence")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    already: bool
+    first_sequence: int
+    last_sequence: int
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., already: bool = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ...) -> None: ...
+
+class AbortRequest(_message.Message):
+    __slots__ = ("channel", "txns")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    TXNS_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    txns: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, channel: _Optional[bytes] = ..., txns: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class AbortResponse(_message.Message):
+    __slots__ = ("error", "retry")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ...) -> None: ...
+
+class FinishRequest(_message.Message):
+    __slots__ = ("app", "version")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    app: bytes
+    version: int
+    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
+
+class FinishResponse(_message.Message):
+    __slots__ = ("error", "retry")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ...) -> None: ...
+
+class LastCommittedRequest(_message.Message):
+    __slots__ = ("app",)
+    APP_FIELD_NUMBER: _ClassVar[int]
+    app: bytes
+    def __init__(self, app: _Optional[bytes] = ...) -> None: ...
+
+class LastCommittedResponse(_message.Message):
+    __slots__ = ("error", "retry", "known", "version")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    known: bool
+    version: int
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., known: bool = ..., version: _Optional[int] = ...) -> None: ...
+
+class CursorSetRequest(_message.Message):
+    __slots__ = ("name", "channel", "sequence")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    channel: bytes
+    sequence: int
+    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class CursorSetResponse(_message.Message):
+    __slots__ = ("error", "retry")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ...) -> None: ...
+
+class CursorsRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    def __init__(self, name: _Optional[bytes] = ...) -> None: ...
+
+class CursorsResponse(_message.Message):
+    __slots__ = ("error", "retry", "pool", "groups", "cursors")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CURSORS_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    pool: int
+    groups: _containers.RepeatedScalarFieldContainer[int]
+    cursors: _containers.RepeatedCompositeFieldContainer[NamedCursor]
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[NamedCursor, _Mapping]]] = ...) -> None: ...
+
+class NamedCursor(_message.Message):
+    __slots__ = ("name", "channel", "sequence", "last_sequence")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    channel: bytes
+    sequence: int
+    last_sequence: int
+    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ...) -> None: ...

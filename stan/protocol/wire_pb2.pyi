@@ -1,6 +1,8 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Optional as _Optional
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -31,7 +33,7 @@ class PubAck(_message.Message):
     def __init__(self, guid: _Optional[bytes] = ..., error: _Optional[bytes] = ...) -> None: ...
 
 class MsgProto(_message.Message):
-    __slots__ = ("sequence", "subject", "reply", "data", "timestamp", "redelivered", "redelivery_count", "crc32")
+    __slots__ = ("sequence", "subject", "reply", "data", "timestamp", "redelivered", "redelivery_count", "crc32", "headers")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +42,7 @@ class MsgProto(_message.Message):
     REDELIVERED_FIELD_NUMBER: _ClassVar[int]
     REDELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     CRC32_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     subject: bytes
     reply: bytes
@@ -48,7 +51,16 @@ class MsgProto(_message.Message):
     redelivered: bool
     redelivery_count: int
     crc32: int
-    def __init__(self, sequence: _Optional[int] = ..., subject: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., data: _Optional[bytes] = ..., timestamp: _Optional[int] = ..., redelivered: bool = ..., redelivery_count: _Optional[int] = ..., crc32: _Optional[int] = ...) -> None: ...
+    headers: _containers.RepeatedCompositeFieldContainer[Header]
+    def __init__(self, sequence: _Optional[int] = ..., subject: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., data: _Optional[bytes] = ..., timestamp: _Optional[int] = ..., redelivered: bool = ..., redelivery_count: _Optional[int] = ..., crc32: _Optional[int] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ...) -> None: ...
+
+class Header(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    value: bytes
+    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("subject", "sequence")

@@ -2,9 +2,10 @@
 
 from stan.core.group import GroupMachine
 from stan.core.meta import MetaMachine
+from stan.core.parts import Part
 from stan.core.rows import cursor_row, subscription_row
 from stan.state.database import Changes
-from stan.types import ChannelUid, RaftIndex, Term
+from stan.types import ChannelUid, GroupId, RaftIndex, Term
 
 
 def meta_changes(changes: Changes, meta: MetaMachine, applied: tuple[RaftIndex, Term]) -> None:
@@ -54,7 +55,19 @@ def group_changes(changes: Changes, machine: GroupMachine, applied: tuple[RaftIn
             changes.put("dropped", group, uid)
         elif channel is not None:
             changes.put("first_sequences", group, uid, channel.first_sequence)
+    for part in machine.parts:
+        _part_changes(changes, group, part)
     changes.put("applied", group, *applied, machine.next_id)
     machine.dirty_cursors = set()
     machine.dirty_subscriptions = set()
     machine.dirty_channels = set()
+
+
+def _part_changes(changes: Changes, group: GroupId, part: Part) -> None:
+    for key in sorted(part.dirty):
+        row = part.row(key)
+        if row is None:
+            changes.remove("parts", group, part.KIND, key)
+        else:
+            changes.put("parts", group, part.KIND, key, row)
+    part.dirty.clear()

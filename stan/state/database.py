@@ -17,7 +17,7 @@ import aiosqlite
 from stan.errors import Damage, StartError
 from stan.protocol import entries_pb2 as pb
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA = """
 CREATE TABLE cluster (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), cluster_id TEXT, raft_groups INTEGER, state BLOB);
 CREATE TABLE applied (raft_group INTEGER PRIMARY KEY, raft_index INTEGER, term INTEGER, next_id INTEGER);
@@ -30,6 +30,10 @@ CREATE TABLE cursors (raft_group INTEGER, cursor_id INTEGER, uid INTEGER, name B
 CREATE TABLE subscriptions (raft_group INTEGER, subscription_id INTEGER, cursor_id INTEGER, client_id BLOB, state BLOB,
   PRIMARY KEY (raft_group, subscription_id));
 """
+PARTS = """
+CREATE TABLE parts (raft_group INTEGER, kind TEXT, key BLOB, state BLOB, PRIMARY KEY (raft_group, kind, key));
+"""
+"""What version 2 has more than version 1."""
 
 _UPSERTS = {
     "cluster": "INSERT OR REPLACE INTO cluster VALUES (1, ?, ?, ?)",
@@ -40,6 +44,7 @@ _UPSERTS = {
     "dropped": "INSERT OR REPLACE INTO dropped VALUES (?, ?)",
     "cursors": "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?, ?, ?)",
     "subscriptions": "INSERT OR REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?)",
+    "parts": "INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?)",
 }
 _DELETES = {
     "clients": "DELETE FROM clients WHERE client_id = ?",
@@ -47,9 +52,10 @@ _DELETES = {
     "first_sequences": "DELETE FROM first_sequences WHERE raft_group = ? AND uid = ?",
     "cursors": "DELETE FROM cursors WHERE raft_group = ? AND cursor_id = ?",
     "subscriptions": "DELETE FROM subscriptions WHERE raft_group = ? AND subscription_id = ?",
+    "parts": "DELETE FROM parts WHERE raft_group = ? AND kind = ? AND key = ?",
 }
 _META_TABLES = ("cluster", "clients", "channels")
-_GROUP_TABLES = ("cursors", "subscriptions", "first_sequences", "dropped", "applied")
+_GROUP_TABLES = ("cursors", "subscriptions", "first_sequences", "dropped", "parts", "applied")
 
 
 @dataclass(slots=True)
@@ -96,8 +102,9 @@ class Database:
             await connection.execute("PRAGMA journal_mode = WAL")
             await connection.execute("PRAGMA synchronous = FULL")
             version = await _one(connection, "PRAGMA user_version")
-            if version == 0:
-                await connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+            if version in (0, 1):
+                made = SCHEMA + PARTS if version == 0 else PARTS
+                await connection.executescript(f"BEGIN; {made} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
             elif version != SCHEMA_VERSION:
                 raise StartError(f"{path}: state of version {version}, this program reads version {SCHEMA_VERSION}")
         except aiosqlite.DatabaseError as error:
@@ -177,6 +184,8 @@ class Database:
         snapshot.subscriptions.extend(pb.Subscription.FromString(s) for (s,) in subscriptions)
         for uid, first in await self.rows("first_sequences", "uid, first_sequence", mine):
             snapshot.first_sequences.extend((uid, first))
+        for kind, key, state in await self.rows("parts", "kind, key, state", mine):
+            snapshot.parts.add(kind=kind, key=key, state=state)
         snapshot.dropped.extend(uid for (uid,) in await self.rows("dropped", "uid", mine))
         return snapshot
 

@@ -7,7 +7,7 @@ the node and rolls an open transaction back.
 import sqlite3
 from pathlib import Path
 
-from stan.state.database import SCHEMA, Database
+from stan.state.database import PARTS, SCHEMA, Database
 from tests.sim.tasks import Pause, Turn
 
 
@@ -78,7 +78,7 @@ class SimDatabase:
         self._pause = Pause if pauses else _NoPause
         self._connection = None
         self.medium = sqlite3.connect(":memory:", isolation_level=None)
-        self.medium.executescript(SCHEMA)
+        self.medium.executescript(SCHEMA + PARTS)
 
     def open(self):
         if self.medium.in_transaction:

@@ -1,10 +1,11 @@
 """Writing the state is all or nothing, also for a task that is cancelled in the middle of it, as a stop does."""
 
 import asyncio
+import sqlite3
 
 import pytest
 
-from stan.state.database import Changes, Database
+from stan.state.database import SCHEMA, Changes, Database
 
 
 def one_row(group):
@@ -45,4 +46,20 @@ async def test_flush_that_fails_leaves_nothing_of_it_behind(tmp_path):
     await database.flush(one_row(2))
 
     assert await database.rows("applied", "raft_group") == [(2,)]
+    await database.close()
+
+
+async def test_rows_of_the_version_before_are_read(tmp_path):
+    with sqlite3.connect(tmp_path / "state.db") as old:
+        old.executescript(f"{SCHEMA} PRAGMA user_version = 1; INSERT INTO applied VALUES (3, 7, 1, 9)")
+    old.close()
+
+    database = await Database.open(tmp_path / "state.db")
+    changes = Changes()
+    changes.put("parts", 3, "kind", b"key", b"state")
+    await database.flush(changes)
+
+    found = await database.snapshot(3)
+    assert (found.applied_index, found.next_id) == (7, 9)
+    assert [(row.kind, row.key, row.state) for row in found.parts] == [("kind", b"key", b"state")]
     await database.close()
