@@ -51,7 +51,8 @@ async def test_flush_that_fails_leaves_nothing_of_it_behind(tmp_path):
 
 async def test_rows_of_the_version_before_are_read(tmp_path):
     with sqlite3.connect(tmp_path / "state.db") as old:
-        old.executescript(f"{SCHEMA} PRAGMA user_version = 1; INSERT INTO applied VALUES (3, 7, 1, 9)")
+        old.executescript(SCHEMA)
+        old.executescript("PRAGMA user_version = 1; INSERT INTO applied VALUES (3, 7, 1, 9)")
     old.close()
 
     database = await Database.open(tmp_path / "state.db")
