@@ -1,4 +1,4 @@
-"""The two compiled kernels; everything else about the build is in pyproject.toml.
+"""The three compiled kernels; everything else about the build is in pyproject.toml.
 
 Promises that a build succeeds without a C compiler or Cython: the kernels are left out then, and their Python twins
 run instead. Never leaves C files in the source tree.
@@ -39,6 +39,7 @@ setup(
     ext_modules=[
         kernel("_stan_kernel", "stan/protocol/kernel.pyx"),
         kernel("_stan_client_kernel", "stan/protocol/client_kernel.pyx"),
+        kernel("_stan_rows_kernel", "stan/protocol/rows_c.pyx"),
     ],
     cmdclass={"build_ext": BuildKernels},
 )

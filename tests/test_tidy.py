@@ -59,6 +59,7 @@ THIRD_PARTY = {
     "google": ("stan.protocol", "stan.core", "stan.edge", "stan_client"),
     "_stan_kernel": ("stan.protocol.kernel",),
     "_stan_client_kernel": ("stan.protocol.client_kernel",),
+    "_stan_rows_kernel": ("stan.protocol.rows",),
 }
 """Who may import a package that is neither ours nor Python's."""
 

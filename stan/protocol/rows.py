@@ -1,0 +1,37 @@
+"""The rows kernel: the compiled twin if it is there and of the same version, else the plain one.
+
+Promises the contract that rows_py.py states, whichever runs; NAME says which. STAN_KERNEL=python in the environment
+asks for the plain one. Never holds anything of its own. Modelled on kernel.py, the server's chooser.
+"""
+
+from typing import TYPE_CHECKING
+
+from stan.protocol import rows_py
+from stan.protocol.kernel import choose
+from stan.protocol.rows_py import ID_BYTES, Buffer, Columns, Headers
+
+__all__ = [
+    "ID_BYTES",
+    "NAME",
+    "Buffer",
+    "Columns",
+    "Headers",
+    "IdSet",
+    "check_rows",
+    "columns",
+    "pack_rows",
+    "pick_ids",
+    "pick_rows",
+]
+
+NAME, _module = choose("_stan_rows_kernel", rows_py)
+
+if TYPE_CHECKING:
+    from stan.protocol.rows_py import IdSet, check_rows, columns, pack_rows, pick_ids, pick_rows
+else:
+    IdSet = _module.IdSet
+    check_rows = _module.check_rows
+    columns = _module.columns
+    pack_rows = _module.pack_rows
+    pick_ids = _module.pick_ids
+    pick_rows = _module.pick_rows

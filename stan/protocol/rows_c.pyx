@@ -1,0 +1,498 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""The rows kernel, compiled: everything as rows_py.py promises it, byte for byte.
+
+Never reads behind a buffer; makes no Python object per message unless headers are asked for. Becomes the top-level module
+`_stan_rows_kernel`. Modelled on rows_py.py, its twin.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy
+
+from stan.protocol.wire_c cimport (
+    Field, Span, get_u32, get_varint, next_field, put, put_text, put_u32, text_size,
+)
+
+from stan.protocol.rows_py import Columns, encode_headers
+
+KERNEL_VERSION = 1
+
+cdef enum:
+    ID_SIZE = 16
+
+cdef int64_t OFFSET_MAX = 0x7FFFFFFF
+
+
+cdef inline const uint8_t* _start(bytes text) noexcept:
+    return <const uint8_t*> PyBytes_AS_STRING(text)
+
+
+cdef inline bytes _text(Span span):
+    return PyBytes_FromStringAndSize(<const char*> span.at, span.size)
+
+
+cdef inline int32_t _get_i32(const uint8_t* at) noexcept:
+    return <int32_t> get_u32(at)
+
+
+cdef inline uint8_t* _put_u64(uint8_t* out, uint64_t value) noexcept:
+    return put_u32(put_u32(out, value & 0xFFFFFFFF), value >> 32)
+
+
+cdef class _View:
+    """The bytes of a buffer, for as long as this lives."""
+
+    cdef Py_buffer buffer
+    cdef bint held
+    cdef const uint8_t* at
+    cdef Py_ssize_t size
+
+    def __cinit__(self, thing):
+        PyObject_GetBuffer(thing, &self.buffer, PyBUF_SIMPLE)
+        self.held = True
+        self.at = <const uint8_t*> self.buffer.buf
+        self.size = self.buffer.len
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.buffer)
+
+
+# --- into rows ---------------------------------------------------------------------------------------------------
+
+
+cdef class _Column:
+    """A column of texts, all of its places checked."""
+
+    cdef _View offsets
+    cdef _View data
+    cdef const uint8_t* at  # of the first row's offset
+
+    def __cinit__(self, offsets, data, Py_ssize_t first, Py_ssize_t count):
+        cdef Py_ssize_t row
+        cdef int32_t place, before = 0
+        if first < 0 or count < 0:
+            raise ValueError("first and count cannot be negative")
+        self.offsets, self.data = _View(offsets), _View(data)
+        if first > self.offsets.size // 4 or count + 1 > self.offsets.size // 4 - first:
+            raise ValueError("fewer offsets than rows")
+        self.at = self.offsets.at + 4 * first
+        for row in range(count + 1):
+            place = _get_i32(self.at + 4 * row)
+            if place < before:
+                raise ValueError("offsets decrease")
+            before = place
+        if before > self.data.size:
+            raise ValueError("offsets lie outside of the data")
+
+    cdef Span value(self, Py_ssize_t row) noexcept:
+        cdef int32_t begin = _get_i32(self.at + 4 * row)
+        cdef Span span
+        span.at = self.data.at + begin
+        span.size = _get_i32(self.at + 4 * row + 4) - begin
+        return span
+
+
+def pack_rows(offsets, data, Py_ssize_t first, Py_ssize_t count, *, replies=None, headers=None):
+    """See rows_py.pack_rows."""
+    cdef _Column content = _Column(offsets, data, first, count)
+    cdef _Column answers = None if replies is None else _Column(*replies, count)
+    cdef list ends = None
+    cdef bytes end = b""
+    cdef Py_ssize_t row, total = 0
+    cdef Span value, reply
+    cdef uint8_t* out
+    cdef uint64_t size
+    reply.at, reply.size = NULL, 0
+    if isinstance(headers, bytes):
+        end = headers
+    elif headers is not None:
+        if len(headers) != count:
+            raise ValueError("headers are not as many as rows")
+        ends = [encode_headers(pairs) if pairs else b"" for pairs in headers]
+    for row in range(count):
+        if answers is not None:
+            reply = answers.value(row)
+        if ends is not None:
+            end = ends[row]
+        total += 4 + text_size(reply.size) + text_size(content.value(row).size) + PyBytes_GET_SIZE(end)
+    cdef bytes rows = PyBytes_FromStringAndSize(NULL, total)
+    out = <uint8_t*> PyBytes_AS_STRING(rows)
+    for row in range(count):
+        value = content.value(row)
+        if answers is not None:
+            reply = answers.value(row)
+        if ends is not None:
+            end = ends[row]
+        out = put_u32(out, <uint64_t> (text_size(reply.size) + text_size(value.size) + PyBytes_GET_SIZE(end)))
+        out = put_text(out, 3, reply.at, reply.size)
+        out = put_text(out, 4, value.at, value.size)
+        out = put(out, _start(end), PyBytes_GET_SIZE(end))
+    return rows
+
+
+# --- rows --------------------------------------------------------------------------------------------------------
+
+
+cdef inline const uint8_t* _row_end(const uint8_t* at, const uint8_t* end) noexcept:
+    """Where the row at *at* ends; NULL if it is cut off."""
+    if end - at < 4 or <Py_ssize_t> get_u32(at) > end - at - 4:
+        return NULL
+    return at + 4 + get_u32(at)
+
+
+cdef inline const uint8_t* _behind_text(const uint8_t* at, const uint8_t* end, bint empty, Span* text) noexcept:
+    """Behind a length and as many bytes; NULL if they are cut off or, unless that is good, *empty*."""
+    cdef uint64_t size = 0
+    at = get_varint(at, end, &size)
+    if at == NULL or size > <uint64_t> (end - at) or (size == 0 and not empty):
+        return NULL
+    text.at = at
+    text.size = <Py_ssize_t> size
+    return at + size
+
+
+cdef inline bint _is_good(const uint8_t* at, const uint8_t* end) noexcept:
+    """Whether [at, end) holds the fields of a row."""
+    cdef Span text
+    if at < end and at[0] == 0x1A:
+        at = _behind_text(at + 1, end, False, &text)
+        if at == NULL:
+            return False
+    if at < end and at[0] == 0x22:
+        at = _behind_text(at + 1, end, False, &text)
+        if at == NULL:
+            return False
+    while end - at >= 2 and at[0] == 0x82 and at[1] == 1:
+        at = _behind_text(at + 2, end, True, &text)
+        if at == NULL or not _is_pair(text.at, text.at + text.size):
+            return False
+    return at == end
+
+
+cdef inline bint _is_pair(const uint8_t* at, const uint8_t* end) noexcept:
+    cdef Span text
+    if at < end and at[0] == 0x0A:
+        at = _behind_text(at + 1, end, False, &text)
+        if at == NULL:
+            return False
+    if at < end and at[0] == 0x12:
+        at = _behind_text(at + 1, end, False, &text)
+        if at == NULL:
+            return False
+    return at == end
+
+
+def check_rows(bytes rows not None, Py_ssize_t count):
+    """See rows_py.check_rows."""
+    cdef const uint8_t* at = _start(rows)
+    cdef const uint8_t* end = at + PyBytes_GET_SIZE(rows)
+    cdef const uint8_t* stop
+    cdef Py_ssize_t row = 0
+    while at < end and row < count:
+        stop = _row_end(at, end)
+        if stop == NULL or not _is_good(at + 4, stop):
+            return row
+        at = stop
+        row += 1
+    return -1 if at == end and row == count else row
+
+
+def pick_rows(bytes rows not None, bytes mask not None):
+    """See rows_py.pick_rows."""
+    cdef const uint8_t* at = _start(rows)
+    cdef const uint8_t* end = at + PyBytes_GET_SIZE(rows)
+    cdef const uint8_t* wanted = _start(mask)
+    cdef const uint8_t* stop
+    cdef Py_ssize_t row, total = 0, count = PyBytes_GET_SIZE(mask)
+    cdef uint8_t* out
+    for row in range(count):
+        stop = _row_end(at, end)
+        if stop == NULL:
+            raise ValueError("row cut off")
+        if wanted[row]:
+            total += stop - at
+        at = stop
+    if at != end:
+        raise ValueError("more rows than the mask tells")
+    cdef bytes picked = PyBytes_FromStringAndSize(NULL, total)
+    out = <uint8_t*> PyBytes_AS_STRING(picked)
+    at = _start(rows)
+    for row in range(count):
+        stop = at + 4 + get_u32(at)
+        if wanted[row]:
+            out = put(out, at, stop - at)
+        at = stop
+    return picked
+
+
+# --- out of records ----------------------------------------------------------------------------------------------
+
+
+cdef struct _Message:
+    uint64_t sequence
+    uint64_t timestamp
+    Span data
+    Span reply
+
+
+cdef inline bint _parse(const uint8_t* at, const uint8_t* end, _Message* message) noexcept:
+    """MsgProto: the last value of each field wins; headers and unknown fields are skipped."""
+    cdef Field field
+    message.sequence = message.timestamp = 0
+    message.data.at = message.reply.at = end
+    message.data.size = message.reply.size = 0
+    while at < end:
+        at = next_field(at, end, &field)
+        if at == NULL:
+            return False
+        if 2 <= field.number <= 4 or field.number == 16:
+            if field.wire != 2:
+                return False
+            if field.number == 4:
+                message.data = field.text
+            elif field.number == 3:
+                message.reply = field.text
+        elif field.number <= 7 or field.number == 10:
+            if field.wire != 0:
+                return False
+            if field.number == 1:
+                message.sequence = field.value
+            elif field.number == 5:
+                message.timestamp = field.value
+    return True
+
+
+cdef class _Spans:
+    """Two spans for each message, and their sizes."""
+
+    cdef Span* at
+    cdef int64_t data_size
+    cdef int64_t reply_size
+
+    def __cinit__(self, Py_ssize_t count):
+        self.at = <Span*> malloc(<size_t> (2 * count + 1) * sizeof(Span))
+        if self.at == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.at)
+
+    cdef bytes column(self, Py_ssize_t which, Py_ssize_t count):
+        """The bytes of all of one column's values."""
+        cdef bytes column = PyBytes_FromStringAndSize(NULL, self.reply_size if which else self.data_size)
+        cdef uint8_t* out = <uint8_t*> PyBytes_AS_STRING(column)
+        cdef Py_ssize_t row
+        if PyBytes_GET_SIZE(column) == 0:
+            return column
+        for row in range(count):
+            out = put(out, self.at[2 * row + which].at, self.at[2 * row + which].size)
+        return column
+
+
+def columns(records, Py_ssize_t count, *, bint headers=False):
+    """See rows_py.columns."""
+    cdef _View view = _View(records)
+    cdef const uint8_t* at = view.at
+    cdef const uint8_t* end = at + view.size
+    cdef const uint8_t* stop
+    cdef _Message message
+    cdef Py_ssize_t row = 0
+    if count < 0:
+        raise ValueError("count cannot be negative")
+    if count > view.size // 4:  # before room is made for them
+        raise ValueError("fewer records than were told")
+    cdef _Spans spans = _Spans(count)
+    cdef bytes sequences = PyBytes_FromStringAndSize(NULL, 8 * count)
+    cdef bytes timestamps = PyBytes_FromStringAndSize(NULL, 8 * count)
+    cdef bytes data_offsets = PyBytes_FromStringAndSize(NULL, 4 * count + 4)
+    cdef bytes reply_offsets = PyBytes_FromStringAndSize(NULL, 4 * count + 4)
+    cdef uint8_t* sequence_out = <uint8_t*> PyBytes_AS_STRING(sequences)
+    cdef uint8_t* timestamp_out = <uint8_t*> PyBytes_AS_STRING(timestamps)
+    cdef uint8_t* data_out = put_u32(<uint8_t*> PyBytes_AS_STRING(data_offsets), 0)
+    cdef uint8_t* reply_out = put_u32(<uint8_t*> PyBytes_AS_STRING(reply_offsets), 0)
+    while at < end:
+        stop = _row_end(at, end)
+        if stop == NULL:
+            raise ValueError("record cut off")
+        if row == count:
+            raise ValueError("more records than were told")
+        if not _parse(at + 4, stop, &message):
+            raise ValueError("not a MsgProto")
+        spans.data_size += message.data.size
+        spans.reply_size += message.reply.size
+        if spans.data_size > OFFSET_MAX or spans.reply_size > OFFSET_MAX:
+            raise ValueError("a column of 2 GiB or more")
+        spans.at[2 * row] = message.data
+        spans.at[2 * row + 1] = message.reply
+        sequence_out = _put_u64(sequence_out, message.sequence)
+        timestamp_out = _put_u64(timestamp_out, message.timestamp)
+        data_out = put_u32(data_out, <uint64_t> spans.data_size)
+        reply_out = put_u32(reply_out, <uint64_t> spans.reply_size)
+        at = stop
+        row += 1
+    if row != count:
+        raise ValueError("fewer records than were told")
+    return Columns(
+        sequences,
+        timestamps,
+        data_offsets,
+        spans.column(0, count),
+        reply_offsets,
+        spans.column(1, count),
+        _all_headers(view.at, end, count) if headers else None,
+    )
+
+
+cdef list _all_headers(const uint8_t* at, const uint8_t* end, Py_ssize_t count):
+    """The headers of each message; they are known to be whole."""
+    cdef list found = []
+    cdef const uint8_t* stop
+    cdef Field field
+    field.number = 0
+    while at < end:
+        stop = at + 4 + get_u32(at)
+        at += 4
+        pairs = ()
+        while at < stop:
+            at = next_field(at, stop, &field)
+            if field.number == 16:
+                pairs += (_pair(field.text),)
+        found.append(pairs)
+    return found
+
+
+cdef tuple _pair(Span content):
+    cdef const uint8_t* at = content.at
+    cdef const uint8_t* end = at + content.size
+    cdef Span key, value
+    cdef Field field
+    key.at = value.at = end
+    key.size = value.size = 0
+    while at < end:
+        at = next_field(at, end, &field)
+        if at == NULL or (field.number <= 2 and field.wire != 2):
+            raise ValueError("not a header")
+        if field.number == 1:
+            key = field.text
+        elif field.number == 2:
+            value = field.text
+    return _text(key), _text(value)
+
+
+# --- ids ---------------------------------------------------------------------------------------------------------
+
+
+cdef inline uint64_t _hash(const uint8_t* at) noexcept:
+    cdef uint64_t one, two
+    memcpy(&one, at, 8)
+    memcpy(&two, at + 8, 8)
+    one = (one ^ (one >> 32)) * <uint64_t> 0x9E3779B97F4A7C15
+    two = (two ^ (two >> 29) ^ one) * <uint64_t> 0xBF58476D1CE4E5B9
+    two ^= two >> 32
+    two *= <uint64_t> 0x94D049BB133111EB
+    return two ^ (two >> 31)
+
+
+cdef class IdSet:
+    """See rows_py.IdSet. A table with open addressing, at most two thirds full."""
+
+    cdef uint8_t* slots  # ID_SIZE bytes each
+    cdef uint8_t* taken  # one byte each
+    cdef size_t room  # a power of two, or 0
+    cdef size_t count
+
+    def __dealloc__(self):
+        free(self.slots)
+        free(self.taken)
+
+    def __len__(self):
+        return self.count
+
+    cdef size_t place(self, const uint8_t* item) noexcept:
+        """Where *item* is, or may be put; there is room."""
+        cdef size_t at = <size_t> _hash(item) & (self.room - 1)
+        while self.taken[at] and memcmp(self.slots + ID_SIZE * at, item, ID_SIZE) != 0:
+            at = (at + 1) & (self.room - 1)
+        return at
+
+    cdef int grow(self, size_t more) except -1:
+        """Make room for *more* ids."""
+        cdef uint8_t* slots = self.slots
+        cdef uint8_t* taken = self.taken
+        cdef size_t old = self.room, room = 64, at, to
+        while room * 2 < (self.count + more) * 3:
+            room *= 2
+        if room <= old:
+            return 0
+        cdef uint8_t* new_slots = <uint8_t*> malloc(room * ID_SIZE)
+        cdef uint8_t* new_taken = <uint8_t*> calloc(room, 1)
+        if new_slots == NULL or new_taken == NULL:
+            free(new_slots)
+            free(new_taken)
+            raise MemoryError
+        self.slots, self.taken, self.room = new_slots, new_taken, room
+        for at in range(old):
+            if taken[at]:
+                to = self.place(slots + ID_SIZE * at)
+                memcpy(new_slots + ID_SIZE * to, slots + ID_SIZE * at, ID_SIZE)
+                new_taken[to] = 1
+        free(slots)
+        free(taken)
+        return 0
+
+    def add(self, bytes ids not None):
+        """See rows_py.IdSet.add."""
+        cdef const uint8_t* item = _start(ids)
+        cdef Py_ssize_t row, count = _count(ids)
+        cdef bytes mask = PyBytes_FromStringAndSize(NULL, count)
+        cdef uint8_t* out = <uint8_t*> PyBytes_AS_STRING(mask)
+        cdef size_t at
+        self.grow(<size_t> count)
+        for row in range(count):
+            at = self.place(item)
+            out[row] = not self.taken[at]
+            if not self.taken[at]:
+                memcpy(self.slots + ID_SIZE * at, item, ID_SIZE)
+                self.taken[at] = 1
+                self.count += 1
+            item += ID_SIZE
+        return mask
+
+    def missing(self, bytes ids not None):
+        """See rows_py.IdSet.missing."""
+        cdef const uint8_t* item = _start(ids)
+        cdef Py_ssize_t row, count = _count(ids)
+        cdef bytes mask = PyBytes_FromStringAndSize(NULL, count)
+        cdef uint8_t* out = <uint8_t*> PyBytes_AS_STRING(mask)
+        for row in range(count):
+            out[row] = self.room == 0 or not self.taken[self.place(item)]
+            item += ID_SIZE
+        return mask
+
+
+def pick_ids(bytes ids not None, bytes mask not None):
+    """See rows_py.pick_ids."""
+    cdef const uint8_t* item = _start(ids)
+    cdef const uint8_t* wanted = _start(mask)
+    cdef Py_ssize_t row, total = 0, count = PyBytes_GET_SIZE(mask)
+    cdef uint8_t* out
+    if PyBytes_GET_SIZE(ids) != ID_SIZE * count:
+        raise ValueError("ids are not as many as the mask tells")
+    for row in range(count):
+        total += wanted[row] != 0
+    cdef bytes picked = PyBytes_FromStringAndSize(NULL, ID_SIZE * total)
+    out = <uint8_t*> PyBytes_AS_STRING(picked)
+    for row in range(count):
+        if wanted[row]:
+            out = put(out, item, ID_SIZE)
+        item += ID_SIZE
+    return picked
+
+
+cdef inline Py_ssize_t _count(bytes ids) except -1:
+    if PyBytes_GET_SIZE(ids) % ID_SIZE:
+        raise ValueError("an id is cut off")
+    return PyBytes_GET_SIZE(ids) // ID_SIZE

@@ -1,0 +1,376 @@
+"""The rows kernel in plain Python: messages from and to columns, and sets of ids; what batches and Spark need per message.
+
+Promises what its compiled twin, rows_c.pyx, promises too, byte for byte. Rows are messages without sequence, as BatchRequest
+and `Publishes.bodies` hold them: per row u32 little-endian length, then MsgProto's fields reply (3), data (4) and headers (16) as
+encoded, absent when empty, in this order and nothing else. Columns have the form of Arrow's binary arrays: int32 offsets and the
+bytes of all values, one behind the other. Made fast by the fact that messages of one channel look alike.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from struct import Struct
+from typing import NamedTuple
+
+from stan.protocol.wire_py import read_fields, read_varint, text, varint
+
+KERNEL_VERSION = 1
+"""Raised with every change of the contract; a compiled twin with another one is not used."""
+
+ID_BYTES = 16
+"""Size of an id of an `IdSet`."""
+
+Buffer = bytes | bytearray | memoryview
+"""Whatever shows its bytes; the compiled twin and this one take an Arrow buffer, too."""
+Headers = Seq[tuple[bytes, bytes]]
+"""Of one row: pairs of key and value."""
+
+_LENGTH = Struct("<I")
+_OFFSET_MAX = (1 << 31) - 1
+_REPLY_TAG, _DATA_TAG, _HEADER_TAG = b"\x1a", b"\x22", b"\x82\x01"
+_KEY_TAG, _VALUE_TAG = b"\x0a", b"\x12"
+_WIRES = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 0, 7: 0, 10: 0, 16: 2}
+
+
+class Columns(NamedTuple):
+    """Messages as columns."""
+
+    sequences: bytes  # int64 little-endian each
+    timestamps: bytes  # int64 little-endian each, Unix ns
+    data_offsets: bytes  # int32 little-endian, one more than there are messages
+    data: bytes
+    reply_offsets: bytes  # as data_offsets
+    replies: bytes
+    headers: list[Headers] | None  # of each message, () for none; None: nobody asked for them
+
+
+# --- into rows ---------------------------------------------------------------------------------------------------
+
+
+def pack_rows(
+    offsets: Buffer,
+    data: Buffer,
+    first: int,
+    count: int,
+    *,
+    replies: tuple[Buffer, Buffer, int] | None = None,
+    headers: bytes | Seq[Headers | None] | None = None,
+) -> bytes:
+    """Rows out of columns.
+
+    Args:
+        offsets: int32 little-endian; value i of the column is `data[offsets[i]:offsets[i + 1]]`.
+        data: the bytes of all values.
+        first: place of the first row's value in the column (an Arrow array's offset).
+        count: of rows.
+        replies: offsets, data and first of the replies' column; None: no row has one.
+        headers: of each row; or of all rows alike, as encoded (see `encode_headers`); None: no row has any.
+
+    Raises:
+        ValueError: the offsets are too few, decrease or lie outside of the data; or the headers are not as many as the rows.
+    """
+    places = _places(offsets, data, first, count)
+    view = memoryview(data).cast("B")
+    reply_places: Seq[int] = [0] * (count + 1)
+    reply_view = memoryview(b"")
+    if replies is not None:
+        reply_places = _places(*replies, count)
+        reply_view = memoryview(replies[1]).cast("B")
+    if headers is None or isinstance(headers, bytes):
+        ends: Iterable[bytes] = [headers or b""] * count
+    else:
+        if len(headers) != count:
+            raise ValueError("headers are not as many as rows")
+        ends = [encode_headers(pairs) if pairs else b"" for pairs in headers]
+    parts: list[bytes | memoryview] = []
+    size_for, front = -1, b""
+    for row, end in enumerate(ends):
+        begin, stop = places[row], places[row + 1]
+        reply = text(3, bytes(reply_view[reply_places[row] : reply_places[row + 1]]))
+        size = stop - begin
+        if size != size_for:
+            size_for, front = size, _DATA_TAG + varint(size) if size else b""
+        parts += (_LENGTH.pack(len(reply) + len(front) + size + len(end)), reply, front, view[begin:stop], end)
+    return b"".join(parts)
+
+
+def encode_headers(pairs: Headers) -> bytes:
+    """Headers as they stand in a row."""
+    parts: list[bytes] = []
+    for key, value in pairs:
+        content = text(1, key) + text(2, value)
+        parts += (_HEADER_TAG, varint(len(content)), content)
+    return b"".join(parts)
+
+
+def _places(offsets: Buffer, data: Buffer, first: int, count: int) -> Seq[int]:
+    if first < 0 or count < 0:
+        raise ValueError("first and count cannot be negative")
+    if count + 1 > memoryview(offsets).nbytes // 4 - first:
+        raise ValueError("fewer offsets than rows")
+    places = Struct(f"<{count + 1}i").unpack_from(offsets, 4 * first)
+    before = 0
+    for place in places:
+        if place < before:
+            raise ValueError("offsets decrease")
+        before = place
+    if before > memoryview(data).nbytes:
+        raise ValueError("offsets lie outside of the data")
+    return places
+
+
+# --- rows --------------------------------------------------------------------------------------------------------
+
+
+def check_rows(rows: bytes, count: int) -> int:
+    """The place of the first row that is not well-formed, or missing, or one too many; -1: they are *count* good ones."""
+    at, end, row = 0, len(rows), 0
+    while at < end and row < count:
+        stop = _row_end(rows, at)
+        body = at + 4
+        if stop < 0 or not _is_good(rows, body, stop):
+            return row
+        row += 1
+        if rows.startswith(_DATA_TAG, body, stop):
+            length, begin = read_varint(rows, body + 1, stop)
+            if begin + length == stop:  # data alone: what begins like it is good, too
+                alike, size = rows[at:begin], stop - at
+                while rows.startswith(alike, stop) and stop + size <= end and row < count:
+                    stop += size
+                    row += 1
+        at = stop
+    return -1 if at == end and row == count else row
+
+
+def _row_end(rows: bytes, at: int) -> int:
+    """Where the row at *at* ends; -1 if it is cut off."""
+    if at + 4 > len(rows):
+        return -1
+    end = at + 4 + int(_LENGTH.unpack_from(rows, at)[0])
+    return end if end <= len(rows) else -1
+
+
+def _is_good(rows: bytes, at: int, end: int) -> bool:
+    """Whether [at, end) holds the fields of a row."""
+    try:
+        at = _behind_texts(rows, at, end, (_REPLY_TAG, _DATA_TAG))
+        while rows.startswith(_HEADER_TAG, at, end):
+            size, at = read_varint(rows, at + 2, end)
+            stop = at + size
+            if stop > end or _behind_texts(rows, at, stop, (_KEY_TAG, _VALUE_TAG)) != stop:
+                return False
+            at = stop
+    except ValueError:
+        return False
+    return at == end
+
+
+def _behind_texts(rows: bytes, at: int, end: int, tags: Iterable[bytes]) -> int:
+    """Behind one text for each of *tags*, which may be absent, but not empty. Raises ValueError."""
+    for tag in tags:
+        if rows.startswith(tag, at, end):
+            size, at = read_varint(rows, at + 1, end)
+            at += size
+            if not size or at > end:
+                raise ValueError("empty or cut off")
+    return at
+
+
+def pick_rows(rows: bytes, mask: bytes) -> bytes:
+    """The rows whose byte of *mask* is not 0.
+
+    Raises:
+        ValueError: a row is cut off, or the rows are not as many as the mask tells.
+    """
+    parts: list[bytes] = []
+    at = 0
+    for wanted in mask:
+        stop = _row_end(rows, at)
+        if stop < 0:
+            raise ValueError("row cut off")
+        if wanted:
+            parts.append(rows[at:stop])
+        at = stop
+    if at != len(rows):
+        raise ValueError("more rows than the mask tells")
+    return b"".join(parts)
+
+
+# --- out of records ----------------------------------------------------------------------------------------------
+
+
+class _Gathered:
+    """What `columns` has found so far."""
+
+    __slots__ = ("data", "headers", "replies", "sequences", "timestamps")
+
+    def __init__(self) -> None:
+        self.sequences: list[int] = []
+        self.timestamps: list[int] = []
+        self.data: list[bytes] = []
+        self.replies: list[bytes] = []
+        self.headers: list[Headers] = []
+
+
+def columns(records: Buffer, count: int, *, headers: bool = False) -> Columns:
+    """The columns of stored messages, as an answer to a fetch holds them: u32 little-endian length and MsgProto each.
+
+    Args:
+        records: *count* of them, and nothing else.
+        count: of messages.
+        headers: whether they are wanted, which costs objects per message.
+
+    Raises:
+        ValueError: a message is cut off or no MsgProto, they are not *count*, or a column has 2 GiB or more.
+
+    Source: STAN-SPEC 2.1, MsgProto.
+    """
+    if count < 0:
+        raise ValueError("count cannot be negative")
+    whole = bytes(records)
+    found = _Gathered()
+    at, end = 0, len(whole)
+    while at < end:
+        stop = _row_end(whole, at)
+        if stop < 0:
+            raise ValueError("record cut off")
+        if len(found.sequences) == count:
+            raise ValueError("more records than were told")
+        at = _take(whole, at, stop, found, count, headers=headers)
+    if len(found.sequences) != count:
+        raise ValueError("fewer records than were told")
+    return Columns(
+        _packed("q", found.sequences),
+        _packed("q", found.timestamps),
+        _offsets(found.data),
+        b"".join(found.data),
+        _offsets(found.replies),
+        b"".join(found.replies),
+        found.headers if headers else None,
+    )
+
+
+def _take(whole: bytes, at: int, stop: int, found: _Gathered, count: int, *, headers: bool) -> int:
+    """Take the record [at, stop) and those behind it that differ in sequence and data alone; the place behind them."""
+    body = whole[at + 4 : stop]
+    numbers = {1: 0, 5: 0}
+    spans = dict.fromkeys(range(1, 17), (0, 0))
+    pairs: list[tuple[bytes, bytes]] = []
+    for field, wire, value, start, end in read_fields(body):
+        if wire != _WIRES.get(field, wire):
+            raise ValueError("not a MsgProto")
+        numbers[field] = value
+        spans[field] = start, end
+        if field == 16 and headers:
+            pairs.append(_pair(body[start:end]))
+    sequence, timestamp = _signed(numbers[1]), _signed(numbers[5])
+    found.sequences.append(sequence)
+    found.data.append(body[slice(*spans[4])])
+    alike = 0
+    if 0 < spans[1][0] < spans[4][0]:
+        left = count - len(found.sequences)
+        alike = _take_alike(whole, (at, stop), spans[1][0] + 4, (spans[4][0] + 4, spans[4][1] + 4), found.data, left)
+        found.sequences += range(sequence + 1, sequence + 1 + alike)
+    found.timestamps += [timestamp] * (1 + alike)
+    found.replies += [body[slice(*spans[3])]] * (1 + alike)
+    found.headers += [tuple(pairs)] * (1 + alike)
+    return stop + alike * (stop - at)
+
+
+def _take_alike(
+    whole: bytes, first: tuple[int, int], low_at: int, data: tuple[int, int], found: list[bytes], left: int
+) -> int:
+    """How many records, *left* at most, follow that equal the *first* one but for data and the lowest bits of the sequence, which
+    counts up. Places count from the beginning of a record; the data goes to *found*."""
+    begin, end = first
+    data_at, data_end = data
+    size, startswith, low = end - begin, whole.startswith, whole[begin + low_at]
+    head = whole[begin : begin + low_at]
+    middle = whole[begin + low_at + 1 : begin + data_at]
+    tail = whole[begin + data_end : end]
+    at, alike = end, 0
+    left = min(left, 0x7F - (low & 0x7F), (len(whole) - end) // size)
+    while (
+        alike < left
+        and whole[at + low_at] == low + alike + 1
+        and startswith(head, at)
+        and startswith(middle, at + low_at + 1)
+        and startswith(tail, at + data_end)
+    ):
+        found.append(whole[at + data_at : at + data_end])
+        at += size
+        alike += 1
+    return alike
+
+
+def _pair(content: bytes) -> tuple[bytes, bytes]:
+    key = value = b""
+    for field, wire, _, start, end in read_fields(content):
+        if field <= 2 and wire != 2:
+            raise ValueError("not a header")
+        if field == 1:
+            key = content[start:end]
+        elif field == 2:
+            value = content[start:end]
+    return key, value
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _packed(code: str, values: list[int]) -> bytes:
+    return Struct(f"<{len(values)}{code}").pack(*values)
+
+
+def _offsets(values: list[bytes]) -> bytes:
+    places = [0]
+    at = 0
+    for value in values:
+        at += len(value)
+        places.append(at)
+    if at > _OFFSET_MAX:
+        raise ValueError("a column of 2 GiB or more")
+    return _packed("i", places)
+
+
+# --- ids ---------------------------------------------------------------------------------------------------------
+
+
+class IdSet:
+    """A set of ids of ID_BYTES bytes each, asked and told about many at once."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: set[bytes] = set()
+
+    def __len__(self) -> int:
+        """How many ids there are."""
+        return len(self._known)
+
+    def add(self, ids: bytes) -> bytes:
+        """Put *ids* in; of each, 1 if it was not there, also not further ahead in *ids*, else 0. Raises ValueError: cut off."""
+        known = self._known
+        mask = bytearray()
+        for item in _items(ids):
+            mask.append(item not in known)
+            known.add(item)
+        return bytes(mask)
+
+    def missing(self, ids: bytes) -> bytes:
+        """Of each of *ids*, 1 if it is not there, else 0. Raises ValueError: cut off."""
+        known = self._known
+        return bytes([item not in known for item in _items(ids)])
+
+
+def pick_ids(ids: bytes, mask: bytes) -> bytes:
+    """The ids whose byte of *mask* is not 0. Raises ValueError: they are not as many."""
+    if len(ids) != ID_BYTES * len(mask):
+        raise ValueError("ids are not as many as the mask tells")
+    return b"".join([item for item, wanted in zip(_items(ids), mask, strict=True) if wanted])
+
+
+def _items(ids: bytes) -> list[bytes]:
+    if len(ids) % ID_BYTES:
+        raise ValueError("an id is cut off")
+    return [ids[at : at + ID_BYTES] for at in range(0, len(ids), ID_BYTES)]
