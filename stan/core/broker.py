@@ -18,6 +18,7 @@ from stan.core.channels import Channels
 from stan.core.clients import Clients
 from stan.core.dispatch import Dispatch
 from stan.core.group import GroupMachine, GroupResult
+from stan.core.hearing import Hearing
 from stan.core.meta import MetaMachine, MetaResult
 from stan.core.nodes import Nodes
 from stan.core.publishing import Publishing
@@ -50,7 +51,8 @@ class Broker:
         self.channels = Channels(self.shared)
         self.publishing = Publishing(self.shared, self.channels, self.catchup)
         self.clients = Clients(self.shared)
-        self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup)
+        self.hearing = Hearing(subjects.discover.encode(), subjects.sub.encode())
+        self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup, self.hearing)
         self.nodes = Nodes(self.shared)
         self.progress_sent: dict[int, list[pb.Progress]] = {}  # by ticket, until written
         self.undecided: deque[Frame] = deque(maxlen=limits.UNDECIDED_REQUESTS_MAX)  # until it is known who leads
@@ -203,6 +205,8 @@ class Broker:
         """Any other frame: a request of a client, or an answer to one of ours."""
         handle = self.requests.get(frame.subject)
         if handle is not None:
+            if self.shared.replaying is None and self.shared.clustered:
+                self.hearing.hear(frame, self.shared.clock.now)
             if self.shared.replaying is None and (self.undecided or self._may_be_replaced()):
                 self.undecided.append(frame)
             else:

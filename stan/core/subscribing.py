@@ -10,6 +10,7 @@ from stan.core.channels import NO_METADATA, Channel, Channels
 from stan.core.clients import Clients
 from stan.core.cursors import LiveMember
 from stan.core.group import GroupResult, Subscription
+from stan.core.hearing import Hearing
 from stan.core.shared import META_GROUP, Group, Shared, text
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
@@ -23,11 +24,14 @@ NEW_ONLY, LAST_RECEIVED, TIME_DELTA, SEQUENCE, FIRST = range(5)
 class Subscribing:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, clients: Clients, catchup: Catchup) -> None:
+    def __init__(
+        self, shared: Shared, channels: Channels, clients: Clients, catchup: Catchup, hearing: Hearing
+    ) -> None:
         self.shared = shared
         self.channels = channels
         self.clients = clients
         self.catchup = catchup
+        self.hearing = hearing
 
     # --- subscribe ----------------------------------------------------------------------------------------------------
 
@@ -85,7 +89,7 @@ class Subscribing:
             self._refuse(reply, errors.DURABLE_NAME_COLON)
             return
         client = self.shared.meta.clients.get(request.client_id)
-        if client is None:  # closed while the channel was being created
+        if client is None or self.hearing.is_of_earlier(reply, client):  # closed, or replaced, since it asked
             self._refuse(reply, errors.UNKNOWN_CLIENT)
             return
         self.clients.release(request.client_id)  # a durable that its last connection had open is free again

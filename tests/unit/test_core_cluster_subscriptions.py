@@ -13,6 +13,7 @@ from stan.types import SECOND
 from tests.kit.desk import Desk, Node
 
 SUB, UNSUB = "_STAN.sub.test-cluster", "_STAN.unsub.test-cluster"
+DISCOVER = "_STAN.discover.test-cluster"
 LAZY = limits.PROGRESS_INTERVAL / SECOND
 
 
@@ -120,6 +121,57 @@ def test_the_subscription_belongs_to_the_newest_connection(node):
     told(node)
     (sub,) = node.broker.shared.groups[1].machine.subscriptions.values()
     assert sub.incarnation == new
+
+
+def connection(node, conn_id):
+    """The raw frame of a ConnectRequest that `feed_client` would let in as the next entry."""
+    inbox = f"hb.me.{len(node.logs[0])}"
+    request = wire.ConnectRequest(client_id=b"me", heartbeat_inbox=inbox.encode(), protocol=1, conn_id=conn_id.encode())
+    return node.request(DISCOVER, request, "c")
+
+
+def reconnected(node):
+    """The client gives its connection up and makes another."""
+    old = node.broker.shared.meta.clients[b"me"].incarnation
+    node.hears(connection(node, "c2"))
+    node.feed_client("me", "c2", replaces=old)
+
+
+def test_what_an_earlier_connection_asked_for_is_not_given_to_the_next_one(node):
+    node.lead()
+    node.hears(subscription(node))
+    reconnected(node)
+    told(node)
+    assert node.answer("r", wire.SubscriptionResponse).error == UNKNOWN_CLIENT.encode()
+    assert members(node) == []
+
+
+def test_what_an_earlier_connection_asked_for_while_nobody_knew_who_leads_is_not_given_to_the_next_one(node):
+    node.lead()
+    node.broker.shared.groups[1].dispatch.held = True
+    node.hears(subscription(node))
+    reconnected(node)
+    node.broker.shared.groups[1].dispatch.held = False
+    node.turn()
+    told(node)
+    assert members(node) == []
+
+
+def test_what_an_earlier_connection_asked_the_last_leader_for_is_not_given_to_the_next_one(node):
+    node.hears(subscription(node, "old"))
+    reconnected(node)
+    node.hears(subscription(node, "new", "r2"))
+    node.lead()
+    told(node)
+    told(node)  # the second one came after the first question
+    assert members(node) == ["new"]
+
+
+def test_who_asked_to_be_let_in_and_was_not_takes_no_subscription_away(node):
+    node.lead()
+    node.hears(subscription(node), connection(node, "refused"))
+    told(node)
+    assert members(node) == ["in"]
 
 
 def test_without_metadata_it_is_refused(node):
