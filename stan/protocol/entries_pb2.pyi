@@ -177,20 +177,30 @@ class DeleteChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class GroupChange(_message.Message):
-    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "doubt")
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "doubt", "staged", "commit", "commit_step", "drop_staged", "finished")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     TRIM_FIELD_NUMBER: _ClassVar[int]
     DROP_CHANNEL_FIELD_NUMBER: _ClassVar[int]
     DOUBT_FIELD_NUMBER: _ClassVar[int]
+    STAGED_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_STEP_FIELD_NUMBER: _ClassVar[int]
+    DROP_STAGED_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
     progress: _containers.RepeatedCompositeFieldContainer[Progress]
     subscribe: Subscribe
     leave: Leave
     trim: Trim
     drop_channel: DropChannel
     doubt: Doubt
-    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., doubt: _Optional[_Union[Doubt, _Mapping]] = ...) -> None: ...
+    staged: StagedPart
+    commit: Commit
+    commit_step: CommitStep
+    drop_staged: DropStaged
+    finished: Finished
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., doubt: _Optional[_Union[Doubt, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
 
 class Subscribe(_message.Message):
     __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid", "reply")
@@ -269,6 +279,100 @@ class Held(_message.Message):
     subscription_id: int
     runs: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, subscription_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class StagedPart(_message.Message):
+    __slots__ = ("uid", "app", "version", "txn", "part", "sequence", "count", "bytes", "at")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TXN_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    app: bytes
+    version: int
+    txn: bytes
+    part: int
+    sequence: int
+    count: int
+    bytes: int
+    at: int
+    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., txn: _Optional[bytes] = ..., part: _Optional[int] = ..., sequence: _Optional[int] = ..., count: _Optional[int] = ..., bytes: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
+
+class Commit(_message.Message):
+    __slots__ = ("uid", "app", "version", "sequences", "at", "count", "done", "first_sequence", "timestamp_before")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    app: bytes
+    version: int
+    sequences: _containers.RepeatedScalarFieldContainer[int]
+    at: int
+    count: int
+    done: int
+    first_sequence: int
+    timestamp_before: int
+    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., count: _Optional[int] = ..., done: _Optional[int] = ..., first_sequence: _Optional[int] = ..., timestamp_before: _Optional[int] = ...) -> None: ...
+
+class CommitStep(_message.Message):
+    __slots__ = ("uid", "first_sequence", "count", "timestamp_before", "given_up")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    first_sequence: int
+    count: int
+    timestamp_before: int
+    given_up: bool
+    def __init__(self, uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., count: _Optional[int] = ..., timestamp_before: _Optional[int] = ..., given_up: bool = ...) -> None: ...
+
+class Committed(_message.Message):
+    __slots__ = ("uid", "app", "version", "first_sequence", "last_sequence", "at")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    app: bytes
+    version: int
+    first_sequence: int
+    last_sequence: int
+    at: int
+    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
+
+class DropStaged(_message.Message):
+    __slots__ = ("uid", "txns", "before")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    TXNS_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    txns: _containers.RepeatedScalarFieldContainer[bytes]
+    before: int
+    def __init__(self, uid: _Optional[int] = ..., txns: _Optional[_Iterable[bytes]] = ..., before: _Optional[int] = ...) -> None: ...
+
+class Finished(_message.Message):
+    __slots__ = ("app", "version", "at")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    app: bytes
+    version: int
+    at: int
+    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
 
 class Marks(_message.Message):
     __slots__ = ("marks",)
