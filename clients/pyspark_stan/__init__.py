@@ -1,0 +1,48 @@
+"""Spark's view of stan: channels as a batch and streaming source, and as a sink.
+
+spark.readStream.format("stan").option("servers", "nats://127.0.0.1:4222").load("orders")
+
+Spark finds this package by its name and asks it for `DefaultSource`; where it does not (files shipped by --py-files), `register`
+does the same. Importing it costs nothing and never fails, because Spark imports every `pyspark_*` package that it sees, and one
+that raises would take all of them down: everything below is loaded when it is asked for first.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pyspark_stan.datasource import StanDataSource
+    from pyspark_stan.datasource import StanDataSource as DefaultSource
+    from pyspark_stan.foreach_batch import foreach_batch
+    from pyspark_stan.java import ensure_java
+    from pyspark_stan.metrics import StanQueryListener, lag
+
+__all__ = ["DefaultSource", "StanDataSource", "StanQueryListener", "ensure_java", "foreach_batch", "lag", "register"]
+
+_WHERE = {
+    "DefaultSource": ("pyspark_stan.datasource", "StanDataSource"),
+    "StanDataSource": ("pyspark_stan.datasource", "StanDataSource"),
+    "StanQueryListener": ("pyspark_stan.metrics", "StanQueryListener"),
+    "ensure_java": ("pyspark_stan.java", "ensure_java"),
+    "foreach_batch": ("pyspark_stan.foreach_batch", "foreach_batch"),
+    "lag": ("pyspark_stan.metrics", "lag"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _WHERE[name]
+    try:
+        return getattr(import_module(module), attribute)
+    except (
+        ImportError
+    ) as error:  # pyspark, pyarrow or the client is missing: Spark looks for the attribute with hasattr
+        raise AttributeError(f"pyspark_stan.{name} cannot be used: {error}") from error
+
+
+def register(spark: "SparkSession") -> None:
+    """Make the format `stan` known to a session that has not found it by itself."""
+    spark.dataSource.register(import_module("pyspark_stan.datasource").StanDataSource)

@@ -1,0 +1,376 @@
+"""Options of the data source, read and checked: what both sides share, and those of the source.
+
+Promises: every mistake is told at once, in one OptionsError, each with the option's name as documented; an option that nobody
+knows is a mistake. Spark hands keys over in lower case, so their case never matters. Needs neither pyspark nor a broker.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""What stands for a sequence in JSON, as in Spark's Kafka source."""
+SEQUENCE_MAX: Final = (1 << 63) - 1
+"""Spark's long ends here; the broker's sequences go on."""
+
+OF_SPARK: Final = {"path", "checkpointlocation", "queryname"}
+"""What Spark itself puts among the options."""
+OF_NATS: Final = {
+    "connect_timeout": float,
+    "reconnect_time_wait": float,
+    "max_reconnect_attempts": int,
+    "ping_interval": int,
+    "max_outstanding_pings": int,
+    "inbox_prefix": str,
+    "tls_hostname": str,
+    "name": str,
+}
+"""Arguments of nats-py's connect that may be given as `stan.<name>`."""
+
+
+class OptionsError(ValueError):
+    """What is wrong with the options, all of it."""
+
+    def __init__(self, complaints: Sequence[str]) -> None:
+        self.complaints = list(complaints)
+        super().__init__("stan: " + "; ".join(complaints))
+
+    def __reduce__(self) -> tuple[type["OptionsError"], tuple[list[str]]]:
+        return OptionsError, (self.complaints,)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How the broker is reached. Hashable, so that connections can be shared; secrets are not shown."""
+
+    servers: tuple[str, ...]
+    cluster_id: str = "test-cluster"
+    timeout_s: float = 30.0
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # user, password, token, user_credentials
+    tls: tuple[str, str, str] = field(default=("", "", ""), repr=False)  # files: authority, certificate, key
+    nats: tuple[tuple[str, str | int | float], ...] = ()  # more arguments of nats-py's connect
+
+
+class OptionReader:
+    """Takes options one by one and gathers complaints; `finish` raises them."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = {key.lower(): str(value) for key, value in options.items()}
+        self._known: dict[str, str] = {}  # lower case -> as documented
+        self._complaints: list[str] = []
+
+    def given(self, name: str) -> bool:
+        """Whether the user has said something."""
+        self._known[name.lower()] = name
+        return name.lower() in self._options
+
+    def text(self, name: str, default: str = "") -> str:
+        """An option as it is."""
+        return self._options[name.lower()].strip() if self.given(name) else default
+
+    def number(self, name: str, default: int, least: int = 0, most: int = SEQUENCE_MAX) -> int:
+        """A whole number within bounds."""
+        if not self.given(name):
+            return default
+        try:
+            value = int(self.text(name))
+        except ValueError:
+            self.complain(f"{name}: {self.text(name)!r} is not a whole number")
+            return default
+        if not least <= value <= most:
+            self.complain(f"{name}: {value} is not between {least} and {most}")
+            return default
+        return value
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Either true or false."""
+        return self.choice(name, ("true", "false"), str(default).lower()) == "true"
+
+    def choice(self, name: str, allowed: Sequence[str], default: str) -> str:
+        """One of some words, in any case."""
+        value = self.text(name, default)
+        for word in allowed:
+            if word.lower() == value.lower():
+                return word
+        self.complain(f"{name}: {value!r} is not one of {', '.join(allowed)}")
+        return default
+
+    def json(self, name: str) -> Any:
+        """What the JSON of an option stands for; None if it is none."""
+        try:
+            return json.loads(self.text(name))
+        except ValueError as error:
+            self.complain(f"{name}: not JSON ({error})")
+            return None
+
+    def seconds(self, name: str, default: float) -> float:
+        """A duration as Spark writes it: `15m`, `500ms`, `1.5s`; a number alone is milliseconds."""
+        if not self.given(name):
+            return default
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|)", self.text(name).lower())
+        if found is None:
+            self.complain(f"{name}: {self.text(name)!r} is not a duration such as 500ms, 30s or 15m")
+            return default
+        return float(found[1]) * {"ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "": 1e-3}[found[2]]
+
+    def complain(self, text: str) -> None:
+        """Keep a complaint."""
+        self._complaints.append(text)
+
+    def connection(self) -> Connection:
+        """Take everything that says how the broker is reached."""
+        servers = tuple(filter(None, (part.strip() for part in self.text("servers").split(","))))
+        if not servers:
+            self.complain("servers: required, for example nats://127.0.0.1:4222")
+        names = ("user", "password", "token", "creds")
+        secrets = tuple(
+            ("user_credentials" if name == "creds" else name, self.text(name)) for name in names if self.given(name)
+        )
+        if self.given("user") != self.given("password"):
+            self.complain("user and password: one goes with the other")
+        if sum(map(self.given, ("user", "token", "creds"))) > 1:
+            self.complain("user, token and creds: give one of them")
+        tls = (self.text("tls.ca"), self.text("tls.cert"), self.text("tls.key"))
+        if bool(tls[1]) != bool(tls[2]):
+            self.complain("tls.cert and tls.key: one goes with the other")
+        timeout_s = self.number("requestTimeoutMs", 30_000, 1) / 1000
+        return Connection(
+            servers, self.text("clusterId", "test-cluster"), timeout_s, secrets, tls, self._nats_arguments()
+        )
+
+    def _nats_arguments(self) -> tuple[tuple[str, str | int | float], ...]:
+        found: list[tuple[str, str | int | float]] = []
+        for name, kind in OF_NATS.items():
+            key = f"stan.{name}"
+            if self.given(key):
+                try:
+                    found.append((name, kind(self.text(key))))
+                except ValueError:
+                    self.complain(f"{key}: {self.text(key)!r} is not a number")
+        return tuple(found)
+
+    def finish(self) -> None:
+        """Complain of what nobody has asked for. Raises OptionsError with all complaints, if there are any."""
+        for key in sorted(self._options.keys() - self._known.keys() - OF_SPARK):
+            near = difflib.get_close_matches(key, self._known, 1)
+            self.complain(f"{key}: no such option" + (f"; {self._known[near[0]]}?" if near else ""))
+        if self._complaints:
+            raise OptionsError(self._complaints)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where reading starts or ends."""
+
+    default: int = EARLIEST  # EARLIEST or LATEST, for channels without a sequence or time of their own
+    sequences: Mapping[str, int] = field(default_factory=dict)  # a sequence, EARLIEST or LATEST
+    time_ns: int = 0  # Unix time for all channels; 0: none
+    times_ns: Mapping[str, int] = field(default_factory=dict)
+    latest_if_later: bool = False  # a time behind the newest message stands for the end, and is not a mistake
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The source's options, checked."""
+
+    connection: Connection
+    channels: tuple[str, ...]  # by name, sorted; empty with a pattern
+    pattern: str  # or those whose whole name matches this regular expression
+    start: Place
+    end: Place
+    rows_per_trigger: int  # 0: no limit, as below
+    bytes_per_trigger: int
+    rows_at_least: int
+    trigger_delay_s: float
+    partitions_at_least: int
+    rows_per_partition: int
+    fail_on_data_loss: bool
+    headers: bool
+    fetch_bytes: int
+    retries: int
+    retry_pause_s: float
+    consumer: str
+    from_replica: bool
+    pushdown: bool
+
+
+STREAM_ONLY: Final = (
+    *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"),
+    *("maxTriggerDelay", "consumerName"),
+)
+BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
+STRATEGIES: Final = ("error", "latest")
+ROWS_PER_PARTITION: Final = 250_000
+"""A quarter of a second's work: so that a large range keeps all cores busy, and a small one is one task."""
+FETCH_BYTES: Final = 2 << 20
+
+
+def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", "any"] = "any") -> SourceOptions:
+    """The options of a batch or streaming read, or of one that is not known yet to be either.
+
+    Raises:
+        OptionsError: with everything that is wrong.
+    """
+    take = OptionReader(options)
+    connection = take.connection()
+    channels, pattern, assigned = _chosen(take)
+    wrong_kind = {"batch": STREAM_ONLY, "stream": BATCH_ONLY, "any": ()}[kind]
+    other = "batch" if kind == "stream" else "streaming"
+    for name in filter(take.given, wrong_kind):
+        take.complain(f"{name}: of {other} reads only")
+    default_start = LATEST if kind == "stream" else EARLIEST
+    start, end = _start(take, channels, default_start), _end(take, channels)
+    if assigned:
+        for name in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", *BATCH_ONLY[:3]):
+            if take.given(name):
+                take.complain(f"{name}: assign says already where to start and end")
+        start = Place(default_start, {channel: first for channel, (first, _) in assigned.items()})
+        end = Place(LATEST, {channel: last for channel, (_, last) in assigned.items()})
+        if kind == "stream" and set(end.sequences.values()) - {LATEST}:
+            take.complain("assign: a stream has no end")
+    if kind == "batch" and (start.default == LATEST or LATEST in start.sequences.values()):
+        take.complain("startingOffsets: a batch cannot start at latest")
+    found = SourceOptions(
+        connection=connection,
+        channels=channels,
+        pattern=pattern,
+        start=start,
+        end=end,
+        rows_per_trigger=take.number("maxOffsetsPerTrigger", 0, 1),
+        bytes_per_trigger=take.number("maxBytesPerTrigger", 0, 1),
+        rows_at_least=take.number("minOffsetsPerTrigger", 0, 1),
+        trigger_delay_s=take.seconds("maxTriggerDelay", 15 * 60.0),
+        partitions_at_least=take.number("minPartitions", 0, 1, 1 << 20),
+        rows_per_partition=take.number("maxRecordsPerPartition", ROWS_PER_PARTITION, 1),
+        fail_on_data_loss=take.flag("failOnDataLoss", default=True),
+        headers=take.flag("includeHeaders", default=False),
+        fetch_bytes=take.number("fetchBytes", FETCH_BYTES, 1024, 1 << 30),
+        retries=take.number("fetch.numRetries", 5),
+        retry_pause_s=take.number("fetch.retryIntervalMs", 200) / 1000,
+        consumer=take.text("consumerName"),
+        from_replica=take.flag("fromReplica", default=False),
+        pushdown=take.flag("pushdown", default=False),
+    )
+    if found.rows_per_trigger and found.rows_at_least > found.rows_per_trigger:
+        take.complain("minOffsetsPerTrigger: more than maxOffsetsPerTrigger")
+    if take.given("maxTriggerDelay") and not take.given("minOffsetsPerTrigger"):
+        take.complain("maxTriggerDelay: goes with minOffsetsPerTrigger")
+    take.finish()
+    return found
+
+
+def _chosen(take: OptionReader) -> tuple[tuple[str, ...], str, dict[str, tuple[int, int]]]:
+    """Channels by name, or the pattern, and what `assign` says of each."""
+    ways = [name for name in ("path", "subscribe", "subscribePattern", "assign") if take.given(name)]
+    assigned: dict[str, tuple[int, int]] = {}
+    if len(ways) != 1:
+        said = " and ".join("load(path)" if name == "path" else name for name in ways) or "none is given"
+        take.complain(f"subscribe, subscribePattern, assign or load(path): one of them, but {said}")
+    if "assign" in ways:
+        assigned = _assigned(take)
+    names = [part.strip() for part in f"{take.text('subscribe')},{take.text('path')}".split(",")]
+    channels = tuple(sorted({*filter(None, names), *assigned}))
+    pattern = take.text("subscribePattern")
+    if len(ways) == 1 and not (channels or pattern):
+        take.complain(f"{ways[0]}: no channel")
+    for channel in channels:
+        if set(channel) & set("*> \t\r\n") or not all(channel.split(".")):
+            take.complain(f"{'assign' if assigned else 'subscribe'}: {channel!r} is no channel's name")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        take.complain(f"subscribePattern: {pattern!r} is no regular expression ({error})")
+    return channels, pattern, assigned
+
+
+def _assigned(take: OptionReader) -> dict[str, tuple[int, int]]:
+    said = take.json("assign")
+    found: dict[str, tuple[int, int]] = {}
+    if isinstance(said, dict):
+        for channel, value in said.items():
+            first, last = value if isinstance(value, list) and len(value) == 2 else (value, LATEST)
+            if not (_is_sequence(first) and _is_sequence(last)):
+                take.complain(f"assign: {channel!r} needs a sequence, or two of them")
+            elif 0 <= last < first:
+                take.complain(f"assign: {channel!r} ends at {last}, before it starts at {first}")
+            else:
+                found[channel] = (first, last)
+    elif said is not None:
+        take.complain('assign: JSON such as {"orders": 1} or {"orders": [1, 1001]}')
+    return found
+
+
+def _start(take: OptionReader, channels: Sequence[str], default: int) -> Place:
+    later = take.choice("startingOffsetsByTimestampStrategy", STRATEGIES, "error") == "latest"
+    names = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+    return _place(take, names, channels, default, latest_if_later=later)
+
+
+def _end(take: OptionReader, channels: Sequence[str]) -> Place:
+    names = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+    place = _place(take, names, channels, LATEST, latest_if_later=True)
+    if place.default == EARLIEST or EARLIEST in place.sequences.values():
+        take.complain("endingOffsets: a batch cannot end at earliest")
+    return place
+
+
+def _place(
+    take: OptionReader, names: tuple[str, str, str], channels: Sequence[str], default: int, *, latest_if_later: bool
+) -> Place:
+    by_sequence, by_time, by_times = names
+    said = [name for name in names if take.given(name)]
+    if len(said) > 1:
+        take.complain(f"{' and '.join(said)}: give one of them")
+    sequences: dict[str, int] = {}
+    times: dict[str, int] = {}
+    word = take.text(by_sequence).lower()
+    if word in ("earliest", "latest"):
+        default = EARLIEST if word == "earliest" else LATEST
+    elif word:
+        sequences = _per_channel(take, by_sequence, channels)
+        for channel in [channel for channel, value in sequences.items() if not _is_sequence(value)]:
+            take.complain(f"{by_sequence}: {sequences.pop(channel)!r} of {channel!r} is no sequence, nor -2 or -1")
+        default = EARLIEST if by_sequence == "startingOffsets" else LATEST
+    if take.given(by_times):
+        for channel, value in _per_channel(take, by_times, channels).items():
+            times[channel] = _nanoseconds(take, by_times, str(value))
+    time_ns = _nanoseconds(take, by_time, take.text(by_time)) if take.given(by_time) else 0
+    return Place(default, sequences, time_ns, times, latest_if_later)
+
+
+def _per_channel(take: OptionReader, name: str, channels: Sequence[str]) -> dict[str, Any]:
+    """A JSON object with a value for each channel; with a pattern, for those that are known by name."""
+    said = take.json(name)
+    if not isinstance(said, dict):
+        if said is not None:
+            take.complain(f"{name}: not a JSON object with channels as keys")
+        return {}
+    if channels and set(said) != set(channels):
+        missing, foreign = sorted(set(channels) - set(said)), sorted(set(said) - set(channels))
+        for text, found in (("nothing is said about", missing), ("not subscribed:", foreign)):
+            if found:
+                take.complain(f"{name}: {text} {', '.join(found)}")
+    return said
+
+
+def _is_sequence(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and EARLIEST <= value <= SEQUENCE_MAX
+
+
+def _nanoseconds(take: OptionReader, name: str, text: str) -> int:
+    """Unix time of milliseconds or ISO 8601; without a zone it is UTC."""
+    try:
+        if re.fullmatch(r"\d+", text):
+            return max(int(text), 1) * 1_000_000
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        take.complain(f"{name}: {text!r} is neither milliseconds since 1970 nor ISO 8601")
+        return 0
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    since = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return max((since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000, 1)
