@@ -22,7 +22,7 @@ from stan.core.hearing import Hearing
 from stan.core.meta import MetaMachine, MetaResult
 from stan.core.nodes import Nodes
 from stan.core.publishing import Publishing
-from stan.core.ready import Fetch, Fetched, Indexes, Proposal, Ready
+from stan.core.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
 from stan.core.shared import META_GROUP, Clock, Group, Shared, text
 from stan.core.subscribing import Subscribing
 from stan.protocol import entries_pb2 as pb
@@ -392,6 +392,11 @@ class Broker:
         if progress is not None:
             self.shared.groups[proposal.group].dispatch.progress_lost(progress)
         self._tell(proposal.ticket, None, why)
+
+    def not_sent(self, deliveries: list[Delivery]) -> None:
+        """Deliveries of a Ready did not leave, because another node may lead their groups."""
+        for number, group in self.shared.led():
+            group.dispatch.not_sent([lost for lost in deliveries if lost.group == number])
 
     def freeze(self, number: GroupId) -> None:
         """A group's log failed and takes nothing until a restart: the group sends nothing either."""

@@ -204,6 +204,19 @@ class Dispatch:
             live.fetching = 0
             self.feed(live)
 
+    def not_sent(self, deliveries: Iterable[Delivery]) -> None:
+        """These did not leave after all: they are owed, at once and not only when the ack wait is over."""
+        by_inbox: dict[bytes, list[Run]] = {}
+        for lost in deliveries:
+            by_inbox.setdefault(lost.inbox, []).append(Run(lost.first, lost.last))
+        for live, member in self.by_subscription.values():
+            for lost_run in by_inbox.get(member.sub.inbox, ()):
+                for run in member.window.remove(lost_run.first, lost_run.last):
+                    live.owed.add(Run(run.first, run.last, 0, run.count))
+                    live.touch(run.first, run.last)
+                self._mark(live)
+                self.feed(live)
+
     def pause(self) -> None:
         """NATS is away."""
         self.paused = True

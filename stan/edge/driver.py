@@ -172,6 +172,7 @@ class Driver:
             self._propose(number, list(proposals), urgent=urgent)
         silent = self._silent(ready.sends)
         if silent:
+            self.broker.not_sent([s for s in ready.sends if isinstance(s, Delivery) and s.group in silent])
             ready.sends = [s for s in ready.sends if isinstance(s, bytes) or s.group not in silent]
         self.gateway.send(ready.sends)
         for fetch in ready.fetches:
@@ -179,7 +180,7 @@ class Driver:
 
     def _silent(self, sends: list[bytes | Delivery]) -> set[GroupId]:
         """Groups whose messages do not leave: no log could be told of them, or the lease ended while the turn ran, as it does in
-        a process that is stopped and goes on. The next leader counts them as sent."""
+        a process that is stopped and goes on. The next leader counts them as sent, this one owes them if it still leads then."""
         if self.pool is None or all(isinstance(send, bytes) for send in sends):
             return self._frozen
         return self._frozen | self.pool.lapsed()

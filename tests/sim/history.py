@@ -16,6 +16,8 @@ SLACK = 25 * MILLISECOND
 """The broker's own slack on ack waits, and the way of a message."""
 REACH = 250 * MILLISECOND
 """What a fault has swallowed may have been sent this much earlier."""
+HOLDING = ("delayed", "clogged")
+"""Causes of which a link keeps what was sent, and hands it over later."""
 KEPT_AFTER = 600 * MILLISECOND
 """An ack is in the log of a majority by then, unless a fault came between."""
 
@@ -131,6 +133,11 @@ class History:
         """Whether a fault that concerns one of *members* shows somewhere in [since, until]."""
         first = bisect_left(self.causes, (since,))
         return any(c.at - REACH <= until and (not c.client or c.client in members) for c in self.causes[first:])
+
+    def held_back(self, since, until):
+        """Whether a link kept what was sent on its way, with an end in [since, until]."""
+        first = bisect_left(self.causes, (since,))
+        return any(c.at <= until and c.what.endswith(HOLDING) for c in self.causes[first:])
 
     def batch(self, node, channel, base, records, values):
         """A node has committed a batch; *values* decodes it when it is new."""
@@ -338,7 +345,9 @@ def check_windows(history):
 
 
 def check_first_order(history):
-    """C4, G2: first deliveries to a position that one member holds come in increasing order, without a gap in times of peace."""
+    """C4, G2: first deliveries to a position that one member holds come in increasing order, without a gap in times of peace.
+
+    What an old leader has sent may arrive after what its successor has sent, if the old one's link held it back."""
     highest, before, seen = defaultdict(int), {}, set()
     for d in history.deliveries:
         consumer = d.sub.consumer
@@ -346,7 +355,8 @@ def check_first_order(history):
         seen.add((consumer, d.sequence))
         if d.sub.shared or again:  # check_repeats looks at these
             continue
-        if d.sequence < highest[consumer] and not d.redelivered:
+        late = d.sequence < highest[consumer] and not d.redelivered
+        if late and not history.held_back(before[consumer], d.at):
             yield f"{consumer}: {d.sequence} first sent after {highest[consumer]}"
         jumps = d.sequence > highest[consumer] + 1 and consumer in before and d.sub.channel not in history.limits
         if jumps and not history.explained(before[consumer], d.at, (d.sub.member,)):

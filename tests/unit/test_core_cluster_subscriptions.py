@@ -5,7 +5,7 @@ import pytest
 from stan import limits
 from stan.core.channels import NO_METADATA
 from stan.core.group import GroupMachine
-from stan.core.ready import Fetch
+from stan.core.ready import Delivery, Fetch
 from stan.errors import INVALID_SUBSCRIPTION, UNKNOWN_CHANNEL, UNKNOWN_CLIENT
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
@@ -77,6 +77,18 @@ def successor(node):
     made.feed_client()
     made.feed_channel()
     return made
+
+
+def test_what_was_to_be_sent_and_did_not_leave_is_owed_at_once(node):
+    node.lead()
+    subscribed(node, in_flight=10)
+    kept, say = [], node._say
+    node._say = lambda send: kept.append(send) if isinstance(send, Delivery) else say(send)
+    node.publish("foo", b"1", b"2", b"3")
+    node._say = say
+    node.broker.not_sent(kept)
+    node.turn()
+    assert node.received() == [(1, 1), (2, 1), (3, 1)]
 
 
 # --- who answers, and when ------------------------------------------------------------------------------------------------
