@@ -1,0 +1,55 @@
+"""A function for `foreachBatch`: the sink for what Spark's interface for Python sinks cannot do, above all update mode.
+
+Promises what the sink promises: the same delivery modes, under an identity made of the query and the batch.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark_stan.identity import QUERY_ID, IdentityError
+from pyspark_stan.sink_options import sink_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+OptionValue = str | int | bool
+
+
+def foreach_batch(
+    options: dict[str, OptionValue] | None = None, /, **more: OptionValue
+) -> "Callable[[DataFrame, int], None]":
+    """What to give to `df.writeStream.foreachBatch(...)`.
+
+    Args:
+        options: the sink's, for those whose names have a dot in them.
+        more: the sink's, by name: `foreach_batch(servers="nats://...", channel="totals")`.
+
+    Raises:
+        OptionsError: at once, not in the first batch.
+    """
+    said = {name: _text(value) for name, value in {**(options or {}), **more}.items()}
+    checked = sink_options(said, None)
+
+    def write(frame: "DataFrame", batch_id: int) -> None:
+        writer = frame.write.format("stan").options(**said).mode("append")
+        if checked.delivery != "at-least-once":
+            if checked.version is None:
+                writer = writer.option("txnVersion", str(batch_id))
+            if not checked.app:
+                writer = writer.option("txnAppId", _app(frame, checked.channel))
+        writer.save()
+
+    return write
+
+
+def _app(frame: "DataFrame", channel: str) -> str:
+    """The query, and the channel, so that another save of the same batch is told from this one."""
+    query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    if not query:
+        raise IdentityError("txnAppId: needed where Spark does not tell the query's id (a thread of your own)")
+    return f"{query}/{channel or '*'}"
+
+
+def _text(value: OptionValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,326 @@
+"""Rows on their way out: what is wrong with them, which channel they belong to, and how they are packed into requests.
+
+Promises that the rows of one channel keep their order, that no request is larger than it may be, and that every row is either
+in a request, counted as left out, or the reason of an error. Works on Arrow columns; Python sees single rows only if they are
+wrong, have headers, or need ids.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_stan.identity import ContentIds, ids_of_column
+from pyspark_stan.sink_options import SinkOptions
+from stan.limits import CHANNEL_NAME_BYTES_MAX
+from stan.protocol.channels import is_channel_name
+from stan.protocol.rows import ID_BYTES, Headers, pack_rows
+from stan.types import MiB
+
+ROW_OVERHEAD: Final = 16
+"""Bytes that a row's lengths and tags take at most, with a reply."""
+HEADER_OVERHEAD: Final = 20
+"""The same of one header."""
+REQUEST_OVERHEAD: Final = 1024
+"""Bytes of a request beside its channel and its rows, at most; also what subscribers' copies of one row need."""
+PENDING_BYTES_MAX: Final = 32 * MiB
+"""Packed rows of all channels that wait for company."""
+_I32: Final = "i"
+
+
+class RowError(ValueError):
+    """A row that cannot be published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Rows of one channel."""
+
+    channel: str
+    rows: bytes
+    count: int
+    ids: bytes  # ID_BYTES each, or none
+
+
+class _Pile:
+    """Rows of one channel that wait for company."""
+
+    __slots__ = ("channel", "count", "ids", "rows", "size")
+
+    def __init__(self, channel: str) -> None:
+        self.channel = channel
+        self.clear()
+
+    def clear(self) -> None:
+        self.rows: list[bytes] = []
+        self.ids: list[bytes] = []
+        self.count = 0
+        self.size = 0  # bytes of rows and ids
+
+    def add(self, rows: bytes, count: int, ids: bytes) -> None:
+        self.rows.append(rows)
+        self.ids.append(ids)
+        self.count += count
+        self.size += len(rows) + len(ids)
+
+    def take(self) -> Request:
+        request = Request(self.channel, b"".join(self.rows), self.count, b"".join(self.ids))
+        self.clear()
+        return request
+
+
+class _Lot(NamedTuple):
+    """Consecutive rows of one channel, without faults."""
+
+    value: pa.Array
+    reply: pa.Array | None
+    headers: list[Headers] | None
+    ids: pa.Array | None
+
+
+class Router:
+    """Turns the record batches of one task into requests."""
+
+    def __init__(self, options: SinkOptions, payload_max: int, content_ids: ContentIds | None) -> None:
+        """Take the options, the largest payload that NATS takes, and where ids come from that no column gives."""
+        self._options = options
+        self._room = payload_max - REQUEST_OVERHEAD
+        self._ids = content_ids
+        self._piles: dict[str, _Pile] = {}
+        self._pending = 0  # bytes in all piles
+        self._rows_before = 0  # in record batches before
+        self.skipped = 0  # rows left out
+        self.dead = 0  # rows that went to the dead-letter channel
+
+    def take(self, batch: pa.RecordBatch) -> Iterator[Request]:
+        """The requests that are full now."""
+        columns = self._columns(batch)
+        faults = self._faults(columns, batch.num_rows)
+        if faults:
+            bad = faults[0][1]
+            for _, mask in faults[1:]:
+                bad = pc.or_(bad, mask)
+            yield from self._leave_out(columns, faults, pc.sum(bad).as_py())
+            columns = {name: column.filter(pc.invert(bad)) for name, column in columns.items()}
+        for channel, mine in self._by_channel(columns):
+            headers = _pairs(mine["headers"]) if "headers" in mine else None
+            yield from self._pile(channel, _Lot(mine["value"], mine.get("reply"), headers, mine.get("id")))
+        self._rows_before += batch.num_rows
+        if self._pending > PENDING_BYTES_MAX:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[Request]:
+        """The requests that are left."""
+        for pile in self._piles.values():
+            if pile.count:
+                yield self._taken(pile)
+
+    # --- columns ---------------------------------------------------------------------------------------------------------
+
+    def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """What is written, as bytes; the headers as they are."""
+        options = self._options
+        wanted = {"value": "value", "id": options.id_column}
+        if not options.channel:
+            wanted["channel"] = "channel"
+        if options.include_reply:
+            wanted["reply"] = "reply"
+        found = {name: _binary(batch.column(column)) for name, column in wanted.items() if column}
+        if options.include_headers:
+            found["headers"] = batch.column("headers")
+        return found
+
+    def _by_channel(self, columns: dict[str, pa.Array]) -> Iterator[tuple[str, dict[str, pa.Array]]]:
+        """The rows of each channel, in their order."""
+        if self._options.channel:
+            yield self._options.channel, columns
+            return
+        names = columns["channel"].dictionary_encode()
+        others = {name: column for name, column in columns.items() if name != "channel"}
+        if len(names.dictionary) == 1:
+            yield names.dictionary[0].as_py().decode(), others
+            return
+        order = pc.sort_indices(names.indices)  # a stable sort
+        sorted_columns = {name: column.take(order) for name, column in others.items()}
+        runs = pc.run_end_encode(names.indices.take(order))
+        begin = 0
+        for number, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            part = {name: column.slice(begin, end - begin) for name, column in sorted_columns.items()}
+            yield names.dictionary[number].as_py().decode(), part
+            begin = end
+
+    # --- faults ----------------------------------------------------------------------------------------------------------
+
+    def _faults(self, columns: dict[str, pa.Array], count: int) -> list[tuple[str, pa.Array]]:
+        """What is wrong, each with the rows concerned; empty if nothing is."""
+        value, channel, ident = columns["value"], columns.get("channel"), columns.get("id")
+        masks = [("value is null", value.is_null())] if value.null_count else []
+        if channel is not None:
+            masks += _channel_faults(channel)
+        if ident is not None and ident.null_count:
+            masks.append((f"{self._options.id_column} is null", ident.is_null()))
+        if count:
+            sizes = self._sizes(columns)
+            if (pc.max(sizes).as_py() or 0) > self._room:
+                masks.append((f"larger than the {self._room} bytes that fit", pc.greater(sizes, self._room)))
+        return [(reason, pc.fill_null(mask, fill_value=False)) for reason, mask in masks]
+
+    def _sizes(self, columns: dict[str, pa.Array]) -> pa.Array:
+        """Bytes that each row takes at most, its channel's name included."""
+        fixed = ROW_OVERHEAD + ID_BYTES + len(self._options.channel.encode())
+        sizes = pc.add(pc.cast(pc.binary_length(columns["value"]), pa.int64()), fixed)
+        for name in ("reply", "channel"):
+            if name in columns:
+                sizes = pc.add(sizes, pc.cast(pc.fill_null(pc.binary_length(columns[name]), 0), pa.int64()))
+        if "headers" in columns:
+            sizes = pc.add(sizes, pa.array(map(_header_size, _pairs(columns["headers"])), pa.int64()))
+        return sizes
+
+    def _leave_out(
+        self, columns: dict[str, pa.Array], faults: list[tuple[str, pa.Array]], count: int
+    ) -> Iterator[Request]:
+        """Do with faulty rows as the options say."""
+        options = self._options
+        if options.on_error == "fail":
+            reason, mask = faults[0]
+            row = pc.index(mask, value=True).as_py()
+            raise RowError(
+                f"{count} rows cannot be published; row {self._rows_before + row} of its partition: {reason} "
+                f"(channel {_shown(columns, row) or options.channel!r}; the option onError can leave such rows out)"
+            )
+        if options.on_error == "skip":
+            self.skipped += count
+            return
+        self.dead += count
+        done: set[int] = set()
+        for reason, mask in faults:
+            rows = [row for row in pc.indices_nonzero(mask).to_pylist() if row not in done]
+            done.update(rows)
+            for row in rows:
+                yield from self._pile(options.dead_letter, self._dead_letter(columns, row, reason))
+
+    def _dead_letter(self, columns: dict[str, pa.Array], row: int, reason: str) -> _Lot:
+        """A faulty row as one of the dead-letter channel: cut to what fits, with headers that tell what it was."""
+        value = columns["value"][row].as_py() or b""
+        channel = columns["channel"][row].as_py() or b"" if "channel" in columns else self._options.channel.encode()
+        told: list[tuple[bytes, bytes]] = [
+            (b"stan-error", reason.encode()),
+            (b"stan-channel", channel[:CHANNEL_NAME_BYTES_MAX]),
+            (b"stan-bytes", b"%d" % len(value)),
+        ]
+        kept = list(_pairs(columns["headers"].slice(row, 1))[0]) if "headers" in columns else []
+        room = self._room - ROW_OVERHEAD - ID_BYTES - len(self._options.dead_letter.encode())
+        if _header_size([*kept, *told]) > room // 2:
+            kept = []
+        room -= _header_size([*kept, *told])
+        return _Lot(pa.array([value[:room]], pa.binary()), None, [[*kept, *told]], None)
+
+    # --- requests --------------------------------------------------------------------------------------------------------
+
+    def _pile(self, channel: str, lot: _Lot) -> Iterator[Request]:
+        """Put rows on their channel's pile; the requests that get full."""
+        count = len(lot.value)
+        if not count:
+            return
+        pile = self._piles.get(channel)
+        if pile is None:
+            pile = self._piles[channel] = _Pile(channel)
+        options = self._options
+        full = min(options.batch_bytes, self._room - len(channel.encode()))
+        ids, offsets, data = self._ids_of(channel, lot), *_buffers(lot.value)
+        weight = _weights(lot, offsets, with_ids=bool(ids))
+        at = 0
+        while at < count:
+            most = min(count, at + options.batch_rows - pile.count)
+            end = bisect_right(range(most + 1), weight(at) + full - pile.size, lo=at, key=weight) - 1
+            if end <= at and not pile.count:
+                end = at + 1  # alone it fits, or is refused by whoever knows better
+            if end > at:
+                packed = pack_rows(
+                    offsets,
+                    data,
+                    lot.value.offset + at,
+                    end - at,
+                    replies=None if lot.reply is None else (*_buffers(lot.reply), lot.reply.offset + at),
+                    headers=None if lot.headers is None else lot.headers[at:end],
+                )
+                before = pile.size
+                pile.add(packed, end - at, ids[ID_BYTES * at : ID_BYTES * end])
+                self._pending += pile.size - before
+                at = end
+            if at < count or pile.count == options.batch_rows:
+                yield self._taken(pile)
+
+    def _taken(self, pile: _Pile) -> Request:
+        self._pending -= pile.size
+        return pile.take()
+
+    def _ids_of(self, channel: str, lot: _Lot) -> bytes:
+        if lot.ids is not None:
+            return ids_of_column(lot.ids.to_pylist())
+        if self._ids is None:
+            return b""
+        values = lot.value.to_pylist()
+        if lot.reply is not None or lot.headers is not None:
+            replies = lot.reply.to_pylist() if lot.reply is not None else [None] * len(values)
+            headers = lot.headers if lot.headers is not None else [()] * len(values)
+            values = [
+                b"%d %b%r" % (len(value), value, (reply, head))
+                for value, reply, head in zip(values, replies, headers, strict=True)
+            ]
+        return self._ids.of(channel, values)
+
+
+def _weights(lot: _Lot, offsets: pa.Buffer, *, with_ids: bool) -> Callable[[int], int]:
+    """Bytes that the rows ahead of a place take at most, packed."""
+    places = memoryview(offsets).cast("B").cast(_I32)[lot.value.offset :]
+    each = ROW_OVERHEAD + (ID_BYTES if with_ids else 0)
+    if lot.reply is None and lot.headers is None:
+        return lambda row: places[row] + each * row
+    replies = pc.binary_length(lot.reply).to_pylist() if lot.reply is not None else [0] * len(lot.value)
+    headers = map(_header_size, lot.headers) if lot.headers is not None else [0] * len(lot.value)
+    extra = list(accumulate(((one or 0) + two for one, two in zip(replies, headers, strict=True)), initial=0))
+    return lambda row: places[row] + each * row + extra[row]
+
+
+def _channel_faults(channel: pa.Array) -> list[tuple[str, pa.Array]]:
+    names = channel.dictionary_encode()
+    bad = [not is_channel_name(name) for name in names.dictionary.to_pylist()]
+    masks = [("channel is null", channel.is_null())] if channel.null_count else []
+    if any(bad):
+        masks.append(("not a channel name", pa.array(bad).take(names.indices)))
+    return masks
+
+
+def _shown(columns: dict[str, pa.Array], row: int) -> str:
+    return repr(columns["channel"][row].as_py()) if "channel" in columns else ""
+
+
+def _binary(column: pa.Array) -> pa.Array:
+    """A column as bytes; numbers as their digits."""
+    if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
+        wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
+        column = column.cast(pa.binary() if wide else pa.string())
+    return column.cast(pa.binary())
+
+
+def _buffers(column: pa.Array) -> tuple[pa.Buffer, pa.Buffer]:
+    """Offsets and bytes of a column that is not empty."""
+    _, offsets, data = column.buffers()
+    return offsets, data if data is not None else pa.py_buffer(b"")
+
+
+def _pairs(headers: pa.Array) -> list[Headers]:
+    """Keys and values of each row; null is none, or empty."""
+    return [
+        [((head["key"] or "").encode(), head["value"] or b"") for head in heads or () if head is not None]
+        for heads in headers.to_pylist()
+    ]
+
+
+def _header_size(pairs: Headers) -> int:
+    return sum(len(key) + len(value) + HEADER_OVERHEAD for key, value in pairs)

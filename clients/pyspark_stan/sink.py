@@ -1,0 +1,232 @@
+"""The sink: rows of a query into channels, as often as the chosen delivery promises.
+
+transactional   Tasks stage their rows, durable and unseen; the driver commits them all at once, under the identity of the work.
+                Work that is repeated is found to be committed and adds nothing: once, whatever crashes.
+idempotent      Tasks publish at once; the broker leaves out rows whose id it has. Once, as long as a repetition has the same ids.
+at-least-once   Tasks publish at once. Nothing is lost, a repetition is published again.
+
+In each of them a task ends only after the broker has acknowledged all of its rows. Modelled on Kafka's transactions, with the
+idempotent commit of Delta Lake's writer.
+"""
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+from stan_client.errors import StanClientError
+
+from pyspark_stan.identity import ContentIds, Identity, Task, identity_of, this_task
+from pyspark_stan.routing import Request, Router
+from pyspark_stan.sending import Submit, Window
+from pyspark_stan.sink_options import SinkOptions, sink_options
+from pyspark_stan.transport import client_of
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from stan_client.blocking import BlockingClient
+
+_log: Final = logging.getLogger("pyspark_stan")
+
+
+@dataclass
+class StanCommitMessage(WriterCommitMessage):
+    """What one task has done; small, however many rows there were."""
+
+    identity: Identity | None = None  # None: at least once
+    partition: int = 0
+    txn: str = ""  # empty: nothing is staged
+    parts: dict[str, int] = field(default_factory=dict)  # channel -> staged requests
+    rows: int = 0  # published or staged
+    skipped: int = 0  # left out as onError says
+    dead: int = 0  # in the dead-letter channel
+    duplicates: int = 0  # known to the broker by their ids
+    done_before: bool = False  # the work was committed before: nothing was sent
+
+
+class StanBatchWriter(DataSourceArrowWriter):
+    """`df.write.format("stan")`."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: "Iterator[RecordBatch]") -> StanCommitMessage:
+        """On an executor: send the rows of one task."""
+        return _write(self._options, iterator, streaming=False)
+
+    def commit(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
+        """On the driver, after all tasks."""
+        _commit(self._options, _ours(messages))
+
+    def abort(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
+        """On the driver, if it failed: what is staged is dropped, what is committed stays."""
+        _abort(self._options, _ours(messages))
+
+
+class StanStreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("stan")`."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: "Iterator[RecordBatch]") -> StanCommitMessage:
+        """On an executor: send the rows of one task of one micro-batch."""
+        return _write(self._options, iterator, streaming=True)
+
+    def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803 - Spark's
+        """On the driver, after all tasks of a micro-batch."""
+        ours = _ours(messages)
+        wrong = [each.identity for each in ours if each.identity is not None and each.identity.version != batchId]
+        if wrong:
+            raise ValueError(f"Spark commits batch {batchId}, but told a task that it was another one: {wrong[0]}")
+        _commit(self._options, ours)
+
+    def abort(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
+        """On the driver, if it failed: what is staged is dropped, what is committed stays."""
+        _abort(self._options, _ours(messages))
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StanBatchWriter:  # noqa: FBT001 - Spark's
+    """For `df.write`. Raises OptionsError."""
+    return StanBatchWriter(sink_options(options, schema, "batch", overwrite=overwrite))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StanStreamWriter:  # noqa: FBT001 - Spark's
+    """For `df.writeStream`: append mode, and complete mode, which appends the whole result each time. Raises OptionsError."""
+    return StanStreamWriter(sink_options(options, schema, "stream", overwrite=overwrite))
+
+
+# --- on the executors --------------------------------------------------------------------------------------------------------
+
+
+class _Sender:
+    """Hands the requests of one task to the broker, as its delivery says."""
+
+    def __init__(self, options: SinkOptions, client: "BlockingClient", message: StanCommitMessage) -> None:
+        self._client = client
+        self._message = message
+        self._ids = options.delivery == "idempotent"
+        self._window = Window(options.in_flight_max, options.retries)
+        self._parts: Counter[str] = Counter()
+
+    def send(self, request: Request) -> None:
+        """Make a request; it need not have been answered when this returns."""
+        message, client = self._message, self._client
+        channel, rows, count, ids = request.channel, request.rows, request.count, request.ids
+        submit: Submit
+        if message.txn and message.identity is not None:
+            app, version = message.identity
+            part = self._parts[channel]
+            self._parts[channel] += 1
+            message.parts[channel] = part + 1
+            submit = partial(client.stage_nowait, app, version, message.txn, part, channel, rows, count)
+        elif message.identity is not None:
+            app, version = message.identity
+            submit = partial(client.publish_batch_nowait, channel, rows, count, producer=app, version=version, ids=ids)
+        else:
+            submit = partial(client.publish_batch_nowait, channel, rows, count)
+        message.rows += count
+        self._window.send(len(rows) + len(ids), submit)
+
+    def finish(self) -> None:
+        """Wait until everything is acknowledged."""
+        self._window.drain()
+        self._message.duplicates = self._window.duplicates
+
+
+def _write(options: SinkOptions, iterator: "Iterator[RecordBatch]", *, streaming: bool) -> StanCommitMessage:
+    task = this_task()
+    message = StanCommitMessage(partition=task.partition)
+    client = client_of(options.connection)
+    if options.delivery != "at-least-once":
+        message.identity = identity_of(options, task, streaming=streaming)
+        if client.last_committed(message.identity.app) >= message.identity.version:
+            message.done_before = True
+            for _ in iterator:  # to its end all the same: stateful operators save their state behind the last row
+                pass
+            return message
+    if options.delivery == "transactional":
+        message.txn = _txn(task)
+    try:
+        _send_all(options, client, message, iterator)
+    except BaseException:
+        _abort(options, [message])
+        raise
+    return message
+
+
+def _send_all(
+    options: SinkOptions, client: "BlockingClient", message: StanCommitMessage, iterator: "Iterator[RecordBatch]"
+) -> None:
+    content_ids = None
+    if options.delivery == "idempotent" and message.identity is not None:
+        content_ids = ContentIds(message.identity, message.partition)
+    router = Router(options, client.max_payload, content_ids)
+    sender = _Sender(options, client, message)
+    for batch in iterator:
+        for request in router.take(batch):
+            sender.send(request)
+    for request in router.rest():
+        sender.send(request)
+    sender.finish()
+    message.skipped, message.dead = router.skipped, router.dead
+
+
+def _txn(task: Task) -> str:
+    """A name that no other attempt of any task has."""
+    return f"{uuid.uuid4().hex}.{task.partition}.{task.attempt}"
+
+
+# --- on the driver -----------------------------------------------------------------------------------------------------------
+
+
+def _ours(messages: "Sequence[WriterCommitMessage | None]") -> list[StanCommitMessage]:
+    """Those that there are, in the order of their partitions; a task that failed has none."""
+    found = [message for message in messages if isinstance(message, StanCommitMessage)]
+    return sorted(found, key=lambda message: message.partition)
+
+
+def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
+    left_out = sum(message.skipped for message in messages)
+    if left_out:
+        _log.warning("%d rows could not be published and were left out", left_out)
+    identities = {message.identity for message in messages if message.identity is not None}
+    if not identities:
+        return
+    if len(identities) > 1:
+        raise ValueError(f"tasks of one job with different identities: {sorted(identities)}")
+    if any(message.done_before for message in messages):
+        _abort(options, messages)  # what tasks have staged that did not know it yet
+        return
+    (identity,) = identities
+    done = client_of(options.connection).commit(identity.app, identity.version, _txns(messages))
+    already = sorted(channel for channel, committed in done.items() if committed.already)
+    if already:
+        _log.warning(
+            "version %d of '%s' was committed to %s before: nothing is added", *reversed(identity), ", ".join(already)
+        )
+
+
+def _txns(messages: list[StanCommitMessage]) -> dict[str, list[tuple[str, int]]]:
+    """Of each channel, what is staged for it, in the order of the rows."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for message in messages:
+        for channel, parts in message.parts.items():
+            found.setdefault(channel, []).append((message.txn, parts))
+    return found
+
+
+def _abort(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
+    """Drop what is staged; if that cannot be done, the broker does it after a time."""
+    txns = {channel: [txn for txn, _ in staged] for channel, staged in _txns(messages).items()}
+    if not txns:
+        return
+    try:
+        client_of(options.connection).abort(txns)
+    except StanClientError as error:
+        _log.warning("staged rows are left to the broker's time limit: %s", error)

@@ -1,0 +1,187 @@
+"""Options of the sink, read and checked, together with the columns that are to be written.
+
+Promises what pyspark_stan.options promises: every mistake is told at once, with the option's name. Needs no broker.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
+
+from pyspark_stan.options import Connection, OptionReader
+from stan.protocol.channels import is_channel_name
+from stan.types import KiB, MiB
+
+Delivery = Literal["transactional", "idempotent", "at-least-once"]
+OnError = Literal["fail", "skip", "deadLetter"]
+
+DELIVERIES: Final[tuple[Delivery, ...]] = ("transactional", "idempotent", "at-least-once")
+DEAD_LETTER: Final = "deadletter:"
+VERSION_MAX: Final = (1 << 63) - 1
+ROWS_PER_REQUEST_MAX: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The sink's options, checked."""
+
+    connection: Connection
+    channel: str  # empty: the column of this name says it for each row
+    delivery: Delivery
+    app: str  # empty: the query's id
+    version: int | None  # None: the batch's id
+    id_column: str  # empty: ids come from the content
+    in_flight_max: int
+    batch_rows: int
+    batch_bytes: int
+    retries: int
+    on_error: OnError
+    dead_letter: str  # the channel of what cannot be published
+    include_headers: bool
+    include_reply: bool
+
+
+def sink_options(
+    options: Mapping[str, str],
+    schema: StructType | None,
+    kind: Literal["batch", "stream", "any"] = "any",
+    *,
+    overwrite: bool = False,
+) -> SinkOptions:
+    """The options of a batch or streaming write, or of one that is not known yet to be either.
+
+    Args:
+        options: as the user has given them.
+        schema: of what is written; None if it is not known yet.
+        kind: of write.
+        overwrite: whether the user wants the channel to be replaced; a stream in complete mode says so, too.
+
+    Raises:
+        OptionsError: with everything that is wrong.
+    """
+    take = OptionReader(options)
+    connection = take.connection()
+    delivery = take.choice("delivery", DELIVERIES, DELIVERIES[0])
+    on_error, dead_letter = _on_error(take)
+    found = SinkOptions(
+        connection=replace(connection, timeout_s=take.number("ackTimeoutMs", 30_000, 1) / 1000),
+        channel=_channel(take),
+        delivery=next(each for each in DELIVERIES if each == delivery),
+        app=take.text("txnAppId"),
+        version=take.number("txnVersion", 0, 0, VERSION_MAX) if take.given("txnVersion") else None,
+        id_column=_id_column(take, schema, delivery),
+        in_flight_max=take.number("maxInFlight", 64, 1, 4096),
+        batch_rows=take.number("batchRows", 10_000, 1, ROWS_PER_REQUEST_MAX),
+        batch_bytes=take.number("batchBytes", 1 * MiB, 1 * KiB, 64 * MiB),
+        retries=take.number("publish.numRetries", 5, 0, 1000),
+        on_error=on_error,
+        dead_letter=dead_letter,
+        include_headers=take.flag("includeHeaders", default=False),
+        include_reply=take.flag("includeReply", default=False),
+    )
+    if take.given("txnVersion") and kind == "stream":
+        take.complain("txnVersion: a stream has many versions, which its batch ids are; give it in foreachBatch only")
+    if delivery == "at-least-once":
+        for name in ("txnAppId", "txnVersion"):
+            if take.given(name):
+                take.complain(f"{name}: without effect for delivery 'at-least-once'")
+    if overwrite and kind == "batch":
+        take.complain("mode 'overwrite': a channel only grows; use mode 'append'")
+    if schema is not None:
+        _check_columns(take, found, schema)
+    take.finish()
+    return found
+
+
+def _channel(take: OptionReader) -> str:
+    """The option, or what was given to start() or save()."""
+    channel, path = take.text("channel"), take.text("path")
+    if channel and path and channel != path:
+        take.complain(f"channel: {channel!r}, but start(path) or save(path) says {path!r}")
+    channel = channel or path
+    if channel and not is_channel_name(channel.encode()):
+        take.complain(f"channel: {channel!r} is no channel's name")
+    return channel
+
+
+def _on_error(take: OptionReader) -> tuple[OnError, str]:
+    said = take.text("onError", "fail")
+    if said.lower() == "fail":
+        return "fail", ""
+    if said.lower() == "skip":
+        return "skip", ""
+    channel = said[len(DEAD_LETTER) :] if said.lower().startswith(DEAD_LETTER) else ""
+    if not channel:
+        take.complain(f"onError: {said!r} is not one of fail, skip, deadLetter:<channel>")
+    elif not is_channel_name(channel.encode()):
+        take.complain(f"onError: {channel!r} is no channel's name")
+    return "deadLetter", channel
+
+
+def _id_column(take: OptionReader, schema: StructType | None, delivery: str) -> str:
+    """The column of ids, in the mode that uses them: the one named, else `id` if there is one."""
+    if take.given("idColumn") and delivery != "idempotent":
+        take.complain(f"idColumn: goes with delivery 'idempotent', not with {delivery!r}")
+    if delivery != "idempotent" or schema is None:
+        return ""
+    name = take.text("idColumn")
+    if name and name not in schema.names:
+        take.complain(f"idColumn: there is no column {name!r} among {', '.join(schema.names)}")
+        return ""
+    return name or ("id" if "id" in schema.names else "")
+
+
+_TEXT: Final = (BinaryType, StringType)
+_NUMBER: Final = (LongType, IntegerType)
+
+
+def _check_columns(take: OptionReader, found: SinkOptions, schema: StructType) -> None:
+    """Complain of columns that are not there or of another type."""
+    _check_column(take, schema, "value", _TEXT, "binary or string", "value: a column of this name is required")
+    if not found.channel:
+        missing = "channel: neither the option nor a column of this name says where to publish"
+        _check_column(take, schema, "channel", (StringType,), "string", missing)
+    if found.include_reply:
+        _check_column(take, schema, "reply", _TEXT, "string or binary", "includeReply: there is no column reply")
+    if found.id_column:
+        kinds = (*_TEXT, *_NUMBER)
+        _check_column(take, schema, found.id_column, kinds, "binary, string, long or int", "")
+    if found.include_headers:
+        if "headers" not in schema.names:
+            take.complain("includeHeaders: there is no column headers")
+        elif not _are_headers(schema["headers"].dataType):
+            take.complain("headers: the column is not array<struct<key:string,value:binary>>")
+
+
+def _check_column(
+    take: OptionReader,
+    schema: StructType,
+    name: str,
+    kinds: tuple[type[DataType], ...],
+    told: str,
+    missing: str,
+) -> None:
+    if name not in schema.names:
+        take.complain(missing)
+    elif not isinstance(schema[name].dataType, kinds):
+        take.complain(f"{name}: the column is {schema[name].dataType.simpleString()}, not {told}")
+
+
+def _are_headers(kind: DataType) -> bool:
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    pair = kind.elementType
+    return (
+        sorted(pair.names) == ["key", "value"]
+        and isinstance(pair["key"].dataType, StringType)
+        and isinstance(pair["value"].dataType, BinaryType)
+    )
