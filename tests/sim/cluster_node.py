@@ -239,6 +239,7 @@ class ClusterNode:
         self.files, self.database = CrashingFiles(), SimDatabase(pauses=True)
         self.boots += 1
         self.replaced = True
+        self.member = None  # what it had promised is forgotten
 
     def stop(self):
         """Asked to stop, it hands its leaderships over, writes everything down, and is started again."""

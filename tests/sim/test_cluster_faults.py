@@ -125,3 +125,10 @@ def test_power_lost_everywhere_at_once(world):
     world.run_for(3)
     assert world.finish() == []
     assert world.history.acknowledged
+
+
+def test_a_node_whose_disk_is_lost_votes_for_nothing_before_it_is_up_again(world):
+    lost = world.leader(0)
+    lost.replace_disk()
+    assert not lost.votes
+    assert world.finish() == []
