@@ -49,6 +49,8 @@ INBOX_BYTES_MAX = 1 * KiB
 """Longest inbox a client may name: nats-server ends a connection that sends a line above 4 KiB."""
 PUBLISHERS_PER_BATCH_MAX = 64 * KiB - 1
 """Different publishers of one channel in one batch of the kernel; an index of one has 16 bits, and one more is needed."""
+ROWS_BYTES_MAX = 32 * MiB
+"""Bytes as messages of the rows in one request: they are stored in one entry."""
 
 # --- replication (RAFT) ----------------------------------------------------------------------------------------
 RAFT_COMMAND_BYTES_MAX = ENTRY_BYTES_MAX
@@ -113,6 +115,32 @@ FETCH_UNSENT_BYTES_MAX = OUTBOUND_BYTES_HIGH // 2
 """Unsent bytes towards NATS above which a fetch is told to ask again: the rest is for deliveries."""
 FETCH_BATCHES_MAX = 1024
 """Record batches in one answer; looking them up takes the event loop's time."""
+
+# --- transactions (TRANSACT) -----------------------------------------------------------------------------------
+APP_BYTES_MAX = 255
+"""Longest name of an app."""
+TXN_BYTES_MAX = 64
+"""Longest name of a transaction."""
+STAGED_AGE_MAX = 3600 * SECOND
+"""Staged rows that nobody has committed by then are gone."""
+STAGED_BYTES_MAX = 8 * GiB
+"""Rows staged in one group; they lie on the disk."""
+STAGED_PARTS_MAX = 16_384
+"""Parts staged in one group; what is known of each is in memory."""
+STAGE_BYTES_WAITING_MAX = 16 * MiB
+"""Rows on their way into one group's log above which a part is told to come again."""
+COMMITS_WAITING_MAX = 64
+"""Requests that wait for the commits of one channel; more are told to come again."""
+COMMIT_BYTES_IN_FLIGHT = 4 * MiB
+"""Rows of one commit that are proposed and not yet applied above which it reads no more of them."""
+COMMIT_RETRY = 1 * SECOND
+"""A commit whose rows could not be read or written goes on after this long ..."""
+COMMIT_READS_MAX = 30
+"""... and is given up by a broker alone, which nobody can help out, after this many attempts to read the same rows."""
+APPS_MAX = 4096
+"""Apps and channels of which one group knows the last committed version, and apps of which it knows the last finished one."""
+APP_MEMORY = 30 * 24 * 3600 * SECOND
+"""The last version of an app is known at least this long after it was committed."""
 
 # --- clients in a cluster --------------------------------------------------------------------------------------
 HEARD_AGE_MAX = 30 * SECOND

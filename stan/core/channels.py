@@ -7,6 +7,7 @@ from functools import partial
 from stan import limits
 from stan.config import ChannelLimits
 from stan.core.group import GroupResult
+from stan.core.intake import Rows
 from stan.core.meta import ChannelInfo, MetaResult
 from stan.core.runs import pairs
 from stan.core.shared import Shared, text
@@ -32,11 +33,17 @@ class Channel:
     last_timestamp: int
     quiet_since: int  # Nanos: the last publish, or the end of the last subscription
     uncommitted_bytes: int = 0
-    unsealed: list[Publishes] = field(default_factory=list)
-    unsealed_count: int = 0
+    unsealed: list[Publishes | Rows] = field(default_factory=list)
+    ahead: list[Rows] = field(default_factory=list)  # unsealed too, to be sealed before the others
+    reserved: bool = False  # nothing else is sealed
     deleting: bool = False
     idle_timer: bool = False
     joining: int = 0  # subscriptions on their way
+
+    @property
+    def unsealed_count(self) -> int:
+        """Messages that wait for a sequence."""
+        return sum(batch.count for batch in (*self.ahead, *self.unsealed))
 
 
 class Channels:
@@ -252,7 +259,7 @@ class Channels:
         over = channel.quiet_since + channel.limits.inactivity_ns
         if over > now:
             self._arm_idle(channel, over)
-        elif channel.unsealed or channel.uncommitted_bytes:
+        elif channel.unsealed_count or channel.uncommitted_bytes or channel.reserved:
             self._arm_idle(channel, now + limits.RETENTION_INTERVAL)
         else:
             self.delete(channel)

@@ -1,11 +1,12 @@
 """From PubMsgs to committed record batches to PubAcks (STAN-SPEC 4), always in batches.
 
 A message is acknowledged (P1) only once its entry is committed, which means: on stable storage. Messages that cannot be taken
-are refused with the original's texts and consume no sequence.
+are refused with the original's texts and consume no sequence. Rows (stan.core.intake) are sealed with the publishes.
 """
 
 import contextlib
 from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,13 +16,14 @@ from stan import errors, limits
 from stan.core import oversize
 from stan.core.catchup import Catchup
 from stan.core.channels import NO_METADATA, Channel, Channels
+from stan.core.intake import Rows, Stored, sealed_size
 from stan.core.marks import Sorted, encode
 from stan.core.ready import Fetched, Proposal
 from stan.core.shared import META_GROUP, Shared
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name, publication
-from stan.protocol.entries import Kind, decode_batches, encode_batch, encode_marks, marks_of
+from stan.protocol.entries import Kind, decode_batches, encode_batch, encode_change, encode_marks, marks_of
 from stan.protocol.frames import Frame, Publishes
 from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, WallNanos
 
@@ -40,6 +42,7 @@ class Sealed:
     acks: list[bytes] = field(default_factory=list)
     channels: list[tuple[Channel, int, int, int]] = field(default_factory=list)  # channel, base, count, bytes
     marks: list[Publishes] = field(default_factory=list)
+    rows: list[tuple[Rows, int]] = field(default_factory=list)  # and their first sequence
 
 
 class Publishing:
@@ -53,8 +56,18 @@ class Publishing:
         self.held: deque[tuple[GroupId, Publishes]] = deque()  # what waits for the metadata, in order of arrival
         self.holding: Counter[tuple[bytes, bytes]] = Counter()  # its publishers: what they send next waits behind it
         self.parked: Counter[GroupId] = Counter()  # bytes that wait for the metadata or for their channel
-        self.unsealed_bytes = 0
-        self.uncommitted_bytes = 0
+        self.unsealed: Counter[GroupId] = Counter()  # bytes
+        self.uncommitted: Counter[GroupId] = Counter()  # bytes
+
+    @property
+    def unsealed_bytes(self) -> int:
+        """That wait in their channels."""
+        return self.unsealed.total()
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """That are on their way into the log."""
+        return self.uncommitted.total()
 
     # --- intake -----------------------------------------------------------------------------------------------------
 
@@ -151,17 +164,41 @@ class Publishing:
             self._queue(channel, batch)
 
     def _queue(self, channel: Channel, batch: Publishes) -> None:
-        if self._is_too_much():
+        if self._is_too_much(channel):
             self._refuse(batch.acks, TOO_MUCH_WAITING)  # reading goes on: it is how the majority's answers come
             return
         channel.unsealed.append(batch)
-        channel.unsealed_count += batch.count
-        self.unsealed_bytes += len(batch.bodies)
+        self._wait(channel, batch)
+
+    def add(self, channel: Channel, rows: Rows) -> None:
+        """Have *rows* stored in a channel that this node leads."""
+        if rows.ahead:
+            channel.ahead.append(rows)
+        elif self._is_too_much(channel):
+            rows.told(Stored(error=TOO_MUCH_WAITING, retry=True))
+            return
+        else:
+            channel.unsealed.append(rows)
+        self._wait(channel, rows)
+
+    def reserve(self, channel: Channel) -> None:
+        """From now on only rows that go ahead are stored there; everything else waits."""
+        channel.reserved = True
+
+    def release(self, channel: Channel) -> None:
+        """Store what has waited for the end of a reservation."""
+        channel.reserved = False
+        if channel.unsealed:
+            self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
+
+    def _wait(self, channel: Channel, batch: Publishes | Rows) -> None:
+        self.unsealed[channel.info.group] += len(batch.bodies)
         self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
 
-    def _is_too_much(self) -> bool:
-        waiting = self.unsealed_bytes + self.uncommitted_bytes + self.parked.total()
-        return self.shared.clustered and waiting > limits.UNCOMMITTED_BYTES_MAX
+    def _is_too_much(self, channel: Channel | None = None) -> bool:
+        waiting = self.unsealed.total() + self.uncommitted.total() + self.parked.total()
+        bounded = self.shared.clustered or (channel is not None and channel.reserved)  # else less is read
+        return bounded and waiting > limits.UNCOMMITTED_BYTES_MAX
 
     def _refuse(self, acks: bytes, error: str) -> None:
         acks = oversize.answerable(acks, self.shared.payload_bytes_max)
@@ -191,20 +228,35 @@ class Publishing:
         for group in [group for group in self.waiting if group not in shared.full and group not in shared.closed]:
             entry = Sealed(group)
             for channel in self.waiting.pop(group).values():
+                waiting = self._take_waiting(channel)
                 if channel.deleting:
-                    for batch in channel.unsealed:
-                        self._refuse(batch.acks, errors.CHANNEL_DELETING)
-                else:
-                    self._seal_channel(channel, entry)
-                self.unsealed_bytes -= sum(len(batch.bodies) for batch in channel.unsealed)
-                channel.unsealed = []
-                channel.unsealed_count = 0
-                if entry.size >= ENTRY_BYTES_TARGET:
-                    proposals.append(self._close(entry))
-                    entry = Sealed(group)
+                    self._give_up(waiting)
+                    continue
+                for part in _parts(channel, waiting):
+                    self._seal_channel(channel, part, entry)
+                    if entry.size >= ENTRY_BYTES_TARGET:
+                        proposals.append(self._close(entry))
+                        entry = Sealed(group)
             if entry.parts:
                 proposals.append(self._close(entry))
         return proposals
+
+    def _take_waiting(self, channel: Channel) -> list[Publishes | Rows]:
+        """What can be sealed in a channel."""
+        waiting: list[Publishes | Rows] = [*channel.ahead]
+        channel.ahead = []
+        if not channel.reserved or channel.deleting:
+            waiting += channel.unsealed
+            channel.unsealed = []
+        self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
+        return waiting
+
+    def _give_up(self, waiting: list[Publishes | Rows]) -> None:
+        for batch in waiting:
+            if isinstance(batch, Rows):
+                batch.told(Stored(error=errors.CHANNEL_DELETING, retry=True))
+            else:
+                self._refuse(batch.acks, errors.CHANNEL_DELETING)
 
     @property
     def can_seal(self) -> bool:
@@ -212,30 +264,38 @@ class Publishing:
         shared = self.shared
         return any(group not in shared.full and group not in shared.closed for group in self.waiting)
 
-    def _seal_channel(self, channel: Channel, entry: Sealed) -> None:
-        count = channel.unsealed_count
+    def _seal_channel(self, channel: Channel, batches: list[Publishes | Rows], entry: Sealed) -> None:
+        count = sum(batch.count for batch in batches)
         base = channel.next_sequence
         timestamp = max(self.shared.clock.wall, channel.last_timestamp)
-        records = kernel.seal(channel.info.name, base, timestamp, [batch.bodies for batch in channel.unsealed])
+        records = kernel.seal(channel.info.name, base, timestamp, [batch.bodies for batch in batches])
         size = self.shared.indexes(channel.info.group, channel.info.uid).accounted(len(records), count)
         first = self.channels.first_after(channel, count, size)
         entry.parts += encode_batch(
             channel.info.uid, Sequence(base), count, WallNanos(timestamp), Sequence(first), records
         )
         entry.size += len(records)
-        entry.acks += [batch.acks for batch in channel.unsealed]
-        if self.shared.clustered:
-            entry.marks += channel.unsealed
         entry.channels.append((channel, base, count, size))
         channel.next_sequence = base + count
         channel.last_timestamp = timestamp
         channel.quiet_since = self.shared.clock.now
         channel.uncommitted_bytes += size
-        self.uncommitted_bytes += size
+        self.uncommitted[channel.info.group] += size
+        for batch in batches:
+            if isinstance(batch, Rows):
+                entry.rows.append((batch, base))
+            else:
+                entry.acks.append(batch.acks)
+                if self.shared.clustered:
+                    entry.marks.append(batch)
+            base += batch.count
 
     def _close(self, entry: Sealed) -> Proposal:
         if entry.marks:
             entry.parts += encode_marks(encode(entry.marks))
+        for rows, first in entry.rows:
+            if rows.change is not None:
+                entry.parts += encode_change(rows.change(first))
         ticket = self.shared.ticket(partial(self._done, entry))
         return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
 
@@ -250,12 +310,9 @@ class Publishing:
 
     def follow(self, group: GroupId) -> None:
         """This node leads the group no more: the next leader has heard it all, too."""
-        for channel in self.waiting.pop(group, {}).values():
-            self.unsealed_bytes -= sum(len(batch.bodies) for batch in channel.unsealed)
-        for channel in self.channels.by_uid.values():
-            if channel.info.group == group:
-                self.uncommitted_bytes -= channel.uncommitted_bytes
-        self.parked.pop(group, None)
+        self.waiting.pop(group, None)
+        for bytes_of in (self.unsealed, self.uncommitted, self.parked):
+            bytes_of.pop(group, None)
         self.held = deque(held for held in self.held if held[0] != group)
         self.holding = Counter(publisher for _, batch in self.held for publisher in batch.publishers)
 
@@ -264,7 +321,7 @@ class Publishing:
     def _done(self, entry: Sealed, result: object, error: str) -> None:
         for channel, base, _count, size in entry.channels:
             channel.uncommitted_bytes -= size
-            self.uncommitted_bytes -= size
+            self.uncommitted[entry.group] -= size
             if result is None:  # not written: its sequences are free again
                 channel.next_sequence = min(channel.next_sequence, base)
         if result is None:
@@ -272,6 +329,9 @@ class Publishing:
                 self._refuse(acks, error)
         else:
             self.shared.pub_acks += entry.acks
+        for rows, first in entry.rows:
+            taken = Stored(first, first + rows.count - 1)
+            rows.told(taken if result is not None else Stored(error=error, retry=True))
 
     def committed(self, group: GroupId, index: RaftIndex, body: bytes) -> None:
         """A RECORDS entry is committed and indexed: its messages are visible (on every node, own entry or not)."""
@@ -285,6 +345,20 @@ class Publishing:
             part.machine.trim(batch.uid, batch.first_sequence)
             self.shared.trims.append((group, batch.uid, batch.first_sequence))
             part.dispatch.committed(batch.uid, Fetched(batch.base_sequence, batch.count, batch.records))
+
+
+def _parts(channel: Channel, batches: list[Publishes | Rows]) -> Iterator[list[Publishes | Rows]]:
+    """*batches* in parts that make no entry much larger than it should be."""
+    part: list[Publishes | Rows] = []
+    size = 0
+    for batch in batches:
+        part.append(batch)
+        size += sealed_size(channel.info.name, len(batch.bodies), batch.count)
+        if size >= ENTRY_BYTES_TARGET:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def _is_control(payload: bytes) -> bool:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from stan.config import ClusterConfig, Config, StoreConfig
-from stan.core.broker import Broker
+from stan.core.broker import Broker, apply_entry
 from stan.core.ready import Delivery, Fetched
 from stan.edge.gateway import Gateway
 from stan.protocol import entries_pb2 as pb
@@ -121,19 +121,9 @@ class Desk:
             self.logs[0].append((1, Kind.META, pb.MetaChange(cluster_info=info).SerializeToString()))
         for group in sorted(self.logs):
             for index, kind, body in self.logs[group]:
-                self._apply(group, index, kind, body)
+                apply_entry(self.broker, group, index, kind, body)
         self.broker.lead(self.now, self.wall, doubt=self.power_lost)
         self.turn()
-
-    def _apply(self, group, index, kind, body):
-        shared = self.broker.shared
-        if kind == Kind.META:
-            shared.meta.apply(pb.MetaChange.FromString(body), index)
-        elif kind == Kind.CHANGE:
-            shared.groups[group].machine.apply(pb.GroupChange.FromString(body), index)
-        else:
-            for batch in decode_batches(body):
-                shared.groups[group].machine.trim(batch.uid, batch.first_sequence)
 
     def restart(self):
         """Crash and start again: what was committed is there, nothing else."""
