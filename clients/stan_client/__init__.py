@@ -9,6 +9,7 @@ async for message in client.read("orders"):  # without a subscription, to the en
 """
 
 from stan_client.client import Client, connect
+from stan_client.direct import Direct
 from stan_client.errors import (
     BadAckError,
     BadConnectionError,
@@ -23,6 +24,7 @@ from stan_client.errors import (
     MessageTooLargeError,
     NilMessageError,
     NotSupportedError,
+    OutcomeUnknownError,
     PingFailureError,
     PingOptionsError,
     PublishAckTimeoutError,
@@ -37,17 +39,23 @@ from stan_client.errors import (
 from stan_client.fetching import Fetched
 from stan_client.messages import Message
 from stan_client.positions import Start, ago, everything, from_sequence, from_time, last_received, new_only, newest
+from stan_client.requests import BatchAck, ChannelInfo, Committed, Cursor
 from stan_client.subscription import Subscription
 
 __all__ = [
     "BadAckError",
     "BadConnectionError",
     "BadSubscriptionError",
+    "BatchAck",
+    "ChannelInfo",
     "ChannelReplacedError",
     "Client",
     "CloseRequestTimeoutError",
+    "Committed",
     "ConnectRequestTimeoutError",
     "ConnectionClosedError",
+    "Cursor",
+    "Direct",
     "FetchTimeoutError",
     "Fetched",
     "InvalidNameError",
@@ -56,6 +64,7 @@ __all__ = [
     "MessageTooLargeError",
     "NilMessageError",
     "NotSupportedError",
+    "OutcomeUnknownError",
     "PingFailureError",
     "PingOptionsError",
     "PublishAckTimeoutError",

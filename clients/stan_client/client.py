@@ -14,21 +14,23 @@ from typing import Any, Final
 
 from nats.aio.client import Client as NatsClient
 
-from stan_client.connection import CONNECT_FAILURES, BorrowedLink, Connection, Link
+from stan_client.asking import Asker
+from stan_client.connection import CONNECT_FAILURES, BorrowedLink, Connection, Link, for_nats
 from stan_client.errors import (
     BadConnectionError,
     ConnectionClosedError,
-    InvalidNameError,
     PingOptionsError,
     PublishAckTimeoutError,
     ServerError,
     StanClientError,
 )
 from stan_client.fetching import Fetcher, Pulling
+from stan_client.inbox import Inbox
 from stan_client.messages import BatchCallback, Callback, SubscriptionOptions
 from stan_client.positions import Start, new_only
 from stan_client.publishing import PUBLISHES_PER_TURN_MAX, Batch, OnAck, Publisher
-from stan_client.session import Session, SessionOptions
+from stan_client.requests import Requesting
+from stan_client.session import Session, SessionOptions, check_cluster_id
 from stan_client.subscription import Subscription
 
 log = logging.getLogger("stan_client")
@@ -49,7 +51,7 @@ class ClientOptions:
 
     servers: str | list[str] = "nats://127.0.0.1:4222"
     nats: NatsClient | None = None  # a connection of the caller's, used and never closed
-    nats_options: Mapping[str, Any] = field(default_factory=dict)  # for nats.connect: user_credentials, token, tls, ...
+    nats_options: Mapping[str, Any] = field(default_factory=dict)  # see connection.for_nats
     ack_timeout_s: float = 30
     max_pub_acks_in_flight: int = 16384
     resubscribe: bool = True
@@ -57,7 +59,7 @@ class ClientOptions:
     connection_lost: Callable[[StanClientError], None] | None = None
 
 
-class Client(Pulling):
+class Client(Pulling, Requesting):
     """A connected client; made by `connect`, usable as `async with`."""
 
     def __init__(self, session_options: SessionOptions, options: ClientOptions) -> None:
@@ -72,7 +74,8 @@ class Client(Pulling):
             ack_timeout_s=options.ack_timeout_s,
             republish=options.republish,
         )
-        self._fetcher = Fetcher(self.ready, session_options.cluster_id, options.ack_timeout_s)
+        self._fetcher = Fetcher(self._inbox, session_options.cluster_id, options.ack_timeout_s)
+        self._asker = Asker(self._inbox, session_options.cluster_id, options.ack_timeout_s)
         self._recovery: asyncio.Task[None] | None = None
         self._ready_waiters: list[asyncio.Future[None]] = []
         self._closed = False
@@ -96,6 +99,11 @@ class Client(Pulling):
     def connected(self) -> bool:
         """Whether it has a session, as far as is known."""
         return self._session is not None
+
+    @property
+    def max_payload(self) -> int:
+        """Largest payload the NATS server takes, in bytes; 0 before it was connected."""
+        return self._link.max_payload if self._link is not None else 0
 
     # --- sessions --------------------------------------------------------------------------------------------------
 
@@ -125,7 +133,7 @@ class Client(Pulling):
                 raise BadConnectionError
             self._link = BorrowedLink(options.nats)
         else:
-            nats_options = {"name": self.client_id, **options.nats_options}
+            nats_options = {"name": self.client_id, **for_nats(options.nats_options)}
             connection = Connection()
             await connection.open(options.servers, nats_options, self._session_options.connect_timeout_s)
             connection.on_online = self._publisher.send_again
@@ -205,6 +213,9 @@ class Client(Pulling):
             waiter = asyncio.get_running_loop().create_future()
             self._ready_waiters.append(waiter)
             await waiter
+
+    async def _inbox(self) -> Inbox:
+        return (await self.ready()).inbox
 
     def _wake(self) -> None:
         waiters, self._ready_waiters = self._ready_waiters, []
@@ -408,7 +419,7 @@ async def connect(
         client_id: letters, digits, "-" and "_"; one client at a time may use it.
         servers: NATS URLs; a comma separated string or a list.
         nats: a connected nats-py client to use instead; it is never closed here.
-        nats_options: more arguments for nats-py's connect: user, password, token, user_credentials, tls, ...
+        nats_options: see stan_client.connection.for_nats: user, password, token, user_credentials, tls_ca, ...
         connect_timeout_s: of connect, subscribe, unsubscribe and close requests.
         ack_timeout_s: a publish without ack fails after this, and a fetch without answer.
         max_pub_acks_in_flight: publishes without ack at most; publish() waits beyond it.
@@ -428,8 +439,7 @@ async def connect(
     """
     if ping_interval_s < 1 or ping_max_out < 2:
         raise PingOptionsError(ping_interval_s, ping_max_out)
-    if len(f"{discover_prefix}.{cluster_id}".split()) != 1:
-        raise InvalidNameError(f"stan: cluster id {cluster_id!r} cannot be part of a NATS subject")
+    check_cluster_id(f"{discover_prefix}.{cluster_id}")
     client = Client(
         SessionOptions(
             cluster_id=cluster_id,

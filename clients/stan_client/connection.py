@@ -11,6 +11,7 @@ fed to nats-py's reader as before, so that its own read loop, parser and error h
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import groupby
 from operator import itemgetter
@@ -42,6 +43,25 @@ CONNECT_FAILURES = (NatsError, OSError, TimeoutError)
 """What Connection.open may raise."""
 
 _SID = itemgetter(0)
+
+
+TLS_OPTIONS = ("tls_ca", "tls_cert", "tls_key")
+
+
+def for_nats(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments for nats-py's connect: user, password, token, user_credentials and nkeys_seed (files), tls_hostname, tls (an
+    SSLContext) and so on as they are; tls_ca, tls_cert, tls_key (files) instead of tls.
+
+    Raises:
+        OSError: such a file cannot be read, or is none for TLS (ssl.SSLError).
+    """
+    given = {key: value for key, value in options.items() if key not in TLS_OPTIONS}
+    ca, cert, key = (options.get(name) for name in TLS_OPTIONS)
+    if ca or cert:
+        given["tls"] = context = ssl.create_default_context(cafile=ca)
+        if cert:
+            context.load_cert_chain(cert, key)
+    return given
 
 
 class Link(Protocol):

@@ -21,7 +21,7 @@ class ServerError(StanClientError):
 
 
 class RequestTimeoutError(StanClientError):
-    """A control request got no answer in time."""
+    """A request got no answer in time."""
 
 
 class ConnectRequestTimeoutError(RequestTimeoutError):
@@ -52,6 +52,10 @@ class FetchTimeoutError(RequestTimeoutError):
     """No messages came in time: the channel has no leader, the servers are busy, or they do not know fetch."""
 
     text = "stan: fetch request timeout"
+
+
+class OutcomeUnknownError(RequestTimeoutError):
+    """A batch without ids got no answer in time: whether it is stored is not known, and it was not sent again."""
 
 
 class ChannelReplacedError(StanClientError):

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -20,16 +20,18 @@ from stan.protocol import fetches
 from stan.protocol.channels import fetch_subjects
 from stan.protocol.client_kernel import decode_message
 from stan.protocol.extension_pb2 import FetchRequest, FetchResponse
+from stan_client.asking import RETRY_FIRST_S, RETRY_MAX_S
 from stan_client.errors import ChannelReplacedError, FetchTimeoutError, ServerError
+from stan_client.inbox import Inbox, no_responders
 from stan_client.messages import Message
-from stan_client.positions import Start, everything
-from stan_client.session import Session, no_responders, text_of
+from stan_client.positions import Start, everything, from_sequence
+from stan_client.requests import raw
+from stan_client.session import text_of
 
-RETRY_FIRST_S: Final = 0.01
-RETRY_MAX_S: Final = 0.5
-"""Pauses before a request is made again: doubled from the first to the longest."""
 FOLLOW_PAUSE_S: Final = 0.05
 """Pause between two questions whether there is more, of a reader at the end of the channel."""
+REPLICA_PATIENCE_S: Final = 1.0
+"""How long a replica may lack what was asked for before the leader is asked."""
 MESSAGES_FIRST: Final = 1000
 """Messages asked for at once while it is not known what they weigh."""
 FILLED: Final = 0.9
@@ -72,9 +74,9 @@ class Fetched:
 
 
 class Fetcher:
-    """Asks; one for each client. *ready* gives the client's session, waiting while there is none."""
+    """Asks; one for each client. *ready* gives the inbox that answers come to, waiting while there is none."""
 
-    def __init__(self, ready: Callable[[], Awaitable[Session]], cluster_id: str, patience_s: float) -> None:
+    def __init__(self, ready: Callable[[], Awaitable[Inbox]], cluster_id: str, patience_s: float) -> None:
         self._ready = ready
         self._leader, self._replica = (subject.encode() for subject in fetch_subjects(cluster_id))
         self.patience_s = patience_s
@@ -95,8 +97,8 @@ class Fetcher:
         try:
             async with asyncio.timeout(self.patience_s):
                 while True:
-                    session = await self._ready()
-                    frame = await session.ask(self._replica if from_replica else self._leader, payload)
+                    inbox = await self._ready()
+                    frame = await inbox.ask(self._replica if from_replica else self._leader, payload)
                     if frame is not None and not no_responders(frame):
                         response = _decoded(frame.payload)
                         if not response.error:
@@ -120,10 +122,6 @@ def _decoded(payload: bytes) -> FetchResponse:
         raise ServerError("stan: malformed fetch response") from None
 
 
-def _bytes_of(channel: str) -> bytes:
-    return channel.encode("utf-8", "surrogateescape")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """How a channel is read."""
@@ -132,6 +130,8 @@ class ReadOptions:
     max_in_flight: int = 4  # requests
     max_bytes: int = 0  # of one answer; 0: as many as NATS takes
     from_replica: bool = False
+    last: int = 0  # no message above it, 0: no bound; to be waited for if replicas do not have it yet
+    uid: int = 0  # the channel must be this one, 0: any
 
 
 class Reader:
@@ -139,11 +139,12 @@ class Reader:
 
     def __init__(self, fetcher: Fetcher, channel: str, options: ReadOptions) -> None:
         self._fetcher = fetcher
-        self._channel = _bytes_of(channel)
+        self._channel = raw(channel)
         self._options = options
         self._answer_max = 0
-        self._uid = 0
-        self._end = 0  # newest sequence known
+        self._uid = options.uid
+        self._from_replica = options.from_replica
+        self._end = 0  # newest sequence known, or asked for
         self._step = MESSAGES_FIRST  # messages in one request
         self._asked: deque[tuple[int, asyncio.Task[Fetched]]] = deque()  # up to which sequence, and the request
 
@@ -153,7 +154,7 @@ class Reader:
         options = self._options
         payload_max = await self._fetcher.payload_max()
         self._answer_max = min(options.max_bytes or payload_max, payload_max)
-        found = await self._fetch(**start.fetch_start())
+        found = await self._fetch(**start.fetch_start(), last=options.last)
         if found.count and not self._end:  # a message that has left no room for it
             await self._fetch()
         yield found
@@ -182,33 +183,42 @@ class Reader:
                 async for found in self._rest(done + 1, last):
                     yield found
                     done = found.next_sequence - 1
+                if done < last:
+                    return  # the channel ends here
         finally:
             for _, task in self._asked:
                 task.cancel()
 
     async def _rest(self, first: int, last: int) -> AsyncGenerator[Fetched, None]:
-        """What did not fit into the answer to one request; a replica may have answered that does not have it yet."""
-        deadline = asyncio.get_running_loop().time() + self._fetcher.patience_s
+        """What did not fit into the answer to one request; a replica may have answered that does not have it yet, and the leader
+        is asked for everything from then on if it does not get it soon."""
+        clock = asyncio.get_running_loop().time
+        leader_at = clock() + REPLICA_PATIENCE_S
         while first <= last:
+            of_replica = self._from_replica
             found = await self._fetch(from_sequence=first, last=last)
             if found.next_sequence > first:
                 yield found
                 first = found.next_sequence
-                deadline = asyncio.get_running_loop().time() + self._fetcher.patience_s
-            elif asyncio.get_running_loop().time() > deadline:
-                raise FetchTimeoutError
-            else:
+                leader_at = clock() + REPLICA_PATIENCE_S
+            elif of_replica:
                 await asyncio.sleep(FOLLOW_PAUSE_S)
+                self._from_replica = clock() < leader_at
+            else:
+                return
 
-    async def _fetch(self, **asked: Any) -> Fetched:
-        options = self._options
+    async def _fetch(self, **asked: int) -> Fetched:
+        options, from_replica = self._options, self._from_replica
         request = FetchRequest(channel=self._channel, max_bytes=options.max_bytes, **asked)
-        found = await self._fetcher.fetch(request, from_replica=options.from_replica)
+        found = await self._fetcher.fetch(request, from_replica=from_replica)
         if self._uid and found.uid not in (0, self._uid):  # 0: an answer that had no room for it
             raise ChannelReplacedError
         self._uid = self._uid or found.uid
-        if not self._end or options.follow:
-            self._end = max(self._end, found.last_sequence)
+        end = found.last_sequence
+        if options.last:  # a replica may not have it yet
+            end = options.last if from_replica else min(end, options.last)
+        if options.last or options.follow or not self._end:
+            self._end = max(self._end, end)
         if found.count:
             weight = len(found.records) + fetches.RUN_ROOM * len(found.runs)
             self._step = max(1, int(FILLED * self._answer_max * found.count / weight))
@@ -261,7 +271,7 @@ class Pulling:
     ) -> Fetched:
         """As fetch(), with the messages as the server stores them, and what it tells about the channel."""
         request = FetchRequest(
-            channel=_bytes_of(channel),
+            channel=raw(channel),
             last=last,
             max_messages=count,
             max_bytes=max_bytes,
@@ -322,3 +332,33 @@ class Pulling:
             follow=follow, max_in_flight=max_in_flight, max_bytes=max_bytes, from_replica=from_replica
         )
         return Reader(self._fetcher, channel, options).answers(start_at or everything())
+
+    def read_range(
+        self,
+        channel: str,
+        first: int,
+        last: int,
+        *,
+        uid: int = 0,
+        max_bytes: int = 0,
+        in_flight: int = 4,
+        from_replica: bool = False,
+    ) -> AsyncGenerator[Fetched, None]:
+        """Every message of [first, last] that there is, in order, answer by answer; an answer may hold none.
+
+        Args:
+            channel: its name.
+            first: sequence, >= 1.
+            last: sequence.
+            uid: of the channel that is meant, as info() tells it; 0: whichever has this name.
+            max_bytes: of one answer; 0: as large as NATS takes.
+            in_flight: requests on their way, >= 1.
+            from_replica: as of fetch(); what replicas do not have soon is asked of the leader.
+
+        Raises:
+            ChannelReplacedError: the channel has another uid, or gets one meanwhile. Others as of fetch().
+        """
+        options = ReadOptions(
+            max_in_flight=in_flight, max_bytes=max_bytes, from_replica=from_replica, last=last, uid=uid
+        )
+        return Reader(self._fetcher, channel, options).answers(from_sequence(first))

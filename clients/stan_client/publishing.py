@@ -23,7 +23,8 @@ from stan_client.errors import (
     StanClientError,
     TooManyInFlightError,
 )
-from stan_client.session import Session, fresh_id, no_responders, text_of
+from stan_client.inbox import no_responders
+from stan_client.session import Session, fresh_id, text_of
 
 log = logging.getLogger("stan_client")
 

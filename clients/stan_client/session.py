@@ -20,11 +20,13 @@ from stan_client.errors import (
     BadConnectionError,
     CloseRequestTimeoutError,
     ConnectRequestTimeoutError,
+    InvalidNameError,
     PingFailureError,
     RequestTimeoutError,
     ServerError,
     StanClientError,
 )
+from stan_client.inbox import Inbox, no_responders, pub
 
 log = logging.getLogger("stan_client")
 
@@ -64,10 +66,12 @@ class Session:
         self.answer = wire.ConnectResponse()
         self.lost: StanClientError | None = None
         self._on_lost = on_lost
-        self._inbox = f"_INBOX.{fresh_id()}"
-        self._sid = 0
-        self._answers: dict[bytes, asyncio.Future[Frame]] = {}
-        self._asked = 0
+        self.inbox = Inbox(
+            link,
+            f"_INBOX.{fresh_id()}",
+            options.connect_timeout_s,
+            {HEARTBEAT: self._take_heartbeat, PING: self._take_ping_answer},
+        )
         self._pings_out = 0
         self._ping_timer: asyncio.TimerHandle | None = None
 
@@ -78,7 +82,7 @@ class Session:
             ConnectRequestTimeoutError: nobody answers for this cluster id.
             ServerError: the server refuses, for example "stan: clientID already registered".
         """
-        self._sid = await self.link.listen(f"{self._inbox}.*", self._take)
+        await self.inbox.open()
         try:
             self.answer = await self._register()
         except BaseException:
@@ -92,7 +96,7 @@ class Session:
     async def _register(self) -> wire.ConnectResponse:
         request = wire.ConnectRequest(
             client_id=self.options.client_id.encode(),
-            heartbeat_inbox=f"{self._inbox}.{HEARTBEAT.decode()}".encode(),
+            heartbeat_inbox=f"{self.inbox.subject}.{HEARTBEAT.decode()}".encode(),
             protocol=PROTOCOL,
             conn_id=self.conn_id,
             ping_interval=self.options.ping_interval_s,
@@ -111,26 +115,10 @@ class Session:
         Raises:
             RequestTimeoutError: of class *late*: no answer in time, nobody listens, or NATS is not connected.
         """
-        frame = await self.ask(subject, payload)
+        frame = await self.inbox.ask(subject, payload)
         if frame is None or no_responders(frame):
             raise late
         return frame.payload
-
-    async def ask(self, subject: bytes, payload: bytes) -> Frame | None:
-        """The answer as it came, also that nobody listens; None: none came in time, or NATS is not connected."""
-        if not self.link.connected:
-            return None
-        self._asked += 1
-        token = b"%d" % self._asked
-        answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-        self._answers[token] = answer
-        self.link.send(pub(subject, payload, f"{self._inbox}.".encode() + token))
-        try:
-            return await asyncio.wait_for(answer, self.options.connect_timeout_s)
-        except TimeoutError:
-            return None
-        finally:
-            del self._answers[token]
 
     async def close(self) -> None:
         """Tell the server that the client leaves; whatever comes of it, the session is over.
@@ -154,22 +142,13 @@ class Session:
     async def drop(self) -> None:
         """Forget the session without a word to the server; a newer one of the same client can then replace it at once."""
         self._stop_pings()
-        await self.link.unlisten(self._sid)
+        await self.inbox.shut()
 
     # --- what arrives ----------------------------------------------------------------------------------------------
 
-    def _take(self, frames: list[Frame]) -> None:
-        for frame in frames:
-            token = frame.subject.rpartition(b".")[2]
-            if token == HEARTBEAT:
-                if frame.reply:
-                    self.link.send(pub(frame.reply, b""))
-            elif token == PING:
-                self._take_ping_answer(frame)
-            else:
-                answer = self._answers.get(token)
-                if answer is not None and not answer.done():
-                    answer.set_result(frame)
+    def _take_heartbeat(self, frame: Frame) -> None:
+        if frame.reply:
+            self.link.send(pub(frame.reply, b""))
 
     def _take_ping_answer(self, frame: Frame) -> None:
         if no_responders(frame):
@@ -203,7 +182,7 @@ class Session:
             return
         if self.link.connected:
             payload = wire.Ping(conn_id=self.conn_id).SerializeToString()
-            self.link.send(pub(self.answer.ping_requests, payload, f"{self._inbox}.".encode() + PING))
+            self.link.send(pub(self.answer.ping_requests, payload, f"{self.inbox.subject}.".encode() + PING))
         self._schedule_ping()
 
     def lose(self, error: StanClientError) -> None:
@@ -214,16 +193,12 @@ class Session:
             self._on_lost(self, error)
 
 
-def pub(subject: bytes, payload: bytes, reply: bytes = b"") -> bytes:
-    """One NATS PUB frame."""
-    return b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(payload), payload)
-
-
-def no_responders(frame: Frame) -> bool:
-    """Whether nats-server says that nobody listens to the subject asked."""
-    return frame.header.startswith(b"NATS/1.0 503")
-
-
 def text_of(data: bytes) -> str:
     """Text of the wire; bytes that are not UTF-8 are kept as surrogates."""
     return data.decode("utf-8", "surrogateescape")
+
+
+def check_cluster_id(subject: str) -> None:
+    """Raise InvalidNameError if a subject with a cluster id in it is none."""
+    if len(subject.split()) != 1:
+        raise InvalidNameError(f"stan: {subject!r} cannot be a NATS subject")

@@ -26,9 +26,10 @@ from stan_client.errors import (
     SubscribeRequestTimeoutError,
     UnsubscribeRequestTimeoutError,
 )
+from stan_client.inbox import pub
 from stan_client.messages import BatchCallback, Callback, Message, SubscriptionOptions
 from stan_client.positions import Start, from_sequence
-from stan_client.session import Session, fresh_id, pub, text_of
+from stan_client.session import Session, fresh_id, text_of
 
 if TYPE_CHECKING:
     from stan_client.client import Client

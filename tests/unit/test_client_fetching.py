@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import stan_client
+from stan_client import fetching
 from stan_client.fetching import Fetcher, Reader, ReadOptions
 
 from stan import errors
@@ -38,7 +39,7 @@ class Server:
     async def ready(self):
         return self
 
-    async def ask(self, subject, payload):
+    async def ask(self, subject, payload, timeout_s=None):
         request = FetchRequest.FromString(payload)
         self.asked.append((subject, request))
         number = len(self.asked)
@@ -172,12 +173,34 @@ async def test_reader_waits_for_a_replica_that_lags_behind_another(server) -> No
     assert await read(server, from_replica=True, max_bytes=400, until=catch_up) == list(range(1, 701))
 
 
-async def test_reader_does_not_wait_for_ever(server) -> None:
+async def test_reader_turns_to_the_leader_if_a_replica_lags_for_long(server, monkeypatch) -> None:
+    monkeypatch.setattr(fetching, "REPLICA_PATIENCE_S", 0.05)
     server.script = [server.answer(FetchRequest(from_sequence=1, max_bytes=400), 700)]
     server.lag[REPLICA] = 350
 
-    with pytest.raises(stan_client.FetchTimeoutError):
-        await read(server, patience_s=0.1, from_replica=True, max_bytes=400)
+    assert await read(server, from_replica=True, max_bytes=400) == list(range(1, 701))
+    assert server.asked[-1][0] == LEADER
+
+
+@pytest.mark.parametrize("from_replica", [False, True])
+@pytest.mark.parametrize(("first", "last"), [(1, 700), (5, 9), (300, 300), (650, 10_000), (701, 800)])
+async def test_range_is_read_whole_and_no_further(server, first, last, from_replica, monkeypatch) -> None:
+    monkeypatch.setattr(fetching, "REPLICA_PATIENCE_S", 0.05)
+    server.lag[REPLICA] = 80
+    options = ReadOptions(last=last, max_bytes=400, from_replica=from_replica)
+    reader = Reader(fetcher(server), "ch", options)
+    got = [
+        message.sequence
+        async for found in reader.answers(stan_client.from_sequence(first))
+        for message in found.messages()
+    ]
+    assert got == list(range(first, min(last, 700) + 1))
+
+
+async def test_range_of_another_channel_of_that_name_is_refused(server) -> None:
+    reader = Reader(fetcher(server), "ch", ReadOptions(last=700, uid=2))
+    with pytest.raises(stan_client.ChannelReplacedError):
+        await anext(reader.answers(stan_client.from_sequence(1)))
 
 
 async def test_reader_of_a_channel_that_is_made_again_says_so(server) -> None:

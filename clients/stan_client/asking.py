@@ -1,0 +1,233 @@
+"""Requests to the servers that need no registration: asked again until they are answered, or the patience ends.
+
+Whom a request concerns answers it; the others are silent, and nobody answers while a group has no leader. So silence, "nobody
+listens" and answers that say so mean: ask again. Every request may be repeated as it is, except for a batch without ids, which
+is not repeated after a silence: whether it was stored is not known then.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Protocol, Self, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from stan.protocol.channels import extension_subject
+from stan.protocol.frames import Frame
+from stan_client.errors import MessageTooLargeError, OutcomeUnknownError, RequestTimeoutError, ServerError
+from stan_client.inbox import Inbox, no_responders
+from stan_client.session import text_of
+
+RETRY_FIRST_S: Final = 0.01
+RETRY_MAX_S: Final = 0.5
+"""Pauses before a request is made again: doubled from the first to the longest."""
+SILENCE_FIRST_S: Final = 2.0
+SILENCE_MAX_S: Final = 10.0
+"""How long an answer is waited for before a request is made again: doubled from the first to the longest."""
+TOGETHER_MAX: Final = 64
+"""Requests for different channels that are on their way at once, of one call."""
+
+
+class Answer(Protocol):
+    """What every answer begins with."""
+
+    error: bytes
+    retry: bool
+
+    @classmethod
+    def FromString(cls, serialized: bytes, /) -> Self:  # noqa: N802 - protobuf's name
+        """Decode."""
+
+
+class LeadersAnswer(Answer, Protocol):
+    """An answer of a leader for the groups that it leads."""
+
+    pool: int
+
+    @property
+    def groups(self) -> Any:
+        """Numbers of these groups."""
+
+
+A = TypeVar("A", bound=Answer)
+L = TypeVar("L", bound=LeadersAnswer)
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Asker:
+    """Asks; one for each client. *ready* gives the inbox that answers come to, waiting while there is none."""
+
+    def __init__(self, ready: Callable[[], Awaitable[Inbox]], cluster_id: str, patience_s: float) -> None:
+        self._ready = ready
+        self._prefix = f"{extension_subject(cluster_id)}."
+        self.patience_s = patience_s
+
+    async def ask(
+        self, kind: str, request: Message, answer: type[A], *, repeat: bool = True, patience_s: float | None = None
+    ) -> A:
+        """The answer to one request, of the server that it concerns.
+
+        Raises:
+            ServerError: refused. RequestTimeoutError: no answer in time. MessageTooLargeError: NATS would not take it.
+            OutcomeUnknownError: as of RequestTimeoutError, if not *repeat*.
+        """
+        patience_s = self.patience_s if patience_s is None else patience_s
+        attempts = _Attempts(kind, patience_s)
+        try:
+            async with asyncio.timeout(patience_s):
+                while True:
+                    inbox, payload = await self._connected(attempts), request.SerializeToString()
+                    self._check_size(inbox, payload)
+                    silence_s = attempts.silence_s if repeat else patience_s
+                    attempts.unknown = not repeat
+                    frame = await inbox.ask(self._subject(kind), payload, silence_s)
+                    if frame is not None and not no_responders(frame):
+                        response = _decoded(frame, answer, kind)
+                        if attempts.heard(response):
+                            return response
+                    elif frame is not None:
+                        attempts.nobody()
+                    elif not repeat:
+                        raise attempts.late()
+                    attempts.unknown = False
+                    await attempts.pause(silent=frame is None)
+        except TimeoutError:
+            raise attempts.late() from None
+
+    async def ask_leaders(
+        self,
+        kind: str,
+        request: Callable[[float], Message],
+        answer: type[L],
+        *,
+        enough: Callable[[list[L]], bool] | None = None,
+        wait_s: float = 0,
+    ) -> list[L]:
+        """Answers of all leaders, newest last: until they cover all groups, or *enough* says so. Errors as of `ask`.
+
+        *request* makes one that a server may leave unanswered for as many seconds as it is given: *wait_s* at first.
+        """
+        attempts = _Attempts(kind, self.patience_s + wait_s)
+        found: list[L] = []
+        frames: list[Frame] = []
+
+        def take(frame: Frame) -> bool:
+            frames.append(frame)
+            if no_responders(frame):
+                return True
+            with contextlib.suppress(DecodeError):
+                response = answer.FromString(frame.payload)
+                if not response.error:
+                    found.append(response)
+                    return done()
+            return True
+
+        def done() -> bool:
+            return bool(found) and (covered(found) or (enough is not None and enough(found)))
+
+        clock = asyncio.get_running_loop().time
+        until = clock() + wait_s
+        try:
+            async with asyncio.timeout(self.patience_s + wait_s):
+                while True:
+                    inbox, wait_s = await self._connected(attempts), max(0, until - clock())
+                    payload = request(wait_s).SerializeToString()
+                    self._check_size(inbox, payload)
+                    frames.clear()
+                    await inbox.ask_all(self._subject(kind), payload, take, attempts.silence_s + wait_s)
+                    if done():
+                        return found
+                    for frame in frames:
+                        if no_responders(frame):
+                            attempts.nobody()
+                        else:
+                            attempts.heard(_decoded(frame, answer, kind))
+                    await attempts.pause(silent=not frames)
+        except TimeoutError:
+            raise attempts.late() from None
+
+    async def payload_max(self) -> int:
+        """Bytes of the largest request and the largest answer."""
+        return (await self._ready()).link.max_payload
+
+    async def _connected(self, attempts: "_Attempts") -> Inbox:
+        while True:
+            inbox = await self._ready()
+            if inbox.link.connected:
+                return inbox
+            await attempts.pause(silent=False)
+
+    def _subject(self, kind: str) -> bytes:
+        return f"{self._prefix}{kind}".encode()
+
+    @staticmethod
+    def _check_size(inbox: Inbox, payload: bytes) -> None:
+        if len(payload) > inbox.link.max_payload:
+            raise MessageTooLargeError
+
+
+class _Attempts:
+    """How one request fares: what was said last, and how long to wait."""
+
+    def __init__(self, kind: str, patience_s: float) -> None:
+        self._kind = kind
+        self._patience_s = patience_s
+        self._said = ""
+        self._pause_s = RETRY_FIRST_S
+        self.silence_s = SILENCE_FIRST_S
+        self.unknown = False  # a request that is not repeated is on its way
+
+    def heard(self, answer: Answer) -> bool:
+        """Whether an answer is one without error. Raises ServerError if the error does not pass."""
+        if answer.error and not answer.retry:
+            raise ServerError(text_of(answer.error))
+        self._said = text_of(answer.error)
+        return not answer.error
+
+    def nobody(self) -> None:
+        """NATS says that no server listens to such requests."""
+        self._said = "nobody listens"
+
+    async def pause(self, *, silent: bool) -> None:
+        """Before it is asked again; *silent*: no answer came, so that it has waited enough, and waits longer for the next."""
+        if silent:
+            self.silence_s = min(2 * self.silence_s, SILENCE_MAX_S)
+            return
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, RETRY_MAX_S)
+
+    def late(self) -> RequestTimeoutError:
+        """The error when the patience ends."""
+        text = f"stan: {self._kind} request timeout after {self._patience_s:g} s"
+        if self._said:
+            text += f", last answer: {self._said}"
+        return (OutcomeUnknownError if self.unknown else RequestTimeoutError)(text)
+
+
+def covered(answers: list[L]) -> bool:
+    """Whether all groups of channels are told about."""
+    groups = {group for answer in answers for group in answer.groups}
+    return bool(answers) and len(groups) >= answers[-1].pool
+
+
+def _decoded(frame: Frame, answer: type[A], kind: str) -> A:
+    try:
+        return answer.FromString(frame.payload)
+    except DecodeError:
+        raise ServerError(f"stan: malformed {kind} response") from None
+
+
+async def together(ask: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
+    """The results for all *items*, a bounded number of them at once; when all have ended, the first error if there is one."""
+    room = asyncio.Semaphore(TOGETHER_MAX)
+
+    async def one(item: T) -> R:
+        async with room:
+            return await ask(item)
+
+    results = await asyncio.gather(*map(one, items), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]

@@ -1,0 +1,256 @@
+"""What a client can do without a registration beside reading: look at channels, store many messages at once, stage and commit
+them, keep named positions.
+
+Every call is repeated until it is answered or the patience ends, see stan_client.asking. Rows are messages without sequence,
+encoded: per row u32 little-endian length, then MsgProto's fields reply (3), data (4), headers (16) where they are not empty.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from stan.protocol import extension_pb2 as pb
+from stan_client.asking import Asker, covered, together
+from stan_client.session import text_of
+
+
+class ChannelInfo(NamedTuple):
+    """What the server holds of one channel."""
+
+    name: str
+    uid: int  # another one if the channel is deleted and made again
+    first: int  # oldest message kept; last + 1 if all were removed, 0 if there was none ever
+    last: int  # newest message; 0 if there was none ever
+    bytes: int
+    first_time_ns: int
+    last_time_ns: int
+
+
+class BatchAck(NamedTuple):
+    """Where the rows of a batch are: those that were stored are consecutive."""
+
+    first: int  # 0: none was stored
+    last: int
+    duplicates: int  # rows left out, for their ids had been stored before
+
+
+class Committed(NamedTuple):
+    """What a commit has added to one channel."""
+
+    already: bool  # this version, or a later one, had been committed before: nothing was added now
+    first: int  # of what this version has added, if it is the newest; 0: nothing
+    last: int
+
+
+class Cursor(NamedTuple):
+    """A named position; `last + 1 - sequence` is how far it is behind."""
+
+    sequence: int  # the next one to be read
+    last: int  # newest message of the channel
+
+
+class Requesting:
+    """See the module's docstring. Errors of all: ServerError: refused. RequestTimeoutError: no answer in time.
+    MessageTooLargeError: NATS would not take it. ConnectionClosedError: the client is closed."""
+
+    _asker: Asker
+
+    async def info(
+        self,
+        channels: Sequence[str] = (),
+        *,
+        pattern: str = "",
+        newer_than: Mapping[str, int] | None = None,
+        wait_s: float = 0,
+    ) -> dict[str, ChannelInfo]:
+        """What there is of channels, by name; those that do not exist are left out.
+
+        Args:
+            channels: names.
+            pattern: and those that match; `*` stands for one token, `>` for all that follow. Everything, if nothing is named.
+            newer_than: with *wait_s*: answer as soon as one of these channels has a message behind this one.
+            wait_s: answer after this long all the same; the server may bound it.
+        """
+        newer_than = newer_than or {}
+        if not channels and not pattern:
+            channels, pattern = tuple(newer_than), "" if newer_than else ">"
+        names = [raw(name) for name in channels]
+        request = pb.InfoRequest(channels=names, pattern=raw(pattern))
+
+        def known(answers: list[pb.InfoResponse]) -> bool:
+            return not pattern and {info.name for answer in answers for info in answer.channels}.issuperset(names)
+
+        found: dict[str, ChannelInfo] = {}
+        if newer_than and wait_s > 0:
+            answers = await self._wait_for_news(request, newer_than, wait_s)
+            if (covered(answers) or known(answers)) and not any(answer.more for answer in answers):
+                return _merged(answers)
+        while True:
+            answers = await self._asker.ask_leaders("info", lambda _: request, pb.InfoResponse, enough=known)
+            found |= _merged(answers)
+            ends = [answer.channels[-1].name for answer in answers if answer.more and answer.channels]
+            if not ends:
+                return found
+            request.after = min(ends)
+
+    async def _wait_for_news(
+        self, request: pb.InfoRequest, newer_than: Mapping[str, int], wait_s: float
+    ) -> list[pb.InfoResponse]:
+        positions = [pb.Position(channel=raw(name), sequence=sequence) for name, sequence in newer_than.items()]
+        watched = {raw(name): sequence for name, sequence in newer_than.items()}
+
+        def ask(wait_s: float) -> pb.InfoRequest:
+            asked = pb.InfoRequest(newer_than=positions, wait_ms=int(1000 * wait_s))
+            asked.MergeFrom(request)
+            return asked
+
+        def news(answers: list[pb.InfoResponse]) -> bool:
+            newest = answers[-1]
+            return newest.more or any(
+                info.last_sequence > watched.get(info.name, info.last_sequence) for info in newest.channels
+            )
+
+        return await self._asker.ask_leaders("info", ask, pb.InfoResponse, enough=news, wait_s=wait_s)
+
+    async def seq_at_time(self, channel: str, time_ns: int) -> int:
+        """Sequence of the first message at or after a time (Unix ns); that behind the newest one if there is none."""
+        request = pb.SeqAtTimeRequest(channel=raw(channel), time=time_ns)
+        return (await self._asker.ask("seq_at_time", request, pb.SeqAtTimeResponse)).sequence
+
+    # --- many messages at once ---------------------------------------------------------------------------------------
+
+    async def publish_batch(
+        self, channel: str, rows: bytes, count: int, *, producer: str = "", version: int = 0, ids: bytes = b""
+    ) -> BatchAck:
+        """Store *count* rows: all or none of them.
+
+        Args:
+            channel: its name; it is made if it does not exist.
+            rows: see the module's text; NATS must take them in one message.
+            count: of rows.
+            producer: who vouches for the ids.
+            version: of the producer's work; its ids are remembered for its two newest versions.
+            ids: 16 bytes for each row, or none: a row whose id the producer has sent to this channel before is left out.
+
+        Raises:
+            OutcomeUnknownError: no answer in time, without ids: it is not known whether the rows are stored. With ids the
+                request is repeated.
+        """
+        request = pb.BatchRequest(
+            channel=raw(channel), count=count, producer=raw(producer), version=version, ids=ids, rows=rows
+        )
+        answer = await self._asker.ask("batch", request, pb.BatchResponse, repeat=bool(ids) or not count)
+        return BatchAck(answer.first_sequence, answer.last_sequence, answer.duplicates)
+
+    # --- transactions ------------------------------------------------------------------------------------------------
+
+    async def stage(self, app: str, version: int, txn: str, part: int, channel: str, rows: bytes, count: int) -> None:
+        """Keep *count* rows, durable and unseen, until `commit` or `abort`, or until they are too old.
+
+        Args:
+            app: whose version it is.
+            version: of the app, >= 0, growing.
+            txn: a name that nobody else uses.
+            part: 0, 1, 2, ... of this txn in this channel, in the order of its rows.
+            channel: that they are for.
+            rows: as of publish_batch().
+            count: of rows.
+        """
+        request = pb.StageRequest(
+            app=raw(app),
+            version=version,
+            txn=raw(txn),
+            part=part,
+            channel=raw(channel),
+            count=count,
+            rows=rows,
+        )
+        await self._asker.ask("stage", request, pb.StageResponse)
+
+    async def commit(
+        self,
+        app: str,
+        version: int,
+        txns: Mapping[str, Sequence[tuple[str, int]]],
+        *,
+        timeout_s: float | None = None,
+    ) -> dict[str, Committed]:
+        """Add what was staged to all channels, each at once, then record that the version is finished. May be repeated, also by
+        another process: what is committed stays so, the rest is done.
+
+        Args:
+            app: as staged.
+            version: as staged.
+            txns: for each channel the txns in the order of their rows, each with the number of its parts there.
+            timeout_s: of each channel's commit; the client's by default.
+        """
+
+        async def commit(channel: str) -> pb.CommitResponse:
+            parts = [pb.Txn(txn=raw(txn), parts=parts) for txn, parts in txns[channel]]
+            request = pb.CommitRequest(app=raw(app), version=version, channel=raw(channel), txns=parts)
+            return await self._asker.ask("commit", request, pb.CommitResponse, patience_s=timeout_s)
+
+        answers = await together(commit, txns)
+        await self._asker.ask("finish", pb.FinishRequest(app=raw(app), version=version), pb.FinishResponse)
+        return {
+            channel: Committed(answer.already, answer.first_sequence, answer.last_sequence)
+            for channel, answer in zip(txns, answers, strict=True)
+        }
+
+    async def abort(self, txns: Mapping[str, Sequence[str]]) -> None:
+        """Drop what was staged under these txns of each channel; what was committed stays."""
+
+        async def abort(channel: str) -> pb.AbortResponse:
+            request = pb.AbortRequest(channel=raw(channel), txns=list(map(raw, txns[channel])))
+            return await self._asker.ask("abort", request, pb.AbortResponse)
+
+        await together(abort, txns)
+
+    async def last_committed(self, app: str) -> int:
+        """The newest version that is finished; -1: none."""
+        request = pb.LastCommittedRequest(app=raw(app))
+        answer = await self._asker.ask("last_committed", request, pb.LastCommittedResponse)
+        return answer.version if answer.known else -1
+
+    # --- named positions ---------------------------------------------------------------------------------------------
+
+    async def cursor_set(self, name: str, positions: Mapping[str, int]) -> None:
+        """Note for each channel the next sequence that *name* will read, for others to see; 0 removes the note."""
+
+        async def note(channel: str) -> pb.CursorSetResponse:
+            request = pb.CursorSetRequest(name=raw(name), channel=raw(channel), sequence=positions[channel])
+            return await self._asker.ask("cursor_set", request, pb.CursorSetResponse)
+
+        await together(note, positions)
+
+    async def cursors(self, name: str = "") -> dict[str, dict[str, Cursor]]:
+        """The named positions, by name and channel: those of one name, or all."""
+        request = pb.CursorsRequest(name=raw(name))
+        found: dict[str, dict[str, Cursor]] = {}
+        for answer in await self._asker.ask_leaders("cursors", lambda _: request, pb.CursorsResponse):
+            for cursor in answer.cursors:
+                of_name = found.setdefault(text_of(cursor.name), {})
+                of_name[text_of(cursor.channel)] = Cursor(cursor.sequence, cursor.last_sequence)
+        return found
+
+
+def raw(name: str) -> bytes:
+    """A name as the wire has it; the inverse of `text_of`."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _merged(answers: Iterable[pb.InfoResponse]) -> dict[str, ChannelInfo]:
+    """By name; what was answered later counts."""
+    merged = {}
+    for answer in answers:
+        for info in answer.channels:
+            name = text_of(info.name)
+            merged[name] = ChannelInfo(
+                name,
+                info.uid,
+                info.first_sequence,
+                info.last_sequence,
+                info.bytes,
+                info.first_timestamp,
+                info.last_timestamp,
+            )
+    return merged
