@@ -64,6 +64,7 @@ class Broker:
             subjects.unsub.encode(): lambda frame: self.subscribing.leave(frame, unsubscribe=True),
             subjects.sub_close.encode(): lambda frame: self.subscribing.leave(frame, unsubscribe=False),
         }
+        self.extensions: dict[str, Callable[[Frame], None]] = {}  # by subject: requests that the original does not know
         if self.shared.clustered:
             self.requests[subjects.meta.encode()] = self._asked_for_meta
         if config.cluster is not None and config.cluster.allow_add_remove:

@@ -66,7 +66,9 @@ class Gateway:
         for at, subject in enumerate(broker.requests):
             subjects[FIRST_REQUEST_SID + at] = subject.decode()
         self.subscriptions = subjects
-        self.handlers: dict[int, Callable[[Frame], None]] = {}  # by sid: what is not for the broker itself
+        self.handlers: dict[int, Callable[[Frame], None]] = {}  # by sid
+        for subject, asked in broker.extensions.items():
+            self.take_requests(subject, asked)
         self.clustered = shared.clustered
         self.heard: Heard | None = Heard() if shared.clustered else None
         self.taken: Taken | None = Taken(shared) if shared.clustered else None
