@@ -5,13 +5,25 @@ survive a fork (its event loop runs in a thread), therefore the process belongs 
 """
 
 import os
-import ssl
 import threading
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from stan_client.blocking import BlockingClient
+from stan_client.errors import ConnectionClosedError, RequestTimeoutError
 
 from pyspark_stan.options import Connection
+
+T = TypeVar("T")
+
+PASSING: Final = (RequestTimeoutError, ConnectionClosedError, OSError)
+"""What may be gone at the next attempt."""
+
+
+class UnreachableError(ConnectionError):
+    """No NATS server; the text tells which were tried and why it failed."""
+
 
 _lock = threading.Lock()
 _pool: dict[tuple[int, Connection], BlockingClient] = {}
@@ -21,7 +33,7 @@ def client_of(connection: Connection) -> BlockingClient:
     """The client of this process for *connection*; made when it is asked for first.
 
     Raises:
-        Everything that BlockingClient raises when it cannot connect.
+        UnreachableError: none of the servers could be connected to.
     """
     key = (os.getpid(), connection)
     with _lock:
@@ -41,23 +53,39 @@ def forget(connection: Connection, client: BlockingClient) -> None:
 
 
 def nats_options(connection: Connection) -> dict[str, Any]:
-    """Arguments for nats-py's connect."""
-    options: dict[str, Any] = {**dict(connection.nats), **dict(connection.secrets)}
-    authority, certificate, key = connection.tls
-    if authority or certificate:
-        context = ssl.create_default_context(cafile=authority or None)
-        if certificate:
-            context.load_cert_chain(certificate, key)
-        options["tls"] = context
-    return options
+    """What stan_client passes on to nats-py."""
+    files = zip(("tls_ca", "tls_cert", "tls_key"), connection.tls, strict=True)
+    return {**dict(connection.nats), **dict(connection.secrets), **{name: file for name, file in files if file}}
+
+
+def patiently(connection: Connection, retries: int, pause_s: float, call: Callable[[BlockingClient], T]) -> T:
+    """What *call* makes of the client; called again, up to *retries* times, after what may pass.
+
+    Raises:
+        One of PASSING, when it has happened once more than that; whatever else *call* raises, at once.
+    """
+    while True:
+        client = None
+        try:
+            client = client_of(connection)
+            return call(client)
+        except PASSING as error:
+            if not retries:
+                raise
+            retries -= 1
+            if client is not None and isinstance(error, ConnectionClosedError):
+                forget(connection, client)
+            time.sleep(pause_s)
 
 
 def _connect(connection: Connection) -> BlockingClient:
-    name = f"pyspark-{os.getpid()}"
-    return BlockingClient(
-        list(connection.servers),
-        connection.cluster_id,
-        name=name,
-        timeout_s=connection.timeout_s,
-        nats_options=nats_options(connection),
-    )
+    try:
+        return BlockingClient(
+            list(connection.servers),
+            connection.cluster_id,
+            name=f"pyspark-{os.getpid()}",
+            timeout_s=connection.timeout_s,
+            nats_options=nats_options(connection),
+        )
+    except Exception as error:  # nats-py has many
+        raise UnreachableError(f"stan: cannot connect to {', '.join(connection.servers)}: {error!r}") from error

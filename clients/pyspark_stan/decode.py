@@ -1,0 +1,80 @@
+"""Answers of the broker as Arrow record batches: the columns' bytes are used as they are, nothing is done per message.
+
+Except for headers, which are made of Python objects where somebody asks for them.
+"""
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from stan.protocol.rows import Columns, columns
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+    from stan_client import Fetched
+
+_NANOSECONDS: Final = pa.timestamp("ns", tz="UTC")
+_MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
+
+
+class Decoder:
+    """Makes record batches of one schema; *schema* has columns of pyspark_stan.schema only."""
+
+    def __init__(self, schema: "StructType") -> None:
+        self._schema = to_arrow_schema(schema, timezone="UTC")  # what Spark compares the first batch with
+        self._headers = "headers" in schema.names
+
+    def batch(self, found: "Fetched") -> pa.RecordBatch:
+        """The messages of an answer. Raises ValueError: they are damaged."""
+        count = found.count
+        parts = columns(found.records, count, headers=self._headers)
+        arrays = [
+            pa.repeat(pa.scalar(found.channel, field.type), count)
+            if field.name == "channel"
+            else _ARRAYS[field.name](parts, count, field.type)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _sequence(parts: Columns, count: int, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(parts.sequences)])
+
+
+def _timestamp(parts: Columns, count: int, _kind: pa.DataType) -> pa.Array:
+    exact = pa.Array.from_buffers(_NANOSECONDS, count, [None, pa.py_buffer(parts.timestamps)])
+    return exact.cast(_MICROSECONDS, safe=False)
+
+
+def _value(parts: Columns, count: int, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(parts.data_offsets), pa.py_buffer(parts.data)])
+
+
+def _reply(parts: Columns, count: int, kind: pa.DataType) -> pa.Array:
+    if not parts.replies:
+        return pa.nulls(count, kind)
+    offsets = pa.py_buffer(parts.reply_offsets)
+    texts = pa.Array.from_buffers(kind, count, [None, offsets, pa.py_buffer(parts.replies)])
+    return pa.compute.if_else(pa.compute.equal(pa.compute.binary_length(texts), 0), pa.scalar(None, kind), texts)
+
+
+def _headers(parts: Columns, _count: int, kind: pa.DataType) -> pa.Array:
+    rows = parts.headers or []
+    keys = [key.decode("utf-8", "replace") for pairs in rows for key, _ in pairs]
+    values = [value for pairs in rows for _, value in pairs]
+    offsets = pa.array(accumulate(map(len, rows), initial=0), pa.int32())
+    fields = [pa.array(keys, pa.string()), pa.array(values, pa.binary())]
+    pairs = pa.StructArray.from_arrays(fields, fields=list(kind.value_type))
+    return pa.ListArray.from_arrays(offsets, pairs, type=kind)
+
+
+_ARRAYS: Final[dict[str, Callable[[Columns, int, pa.DataType], pa.Array]]] = {
+    "sequence": _sequence,
+    "timestamp": _timestamp,
+    "value": _value,
+    "reply": _reply,
+    "headers": _headers,
+}

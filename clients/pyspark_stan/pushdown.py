@@ -1,0 +1,92 @@
+"""Filters that spare reading: of sequence, timestamp and channel. Batches only, and only if the user asks for it.
+
+Spark refuses a reader that knows filters while spark.sql.python.filterPushdown.enabled is false, so this is a class of its own.
+Every filter is handed back, so that Spark applies it to what is read all the same: here it only makes ranges smaller.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from pyspark_stan.offsets import Range, Resolver
+from pyspark_stan.options import Place
+from pyspark_stan.source import StanBatchReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_stan.options import SourceOptions
+
+_BOUNDS: Final[Mapping[type[Filter], tuple[int | None, int | None]]] = {
+    # what to add to the value for the first one wanted, and for the one behind the last
+    EqualTo: (0, 1),
+    GreaterThan: (1, None),
+    GreaterThanOrEqual: (0, None),
+    LessThan: (None, 0),
+    LessThanOrEqual: (None, 1),
+}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class StanPushdownBatchReader(StanBatchReader):
+    """A batch reader that narrows what it reads."""
+
+    def __init__(self, options: "SourceOptions", schema: "StructType") -> None:
+        super().__init__(options, schema)
+        self._channels: set[str] | None = None  # None: all
+        self._sequences = [0, 1 << 63]  # first, and the one behind the last
+        self._micros = [0, 1 << 63]  # the same of Unix time
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take note of them; Spark applies them all the same."""
+        for found in filters:
+            column: tuple[str, ...] = getattr(found, "attribute", ())
+            value: Any = getattr(found, "value", None)
+            if column == ("channel",) and isinstance(found, EqualTo | In):
+                names = set(value if isinstance(found, In) else [value])
+                self._channels = names if self._channels is None else self._channels & names
+            elif column == ("sequence",) and type(found) in _BOUNDS:
+                _narrow(self._sequences, found, value)
+            elif column == ("timestamp",) and type(found) in _BOUNDS:
+                _narrow(self._micros, found, _micros_of(value))
+        return filters
+
+    def narrowed(self, ranges: list[Range], resolver: Resolver) -> list[Range]:
+        """What the filters leave over."""
+        left = [found for found in ranges if self._channels is None or found.channel in self._channels]
+        names = [found.channel for found in left]
+        starts, ends = dict.fromkeys(names, self._sequences[0]), dict.fromkeys(names, self._sequences[1])
+        for bounds, micros, better in ((starts, self._micros[0], max), (ends, self._micros[1], min)):
+            if 0 < micros < 1 << 53:  # beyond is no time that nanoseconds can tell
+                place = Place(time_ns=micros * 1000, latest_if_later=True)
+                at, _ = resolver.resolve(names, place, "timestamp")
+                bounds.update({name: better(bounds[name], at[name]) for name in names})
+        narrow = [
+            found._replace(first=max(found.first, starts[found.channel]), end=min(found.end, ends[found.channel]))
+            for found in left
+        ]
+        return [found for found in narrow if found.first < found.end]
+
+
+def _narrow(bounds: list[int], found: Filter, value: int) -> None:
+    first, end = _BOUNDS[type(found)]
+    if first is not None:
+        bounds[0] = max(bounds[0], value + first)
+    if end is not None:
+        bounds[1] = min(bounds[1], value + end)
+
+
+def _micros_of(value: datetime) -> int:
+    """Unix time; Spark gives a datetime, whose zone is UTC or that of this process."""
+    since = value.astimezone(UTC) - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

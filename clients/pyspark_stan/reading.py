@@ -1,0 +1,101 @@
+"""One task's work: a range of one channel, answer by answer, as record batches.
+
+Promises: every message of the range that the broker has, once and in order; whatever is missing is an error or a line in the
+log, as failOnDataLoss says. What passes (no leader, a broker that restarts, a lost connection) is tried again from where the
+reader is.
+"""
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from stan_client.errors import ChannelReplacedError, ConnectionClosedError, ServerError
+
+from pyspark_stan.decode import Decoder
+from pyspark_stan.offsets import DataLossError
+from pyspark_stan.options import SourceOptions
+from pyspark_stan.transport import PASSING, client_of, forget
+from stan.errors import UNKNOWN_CHANNEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from stan_client import Fetched
+    from stan_client.blocking import BlockingClient
+
+    from pyspark_stan.planning import StanPartition
+
+log: Final = logging.getLogger("pyspark_stan")
+
+
+def note_loss(text: str, *, fail: bool) -> None:
+    """Tell of messages that should be there and are not. Raises DataLossError if that is an error."""
+    if fail:
+        raise DataLossError(
+            f"stan: {text}; they were removed by retention or deletion. failOnDataLoss=false goes on without them"
+        )
+    log.warning("%s: skipped, as failOnDataLoss=false says", text)
+
+
+def read_partition(options: SourceOptions, decoder: Decoder, part: "StanPartition") -> "Iterator[pa.RecordBatch]":
+    """See the module's docstring.
+
+    Raises:
+        DataLossError: messages are missing. One of transport.PASSING: too often. ServerError: refused.
+    """
+    reader = _Reader(options, part)
+    failures = 0
+    while reader.next <= part.last:
+        before, client = reader.next, None
+        try:
+            client = client_of(options.connection)
+            for found in reader.answers(client):
+                yield decoder.batch(found)
+        except PASSING as error:
+            failures = 1 if reader.next > before else failures + 1
+            if failures > options.retries:
+                raise
+            if client is not None and isinstance(error, ConnectionClosedError):
+                forget(options.connection, client)
+            time.sleep(options.retry_pause_s)
+
+
+class _Reader:
+    """How far a task is."""
+
+    def __init__(self, options: SourceOptions, part: "StanPartition") -> None:
+        self._options = options
+        self._part = part
+        self.next = part.first
+
+    def answers(self, client: "BlockingClient") -> "Iterator[Fetched]":
+        """Those with messages, from `next` on; at their end all that is there was read."""
+        options, part = self._options, self._part
+        size, replica = options.fetch_bytes, options.from_replica
+        why = "the channel ends before"
+        try:
+            for found in client.read_range(
+                part.channel, self.next, part.last, uid=part.uid, max_bytes=size, from_replica=replica
+            ):
+                begins = found.runs[0].first_sequence if found.runs else found.next_sequence
+                oldest = found.first_sequence or begins  # not told beside a message that leaves no room for it
+                self._miss(min(begins, oldest) - 1, f"the channel begins at {oldest}")
+                if found.count:
+                    yield found
+                self.next = max(self.next, found.next_sequence)
+        except ChannelReplacedError:
+            why = "the channel was deleted and made again"
+        except ServerError as error:
+            if str(error) != UNKNOWN_CHANNEL:
+                raise
+            why = "the channel was deleted"
+        self._miss(part.last, why)
+
+    def _miss(self, up_to: int, why: str) -> None:
+        """What is not there, up to a sequence, is loss."""
+        part, fail = self._part, self._options.fail_on_data_loss
+        up_to = min(up_to, part.last)
+        if self.next <= up_to:
+            note_loss(f"messages {self.next} to {up_to} of {part.channel} cannot be read, for {why}", fail=fail)
+            self.next = up_to + 1

@@ -1,0 +1,52 @@
+"""The columns of a read: all of them, or those that the user has named."""
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_stan.options import OptionsError
+
+HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+COLUMNS: Final[dict[str, DataType]] = {
+    "channel": StringType(),
+    "sequence": LongType(),
+    "timestamp": TimestampType(),
+    "value": BinaryType(),
+    "reply": StringType(),  # null: none
+    "headers": ArrayType(HEADER),  # empty: none
+}
+
+
+def full_schema(*, headers: bool) -> StructType:
+    """The columns of a read without a schema of the user's."""
+    return StructType([StructField(name, kind) for name, kind in COLUMNS.items() if headers or name != "headers"])
+
+
+def check_schema(schema: StructType) -> None:
+    """Refuse columns that a read cannot have.
+
+    Raises:
+        OptionsError: with everything that is wrong.
+    """
+    complaints = []
+    for field in schema.fields:
+        kind = COLUMNS.get(field.name)
+        if kind is None:
+            complaints.append(f"schema: no column {field.name}; there are {', '.join(COLUMNS)}")
+        elif field.dataType != kind:
+            complaints.append(f"schema: {field.name} is {kind.simpleString()}, not {field.dataType.simpleString()}")
+        elif field.name == "reply" and not field.nullable:
+            complaints.append("schema: reply is null where there is none")
+    if len(set(schema.names)) < len(schema.names):
+        complaints.append("schema: a column comes twice")
+    if complaints:
+        raise OptionsError(complaints)

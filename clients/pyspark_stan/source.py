@@ -1,0 +1,294 @@
+"""The source: what a batch or a stream holds, decided on the driver, and what a task reads.
+
+A batch is a range of sequences for each channel (see offsets.py for a stream's). Promises: the same range is read again after any
+failure; nothing in a checkpoint depends on this process. Spark makes several objects of each class, in different processes: none
+of them remembers anything that another one needs.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from stan_client.errors import StanClientError
+from stan_client.requests import ChannelInfo
+
+from pyspark_stan.offsets import Offset, Range, Resolver, behind, from_json, oldest, ranges_between
+from pyspark_stan.options import OptionsError, SourceOptions, source_options
+from pyspark_stan.planning import StanPartition, plan, rows_for_bytes, share
+from pyspark_stan.schema import check_schema
+from pyspark_stan.transport import PASSING, patiently
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+    from stan_client.blocking import BlockingClient
+
+log: Final = logging.getLogger("pyspark_stan")
+
+IDLE_WAIT_S: Final = 0.05
+"""How long the broker may keep the question whether there is more, when there was nothing the last time."""
+
+T = TypeVar("T")
+Infos = Mapping[str, ChannelInfo]
+
+
+def batch_reader(options: Mapping[str, str], schema: "StructType") -> "StanBatchReader":
+    """For `spark.read`. Raises OptionsError."""
+    from pyspark_stan.pushdown import StanPushdownBatchReader  # noqa: PLC0415 - it is made of this module's class
+
+    check_schema(schema)
+    found = source_options(options, "batch")
+    return StanPushdownBatchReader(found, schema) if found.pushdown else StanBatchReader(found, schema)
+
+
+def stream_reader(options: Mapping[str, str], schema: "StructType") -> "StanStreamReader":
+    """For `spark.readStream`. Raises OptionsError."""
+    check_schema(schema)
+    return StanStreamReader(source_options(options, "stream"), schema)
+
+
+class _Channels:
+    """The broker as the driver asks it."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def infos(self, newer_than: Mapping[str, int] | None = None, wait_s: float = 0) -> dict[str, ChannelInfo]:
+        """What there is of the channels that are read; sooner than after *wait_s* if one has something newer."""
+        options = self._options
+        everything = ">" if options.pattern else ""
+        found = self._ask(
+            lambda client: client.info(options.channels, pattern=everything, newer_than=newer_than, wait_s=wait_s)
+        )
+        if not options.pattern:
+            return found
+        matches = re.compile(options.pattern).fullmatch
+        return {name: info for name, info in found.items() if matches(name)}
+
+    def resolver(self, infos: Infos) -> Resolver:
+        """To find the sequences of what the user has said."""
+        return Resolver(infos, lambda channel, time_ns: self._ask(lambda client: client.seq_at_time(channel, time_ns)))
+
+    def tell(self, positions: Mapping[str, int]) -> None:
+        """Let the broker know how far the query is, for those who watch it; nothing depends on it."""
+        try:
+            self._ask(lambda client: client.cursor_set(self._options.consumer, positions))
+        except (StanClientError, *PASSING) as error:
+            log.warning("the position of %s is not told: %s", self._options.consumer, error)
+
+    def _ask(self, call: "Callable[[BlockingClient], T]") -> T:
+        return patiently(self._options.connection, self._options.retries, self._options.retry_pause_s, call)
+
+
+def _read(options: SourceOptions, schema: "StructType", partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+    if not isinstance(partition, StanPartition):
+        return iter(())  # Spark's stand-in where there is no partition at all
+    from pyspark_stan.decode import Decoder  # noqa: PLC0415 - of the tasks alone
+    from pyspark_stan.reading import read_partition  # noqa: PLC0415
+
+    return read_partition(options, Decoder(schema), partition)
+
+
+class StanBatchReader(DataSourceReader):
+    """Reads channels once, up to an end that is found when the query is planned."""
+
+    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[StanPartition]:
+        """Ask the broker what there is, and split it."""
+        channels = _Channels(self._options)
+        infos = channels.infos()
+        ranges = self.narrowed(self._ranges(infos, channels.resolver(infos)), channels.resolver(infos))
+        return plan(ranges, self._options.partitions_at_least, self._options.rows_per_partition)
+
+    def narrowed(self, ranges: list[Range], _resolver: Resolver) -> list[Range]:
+        """What is left of *ranges* where a filter is known; everything, here."""
+        return ranges
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """What a task reads."""
+        return _read(self._options, self._schema, partition)
+
+    def _ranges(self, infos: Infos, resolver: Resolver) -> list[Range]:
+        options = self._options
+        complaints = [f"subscribe: there is no channel {name}" for name in options.channels if name not in infos]
+        starts, wrong_starts = resolver.resolve(infos, options.start, "startingOffsets")
+        ends, wrong_ends = resolver.resolve(infos, options.end, "endingOffsets")
+        if options.fail_on_data_loss:
+            complaints += wrong_starts + wrong_ends
+        if complaints:
+            raise OptionsError(complaints)
+        return [Range(name, infos[name].uid, first, ends[name]) for name, first in starts.items() if first < ends[name]]
+
+
+class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads channels for ever, or with the trigger availableNow up to what there was at the start."""
+
+    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
+        self._options = options
+        self._schema = schema
+        self._channels = _Channels(options)
+        self._initial: Offset | None = None
+        self._frozen: dict[str, ChannelInfo] | None = None  # availableNow
+        self._ends: dict[str, int] = {}  # of the channels, as they were seen last
+        self._idle = False  # whether there was nothing new the last time
+        self._moved_at = time.monotonic()
+        self._noted: set[tuple[str, int]] = set()  # lost channels that were told of
+
+    # --- where a batch ends ---------------------------------------------------------------------------------------
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
+        """What Spark hands to `latestOffset`."""
+        options = self._options
+        if options.rows_per_trigger:
+            return ReadMaxRows(options.rows_per_trigger)
+        return ReadMaxBytes(options.bytes_per_trigger) if options.bytes_per_trigger else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """From now on nothing is newer than now."""
+        self._frozen = self._channels.infos()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new query begins. Asked for more than once; the answer stays."""
+        if self._initial is None:
+            infos = self._infos()
+            names = {*infos, *self._options.channels}
+            positions, complaints = self._channels.resolver(infos).resolve(
+                names, self._options.start, "startingOffsets"
+            )
+            if complaints and self._options.fail_on_data_loss:
+                raise OptionsError(complaints)
+            uids = {name: info.uid for name, info in infos.items()}
+            self._initial = Offset(positions, positions, uids)
+        return self._initial.to_json()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the batch that begins at *start* ends: *start* itself if there is nothing to be done."""
+        begin = from_json(start)
+        infos = self._infos(begin)
+        self._ends = {name: behind(info) for name, info in infos.items()}
+        known = self._with_found(begin, infos)
+        wants = {
+            name: self._ends[name] - position
+            for name, position in known.positions.items()
+            if self._ends.get(name, 0) > position
+        }
+        self._idle = not wants
+        if self._waits_for_more(sum(wants.values()), limit):
+            return start
+        if wants:
+            self._moved_at = time.monotonic()
+        taken = self._within(wants, infos, limit)
+        positions = {name: position + taken.get(name, 0) for name, position in known.positions.items()}
+        return known._replace(positions=positions).to_json()
+
+    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
+        """For the progress: where the channels end."""
+        return dict(sorted(self._ends.items())) or None
+
+    def _infos(self, begin: Offset | None = None) -> dict[str, ChannelInfo]:
+        if self._frozen is not None:
+            return self._frozen
+        if begin is None or not self._idle:
+            return self._channels.infos()
+        newest = {name: position - 1 for name, position in begin.positions.items()}
+        return self._channels.infos(newest, IDLE_WAIT_S)
+
+    def _with_found(self, begin: Offset, infos: Infos) -> Offset:
+        """*begin* with the channels that it does not know yet, and those that replace one that it knows."""
+        positions, initial, uids = dict(begin.positions), dict(begin.initial), dict(begin.incarnations)
+        for name, info in infos.items():
+            uid = uids.get(name, info.uid)
+            if name in positions and uid == info.uid:
+                uids[name] = uid
+                continue
+            if name in positions:
+                self._lose(name, info.uid, "was deleted and made again")
+            positions[name] = initial[name] = oldest(info)
+            uids[name] = info.uid
+        if not self._options.pattern:
+            for name in self._options.channels:
+                initial.setdefault(name, 1)
+                positions.setdefault(name, 1)
+        for name in uids.keys() - infos.keys():
+            if self._reads(name):
+                self._lose(name, 0, "was deleted")
+        return Offset(positions, initial, uids)
+
+    def _reads(self, name: str) -> bool:
+        options = self._options
+        return bool(re.fullmatch(options.pattern, name)) if options.pattern else name in options.channels
+
+    def _lose(self, name: str, uid: int, what: str) -> None:
+        from pyspark_stan.reading import note_loss  # noqa: PLC0415 - pyarrow comes with it
+
+        if (name, uid) not in self._noted:
+            note_loss(f"channel {name} {what}: messages of it that were not read are lost", fail=self._fail)
+            self._noted.add((name, uid))
+
+    @property
+    def _fail(self) -> bool:
+        return self._options.fail_on_data_loss
+
+    def _waits_for_more(self, rows: int, limit: ReadLimit) -> bool:
+        options = self._options
+        return (
+            0 < rows < options.rows_at_least
+            and self._frozen is None
+            and (not isinstance(limit, ReadAllAvailable) or self.getDefaultReadLimit() == limit)
+            and time.monotonic() - self._moved_at < options.trigger_delay_s
+        )
+
+    def _within(self, wants: dict[str, int], infos: Infos, limit: ReadLimit) -> dict[str, int]:
+        """As much of *wants* as the limits allow. One of the two comes from Spark, the other from the options, unless Spark wants
+        everything in spite of a limit (the trigger `once`)."""
+        if isinstance(limit, ReadAllAvailable):
+            return wants
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.rows_per_trigger
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.bytes_per_trigger
+        if rows:
+            wants = share(wants, rows)
+        if size:
+            wants = rows_for_bytes(wants, {name: _row_bytes(infos[name]) for name in wants}, size)
+        return wants
+
+    # --- what a batch holds ---------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[StanPartition]:
+        """Of the batch between two offsets, the same each time."""
+        ranges = ranges_between(from_json(start), from_json(end))
+        return plan(ranges, self._options.partitions_at_least, self._options.rows_per_partition)
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """What a task reads."""
+        return _read(self._options, self._schema, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Everything before *end* is done for good."""
+        if self._options.consumer:
+            self._channels.tell(_known_to_broker(from_json(end)))
+
+    def stop(self) -> None:
+        """Nothing is held that the end of the process would not free."""
+
+
+def _known_to_broker(end: Offset) -> dict[str, int]:
+    return {name: position for name, position in end.positions.items() if name in end.incarnations}
+
+
+def _row_bytes(info: ChannelInfo) -> float:
+    """Bytes of a message of the channel, on average."""
+    count = behind(info) - oldest(info)
+    return max(1.0, info.bytes / count) if count > 0 else 1.0
