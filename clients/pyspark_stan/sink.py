@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from stan_client.blocking import BlockingClient
 
+COMMITTED_ROWS_PER_S_MIN: Final = 20_000
+"""A commit that takes longer than this many rows need is given up."""
+
 _log: Final = logging.getLogger("pyspark_stan")
 
 
@@ -204,7 +207,8 @@ def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
         _abort(options, messages)  # what tasks have staged that did not know it yet
         return
     (identity,) = identities
-    done = client_of(options.connection).commit(identity.app, identity.version, _txns(messages))
+    patience_s = options.patience_s + sum(message.rows for message in messages) / COMMITTED_ROWS_PER_S_MIN
+    done = client_of(options.connection).commit(identity.app, identity.version, _txns(messages), timeout_s=patience_s)
     already = sorted(channel for channel, committed in done.items() if committed.already)
     if already:
         _log.warning(

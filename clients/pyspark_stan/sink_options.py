@@ -27,7 +27,9 @@ OnError = Literal["fail", "skip", "deadLetter"]
 DELIVERIES: Final[tuple[Delivery, ...]] = ("transactional", "idempotent", "at-least-once")
 DEAD_LETTER: Final = "deadletter:"
 VERSION_MAX: Final = (1 << 63) - 1
-ROWS_PER_REQUEST_MAX: Final = 1_000_000
+ROWS_PER_REQUEST_MAX: Final = 100_000
+REQUEST_BYTES_MAX: Final = 8 * MiB
+"""The broker takes 32 MiB at once, counted as messages with their channel's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class SinkOptions:
     in_flight_max: int
     batch_rows: int
     batch_bytes: int
-    retries: int
+    patience_s: float  # for the answer to one request, all tries together
+    retries: int  # of a request that may be stored twice then; 0 in the other modes
     on_error: OnError
     dead_letter: str  # the channel of what cannot be published
     include_headers: bool
@@ -72,8 +75,11 @@ def sink_options(
     connection = take.connection()
     delivery = take.choice("delivery", DELIVERIES, DELIVERIES[0])
     on_error, dead_letter = _on_error(take)
+    retries = take.number("publish.numRetries", 5, 0, 1000)
+    patience_s = take.number("ackTimeoutMs", 30_000, 1) / 1000
+    tries = 1 + retries if delivery == "at-least-once" else 1  # the client repeats by itself what may be repeated
     found = SinkOptions(
-        connection=replace(connection, timeout_s=take.number("ackTimeoutMs", 30_000, 1) / 1000),
+        connection=replace(connection, timeout_s=patience_s / tries),
         channel=_channel(take),
         delivery=next(each for each in DELIVERIES if each == delivery),
         app=take.text("txnAppId"),
@@ -81,8 +87,9 @@ def sink_options(
         id_column=_id_column(take, schema, delivery),
         in_flight_max=take.number("maxInFlight", 64, 1, 4096),
         batch_rows=take.number("batchRows", 10_000, 1, ROWS_PER_REQUEST_MAX),
-        batch_bytes=take.number("batchBytes", 1 * MiB, 1 * KiB, 64 * MiB),
-        retries=take.number("publish.numRetries", 5, 0, 1000),
+        batch_bytes=take.number("batchBytes", 1 * MiB, 1 * KiB, REQUEST_BYTES_MAX),
+        patience_s=patience_s,
+        retries=tries - 1,
         on_error=on_error,
         dead_letter=dead_letter,
         include_headers=take.flag("includeHeaders", default=False),

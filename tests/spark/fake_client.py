@@ -1,0 +1,108 @@
+"""A broker of one process's memory behind the interface of `BlockingClient`, for what the sink does without Spark and network.
+
+Promises what the broker promises about batches and transactions, and counts what it was asked for.
+"""
+
+from collections import Counter
+from concurrent.futures import Future
+
+from stan_client.requests import BatchAck, Committed
+
+from stan.protocol.rows import ID_BYTES, check_rows
+from stan.protocol.wire_pb2 import MsgProto
+
+
+def messages_of(rows, count):
+    """The messages of packed rows."""
+    assert check_rows(rows, count) == -1
+    found, at = [], 0
+    for _ in range(count):
+        size = int.from_bytes(rows[at : at + 4], "little")
+        found.append(MsgProto.FromString(rows[at + 4 : at + 4 + size]))
+        at += 4 + size
+    return found
+
+
+class FakeClient:
+    """See the module's docstring."""
+
+    def __init__(self, max_payload=1 << 20):
+        self.max_payload = max_payload
+        self.channels = {}  # name -> messages that readers see
+        self.staged = {}  # (txn, channel) -> part -> messages
+        self.ids = {}  # (producer, channel) -> version -> ids
+        self.versions = {}  # (app, channel) -> committed version
+        self.finished = {}  # app -> version
+        self.asked = Counter()
+        self.failures = []  # exceptions that the next requests get
+
+    def data(self, channel):
+        """What a reader sees."""
+        return [message.data for message in self.channels.get(channel, [])]
+
+    def publish_batch_nowait(self, channel, rows, count, *, producer="", version=0, ids=b""):
+        return self._done("batch", lambda: self._publish(channel, rows, count, producer, version, ids), len(rows))
+
+    def stage_nowait(self, app, version, txn, part, channel, rows, count):
+        def stage():
+            self.staged.setdefault((txn, channel), {})[part] = messages_of(rows, count)
+
+        return self._done("stage", stage, len(rows))
+
+    def commit(self, app, version, txns, *, timeout_s=None):
+        self.asked["commit"] += 1
+        found = {}
+        for channel, staged in txns.items():
+            already = version <= self.versions.get((app, channel), -1)
+            if not already:
+                rows = []
+                for txn, parts in staged:
+                    assert len(self.staged.get((txn, channel), {})) == parts, "staged rows are gone"
+                    rows += [row for part in range(parts) for row in self.staged[txn, channel][part]]
+                self.channels.setdefault(channel, []).extend(rows)
+                self.versions[app, channel] = version
+            for txn, _ in staged:
+                self.staged.pop((txn, channel), None)
+            found[channel] = Committed(already, 0, 0)
+        self.finished[app] = max(version, self.last_committed(app))
+        return found
+
+    def abort(self, txns):
+        self.asked["abort"] += 1
+        for channel, names in txns.items():
+            for txn in names:
+                self.staged.pop((txn, channel), None)
+
+    def last_committed(self, app):
+        return self.finished.get(app, -1)
+
+    def _publish(self, channel, rows, count, producer, version, ids):
+        messages = messages_of(rows, count)
+        known = set()
+        if ids:
+            window = self.ids.setdefault((producer, channel), {})
+            for old in sorted(window)[:-2]:
+                del window[old]
+            known = set().union(*window.values())
+            mine = window.setdefault(version, set())
+        stored = self.channels.setdefault(channel, [])
+        before = len(stored)
+        for place, message in enumerate(messages):
+            ident = ids[ID_BYTES * place : ID_BYTES * (place + 1)]
+            if ids and ident in known:
+                continue
+            stored.append(message)
+            if ids:
+                known.add(ident)
+                mine.add(ident)
+        return BatchAck(before + 1, len(stored), count - (len(stored) - before))
+
+    def _done(self, kind, work, size):
+        assert size < self.max_payload
+        self.asked[kind] += 1
+        future = Future()
+        if self.failures and (failure := self.failures.pop(0)) is not None:
+            future.set_exception(failure)
+        else:
+            future.set_result(work())
+        return future
