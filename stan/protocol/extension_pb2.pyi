@@ -293,24 +293,30 @@ class CursorSetResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ...) -> None: ...
 
 class CursorsRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "after_name", "after_channel")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    AFTER_NAME_FIELD_NUMBER: _ClassVar[int]
+    AFTER_CHANNEL_FIELD_NUMBER: _ClassVar[int]
     name: bytes
-    def __init__(self, name: _Optional[bytes] = ...) -> None: ...
+    after_name: bytes
+    after_channel: bytes
+    def __init__(self, name: _Optional[bytes] = ..., after_name: _Optional[bytes] = ..., after_channel: _Optional[bytes] = ...) -> None: ...
 
 class CursorsResponse(_message.Message):
-    __slots__ = ("error", "retry", "pool", "groups", "cursors")
+    __slots__ = ("error", "retry", "pool", "groups", "cursors", "more")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     CURSORS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
     retry: bool
     pool: int
     groups: _containers.RepeatedScalarFieldContainer[int]
     cursors: _containers.RepeatedCompositeFieldContainer[NamedCursor]
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[NamedCursor, _Mapping]]] = ...) -> None: ...
+    more: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[NamedCursor, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class NamedCursor(_message.Message):
     __slots__ = ("name", "channel", "sequence", "last_sequence")
