@@ -67,8 +67,8 @@ class Gateway:
             subjects[FIRST_REQUEST_SID + at] = subject.decode()
         self.subscriptions = subjects
         self.handlers: dict[int, Callable[[Frame], None]] = {}  # by sid
-        for subject, asked in broker.extensions.items():
-            self.take_requests(subject, asked)
+        for name, asked in broker.extensions.items():
+            self.take_requests(name, asked)
         self.clustered = shared.clustered
         self.heard: Heard | None = Heard() if shared.clustered else None
         self.taken: Taken | None = Taken(shared) if shared.clustered else None
