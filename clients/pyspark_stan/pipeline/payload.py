@@ -1,0 +1,101 @@
+"""What is in a message: JSON, Avro, or bytes as they are; and the columns that come of it. Needs no Spark.
+
+Beside the columns of its payload each row has those of METADATA. A message that is not what it should be stops the pipeline, is
+dropped, or is kept with its bytes in the column _malformed and nothing in the others: what `malformed` says.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pyspark_stan.pipeline.avro import AvroSchemaError, avro_columns
+from pyspark_stan.pipeline.tables import Table
+from pyspark_stan.pipeline.types import TypeTextError, check_type
+
+METADATA: Final = {"_channel": "string", "_sequence": "bigint", "_timestamp": "timestamp"}
+"""Columns of every row, and their types: where the message was, and when the broker took it."""
+MALFORMED: Final = "_malformed"
+FORMATS: Final = ("json", "avro", "raw")
+
+Format = Literal["json", "avro", "raw"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """How a message becomes columns."""
+
+    format: Format
+    columns: Mapping[str, str]  # name -> type
+    avro: str  # the schema, as JSON
+    malformed: Literal["fail", "drop", "keep"]
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        shown = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+        treatment = {"fail": "stop at", "drop": "drop", "keep": "keep"}[self.malformed]
+        return f"{self.format}: {shown}" + ("" if self.format == "raw" else f"; {treatment} what is not")
+
+
+def payload_of(table: Table, directory: Path) -> Payload:
+    """The table `payload`, checked."""
+    kind = table.choice("format", FORMATS, "json")
+    malformed = table.choice("malformed", ("fail", "drop", "keep"), "fail")
+    avro, columns = "", {"value": "binary"}
+    if kind == "json":
+        columns = _json_columns(table)
+    elif kind == "avro":
+        avro, columns = _avro(table, directory)
+    else:
+        for key in ("schema", "malformed"):
+            if table.given(key):
+                table.complain(key, "has no meaning for raw payloads: they are one column, value binary")
+    for name in columns.keys() & {*METADATA, MALFORMED}:
+        table.complain("schema", f"{name!r} is the name of a column that every row has")
+    table.finish()
+    return Payload(format=kind, columns=columns, avro=avro, malformed=malformed)  # type: ignore[arg-type]
+
+
+def _json_columns(table: Table) -> dict[str, str]:
+    if not table.given("schema"):
+        table.complain("schema", 'is missing: a table [payload.schema] with lines such as user = "string"')
+        return {}
+    columns = table.table("schema")
+    found = columns.texts_by_key()
+    if table.holds("schema", dict) and not found:
+        table.complain("schema", "has no columns")
+    for name, kind in found.items():
+        try:
+            check_type(kind)
+        except TypeTextError as error:
+            columns.complain(name, f"the type {kind!r} {error}" if kind.strip() else "the type is empty")
+    lowered = [name.lower() for name in found]
+    for name in found:
+        if lowered.count(name.lower()) > 1:
+            columns.complain(name, "is there twice, for Spark: upper and lower case are the same in a column's name")
+    return found
+
+
+def _avro(table: Table, directory: Path) -> tuple[str, dict[str, str]]:
+    key = "schema_file" if table.given("schema_file") else "schema"
+    if table.given("schema") and table.given("schema_file"):
+        table.complain("schema_file", "give schema or schema_file, not both")
+    if key == "schema":
+        text = table.text("schema", required=True, verbatim=True)
+    else:
+        path = directory / table.text("schema_file", required=True)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            table.complain(key, f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}")
+            return "", {}
+    if not text.strip():
+        return "", {}
+    try:
+        schema: Any = json.loads(text)
+        return json.dumps(schema), avro_columns(schema)
+    except (ValueError, AvroSchemaError) as error:
+        table.complain(key, f"is not an Avro schema that can be used: {error}")
+        return "", {}

@@ -1,0 +1,108 @@
+"""What a pipeline does with its rows: a query in SQL, or a function in Python; found and looked at, not run."""
+
+import ast
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyspark_stan.pipeline.tables import Table
+
+VIEW: Final = "events"
+"""What the rows are called in SQL, unless the file says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Either `sql`, or `function` of a `module`, or of the Python file `script`."""
+
+    view: str
+    sql: str
+    module: str
+    script: str
+    function: str
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        if self.sql:
+            return f"by SQL over {self.view}: {' '.join(self.sql.split())}"
+        return f"by the function {self.function} of {self.script or self.module}"
+
+
+def query_of(table: Table, directory: Path) -> Query:
+    """The table `query`, checked as far as it can be without Spark."""
+    given = [key for key in ("sql", "sql_file", "function") if table.given(key)]
+    if len(given) != 1:
+        which = " and ".join(given) if given else "is missing"
+        table.complain(
+            given[-1] if given else "sql",
+            f"give one of sql, sql_file, function, not {which}" if given else "is missing: sql, sql_file or function",
+        )
+    view = table.text("view", VIEW)
+    if not re.fullmatch(r"[A-Za-z_]\w*", view):
+        table.complain("view", f"must be a name such as {VIEW!r}, not {view!r}")
+    sql = table.text("sql", required="sql" in given, verbatim=True)
+    if "sql_file" in given:
+        sql = _sql_of(table, directory)
+    module, script, function = _function(table, directory) if "function" in given else ("", "", "")
+    table.finish()
+    return Query(view=view, sql=sql.strip().rstrip(";"), module=module, script=script, function=function)
+
+
+def _sql_of(table: Table, directory: Path) -> str:
+    path = directory / table.text("sql_file", required=True)
+    try:
+        sql = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        table.complain("sql_file", f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}")
+        return ""
+    if not sql.strip():
+        table.complain("sql_file", f"{path} is empty")
+    return sql
+
+
+def _function(table: Table, directory: Path) -> tuple[str, str, str]:
+    """Module, file and function of `module:function` or `file.py:function`."""
+    place, colon, name = table.text("function", required=True).rpartition(":")
+    if not (colon and place and name.isidentifier()):
+        table.complain("function", "must be 'file.py:function' or 'module:function'")
+        return "", "", ""
+    if not place.endswith(".py"):
+        if not _is_module(place):
+            table.complain("function", f"there is no module {place!r} here")
+        return place, "", name
+    path = (directory / place).absolute()
+    if not path.stem.isidentifier():
+        table.complain("function", f"{path.name!r} cannot be imported: its name is no Python name")
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        table.complain("function", f"cannot read {path}: {error.strerror}")
+    except (SyntaxError, ValueError) as error:
+        table.complain("function", f"{path} is not Python: {error}")
+    else:
+        if name not in _defined(tree):
+            table.complain("function", f"{path} has no function {name!r}")
+    return "", str(path), name
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """Names that a module has got, as far as its text shows."""
+    names = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names

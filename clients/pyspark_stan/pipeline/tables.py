@@ -1,0 +1,202 @@
+"""A table of a TOML file, read key by key; pure but for the environment that it is given.
+
+Promises to gather every complaint instead of ending at the first: a wrong type, a missing key, a key that nobody asked for, a
+variable that is not set. `${NAME}` in a text stands for a variable of the environment. What is secret comes from there only, and
+shows in no representation.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from pyspark_stan.pipeline.lines import Lines
+
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_NAMES: Final = {str: "a text", int: "a number", bool: "true or false", dict: "a table", list: "a list"}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Complaint:
+    """Something wrong with one key."""
+
+    line: int
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.key}: {self.text}" if self.key else f"line {self.line}: {self.text}"
+
+
+class Secret:
+    """A text that only its user sees."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(***)" if self._text else "Secret()"
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+
+class Table:
+    """One table; `finish` complains of what nobody has asked for."""
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        path: tuple[str, ...],
+        lines: Lines,
+        complaints: list[Complaint],
+        environment: Mapping[str, str],
+    ) -> None:
+        """Nothing is checked yet.
+
+        Args:
+            values: as tomllib gives them.
+            path: keys that lead to this table.
+            lines: of the file.
+            complaints: gets what is wrong.
+            environment: variables for `${NAME}`.
+        """
+        self._values = values
+        self._path = path
+        self._lines = lines
+        self._complaints = complaints
+        self._environment = environment
+        self._known: set[str] = set()
+
+    def complain(self, key: str, text: str) -> None:
+        """Note that *key* of this table, or the table itself if it is empty, is wrong."""
+        path = (*self._path, key) if key else self._path
+        self._complaints.append(Complaint(self._lines.line_of(path), ".".join(path), text))
+
+    def complained_of(self, key: str) -> bool:
+        """Whether anything under *key* is wrong, as far as it was looked at."""
+        path = ".".join((*self._path, key))
+        return any(complaint.key == path or complaint.key.startswith(f"{path}.") for complaint in self._complaints)
+
+    def given(self, key: str) -> bool:
+        """Whether the file has *key*."""
+        self._known.add(key)
+        return key in self._values
+
+    def table(self, key: str) -> "Table":
+        """The table under *key*; an empty one if there is none."""
+        return Table(self._take(key, dict, {}), (*self._path, key), self._lines, self._complaints, self._environment)
+
+    def holds(self, key: str, kind: type) -> bool:
+        """Whether the file has *key*, with a value of that kind."""
+        return self.given(key) and isinstance(self._values[key], kind)
+
+    def numbers(self, key: str) -> dict[str, int]:
+        """A table of whole numbers."""
+        found = self._take(key, dict, {})
+        for name, value in found.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                self.complain(key, f"{name!r} must have a whole number")
+        return found
+
+    def texts_by_key(self) -> dict[str, str]:
+        """All of this table, whatever its keys are; numbers and truths become texts as Spark reads them."""
+        found = {}
+        for key in self._values:
+            self._known.add(key)
+            value = self._values[key]
+            if isinstance(value, bool):
+                found[key] = "true" if value else "false"
+            elif isinstance(value, str | int | float):
+                found[key] = self._expand(key, str(value))
+            else:
+                self.complain(key, "must be a text, a number, true or false")
+        return found
+
+    def text(self, key: str, default: str = "", *, required: bool = False, verbatim: bool = False) -> str:
+        """A text, not empty if it is *required*; variables stay as they are if *verbatim*."""
+        value = self._take(key, str, default)
+        if required and not value.strip():
+            if key not in self._values or isinstance(self._values[key], str):
+                self.complain(key, "is missing" if key not in self._values else "is empty")
+            return value
+        return value if verbatim else self._expand(key, value)
+
+    def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
+        """One of a few words."""
+        value, words = self.text(key, default), list(allowed)
+        if value not in words:
+            self.complain(key, f"must be one of {', '.join(words)}, not {value!r}")
+            return default
+        return value
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """True or false."""
+        return self._take(key, bool, default)
+
+    def number(self, key: str, default: int = 0, *, least: int = 1) -> int:
+        """A whole number, not below *least*."""
+        value = self._take(key, int, default)
+        if key in self._values and value < least:
+            self.complain(key, f"must be at least {least}, not {value}")
+            return default
+        return value
+
+    def words(self, key: str) -> tuple[str, ...]:
+        """A list of texts, or one text for a list of one."""
+        if isinstance(self._values.get(key), str):
+            return (self.text(key, required=True),)
+        value = self._take(key, list, [])
+        if not all(isinstance(each, str) and each for each in value):
+            self.complain(key, "must be a list of texts")
+            return ()
+        return tuple(self._expand(key, each) for each in value)
+
+    def secret(self, key: str) -> Secret:
+        """What `key = "${NAME}"` or `key_env = "NAME"` names in the environment; never written in the file itself."""
+        by_name = f"{key}_env"
+        if self.given(key) and self.given(by_name):
+            self.complain(by_name, f"give {key} or {by_name}, not both")
+        if self.given(by_name):
+            name = self.text(by_name, required=True, verbatim=True)
+            return Secret(self._variable(by_name, name) if name else "")
+        written = self.text(key, verbatim=True)
+        if written and not _VARIABLE.search(written):
+            self.complain(key, f'must not stand in the file: write {by_name} = "NAME", or {key} = "${{NAME}}"')
+            return Secret("")
+        return Secret(self._expand(key, written))
+
+    def finish(self) -> None:
+        """Complain of every key that nobody has asked for."""
+        for key in self._values:
+            if key not in self._known:
+                near = difflib.get_close_matches(key, self._known, 1)
+                hint = f"; do you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(self._known))}"
+                self.complain(key, f"is not known{hint}")
+
+    # --- inside ---------------------------------------------------------------------------------------------------------
+
+    def _take(self, key: str, kind: type[T], default: T) -> T:
+        self._known.add(key)
+        if key not in self._values:
+            return default
+        value = self._values[key]
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            self.complain(key, f"must be {_NAMES[kind]}")
+            return default
+        return value
+
+    def _expand(self, key: str, text: str) -> str:
+        return _VARIABLE.sub(lambda found: self._variable(key, found[1]), text)
+
+    def _variable(self, key: str, name: str) -> str:
+        if name not in self._environment:
+            self.complain(key, f"the environment has no variable {name}")
+        return self._environment.get(name, "")
