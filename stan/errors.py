@@ -65,11 +65,16 @@ INVALID_UNSUBSCRIBE = "stan: invalid unsubscribe request"
 UNKNOWN_CHANNEL = "stan: unknown channel"
 INVALID_SUBSCRIPTION = "stan: invalid subscription"
 INVALID_FETCH = "stan: invalid fetch request"
+INVALID_QUESTION = "stan: invalid request about channels"
+INVALID_BOOKMARK = "stan: invalid name of a position"
+TOO_MANY_BOOKMARKS = "stan: too many named positions"
 UNREADABLE = "stan: messages cannot be read"
 BUSY = "stan: busy, try again"
 INVALID_BATCH = "stan: invalid batch request"
 ROW_TOO_LARGE = "stan: row {} is larger than a message may be"
 TOO_MANY_ROWS = "stan: too many rows in one request"
+TOO_MANY_IDS = "stan: more ids than can be remembered"
+VERSION_PAST = "stan: the ids of this version are not remembered any more"
 INVALID_TRANSACTION = "stan: invalid transaction request"
 INVALID_ROWS = "stan: row {} is not well-formed"
 STAGED_OTHERWISE = "stan: this part is staged already, with other rows"
@@ -80,13 +85,14 @@ INVALID_CLOSE = "stan: invalid close request"
 CHANNEL_DELETING = "stan: channel is being deleted"
 TOO_MANY_CHANNELS = "too many channels"
 TOO_MANY_SUBSCRIPTIONS = "too many subscriptions per channel"
+CASE_CONFLICT = "rejecting channel "
 CLIENT_REPLACED = "client has been replaced or is no longer registered"
 
 
 def case_conflict(requested: str, existing: str) -> str:
     """Text for a channel whose name differs from an existing one by case only (STAN-SPEC 4.2, spelled as there)."""
     return (
-        f"rejecting channel {go_quote(requested)} because channel {go_quote(existing)} "
+        f"{CASE_CONFLICT}{go_quote(requested)} because channel {go_quote(existing)} "
         "alreay exists (different cases not allowed)"
     )
 

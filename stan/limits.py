@@ -51,6 +51,18 @@ PUBLISHERS_PER_BATCH_MAX = 64 * KiB - 1
 """Different publishers of one channel in one batch of the kernel; an index of one has 16 bits, and one more is needed."""
 ROWS_BYTES_MAX = 32 * MiB
 """Bytes as messages of the rows in one request: they are stored in one entry."""
+BATCH_BYTES_WAITING_MAX = 16 * MiB
+"""Rows of one group that wait for their channel or for their producer's rows before them; more are told to come again."""
+PRODUCER_BYTES_MAX = 255
+"""Longest name of a producer."""
+PRODUCER_AGE_MAX = 24 * 3600 * SECOND
+"""The ids of a producer that is not heard for this long are forgotten."""
+WINDOWS_MAX = 16_384
+"""Producers and channels of which one group remembers ids."""
+WINDOW_IDS_MAX = 2 * 1024 * 1024
+"""Ids that are remembered of one version of a producer's work in one channel."""
+GROUP_IDS_MAX = 4 * WINDOW_IDS_MAX
+"""Ids that one group remembers; they take some 50 bytes of memory each."""
 
 # --- replication (RAFT) ----------------------------------------------------------------------------------------
 RAFT_COMMAND_BYTES_MAX = ENTRY_BYTES_MAX
@@ -116,6 +128,22 @@ FETCH_UNSENT_BYTES_MAX = OUTBOUND_BYTES_HIGH // 2
 FETCH_BATCHES_MAX = 1024
 """Record batches in one answer; looking them up takes the event loop's time."""
 
+# --- questions about channels (ASK) ----------------------------------------------------------------------------
+QUESTIONS_WAITING_MAX = 1024
+"""Questions that wait for news of the metadata; more are told to ask again."""
+INFO_CHANNELS_MAX = 2000
+"""Channels in one answer; putting them together takes the event loop's time."""
+INFO_WAIT_MAX = 30 * SECOND
+"""An answer that waits for newer messages waits no longer."""
+INFO_WAIT_TICK = 50 * MILLISECOND
+"""By so much later an answer may leave that has waited in vain."""
+WATCHED_MAX = 65_536
+"""Channels that are watched for newer messages, counted once for each question; more questions are told to ask again."""
+BOOKMARK_NAME_BYTES_MAX = 255
+"""Longest name of a bookmark."""
+BOOKMARKS_MAX = 16_384
+"""Bookmarks in the channels of one group; all of them are in memory."""
+
 # --- transactions (TRANSACT) -----------------------------------------------------------------------------------
 APP_BYTES_MAX = 255
 """Longest name of an app."""
@@ -127,10 +155,8 @@ STAGED_BYTES_MAX = 8 * GiB
 """Rows staged in one group; they lie on the disk."""
 STAGED_PARTS_MAX = 16_384
 """Parts staged in one group; what is known of each is in memory."""
-STAGE_BYTES_WAITING_MAX = 16 * MiB
-"""Rows on their way into one group's log above which a part is told to come again."""
 COMMITS_WAITING_MAX = 64
-"""Requests that wait for the commits of one channel; more are told to come again."""
+"""Requests that wait for the commits of one channel, or for a channel to be there; more are told to come again."""
 COMMIT_BYTES_IN_FLIGHT = 4 * MiB
 """Rows of one commit that are proposed and not yet applied above which it reads no more of them."""
 COMMIT_RETRY = 1 * SECOND

@@ -64,6 +64,11 @@ def refusal(channel: bytes, rows: bytes, count: int, payload_max: int) -> str:
     return ""
 
 
+def can_open_later(error: str) -> bool:
+    """Whether *error*, because of which there is no channel (see Channels.open), may pass."""
+    return error != errors.TOO_MANY_CHANNELS and not error.startswith(errors.CASE_CONFLICT)
+
+
 def sealed_size(channel: bytes, size: int, count: int) -> int:
     """Most bytes that *count* messages take as records that took *size* without their sequences."""
     return size + count * (MESSAGE_ROOM + len(channel))

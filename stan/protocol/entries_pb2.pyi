@@ -177,13 +177,14 @@ class DeleteChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class GroupChange(_message.Message):
-    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "doubt", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark")
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "doubt", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     TRIM_FIELD_NUMBER: _ClassVar[int]
     DROP_CHANNEL_FIELD_NUMBER: _ClassVar[int]
     DOUBT_FIELD_NUMBER: _ClassVar[int]
+    REMEMBER_IDS_FIELD_NUMBER: _ClassVar[int]
     STAGED_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     COMMIT_STEP_FIELD_NUMBER: _ClassVar[int]
@@ -196,13 +197,14 @@ class GroupChange(_message.Message):
     trim: Trim
     drop_channel: DropChannel
     doubt: Doubt
+    remember_ids: RememberIds
     staged: StagedPart
     commit: Commit
     commit_step: CommitStep
     drop_staged: DropStaged
     finished: Finished
     bookmark: Bookmark
-    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., doubt: _Optional[_Union[Doubt, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ...) -> None: ...
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., doubt: _Optional[_Union[Doubt, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ...) -> None: ...
 
 class Subscribe(_message.Message):
     __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid", "reply")
@@ -281,6 +283,20 @@ class Held(_message.Message):
     subscription_id: int
     runs: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, subscription_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RememberIds(_message.Message):
+    __slots__ = ("uid", "producer", "version", "ids", "at")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    producer: bytes
+    version: int
+    ids: bytes
+    at: int
+    def __init__(self, uid: _Optional[int] = ..., producer: _Optional[bytes] = ..., version: _Optional[int] = ..., ids: _Optional[bytes] = ..., at: _Optional[int] = ...) -> None: ...
 
 class StagedPart(_message.Message):
     __slots__ = ("uid", "app", "version", "txn", "part", "sequence", "count", "bytes", "at")
