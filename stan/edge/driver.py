@@ -19,7 +19,7 @@ from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.runtime import Runtime
 from stan.errors import Frozen, InDoubt, NotNow
-from stan.log.types import StaleRef
+from stan.log.types import Entry, StaleRef
 from stan.protocol.entries import Kind
 from stan.raft.consensus import Consensus
 from stan.types import GroupId, RaftIndex, Term
@@ -156,10 +156,21 @@ class Driver:
                 continue
             group.log.commit(entries[-1].index)
             for entry in entries:
+                if entry.kind == Kind.CONFIG and not self._configured(number, entry):
+                    break
                 self.broker.step_committed(number, entry.index, entry.kind, entry.body)
-                if entry.kind == Kind.CONFIG and self.pool is not None:
-                    self.pool.configured(number, entry.index, entry.body)
-            self.applied[number] = (entries[-1].index, entries[-1].term)
+                self.applied[number] = (entry.index, entry.term)
+
+    def _configured(self, number: GroupId, entry: Entry) -> bool:
+        """Have a change of the voters written down; if that fails, the next life applies it and what follows."""
+        if self.pool is None:
+            return True
+        try:
+            self.pool.configured(number, entry.index, entry.body)
+        except OSError as error:
+            self._freeze(number, str(error))
+            return False
+        return True
 
     def _carry_out(self, ready: Ready) -> None:
         for level, text in ready.notes:

@@ -180,10 +180,10 @@ class Gateway:
             self.taken.clear()
             self.led = frozenset(number for number, _ in self.broker.shared.led())
 
-    def forget_heard(self) -> None:
-        """What was heard cannot be told from what is in the log already."""
+    def forget_heard(self, group: GroupId) -> None:
+        """What was heard of a group cannot be told from what is in its log already."""
         if self.heard is not None:
-            self.heard.forget(self.broker.shared.clock.now)
+            self.heard.forget_group(group, self.broker.shared.clock.now)
 
     def replay(self, group: GroupId) -> None:
         """This node leads *group* from now on: step again what it heard of it, which another leader may not have handled."""
@@ -202,11 +202,13 @@ class Gateway:
                 if not scan.consumed:
                     break
                 at += scan.consumed
+                steps += scan.acks  # known again or not, they change nothing twice
+                if piece.at <= self.heard.forgotten(group):
+                    continue
                 steps += scan.publishes
-                steps += scan.acks
                 if piece.at >= shared.clock.now - limits.HEARD_REQUEST_AGE_MAX:
                     steps += [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
-        self.broker.replay(group, steps, self.heard.since(shared.clock.now))
+        self.broker.replay(group, steps, self.heard.since(shared.clock.now, group))
 
     # --- out --------------------------------------------------------------------------------------------------------------
 

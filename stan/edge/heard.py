@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from stan import limits
 from stan.core.shared import Shared
-from stan.types import Nanos
+from stan.types import GroupId, Nanos
 
 
 class Piece(NamedTuple):
@@ -28,13 +28,19 @@ class Heard:
         self._pieces: deque[Piece] = deque()
         self._bytes = 0
         self._dropped = Nanos(0)  # nothing older is complete
+        self._forgotten: dict[GroupId, Nanos] = {}  # what of a group is not looked at again
 
     def __iter__(self) -> Iterator[Piece]:
         return iter(self._pieces)
 
-    def since(self, now: Nanos) -> Nanos:
-        """Everything that was heard from then on is here."""
-        return Nanos(max(self._dropped, now - limits.HEARD_AGE_MAX))
+    def since(self, now: Nanos, group: GroupId | None = None) -> Nanos:
+        """Everything that was heard from then on is here, and may be looked at for *group*."""
+        forgotten = Nanos(0) if group is None else self.forgotten(group)
+        return Nanos(max(self._dropped, forgotten, now - limits.HEARD_AGE_MAX))
+
+    def forgotten(self, group: GroupId) -> Nanos:
+        """What was heard up to then cannot be told from what the group's log has."""
+        return self._forgotten.get(group, Nanos(0))
 
     def add(self, piece: Piece) -> None:
         """Frames were handled."""
@@ -53,6 +59,10 @@ class Heard:
         self._pieces.clear()
         self._bytes = 0
         self._dropped = now
+
+    def forget_group(self, group: GroupId, now: Nanos) -> None:
+        """What one group's log holds came by another way: which of the publishes heard are in it is not known."""
+        self._forgotten[group] = now
 
 
 class Taken(dict[bytes, bool]):

@@ -256,7 +256,7 @@ class Member:
         self.broker.reset(number)
         await self.storage.load_group(self.broker, number, replicated=True)
         self.broker.was_reset(number)
-        self.gateway.forget_heard()
+        self.gateway.forget_heard(number)
 
     # --- groups that come and go ------------------------------------------------------------------------------------------------
 
@@ -412,8 +412,10 @@ class Member:
             self.world.runtime.soon(partial(self.hand_over, number, to))
 
     def _lag_of_voters(self, number: GroupId) -> dict[str, int]:
+        """Of those who can catch up by entries alone: who needs the state first takes its time, and so would a handover."""
         group = self.groups[number]
-        return {peer: missing for peer, missing in group.lag().items() if peer in group.members}
+        able = set(group.members) - set(group.lacking())
+        return {peer: missing for peer, missing in group.lag().items() if peer in able}
 
     def hand_over(self, number: GroupId, to: str) -> None:
         """Let another voter lead a group, if this one does still."""

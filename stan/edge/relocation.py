@@ -112,10 +112,16 @@ class Relocation:
         if self.version and (kept := member.storage.manifest) is not None and kept.nodes.version != self.version:
             self._keep_nodes(belongs=not self._spare)
 
-    def _keep_nodes(self, *, belongs: bool) -> None:
+    def _keep_nodes(self, *, belongs: bool) -> bool:
+        """Write down who the nodes are; False if the disk does not take it, so that it is tried again."""
         founders, replicas = list(self._founders), self._member.cluster.replicas
         nodes = manifest.Nodes(list(self.names), self.version, founders, replicas, belongs)
-        self._member.storage.keep_nodes(nodes)
+        try:
+            self._member.storage.keep_nodes(nodes)
+        except OSError as error:
+            self._member.world.note("ERR", f"which nodes there are could not be written down: {error}")
+            return False
+        return True
 
     def _is_walking(self, number: GroupId) -> bool:
         group = self._member.groups[number]
@@ -192,9 +198,7 @@ class Relocation:
         if not self.is_removed or self._busy or set(member.storage.logs) != {META_GROUP}:
             return
         meta = member.groups.get(META_GROUP)
-        if meta is not None and member.me not in meta.members and not meta.change_under_way:
-            member.world.note(
-                "INF", f"node {member.me} was removed from the cluster and is in no group any more: it ends"
-            )
-            self._keep_nodes(belongs=False)
-            member.world.ended()
+        if meta is None or member.me in meta.members or meta.change_under_way or not self._keep_nodes(belongs=False):
+            return
+        member.world.note("INF", f"node {member.me} was removed from the cluster and is in no group any more: it ends")
+        member.world.ended()

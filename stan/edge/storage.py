@@ -10,6 +10,7 @@ import os
 from collections.abc import Awaitable, Callable
 from collections.abc import Sequence as Seq
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from stan.config import Config
@@ -476,8 +477,9 @@ class Storage:
     def keep_nodes(self, nodes: Nodes) -> None:
         """What the metadata says about the nodes, for the next start."""
         if self.manifest is not None:
-            self.manifest.nodes = nodes
-            self._of_disk().write_manifest(self.manifest)
+            changed = replace(self.manifest, nodes=nodes)
+            self._of_disk().write_manifest(changed)
+            self.manifest = changed
 
     # --- closing ----------------------------------------------------------------------------------------------------------
 

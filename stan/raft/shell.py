@@ -108,11 +108,11 @@ class Shell(Voter):
     def successor(self) -> str | None:
         """The voter with a link that is furthest, if any can take over at all."""
         fit = [
-            (progress.acked, name)
+            (not progress.lacking, progress.acked, name)
             for name, node in self._others.items()
             if node in self._SyncObj__connectedNodes and (progress := self.progress.get(node)) and progress.counts
         ]
-        return max(fit)[1] if fit else None
+        return max(fit)[-1] if fit else None
 
     @property
     def handing_over(self) -> bool:

@@ -328,8 +328,10 @@ class ClusterNode:
         if isinstance(error, StanError):  # it says that it must not run
             self.world.complain(f"{self.name} ends: {error}")
             self.crash(power=False)
-            return
-        raise error
+        elif isinstance(error, OSError) and self.world.disks_fail:  # a group could not be opened or put aside
+            self.crash(power=False)
+        else:
+            raise error
 
     def _listening(self):
         self.world.trace(f"{self.name} listens")

@@ -141,3 +141,19 @@ def test_an_entry_of_before_this_node_listened_makes_it_miss_nothing_afterwards(
     node.publish("foo", b"new")
     node.lead()
     assert node.stored() == [b"old", b"new"]
+
+
+def test_of_a_group_whose_messages_came_by_another_way_only_acks_are_looked_at_again(node):
+    ack = wire.Ack(subject=b"foo", sequence=1).SerializeToString()
+    close = node.request("_STAN.close.test-cluster", wire.CloseRequest(client_id=b"me"), "r")
+    node.hears(pub_frame("foo", "a", b"a"), b"MSG _INBOX.NUID.1.7 2 %d\r\n%b\r\n" % (len(ack), ack), close)
+    node.gateway.forget_heard(1)
+    node.pass_time(0.1)
+    node.hears(pub_frame("foo", "b", b"b"))
+    acked = []
+    node.broker.step_acks = lambda batches: acked.extend((batch.key, batch.ranges) for batch in batches)
+    node.lead(1)
+    assert node.stored() == [b"b"]
+    assert acked == [(7, [(1, 1)])]
+    node.lead(0)
+    assert len(node.hear("r")) == 1

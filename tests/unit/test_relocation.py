@@ -53,7 +53,7 @@ class FakeMember:
         self.cluster = ClusterConfig(node_id=me, peers=peers, **cluster)
         self.config = Config(cluster=self.cluster, store=StoreConfig(raft_groups=GROUPS))
         self.now = 100 * SECOND
-        self.ended = False
+        self.ended = self.disk_fails = False
         self.notes, self.begun, self.closed, self.handed = [], [], [], []
         self.storage = SimpleNamespace(
             manifest=Manifest("town", GROUPS, "ab" * 16), logs=dict.fromkeys(held), keep_nodes=self.keep
@@ -75,6 +75,8 @@ class FakeMember:
         self.groups = {number: FakeGroup(number, self.relocation.first_voters(number)) for number in held}
 
     def keep(self, nodes):
+        if self.disk_fails:
+            raise OSError("no room")
         self.storage.manifest.nodes = nodes
 
     def end(self):
@@ -268,3 +270,15 @@ def test_observers_are_who_needs_a_copy_without_a_vote():
     assert member.relocation.peers(member.now) == {"b", "c", "r", "x"}
     member.hear("y", held=[1], voters=["a", "y"])  # of another cluster
     assert "y" not in member.relocation.peers(member.now)
+
+
+def test_what_the_disk_did_not_take_is_written_down_later():
+    member = FakeMember()
+    member.set_nodes("abcd", 1)
+    member.disk_fails = True
+    member.tick()
+    assert member.storage.manifest.nodes.version == 0
+    assert [level for level, _ in member.notes].count("ERR") == 1
+    member.disk_fails = False
+    member.tick(1)
+    assert member.storage.manifest.nodes.version == 1

@@ -335,6 +335,13 @@ def test_a_crash_while_a_group_is_given_up_leaves_no_promise_without_its_log(nod
     assert node.log.last_index == 3 or node.storage.hard_state(one).fresh
 
 
+def test_nodes_that_could_not_be_written_down_are_not_taken_for_known(node):
+    node.files.fail("pwritev", 0, errno.EIO)
+    with pytest.raises(OSError, match="error"):
+        node.storage.keep_nodes(Nodes(["a", "b"], 3, ["a", "c"], 2))
+    assert node.storage.manifest.nodes == Nodes()
+
+
 def test_what_is_known_of_the_nodes_outlives_a_restart(node):
     assert node.storage.manifest.nodes == Nodes()
     node.storage.keep_nodes(Nodes(["a", "b"], 3, ["a", "c"], 2))
