@@ -87,7 +87,15 @@ class MemberWorld(ClusterWorld):
         if all(len(group.members) >= NODES_MIN for node in nodes for group in node.member.groups.values()):
             super()._fault_replace()
 
+    def _end_unaware(self):
+        """Who was removed before it learned that it had been added is a read replica for all it knows: somebody stops it."""
+        for name, node in self.nodes.items():
+            if name not in self.members and node.running and not node.kept_down and node.member.relocation.is_replica:
+                node.kept_down = True
+                self.loop.after(0, self._bury, node)
+
     def _open_ends(self):
+        self._end_unaware()
         gone = [name for name in self.nodes if name not in self.members and not self.nodes[name].kept_down]
         if gone:
             return f"{gone} have not ended"
