@@ -16,6 +16,7 @@ from stan.config import Config
 from stan.core.catchup import Catchup
 from stan.core.channels import Channels
 from stan.core.clients import Clients
+from stan.core.committing import Committing
 from stan.core.dispatch import Dispatch
 from stan.core.group import GroupMachine, GroupResult
 from stan.core.hearing import Hearing
@@ -24,11 +25,13 @@ from stan.core.nodes import Nodes
 from stan.core.publishing import Publishing
 from stan.core.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
 from stan.core.shared import META_GROUP, Clock, Group, Shared, text
+from stan.core.staging import Staging
 from stan.core.subscribing import Subscribing
+from stan.core.transactions import Ended
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import Subjects
-from stan.protocol.entries import Kind, changes_of, decode_batches
+from stan.protocol.entries import STAGING_UID, Kind, changes_of, decode_batches
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
@@ -50,6 +53,8 @@ class Broker:
         self.catchup = Catchup(self.shared)
         self.channels = Channels(self.shared)
         self.publishing = Publishing(self.shared, self.channels, self.catchup)
+        self.staging = Staging(self.shared, self.channels, self.publishing)
+        self.committing = Committing(self.shared, self.channels, self.publishing)
         self.clients = Clients(self.shared)
         self.hearing = Hearing(subjects.discover.encode(), subjects.sub.encode())
         self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup, self.hearing)
@@ -64,7 +69,13 @@ class Broker:
             subjects.unsub.encode(): lambda frame: self.subscribing.leave(frame, unsubscribe=True),
             subjects.sub_close.encode(): lambda frame: self.subscribing.leave(frame, unsubscribe=False),
         }
-        self.extensions: dict[str, Callable[[Frame], None]] = {}  # by subject: requests that the original does not know
+        self.extensions: dict[str, Callable[[Frame], None]] = {  # by subject: requests that the original does not know
+            f"{subjects.extension}.stage": self.staging.stage,
+            f"{subjects.extension}.commit": self.committing.commit,
+            f"{subjects.extension}.abort": self.staging.abort,
+            f"{subjects.extension}.finish": self.staging.finish,
+            f"{subjects.extension}.last_committed": self.staging.last_committed,
+        }
         if self.shared.clustered:
             self.requests[subjects.meta.encode()] = self._asked_for_meta
         if config.cluster is not None and config.cluster.allow_add_remove:
@@ -135,6 +146,7 @@ class Broker:
         group.leads = True
         group.life += 1
         self.channels.lead(number)
+        self.staging.lead(number)
         group.dispatch.lead(shared.clock.now, shared.clock.wall)
         doubts = group.dispatch.doubts() if doubt else []
         if doubts:
@@ -155,6 +167,8 @@ class Broker:
         shared.forget(number)
         self.clients.follow_group(number)
         self.publishing.follow(number)
+        self.staging.follow(number)
+        self.committing.follow(number)
         self.channels.follow(number)
         shared.groups[number].dispatch.follow()
 
@@ -178,6 +192,7 @@ class Broker:
 
     def _retain(self, now: Nanos) -> None:
         self.channels.expire()
+        self.staging.expire()
         self.shared.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -279,23 +294,35 @@ class Broker:
         return applied
 
     def _apply_change(self, number: GroupId, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
-        group = self.shared.groups[number]
-        applied = group.machine.apply(change, index)
+        machine = self.shared.groups[number].machine
+        floor = machine.transactions.floor
+        applied = machine.apply(change, index)
         self.subscribing.applied(number, applied)
+        if machine.transactions.floor > floor:
+            self.shared.trims.append((number, STAGING_UID, machine.transactions.floor))
         if change.HasField("trim"):
             self.channels.trimmed(number, change.trim)
         if change.HasField("drop_channel"):
             self.channels.drop_committed(number, ChannelUid(change.drop_channel.uid))
+            self.committing.dropped(ChannelUid(change.drop_channel.uid))
+        if change.HasField("commit_step") and isinstance(applied.of_part, Ended):
+            self.committing.ended(number, applied.of_part)
         return applied
 
     def step_fetched(self, fetch: Fetch, batches: list[Fetched]) -> None:
         """The answer to a Fetch."""
+        if fetch.uid == STAGING_UID:
+            self.committing.fetched(fetch, batches)
+            return
         group = self.shared.groups.get(fetch.group)
         if group is not None:
             self.shared.redeliveries += group.dispatch.fetched(fetch, batches, self.shared.clock.now)
 
     def step_fetch_failed(self, fetch: Fetch, why: str) -> None:
         """The log could not answer; tried again a second later."""
+        if fetch.uid == STAGING_UID:
+            self.committing.read_failed(fetch, why)
+            return
         info = self.shared.meta.by_uid.get(fetch.uid)
         name = text(info.name) if info else "?"
         self.shared.note("ERR", f"Error looking up message {name}:{fetch.runs[0][0]} ({why})")
@@ -335,6 +362,7 @@ class Broker:
         for number, group in shared.led():
             if not shared.clustered or self._is_time_to_tell(number, group, now, changing):
                 self._tell_progress(number, group, ready)
+        self.committing.pump(ready)
         ready.proposals += changes
         ready.sends += shared.pub_acks
         shared.pub_acks = []
@@ -355,6 +383,7 @@ class Broker:
             or shared.redeliveries
             or shared.pub_acks
             or self.publishing.can_seal
+            or self.committing.hungry
             or any(group.dispatch.fed for _, group in shared.led())
         )
 

@@ -35,7 +35,9 @@ class Channel:
     uncommitted_bytes: int = 0
     unsealed: list[Publishes | Rows] = field(default_factory=list)
     ahead: list[Rows] = field(default_factory=list)  # unsealed too, to be sealed before the others
-    reserved: bool = False  # nothing else is sealed
+    reserved: bool = False  # nothing else is sealed: a commit is under way ...
+    reserved_from: int = 0  # ... that begins here ...
+    whole_at: int = 0  # ... and ends here, if that is known already
     deleting: bool = False
     idle_timer: bool = False
     joining: int = 0  # subscriptions on their way
@@ -155,21 +157,28 @@ class Channels:
     def add(self, info: ChannelInfo) -> Channel:
         """Take a channel of the registry in."""
         shared = self.shared
-        index = shared.indexes(info.group, info.uid)
         machine = shared.group_of(info).machine
         channel = Channel(
             info=info,
             deleting=info.uid in machine.dropped,  # the last leader did not live to see it out of the registry
             limits=shared.config.limits.for_channel(text(info.name)),
-            next_sequence=max(index.last_sequence + 1, machine.channel(info.uid).first_sequence, 1),
-            last_timestamp=index.last_timestamp,
+            next_sequence=self.written_end(info),
+            last_timestamp=shared.written(info.group, info.uid).last_timestamp,
             quiet_since=shared.clock.now,
         )
+        commit = machine.transactions.under_way.get(info.uid)
+        if commit is not None:
+            channel.reserved, channel.reserved_from = True, commit.first_sequence or channel.next_sequence
         self.by_name[info.name] = self.by_uid[info.uid] = channel
         if channel.limits.age_ns:
             self.aging.add(info.uid)
         self.watch_idle(channel)
         return channel
+
+    def written_end(self, info: ChannelInfo) -> int:
+        """The sequence behind everything that is committed, visible or not."""
+        last = self.shared.written(info.group, info.uid).last_sequence
+        return max(last + 1, self.shared.group_of(info).machine.channel(info.uid).first_sequence, 1)
 
     # --- what the limits remove -----------------------------------------------------------------------------------------
 
@@ -177,9 +186,11 @@ class Channels:
         """Oldest sequence that may stay once a batch of *count* messages and *size* accounted bytes is added (STAN-SPEC 7.1); the
         newest message always stays. Inside the new batch sizes are taken as equal."""
         lim = channel.limits
-        index = self.shared.indexes(channel.info.group, channel.info.uid)
+        index = self.shared.written(channel.info.group, channel.info.uid)
         newest = channel.next_sequence + count - 1
         first = max(index.first_sequence, 1)
+        if channel.reserved and newest != channel.whole_at:
+            return first  # a commit removes nothing before it is whole
         if lim.msgs and newest - first + 1 > lim.msgs:
             first = newest - lim.msgs + 1
         if lim.bytes and index.bytes + channel.uncommitted_bytes + size > lim.bytes:
@@ -226,7 +237,7 @@ class Channels:
         info = channel.info
         index = self.shared.indexes(info.group, info.uid)
         known = self.shared.group_of(info).machine.channel(info.uid).first_sequence
-        if first <= max(index.first_sequence, known, 1):
+        if channel.reserved or first <= max(index.first_sequence, known, 1):
             return
         trim = pb.Trim(first_sequences=[info.uid, first])
         self.shared.change_group(info.group, lambda _result, _error: None, trim=trim)
@@ -259,10 +270,13 @@ class Channels:
         over = channel.quiet_since + channel.limits.inactivity_ns
         if over > now:
             self._arm_idle(channel, over)
-        elif channel.unsealed_count or channel.uncommitted_bytes or channel.reserved:
+        elif channel.unsealed_count or channel.uncommitted_bytes or channel.reserved or self._has_staged(channel):
             self._arm_idle(channel, now + limits.RETENTION_INTERVAL)
         else:
             self.delete(channel)
+
+    def _has_staged(self, channel: Channel) -> bool:
+        return channel.info.uid in self.shared.group_of(channel.info).machine.transactions.parts
 
     def delete(self, channel: Channel) -> None:
         """Remove a channel with everything on it; until that is committed, requests for it are refused."""

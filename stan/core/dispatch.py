@@ -158,6 +158,11 @@ class Dispatch:
                 live.batches.append(batch)
             self.feed(live)
 
+    def uncovered(self, uid: ChannelUid) -> None:
+        """Messages that were committed before are visible now."""
+        for live in self.by_channel.get(uid, {}).values():
+            self.feed(live)
+
     def ack(self, key: int, ranges: Iterable[tuple[int, int]]) -> bool:
         """Sequences were acked on one ack inbox; False if nobody has it (any more)."""
         found = self.by_ack_key.get(key)

@@ -10,8 +10,10 @@ from enum import IntEnum
 
 from stan.core.parts import Part, make_parts
 from stan.core.runs import Run, Runs, pairs
+from stan.core.transactions import Transactions
 from stan.errors import DUPLICATE_DURABLE, INVALID_SUBSCRIPTION, TOO_MANY_SUBSCRIPTIONS
 from stan.protocol import entries_pb2 as pb
+from stan.protocol.entries import STAGING_UID
 from stan.types import ChannelUid, GroupId, RaftIndex
 
 
@@ -122,6 +124,10 @@ class GroupMachine:
     dirty_cursors: set[int] = field(default_factory=set)
     dirty_subscriptions: set[int] = field(default_factory=set)
     dirty_channels: set[int] = field(default_factory=set)
+    transactions: Transactions = field(init=False)  # one of the parts
+
+    def __post_init__(self) -> None:
+        self.transactions = next(part for part in self.parts if isinstance(part, Transactions))
 
     def channel(self, uid: ChannelUid) -> GroupChannel:
         """The channel's part; made empty when it is asked for first."""
@@ -155,7 +161,14 @@ class GroupMachine:
 
     def _of_part(self, name: str, change: object, index: RaftIndex) -> GroupResult:
         part = next((part for part in self.parts if name in part.CHANGES), None)
-        return GroupResult(of_part=part.apply(name, change, index) if part is not None else None)
+        result = GroupResult(of_part=part.apply(name, change, index) if part is not None else None)
+        self._trim_staging()
+        return result
+
+    def _trim_staging(self) -> None:
+        floor = self.transactions.floor
+        if floor > 1:
+            self.trim(STAGING_UID, floor)
 
     def trim(self, uid: ChannelUid, first_sequence: int) -> None:
         """Messages below *first_sequence* are gone. Pending ones among them are settled when they come up."""
@@ -255,6 +268,7 @@ class GroupMachine:
         self.dirty_channels.add(uid)
         for part in self.parts:
             part.drop_channel(uid)
+        self._trim_staging()
         if channel is None:
             return
         for cursor in list(channel.cursors.values()):

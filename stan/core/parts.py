@@ -7,6 +7,8 @@ as rows, key to bytes, and tells which ones have changed; the machine's other ha
 from collections.abc import Iterable
 from typing import Any, ClassVar, Protocol
 
+from stan.core.transactions import Transactions
+from stan.core.windows import Windows
 from stan.types import ChannelUid, RaftIndex
 
 
@@ -38,4 +40,4 @@ class Part(Protocol):
 
 def make_parts() -> list[Part]:
     """The parts of a new machine."""
-    return []
+    return [Transactions(), Windows()]

@@ -183,13 +183,23 @@ class Publishing:
 
     def reserve(self, channel: Channel) -> None:
         """From now on only rows that go ahead are stored there; everything else waits."""
-        channel.reserved = True
+        channel.reserved, channel.reserved_from, channel.whole_at = True, channel.next_sequence, 0
 
     def release(self, channel: Channel) -> None:
         """Store what has waited for the end of a reservation."""
         channel.reserved = False
         if channel.unsealed:
             self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
+
+    def refuse_waiting(self, channel: Channel, error: str) -> None:
+        """What a reservation keeps from being stored goes on later than anybody waits."""
+        for batch in channel.unsealed:
+            self.unsealed[channel.info.group] -= len(batch.bodies)
+            if isinstance(batch, Rows):
+                batch.told(Stored(error=error, retry=True))
+            else:
+                self._refuse(batch.acks, error)
+        channel.unsealed = []
 
     def _wait(self, channel: Channel, batch: Publishes | Rows) -> None:
         self.unsealed[channel.info.group] += len(batch.bodies)
@@ -344,7 +354,10 @@ class Publishing:
         for batch in decode_batches(body):
             part.machine.trim(batch.uid, batch.first_sequence)
             self.shared.trims.append((group, batch.uid, batch.first_sequence))
-            part.dispatch.committed(batch.uid, Fetched(batch.base_sequence, batch.count, batch.records))
+            if batch.uid in self.shared.watched:
+                self.shared.news.add(batch.uid)
+            if batch.uid not in part.machine.transactions.under_way:  # else it is not visible yet
+                part.dispatch.committed(batch.uid, Fetched(batch.base_sequence, batch.count, batch.records))
 
 
 def _parts(channel: Channel, batches: list[Publishes | Rows]) -> Iterator[list[Publishes | Rows]]:

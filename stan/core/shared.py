@@ -13,7 +13,7 @@ from stan.core.group import GroupMachine
 from stan.core.marks import Marked
 from stan.core.meta import ChannelInfo, Client, MetaMachine
 from stan.core.oversize import PAYLOAD_DEFAULT
-from stan.core.ready import Delivery, Indexes, Proposal, Ready
+from stan.core.ready import Delivery, Index, Indexes, Proposal, Ready
 from stan.core.timers import Timers
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import Subjects, publication
@@ -67,7 +67,7 @@ class Shared:
 
     config: Config
     subjects: Subjects
-    indexes: Indexes
+    written: Indexes  # all that is committed in the logs; readers see `indexes`
     reply_prefix: bytes  # subjects `<reply_prefix><number>` come back to this node
     meta: MetaMachine = field(default_factory=MetaMachine)
     groups: dict[GroupId, Group] = field(default_factory=dict)
@@ -87,6 +87,8 @@ class Shared:
     redeliveries: list[Delivery] = field(default_factory=list)
     pub_acks: list[bytes] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
+    watched: set[ChannelUid] = field(default_factory=set)  # somebody waits for newer messages of these channels
+    news: set[ChannelUid] = field(default_factory=set)  # those of them that have become longer
     trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)
     drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
     changes: list[Proposal] = field(default_factory=list)
@@ -136,6 +138,15 @@ class Shared:
                 if client.conn_id == conn_id if conn_id else client.client_id == client_id:
                     return client
         return found
+
+    def indexes(self, group: GroupId, uid: ChannelUid) -> Index:
+        """A channel's messages as everybody may see them: without those of a transaction that is not whole yet."""
+        return self.visible(group, uid, self.written(group, uid))
+
+    def visible(self, group: GroupId, uid: ChannelUid, index: Index) -> Index:
+        """The same, of an index at hand."""
+        found = self.groups.get(group)
+        return index if found is None else found.machine.transactions.visible(uid, index)
 
     # --- proposals ----------------------------------------------------------------------------------------------------
 

@@ -117,6 +117,8 @@ class Subscribing:
         """First candidate message of a new cursor (STAN-SPEC 5.3); never an error, beyond the ends it is moved to them."""
         index = self.shared.indexes(channel.info.group, channel.info.uid)
         last = channel.next_sequence - 1 + channel.unsealed_count  # what was received before this request
+        if channel.reserved:  # a commit, and what waits behind it, comes when it is whole
+            last = channel.reserved_from - 1
         first = index.first_sequence or 1
         match request.start_position:
             case 1:  # last received; the last one may have expired

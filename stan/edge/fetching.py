@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.core.broker import Broker
-from stan.core.ready import Fetched
+from stan.core.ready import Fetched, Index
 from stan.core.shared import text
 from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_that_fill
@@ -121,7 +121,8 @@ class Fetching:
             self._busy(asked)
             return
         log = group.log
-        place = locate(request, log.channel(info.uid), shared.payload_bytes_max)
+        index = log.channel(info.uid)
+        place = locate(request, index, shared.payload_bytes_max, shared.visible(number, info.uid, index))
         if place is None:
             self._refuse(asked.reply, INVALID_FETCH)
             return
@@ -167,9 +168,10 @@ class Fetching:
         self._gateway.connection.write(b"".join((b"PUB %b %d\r\n" % (reply, size), *pieces, b"\r\n")))
 
 
-def locate(request: FetchRequest, index: ChannelIndex, payload_max: int) -> _Place | None:
-    """Where the messages lie that *request* asks for; None if it makes no sense."""
-    oldest, newest = index.first_sequence, index.last_sequence
+def locate(request: FetchRequest, index: ChannelIndex, payload_max: int, visible: Index | None = None) -> _Place | None:
+    """Where the messages lie that *request* asks for, of those that are *visible* (by default all); None if it makes no sense."""
+    seen = visible or index
+    oldest, newest = seen.first_sequence, seen.last_sequence
     last = request.last or NO_END
     match request.WhichOneof("start"):
         case "from_sequence":
@@ -177,7 +179,7 @@ def locate(request: FetchRequest, index: ChannelIndex, payload_max: int) -> _Pla
             if not 0 < first <= last:
                 return None
         case "from_time":
-            first = index.sequence_at(WallNanos(request.from_time))
+            first = seen.sequence_at(WallNanos(request.from_time))
         case "newest":
             first = newest - request.newest + 1
             if not request.newest:

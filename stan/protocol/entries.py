@@ -37,6 +37,8 @@ class Kind(IntEnum):
 BATCH_HEADER = Struct("<IQIqQIII")
 BESIDE_UID = 0
 """No channel has it."""
+STAGING_UID = ChannelUid(0xFFFF_FFFF)
+"""Of the hidden channel of each group, whose messages are staged parts of transactions; never registered."""
 MARKS_FLAG, CHANGE_FLAG = 0, 1
 
 

@@ -1,0 +1,81 @@
+"""Requests on the extension's subjects: who has to answer one, and how.
+
+Each is for the leader of one group, which all others leave it to. One that may have been replaced without knowing it answers
+nothing but "ask again": what it would say may be wrong by now.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError, Message
+
+from stan.core.shared import Group, Shared
+from stan.errors import BUSY
+from stan.protocol.frames import Frame
+from stan.types import GroupId
+
+
+class Asked(NamedTuple):
+    """A request that this node has to answer."""
+
+    shared: Shared
+    reply: bytes
+    number: GroupId
+    request: Any
+    response: type[Message]
+
+    @property
+    def group(self) -> Group:
+        """The group that it is about."""
+        return self.shared.groups[self.number]
+
+    def answer(self, **told: object) -> None:
+        """It is done."""
+        self.shared.respond(self.reply, self.response(**told).SerializeToString())
+
+    def refuse(self, error: str, *, retry: bool = False) -> None:
+        """It is not done; *retry*: that passes."""
+        self.answer(error=error.encode(), retry=retry)
+
+    def busy(self) -> None:
+        """It had better be asked again."""
+        self.refuse(BUSY, retry=True)
+
+
+def asked(
+    shared: Shared,
+    frame: Frame,
+    kinds: tuple[type[Message], type[Message]],
+    name_of: Callable[[Any], bytes],
+    invalid: str,
+    *,
+    once: Callable[[Any], bool] = lambda _request: False,
+) -> Asked | None:
+    """The request in *frame* if it is for this node.
+
+    Args:
+        shared: the broker's parts have it in common.
+        frame: as it came.
+        kinds: of the request and of its answer.
+        name_of: the channel, or what is placed as one, that a request is about.
+        invalid: what is said about a request that is none.
+        once: whether it counts twice if it is told to come again and another node takes it, too.
+    """
+    kind, response = kinds
+    if not frame.reply:
+        return None
+    try:
+        request = kind.FromString(frame.payload)
+    except DecodeError:
+        if shared.leads_meta:  # somebody has to
+            shared.respond(frame.reply, response(error=invalid.encode()).SerializeToString())
+        return None
+    number = shared.group_number(name_of(request))
+    if not shared.leads(number):
+        return None
+    found = Asked(shared, frame.reply, number, request, response)
+    if found.group.dispatch.held:
+        if not once(request):
+            found.busy()
+        return None
+    return found
