@@ -1,0 +1,46 @@
+"""A streaming query from channel to channel, as a program of its own: what the crash tests kill.
+
+Run as `python -m tests.spark.crash_job JSON`; ends when everything that was in the source has been processed.
+"""
+
+import json
+import sys
+
+import pyspark_stan
+from pyspark.sql import SparkSession
+
+from tests.spark.conftest import SESSION
+from tests.spark.crash_points import CrashSource
+
+MORE = {"spark.sql.execution.arrow.maxRecordsPerBatch": "500", "spark.sql.shuffle.partitions": "3"}
+"""So that there is something between the first and the last request of a task."""
+
+
+def session_of(master):
+    """A session whose workers see what this program sees."""
+    builder = SparkSession.builder.master(master).appName("crash")
+    for key, value in {**SESSION, **MORE}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.dataSource.register(CrashSource)
+    return session
+
+
+def main(job):
+    """Run the query that *job* describes to its end."""
+    spark = session_of(job["master"])
+    source = spark.readStream.format("stan").option("servers", job["servers"]).option("startingOffsets", "earliest")
+    frame = source.option("maxOffsetsPerTrigger", job["per_trigger"]).load(job["source"]).select("value")
+    sink = {"servers": job["servers"], "channel": job["target"], "delivery": job["delivery"], "batchRows": 500}
+    if job["update"]:  # how often each value came so far; only what has changed
+        counted = frame.groupBy("value").count().selectExpr("concat(string(value), '=', count) AS value")
+        writer = counted.writeStream.outputMode("update").foreachBatch(pyspark_stan.foreach_batch(**sink))
+    else:
+        writer = frame.repartition(3).writeStream.format("stan").options(**sink)
+    query = writer.option("checkpointLocation", job["checkpoint"]).trigger(availableNow=True).start()
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
