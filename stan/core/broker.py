@@ -20,6 +20,7 @@ from stan.core.committing import Committing
 from stan.core.dispatch import Dispatch
 from stan.core.group import GroupMachine, GroupResult
 from stan.core.hearing import Hearing
+from stan.core.inquiries import Inquiries
 from stan.core.meta import MetaMachine, MetaResult
 from stan.core.nodes import Nodes
 from stan.core.publishing import Publishing
@@ -58,6 +59,8 @@ class Broker:
         self.clients = Clients(self.shared)
         self.hearing = Hearing(subjects.discover.encode(), subjects.sub.encode())
         self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup, self.hearing)
+        self.inquiries = Inquiries(self.shared, self.channels, self.catchup)
+        self.watching = self.inquiries.watching
         self.nodes = Nodes(self.shared)
         self.progress_sent: dict[int, list[pb.Progress]] = {}  # by ticket, until written
         self.undecided: deque[Frame] = deque(maxlen=limits.UNDECIDED_REQUESTS_MAX)  # until it is known who leads
@@ -75,6 +78,10 @@ class Broker:
             f"{subjects.extension}.abort": self.staging.abort,
             f"{subjects.extension}.finish": self.staging.finish,
             f"{subjects.extension}.last_committed": self.staging.last_committed,
+            f"{subjects.extension}.info": self.inquiries.info,
+            f"{subjects.extension}.seq_at_time": self.inquiries.sequence_at_time,
+            f"{subjects.extension}.cursor_set": self.inquiries.set_cursor,
+            f"{subjects.extension}.cursors": self.inquiries.cursors,
         }
         if self.shared.clustered:
             self.requests[subjects.meta.encode()] = self._asked_for_meta
@@ -110,6 +117,7 @@ class Broker:
             self.channels.registered(info)
         for led, _ in self.shared.led():
             self.clients.lead_group(led)
+        self.watching.reset()
         self.catchup.applied()
 
     # --- leadership -----------------------------------------------------------------------------------------------------
@@ -171,6 +179,7 @@ class Broker:
         self.committing.follow(number)
         self.channels.follow(number)
         shared.groups[number].dispatch.follow()
+        self.watching.follow(number)
 
     def replay(self, group: GroupId, steps: list[Publishes | Acks | Frame], since: Nanos) -> None:
         """Handle what was heard of a group since *since*, as far as the last leader has not: this one leads it from now on."""
@@ -288,8 +297,10 @@ class Broker:
         self.clients.applied(applied)
         for info in applied.created:
             self.channels.registered(info)
+            self.watching.registered(info)
         if applied.deleted is not None:
             self.channels.unregistered(applied.deleted.uid)
+            self.watching.unregistered(applied.deleted)
         self.catchup.applied()
         return applied
 
@@ -352,6 +363,7 @@ class Broker:
         shared.clock = Clock(now, wall)
         shared.timers.run(now)
         self._decide()
+        self.watching.tell()
         ready = Ready()
         ready.proposals = self.publishing.seal()
         shared.drain_into(ready)

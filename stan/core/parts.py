@@ -7,6 +7,7 @@ as rows, key to bytes, and tells which ones have changed; the machine's other ha
 from collections.abc import Iterable
 from typing import Any, ClassVar, Protocol
 
+from stan.core.bookmarks import Bookmarks
 from stan.core.transactions import Transactions
 from stan.core.windows import Windows
 from stan.types import ChannelUid, RaftIndex
@@ -40,4 +41,4 @@ class Part(Protocol):
 
 def make_parts() -> list[Part]:
     """The parts of a new machine."""
-    return [Transactions(), Windows()]
+    return [Transactions(), Windows(), Bookmarks()]

@@ -1,0 +1,88 @@
+"""Bookmarks of one group: named positions in channels, kept for others to look at; nothing depends on them.
+
+A part of the group's machine (see parts.py), fed by committed entries alone. Promises: at most BOOKMARKS_MAX of them; those of a
+channel go with it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from stan import limits
+from stan.errors import TOO_MANY_BOOKMARKS
+from stan.protocol import entries_pb2 as pb
+from stan.types import ChannelUid, RaftIndex
+
+UID_BYTES, SEQUENCE_BYTES = 4, 8
+"""A row's key is the channel's uid and the name; the row is the sequence. Both numbers big-endian."""
+
+
+@dataclass(slots=True)
+class Bookmarks:
+    """See the module's docstring."""
+
+    KIND: ClassVar[str] = "bookmarks"
+    CHANGES: ClassVar[tuple[str, ...]] = ("bookmark",)
+    dirty: set[bytes] = field(default_factory=set)
+    by_channel: dict[ChannelUid, dict[bytes, int]] = field(default_factory=dict)  # uid -> name -> sequence
+    count: int = 0
+
+    def apply(self, _name: str, change: pb.Bookmark, _index: RaftIndex) -> str:
+        """See Part.apply: why the bookmark was not set, or ""."""
+        uid, name = ChannelUid(change.uid), change.name
+        of_channel = self.by_channel.get(uid, {})
+        known = name in of_channel
+        if not change.sequence:
+            if known:
+                self._remove(uid, name)
+            return ""
+        if not known and self.count >= limits.BOOKMARKS_MAX:
+            return TOO_MANY_BOOKMARKS
+        self._set(uid, name, change.sequence)
+        self.dirty.add(_key(uid, name))
+        return ""
+
+    def drop_channel(self, uid: ChannelUid) -> None:
+        """See Part."""
+        for name in list(self.by_channel.get(uid, ())):
+            self._remove(uid, name)
+
+    def keys(self) -> Iterable[bytes]:
+        """See Part."""
+        return [_key(uid, name) for uid, of_channel in self.by_channel.items() for name in of_channel]
+
+    def row(self, key: bytes) -> bytes | None:
+        """See Part."""
+        uid, name = _parts(key)
+        sequence = self.by_channel.get(uid, {}).get(name)
+        return None if sequence is None else sequence.to_bytes(SEQUENCE_BYTES, "big")
+
+    def load(self, key: bytes, state: bytes) -> None:
+        """See Part."""
+        self._set(*_parts(key), int.from_bytes(state, "big"))
+
+    def _set(self, uid: ChannelUid, name: bytes, sequence: int) -> None:
+        of_channel = self.by_channel.setdefault(uid, {})
+        self.count += name not in of_channel
+        of_channel[name] = sequence
+
+    def _remove(self, uid: ChannelUid, name: bytes) -> None:
+        of_channel = self.by_channel[uid]
+        del of_channel[name]
+        if not of_channel:
+            del self.by_channel[uid]
+        self.count -= 1
+        self.dirty.add(_key(uid, name))
+
+
+def bookmarks_of(parts: Iterable[object]) -> dict[ChannelUid, dict[bytes, int]]:
+    """Of a machine with these parts: by channel and name."""
+    return next(part for part in parts if isinstance(part, Bookmarks)).by_channel
+
+
+def _key(uid: ChannelUid, name: bytes) -> bytes:
+    return uid.to_bytes(UID_BYTES, "big") + name
+
+
+def _parts(key: bytes) -> tuple[ChannelUid, bytes]:
+    return ChannelUid(int.from_bytes(key[:UID_BYTES], "big")), key[UID_BYTES:]

@@ -1,0 +1,397 @@
+"""Questions about channels at the core: what is there, who waits for more, the place of a time, named positions."""
+
+import pytest
+
+from stan import errors, limits
+from stan.config import ClusterConfig, Config, StoreConfig
+from stan.core.bookmarks import Bookmarks
+from stan.protocol import entries_pb2 as entries
+from stan.protocol import extension_pb2 as pb
+from stan.protocol.frames import Frame
+from stan.types import SECOND
+from tests.kit.desk import Desk, Node
+
+PREFIX = "_STAN.x.test-cluster"
+KINDS = {
+    "info": (pb.InfoRequest, pb.InfoResponse),
+    "seq_at_time": (pb.SeqAtTimeRequest, pb.SeqAtTimeResponse),
+    "cursor_set": (pb.CursorSetRequest, pb.CursorSetResponse),
+    "cursors": (pb.CursorsRequest, pb.CursorsResponse),
+}
+
+
+def begin(desk, kind, reply="answer", **asked):
+    """Ask without waiting."""
+    payload = KINDS[kind][0](**asked).SerializeToString()
+    frame = Frame(20, f"{PREFIX}.{kind}".encode(), reply.encode(), b"", payload)
+    desk.broker.tick(desk.now, desk.wall)
+    desk.broker.extensions[f"{PREFIX}.{kind}"](frame)
+    desk.turn()
+
+
+def answers(desk, kind, reply="answer"):
+    return [KINDS[kind][1].FromString(said.payload) for said in desk.hear(reply)]
+
+
+def ask(desk, kind, **asked):
+    begin(desk, kind, **asked)
+    heard = answers(desk, kind)
+    assert len(heard) <= 1
+    return heard[0] if heard else None
+
+
+def names(response):
+    return [info.name.decode() for info in response.channels]
+
+
+@pytest.fixture
+def desk():
+    desk = Desk()
+    desk.connect()
+    desk.publish("foo", b"1", b"2")
+    desk.pass_time(1)
+    desk.publish("foo", b"3")
+    desk.publish("foo.bar", b"1")
+    desk.publish("baz", b"1")
+    return desk
+
+
+def test_channel_is_told_as_its_index_has_it(desk) -> None:
+    response = ask(desk, "info", channels=[b"foo", b"nope"])
+    assert (response.error, response.pool, list(response.groups), response.more) == (b"", 1, [1], False)
+    (info,) = response.channels
+    index = desk.indexes[1, info.uid]
+    assert (info.name, info.first_sequence, info.last_sequence, info.group) == (b"foo", 1, 3, 1)
+    assert info.bytes == index.bytes > 0
+    assert (info.first_timestamp, info.last_timestamp) == (index.first_timestamp, index.last_timestamp)
+    assert info.last_timestamp - info.first_timestamp >= SECOND
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (b">", ["baz", "foo", "foo.bar"]),
+        (b"*", ["baz", "foo"]),
+        (b"foo.*", ["foo.bar"]),
+        (b"foo.>", ["foo.bar"]),
+        (b"*.bar", ["foo.bar"]),
+        (b"fo", []),
+        (b"foo", ["foo"]),
+        (b"*.*.*", []),
+    ],
+)
+def test_pattern_covers_tokens_as_of_nats(desk, pattern, expected) -> None:
+    assert names(ask(desk, "info", pattern=pattern)) == expected
+    assert names(ask(desk, "info", pattern=pattern, channels=[b"baz"])) == sorted({*expected, "baz"})
+
+
+@pytest.mark.parametrize("pattern", [b"a..b", b">.a", b"a*", b"."])
+def test_what_is_no_pattern_is_refused(desk, pattern) -> None:
+    response = ask(desk, "info", pattern=pattern)
+    assert (response.error.decode(), response.retry) == (errors.INVALID_QUESTION, False)
+
+
+def test_channels_come_in_pages(desk, monkeypatch) -> None:
+    monkeypatch.setattr(limits, "INFO_CHANNELS_MAX", 2)
+    first = ask(desk, "info", pattern=b">")
+    assert (names(first), first.more) == (["baz", "foo"], True)
+    second = ask(desk, "info", pattern=b">", after=b"foo")
+    assert (names(second), second.more) == (["foo.bar"], False)
+    assert names(ask(desk, "info", channels=[b"foo.bar", b"baz"], after=b"baz")) == ["foo.bar"]
+
+
+def test_page_is_no_larger_than_what_nats_takes(desk) -> None:
+    desk.broker.shared.payload_bytes_max = 9000
+    for number in range(40):
+        desk.publish(f"c{number:03}" + "x" * 200, b"1")
+    first = ask(desk, "info", pattern=b">")
+    assert first.more
+    assert first.ByteSize() <= 9000
+
+
+def test_new_channels_are_in_the_next_answer(desk) -> None:
+    ask(desk, "info", pattern=b">")
+    desk.publish("later", b"1")
+    assert "later" in names(ask(desk, "info", pattern=b">"))
+
+
+def test_dropped_channel_is_not_told(desk) -> None:
+    channel = desk.broker.channels.by_name[b"baz"]
+    desk.broker.channels.delete(channel)
+    desk.turn()
+    assert ask(desk, "info", channels=[b"baz"]).channels == []
+
+
+def test_garbage_is_refused(desk) -> None:
+    for kind, (_, response) in KINDS.items():
+        frame = Frame(20, b"s", b"answer", b"", b"\xff")
+        desk.broker.extensions[f"{PREFIX}.{kind}"](frame)
+        desk.turn()
+        (said,) = desk.hear("answer")
+        assert response.FromString(said.payload).error.decode() == errors.INVALID_QUESTION
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+def wait(desk, reply="answer", wait_ms=10_000, **positions):
+    newer = [pb.Position(channel=name.encode(), sequence=at) for name, at in positions.items()]
+    channels = [name.encode() for name in positions]
+    begin(desk, "info", reply, channels=channels, newer_than=newer, wait_ms=wait_ms)
+    return answers(desk, "info", reply)
+
+
+def test_wait_ends_with_a_newer_message_of_the_channel(desk) -> None:
+    assert wait(desk, foo=3) == []
+    desk.publish("baz", b"2")
+    assert answers(desk, "info") == []
+    desk.publish("foo", b"4")
+    (response,) = answers(desk, "info")
+    assert response.channels[0].last_sequence == 4
+    desk.publish("foo", b"5")
+    assert answers(desk, "info") == []
+    assert not desk.broker.shared.watched
+
+
+def test_what_is_newer_already_is_told_at_once(desk) -> None:
+    assert len(wait(desk, foo=2)) == 1
+    assert len(wait(desk, foo=3, baz=0)) == 1
+    assert len(wait(desk, foo=3, wait_ms=0)) == 1
+
+
+def test_wait_ends_when_its_time_is_over(desk) -> None:
+    assert wait(desk, foo=3, wait_ms=2000) == []
+    desk.pass_time(1.9)
+    assert answers(desk, "info") == []
+    desk.pass_time(0.2)
+    (response,) = answers(desk, "info")
+    assert response.channels[0].last_sequence == 3
+    assert not desk.broker.shared.watched
+
+
+def test_no_wait_is_longer_than_the_limit(desk) -> None:
+    assert wait(desk, foo=3, wait_ms=1 << 31) == []
+    desk.pass_time(limits.INFO_WAIT_MAX / SECOND + 0.1)
+    assert len(answers(desk, "info")) == 1
+
+
+def test_channel_may_be_waited_for_before_it_exists(desk) -> None:
+    assert wait(desk, later=0) == []
+    desk.publish("later", b"1")
+    (response,) = answers(desk, "info")
+    assert (names(response), response.channels[0].last_sequence) == (["later"], 1)
+
+
+def test_wait_ends_with_the_channel(desk) -> None:
+    assert wait(desk, foo=3) == []
+    desk.broker.channels.delete(desk.broker.channels.by_name[b"foo"])
+    desk.turn()
+    (response,) = answers(desk, "info")
+    assert names(response) == []
+    assert not desk.broker.shared.watched
+
+
+def test_all_who_wait_are_answered_each_once(desk) -> None:
+    for number in range(5):
+        assert wait(desk, f"answer.{number}", foo=3, baz=1) == []
+    desk.publish("baz", b"2")
+    assert [len(answers(desk, "info", f"answer.{number}")) for number in range(5)] == [1] * 5
+    desk.publish("foo", b"4")
+    desk.pass_time(20)
+    assert [len(answers(desk, "info", f"answer.{number}")) for number in range(5)] == [0] * 5
+
+
+def test_as_many_may_wait_as_the_limit_lets(desk, monkeypatch) -> None:
+    monkeypatch.setattr(limits, "WATCHED_MAX", 3)
+    assert wait(desk, "a", foo=3, baz=1) == []
+    (response,) = wait(desk, "b", foo=3, baz=1)
+    assert (response.error.decode(), response.retry) == (errors.BUSY, True)
+    desk.publish("foo", b"4")
+    assert len(answers(desk, "info", "a")) == 1
+    assert wait(desk, "b", foo=4, baz=1) == []
+
+
+# --- the place of a time ------------------------------------------------------------------------------------------------
+
+
+def test_sequence_at_a_time(desk) -> None:
+    info = ask(desk, "info", channels=[b"foo"]).channels[0]
+    for time, expected in [
+        (0, 1),
+        (info.first_timestamp, 1),
+        (info.first_timestamp + 1, 3),
+        (info.last_timestamp, 3),
+        (info.last_timestamp + 1, 4),
+    ]:
+        response = ask(desk, "seq_at_time", channel=b"foo", time=time)
+        assert (response.error, response.uid, response.sequence) == (b"", info.uid, expected)
+
+
+def test_sequence_at_a_time_in_an_empty_channel(desk) -> None:
+    desk.subscribe("empty")
+    assert ask(desk, "seq_at_time", channel=b"empty", time=0).sequence == 1
+
+
+def test_unknown_channel_is_refused(desk) -> None:
+    for kind in ("seq_at_time", "cursor_set"):
+        response = ask(desk, kind, channel=b"nope")
+        assert (response.error.decode(), response.retry) == (errors.UNKNOWN_CHANNEL, False)
+
+
+# --- named positions ----------------------------------------------------------------------------------------------------
+
+
+def cursors(desk, **asked):
+    response = ask(desk, "cursors", **asked)
+    assert response.error == b""
+    return [(c.name.decode(), c.channel.decode(), c.sequence, c.last_sequence) for c in response.cursors]
+
+
+def note(desk, name, channel, sequence):
+    response = ask(desk, "cursor_set", name=name.encode(), channel=channel.encode(), sequence=sequence)
+    return response.error.decode()
+
+
+def test_positions_are_noted_replaced_and_forgotten(desk) -> None:
+    assert note(desk, "b", "foo", 2) == note(desk, "a", "foo", 3) == note(desk, "b", "baz", 1) == ""
+    assert cursors(desk) == [("a", "foo", 3, 3), ("b", "baz", 1, 1), ("b", "foo", 2, 3)]
+    assert cursors(desk, name=b"b") == [("b", "baz", 1, 1), ("b", "foo", 2, 3)]
+    assert note(desk, "b", "foo", 4) == note(desk, "a", "foo", 0) == note(desk, "x", "foo", 0) == ""
+    assert cursors(desk) == [("b", "baz", 1, 1), ("b", "foo", 4, 3)]
+
+
+def test_positions_come_in_pages(desk) -> None:
+    for channel in ("foo", "baz", "foo.bar"):
+        note(desk, "n", channel, 1)
+    desk.broker.shared.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 50
+    response = ask(desk, "cursors")
+    assert response.more
+    assert [cursor.channel for cursor in response.cursors] == [b"baz", b"foo"]
+    response = ask(desk, "cursors", after_name=b"n", after_channel=b"foo")
+    assert not response.more
+    assert [cursor.channel for cursor in response.cursors] == [b"foo.bar"]
+
+
+def test_positions_outlive_the_process_and_go_with_the_channel(desk) -> None:
+    note(desk, "n", "foo", 2)
+    note(desk, "n", "baz", 2)
+    desk.restart()
+    assert [channel for _, channel, *_ in cursors(desk)] == ["baz", "foo"]
+    desk.broker.channels.delete(desk.broker.channels.by_name[b"foo"])
+    desk.turn()
+    assert [channel for _, channel, *_ in cursors(desk)] == ["baz"]
+
+
+@pytest.mark.parametrize("name", ["", "x" * (limits.BOOKMARK_NAME_BYTES_MAX + 1)])
+def test_impossible_names_are_refused(desk, name) -> None:
+    assert note(desk, name, "foo", 2) == errors.INVALID_BOOKMARK
+
+
+def test_there_are_as_many_positions_as_the_limit_lets(desk, monkeypatch) -> None:
+    monkeypatch.setattr(limits, "BOOKMARKS_MAX", 2)
+    assert note(desk, "a", "foo", 1) == note(desk, "b", "foo", 1) == ""
+    assert note(desk, "c", "foo", 1) == errors.TOO_MANY_BOOKMARKS
+    assert note(desk, "a", "foo", 2) == note(desk, "b", "foo", 0) == ""
+    assert note(desk, "c", "foo", 1) == ""
+
+
+def test_full_disk_passes(desk) -> None:
+    desk.full = True
+    response = ask(desk, "cursor_set", name=b"a", channel=b"foo", sequence=1)
+    assert (bool(response.error), response.retry) == (True, True)
+
+
+def test_rows_of_bookmarks_are_their_state() -> None:
+    one, other = Bookmarks(), Bookmarks()
+    for uid, name, sequence in [(1, b"a", 5), (2, b"a", 1 << 40), (1, b"", 7), (2, b"a", 0), (1, b"a", 6)]:
+        one.apply("bookmark", entries.Bookmark(uid=uid, name=name, sequence=sequence), 1)
+    assert {key: one.row(key) for key in one.dirty} == {key: one.row(key) for key in {*one.keys(), *one.dirty}}
+    assert sum(one.row(key) is None for key in one.dirty) == 1
+    for key in sorted(one.keys()):
+        other.load(key, one.row(key))
+    assert (other.by_channel, other.count) == (one.by_channel, one.count) == ({1: {b"a": 6, b"": 7}}, 2)
+    one.dirty.clear()
+    one.drop_channel(1)
+    assert (one.by_channel, one.count, len(one.dirty)) == ({}, 0, 2)
+
+
+# --- in a cluster -------------------------------------------------------------------------------------------------------
+
+TWO_GROUPS = Config(cluster=ClusterConfig(node_id="n1", peers=("n2", "n3")), store=StoreConfig(raft_groups=2))
+
+
+@pytest.fixture
+def node():
+    node = Node(TWO_GROUPS)
+    node.feed_client()
+    node.feed_channel("one", 1)
+    node.feed_channel("two", 2)
+    return node
+
+
+def test_node_that_leads_nothing_is_silent(node) -> None:
+    assert ask(node, "info", pattern=b">") is None
+    assert ask(node, "cursors") is None
+    assert ask(node, "seq_at_time", channel=b"one") is None
+
+
+def test_leader_answers_for_its_groups(node) -> None:
+    node.lead(1)
+    node.publish("one", b"1")
+    response = ask(node, "info", channels=[b"one", b"two"])
+    assert (names(response), response.pool, list(response.groups)) == (["one"], 2, [1])
+    node.lead(2)
+    assert list(ask(node, "info", channels=[b"one", b"two"]).groups) == [1, 2]
+
+
+def test_pattern_waits_for_the_metadata(node) -> None:
+    node.lead(1)
+    begin(node, "info", pattern=b">")
+    assert answers(node, "info") == []
+    node.feed_channel("three", 1)
+    assert node.meta_says(len(node.logs[0]))
+    (response,) = answers(node, "info")
+    assert names(response) == ["one", "three"]
+
+
+def test_metadata_that_cannot_be_had_is_no_answer(node) -> None:
+    node.lead(1)
+    begin(node, "info", pattern=b">")
+    node.pass_time(limits.CATCHUP_PATIENCE / SECOND + 1)
+    (response,) = answers(node, "info")
+    assert (response.error.decode(), response.retry) == (errors.BUSY, True)
+
+
+def test_leader_without_a_lease_says_nothing_about_channels(node) -> None:
+    node.lead(1)
+    node.broker.shared.groups[1].dispatch.held = True
+    for kind, asked in [("info", {"channels": [b"one"]}), ("cursors", {}), ("seq_at_time", {"channel": b"one"})]:
+        response = ask(node, kind, **asked)
+        assert (response.error.decode(), response.retry) == (errors.BUSY, True)
+
+
+def test_who_waits_is_sent_to_the_next_leader(node) -> None:
+    node.lead(1, 2)
+    assert wait(node, one=0) == []
+    node.follow(2)
+    assert answers(node, "info") == []
+    node.follow(1)
+    (response,) = answers(node, "info")
+    assert (response.error.decode(), response.retry) == (errors.BUSY, True)
+
+
+def test_leader_of_nothing_that_is_watched_answers_at_once(node) -> None:
+    node.lead(2)
+    (response,) = wait(node, one=0)
+    assert (names(response), list(response.groups)) == ([], [2])
+
+
+def test_news_are_not_told_without_a_lease(node) -> None:
+    node.lead(1)
+    assert wait(node, one=0) == []
+    node.broker.shared.groups[1].dispatch.held = True
+    node.publish("one", b"1")
+    assert answers(node, "info") == []
+    node.broker.shared.groups[1].dispatch.held = False
+    node.turn()
+    assert answers(node, "info")[0].channels[0].last_sequence == 1
