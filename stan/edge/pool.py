@@ -7,6 +7,7 @@ begins only when every earlier entry is applied; nothing is sent without a lease
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from stan.core.broker import Broker
 from stan.core.shared import META_GROUP
@@ -142,8 +143,15 @@ class Pool:
             to = group.best_successor()
             if to is not None:
                 self._note("WRN", f"group {number}: {error}; {to} is to lead")
-                group.transfer(to, lambda _done: None)
+                group.transfer(to, partial(self._passed_on, number, group.term))
         return group.transferring
+
+    def _passed_on(self, number: GroupId, term: Term, gone: bool) -> None:  # noqa: FBT001 - an answer
+        """Nobody took over: what was left to the next leader is for this one, which begins anew."""
+        if not gone and number in self.led and self._terms[number] == term:
+            self._terms[number] = Term(-1)
+            self._turns.touched.add(number)
+            self._gateway.wake()
 
     def freeze(self, number: GroupId, why: str) -> None:
         """The group's disk failed."""

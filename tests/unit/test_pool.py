@@ -25,7 +25,7 @@ class Group:
         return self.successor
 
     def transfer(self, to, done):
-        self.transferring = to
+        self.transferring, self.handed_over = to, done
 
     def lease_until(self):
         return self.lease if self.leads else 0
@@ -222,3 +222,31 @@ def test_a_leader_that_can_write_nothing_lets_another_one_lead(rig):
     assert rig.pool.passed_on(1, DiskFull("full"))
     assert group.transferring == "other"
     assert rig.pool.passed_on(1, NotNow("leadership is being handed over"))
+
+
+def test_what_was_left_to_the_next_leader_is_taken_by_this_one_if_nobody_took_over(rig):
+    node, group = rig.node, rig.groups[1]
+    group.leads, group.successor = True, "n2"
+    rig.turn()
+    node.in_doubt = True  # nobody is answered, nothing is written
+    assert node.publish("foo", b"a", b"b") == []
+    assert rig.pool.passed_on(1, DiskFull("no room"))
+    node.in_doubt = group.transferring = False
+    group.handed_over(False)  # noqa: FBT003 - an answer
+    rig.turn()
+    node.publish("foo", b"c")
+    assert node.stored() == [b"a", b"b", b"c"]
+    assert [base for base, *_ in node.indexes[1, 1].batches] == [1, 3]
+
+
+def test_a_handover_that_ends_after_leadership_came_again_changes_nothing(rig):
+    group = rig.groups[1]
+    group.leads, group.successor = True, "n2"
+    rig.turn()
+    rig.pool.passed_on(1, DiskFull("no room"))
+    group.term, group.transferring = 2, False
+    rig.turn()
+    life = rig.shared.groups[1].life
+    group.handed_over(False)  # noqa: FBT003 - an answer
+    rig.turn()
+    assert rig.shared.groups[1].life == life
