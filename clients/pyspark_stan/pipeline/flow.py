@@ -1,0 +1,137 @@
+"""A pipeline as Spark sees it: messages, rows, results, messages; each step is a function of data frames.
+
+Promises that a message which is not what the payload says is treated as the file says, and told by its channel and sequence where
+it stops the pipeline.
+"""
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from pyspark_stan import foreach_batch, register
+from pyspark_stan.pipeline.config import Pipeline, Sink
+from pyspark_stan.pipeline.payload import MALFORMED, METADATA, Payload
+from pyspark_stan.pipeline.queries import Query
+from pyspark_stan.pipeline.types import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+PASSED_ON = ("id", "headers", "reply")
+"""Columns beside `value` that mean something to the sink."""
+
+
+class FlowError(Exception):
+    """The pipeline cannot be built as its file says; the text tells why."""
+
+
+def start(spark: "SparkSession", pipeline: Pipeline) -> "StreamingQuery":
+    """Start the pipeline; it goes on from its checkpoint, if it has one."""
+    register(spark)
+    messages = spark.readStream.format("stan").options(**pipeline.source_options()).load()
+    results = results_of(spark, pipeline, messages)
+    writer = (
+        encode(results, pipeline.sink)
+        .writeStream.queryName(pipeline.name)
+        .outputMode(pipeline.sink.mode)
+        .option("checkpointLocation", pipeline.checkpoint)
+    )
+    if pipeline.available_now:
+        writer = writer.trigger(availableNow=True)
+    elif pipeline.every:
+        writer = writer.trigger(processingTime=pipeline.every)
+    if pipeline.sink.mode == "update":  # what Spark refuses a sink in Python
+        return writer.foreachBatch(foreach_batch({**pipeline.sink_options()})).start()
+    return writer.format("stan").options(**pipeline.sink_options()).start()
+
+
+def results_of(spark: "SparkSession", pipeline: Pipeline, messages: "DataFrame") -> "DataFrame":
+    """What comes of messages, as the data source reads them."""
+    events = decode(messages, pipeline.payload)
+    if pipeline.watermark:
+        events = events.withWatermark(*pipeline.watermark)
+    return transform(spark, pipeline.query, events)
+
+
+# --- messages to rows -----------------------------------------------------------------------------------------------
+
+
+def decode(messages: "DataFrame", payload: Payload) -> "DataFrame":
+    """Columns of the payload, then those that every row has."""
+    whence = [F.col(name[1:]).alias(name) for name in METADATA]
+    if payload.format == "raw":
+        return messages.select("value", *whence)
+    parsed = _parsed(payload)
+    rows = messages.select(parsed.alias("parsed"), "value", *whence)
+    wrong = F.col("parsed").isNull() | F.col(f"parsed.{MALFORMED}").isNotNull()
+    if payload.malformed == "fail":
+        place = F.concat(F.lit("message "), "_sequence", F.lit(" of channel "), "_channel")
+        text = F.concat(place, F.lit(f" is not the {payload.format} that the payload's schema tells"))
+        rows = rows.where(F.when(wrong, F.raise_error(text).cast("boolean")).otherwise(F.lit(True)))  # noqa: FBT003
+    elif payload.malformed == "drop":
+        rows = rows.where(~wrong)
+    columns = [F.when(~wrong, F.col(f"parsed.{quoted(name)}")).alias(name) for name in payload.columns]
+    kept = [F.when(wrong, F.col("value")).alias(MALFORMED)] if payload.malformed == "keep" else []
+    return rows.select(*columns, *(F.col(name) for name in METADATA), *kept)
+
+
+def _parsed(payload: Payload) -> "Column":
+    """A column with the payload's columns in it, and MALFORMED, which is null for what is well."""
+    if payload.format == "avro":
+        from pyspark_stan.pipeline.avro_column import avro_column  # noqa: PLC0415 - needs fastavro
+
+        return avro_column(F.col("value"), payload.avro, ddl(payload.columns))
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
+    return F.from_json(F.col("value").cast("string"), f"{ddl(payload.columns)}, {MALFORMED} string", options)
+
+
+def ddl(columns: Mapping[str, str]) -> str:
+    """Columns as a schema in Spark's words."""
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+
+
+# --- rows to results ------------------------------------------------------------------------------------------------
+
+
+def transform(spark: "SparkSession", query: Query, events: "DataFrame") -> "DataFrame":
+    """Run the query over the rows.
+
+    Raises:
+        FlowError: the function is not there, or gives something else than a data frame.
+    """
+    if query.sql:
+        events.createOrReplaceTempView(query.view)
+        return spark.sql(query.sql)
+    if query.script:
+        spark.sparkContext.addPyFile(query.script)  # so that workers can import it as well
+    module = importlib.import_module(Path(query.script).stem if query.script else query.module)
+    function = getattr(module, query.function, None)
+    if not callable(function):
+        raise FlowError(f"query.function: {query.script or query.module} has no function {query.function!r}")
+    results = function(events)
+    if not hasattr(results, "writeStream"):
+        raise FlowError(f"query.function: {query.function} returns {type(results).__name__}, and not a DataFrame")
+    found: DataFrame = results
+    return found
+
+
+# --- results to messages --------------------------------------------------------------------------------------------
+
+
+def encode(results: "DataFrame", sink: Sink) -> "DataFrame":
+    """A message for each result.
+
+    Raises:
+        FlowError: raw messages are wanted, and there is no column `value`.
+    """
+    if sink.value == "raw":
+        if "value" not in results.columns:
+            raise FlowError(f"sink.value: raw messages need a column value; there are {', '.join(results.columns)}")
+        return results.select("value", *(name for name in PASSED_ON if name in results.columns))
+    value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value")
+    named = sink.more.get("idColumn", "")
+    return results.select(value, *([named] if named in results.columns else []))

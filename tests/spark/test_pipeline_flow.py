@@ -1,0 +1,198 @@
+"""The steps of a pipeline in Spark: decoding, transforming, encoding; and how progress is told."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from pyspark_stan.pipeline.avro import avro_columns
+from pyspark_stan.pipeline.config import parse_pipeline
+from pyspark_stan.pipeline.flow import FlowError, decode, encode, transform
+from pyspark_stan.pipeline.payload import Payload
+from pyspark_stan.pipeline.progress import report_of
+from pyspark_stan.pipeline.queries import Query
+from pyspark_stan.pipeline.run import reason_of
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MESSAGES = "channel string, sequence long, timestamp timestamp, value binary, reply string"
+
+
+def messages_of(spark, *values: bytes):
+    rows = [("clicks", number, NOON, bytearray(value), None) for number, value in enumerate(values, 1)]
+    return spark.createDataFrame(rows, MESSAGES)
+
+
+def decoded(spark, payload: Payload, *values: bytes):
+    return decode(messages_of(spark, *values), payload)
+
+
+def json_payload(malformed: str = "fail", **columns: str) -> Payload:
+    return Payload(format="json", columns=columns or {"user": "string", "n": "int"}, avro="", malformed=malformed)
+
+
+def test_json_becomes_columns(spark):
+    payload = json_payload(user="string", at="timestamp", tags="array<string>")
+    rows = decoded(spark, payload, b'{"user":"a","at":"2026-03-01T12:00:00Z","tags":["x"],"more":1}', b"{}")
+    assert rows.columns == ["user", "at", "tags", "_channel", "_sequence", "_timestamp"]
+    first, second = rows.collect()
+    assert (first.user, first.tags, first._channel, first._sequence) == ("a", ["x"], "clicks", 1)
+    assert rows.selectExpr("date_format(at, 'HH:mm')").first()[0] == "12:00"
+    assert (second.user, second._sequence) == (None, 2)
+
+
+MALFORMED = [b'{"user":', b'{"user":"b","n":"many"}', b"null", b"7", b"", b"\xff\xfe"]
+
+
+def test_malformed_json_is_dropped_or_kept(spark):
+    values = [b'{"user":"a","n":1}', *MALFORMED, b'{"user":"c"}']
+    assert [row._sequence for row in decoded(spark, json_payload("drop"), *values).collect()] == [1, 8]
+    kept = decoded(spark, json_payload("keep"), *values).collect()
+    assert [(row.user, row.n) for row in kept] == [("a", 1), *([(None, None)] * 6), ("c", None)]
+    assert [None if row._malformed is None else bytes(row._malformed) for row in kept] == [None, *MALFORMED, None]
+
+
+@pytest.mark.parametrize("value", MALFORMED)
+def test_malformed_json_stops_the_pipeline_and_is_told(spark, value):
+    rows = decoded(spark, json_payload("fail"), b'{"user":"a"}', value)
+    with pytest.raises(Exception, match="message 2 of channel clicks is not the json") as error:
+        rows.select("user").collect()
+    assert "message 2 of channel clicks" in reason_of(error.value)
+
+
+def test_raw_is_left_as_it_is(spark):
+    payload = Payload(format="raw", columns={"value": "binary"}, avro="", malformed="fail")
+    (row,) = decoded(spark, payload, b"\x00\xff").collect()
+    assert (bytes(row.value), row._sequence) == (b"\x00\xff", 1)
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "lines", "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [
+            {"name": "sku", "type": "string"}, {"name": "tags", "type": {"type": "map", "values": "int"}}]}}},
+    ],
+}  # fmt: skip
+ORDER = {
+    "id": 7,
+    "note": None,
+    "at": NOON,
+    "price": Decimal("12.50"),
+    "lines": [{"sku": "bolt", "tags": {"m": 6}}],
+}
+
+
+def avro_message(record) -> bytes:
+    fastavro = pytest.importorskip("fastavro")
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(AVRO), record)
+    return stream.getvalue()
+
+
+def avro_payload(malformed: str) -> Payload:
+    return Payload(format="avro", columns=avro_columns(AVRO), avro=json.dumps(AVRO), malformed=malformed)
+
+
+def test_avro_becomes_columns(spark):
+    rows = decoded(spark, avro_payload("fail"), avro_message(ORDER), avro_message({**ORDER, "id": 8, "note": "late"}))
+    first, second = rows.collect()
+    assert (first.id, first.note, first.price, first._sequence) == (7, None, Decimal("12.50"), 1)
+    assert (first.lines[0].sku, first.lines[0].tags) == ("bolt", {"m": 6})
+    assert rows.selectExpr("date_format(at, 'yyyy-MM-dd HH:mm')").first()[0] == "2026-03-01 12:00"
+    assert (second.id, second.note) == (8, "late")
+
+
+def test_malformed_avro_is_dropped_kept_or_stops(spark):
+    good = avro_message(ORDER)
+    values = [good, good[:-2], good + b"\x00", b"", b"\xff" * 30]
+    assert [row._sequence for row in decoded(spark, avro_payload("drop"), *values).collect()] == [1]
+    kept = decoded(spark, avro_payload("keep"), *values).collect()
+    assert [row.id for row in kept] == [7, None, None, None, None]
+    assert [bytes(row._malformed) for row in kept[1:]] == values[1:]
+    with pytest.raises(Exception, match="message 2 of channel clicks is not the avro"):
+        decoded(spark, avro_payload("fail"), *values[:2]).collect()
+
+
+def query_of(**more: str) -> Query:
+    return Query(**{"view": "events", "sql": "", "module": "", "script": "", "function": "", **more})
+
+
+def test_rows_are_transformed_by_sql(spark):
+    rows = spark.range(5)
+    assert transform(spark, query_of(sql="SELECT sum(id) AS s FROM numbers", view="numbers"), rows).collect()[0].s == 10
+
+
+def test_rows_are_transformed_by_a_function_whose_workers_find_it(spark, tmp_path):
+    script = tmp_path / "steps_of_a_test.py"
+    script.write_text(
+        "from pyspark.sql.functions import udf\n\ndef doubled(n):\n    return 2 * n\n\n"
+        "def all_doubled(rows):\n    return rows.select(udf(doubled, 'long', useArrow=False)('id').alias('n'))\n\ndef none(rows):\n    pass\n"
+    )
+    results = transform(spark, query_of(script=str(script), function="all_doubled"), spark.range(3))
+    assert sorted(row.n for row in results.collect()) == [0, 2, 4]
+    with pytest.raises(FlowError, match="none returns NoneType, and not a DataFrame"):
+        transform(spark, query_of(script=str(script), function="none"), spark.range(3))
+    with pytest.raises(FlowError, match="has no function 'nowhere'"):
+        transform(spark, query_of(script=str(script), function="nowhere"), spark.range(3))
+
+
+SINK = """
+name = "p"
+checkpoint = "c"
+[source]
+channels = ["clicks"]
+[payload]
+format = "raw"
+[query]
+sql = "SELECT 1"
+[sink]
+channel = "out"
+"""
+
+
+def sink_of(more: str = ""):
+    return parse_pipeline(SINK + more, Path(), {}).sink
+
+
+def test_results_become_json_with_all_their_columns(spark):
+    results = spark.sql("SELECT 'a' AS k, cast(null AS int) AS n, struct(timestamp'2026-03-01 12:00:00' AS start) AS w")
+    (row,) = encode(results, sink_of()).collect()
+    value = json.loads(row.value)
+    assert value == {"k": "a", "n": None, "w": {"start": "2026-03-01T12:00:00.000Z"}}
+
+
+def test_raw_results_are_published_as_they_are(spark):
+    raw = sink_of('value = "raw"\n')
+    results = encode(spark.sql("SELECT cast('x' AS binary) AS value, 1 AS id, 2 AS other"), raw)
+    assert results.columns == ["value", "id"]
+    with pytest.raises(FlowError, match="raw messages need a column value; there are other"):
+        encode(spark.sql("SELECT 2 AS other"), raw)
+
+
+def test_results_keep_the_column_of_their_ids(spark):
+    sink = sink_of('delivery = "idempotent"\noptions.idColumn = "k"\n')
+    assert encode(spark.sql("SELECT 'a' AS k, 1 AS n"), sink).columns == ["value", "k"]
+
+
+def test_a_report_is_made_of_what_spark_tells():
+    progress = {
+        "batchId": 4,
+        "numInputRows": 1000,
+        "processedRowsPerSecond": 2857.4,
+        "durationMs": {"triggerExecution": 350},
+        "sink": {"numOutputRows": 12},
+    }
+    report = report_of(progress, {"b": 0, "a": 1500})
+    assert report.line() == (
+        "batch 4: 1,000 read in 350 ms, 2,857 a second, 12 published; behind by a 1,500, b 0"
+    )  # fmt: skip
+    assert not report.idle
+    empty = report_of({"batchId": 5, "processedRowsPerSecond": "NaN", "sink": {"numOutputRows": -1}}, {})
+    assert empty.idle
+    assert empty.line() == "batch 5: 0 read in 0 ms, 0 a second; behind by nothing"
