@@ -1,6 +1,7 @@
 """Entries with record batches for tests of the log: messages of a chosen size whose bytes tell what they are."""
 
 from stan.log.types import Entry
+from stan.protocol import wire_pb2 as wire
 from stan.protocol.entries import Kind, encode_batch
 
 
@@ -10,6 +11,12 @@ def records(uid, base, count, size=20):
     for sequence in range(base, base + count):
         parts += [size.to_bytes(4, "little"), (f"<{uid}:{sequence}>" * size)[:size].encode()]
     return b"".join(parts)
+
+
+def rows_of(payloads):
+    """Rows as requests carry them, one for each of *payloads*."""
+    rows = [wire.MsgProto(data=payload).SerializeToString() for payload in payloads]
+    return b"".join(len(row).to_bytes(4, "little") + row for row in rows)
 
 
 def batch(uid, base, count, timestamp=0, first=0, size=20):

@@ -12,6 +12,7 @@ from stan.protocol import wire_pb2 as wire
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Frame
 from stan.types import SECOND
+from tests.kit.batches import rows_of
 from tests.kit.desk import Desk, _split
 
 KINDS = {
@@ -21,11 +22,6 @@ KINDS = {
     "finish": ext.FinishResponse,
     "last_committed": ext.LastCommittedResponse,
 }
-
-
-def rows_of(*payloads):
-    encoded = [wire.MsgProto(data=payload).SerializeToString() for payload in payloads]
-    return b"".join(len(row).to_bytes(4, "little") + row for row in encoded)
 
 
 class Transacting(Desk):
@@ -50,7 +46,7 @@ class Transacting(Desk):
         return self.answer(self.send(kind, request))
 
     def stage_request(self, *payloads, txn=b"t", part=0, channel=b"foo", app=b"app", version=0):
-        rows = rows_of(*payloads)
+        rows = rows_of(payloads)
         return ext.StageRequest(
             app=app, version=version, txn=txn, part=part, channel=channel, count=len(payloads), rows=rows
         )
