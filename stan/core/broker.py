@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.config import Config
+from stan.core.batching import Batching
 from stan.core.catchup import Catchup
 from stan.core.channels import Channels
 from stan.core.clients import Clients
@@ -54,6 +55,7 @@ class Broker:
         self.catchup = Catchup(self.shared)
         self.channels = Channels(self.shared)
         self.publishing = Publishing(self.shared, self.channels, self.catchup)
+        self.batching = Batching(self.shared, self.channels, self.publishing)
         self.staging = Staging(self.shared, self.channels, self.publishing)
         self.committing = Committing(self.shared, self.channels, self.publishing)
         self.clients = Clients(self.shared)
@@ -73,6 +75,7 @@ class Broker:
             subjects.sub_close.encode(): lambda frame: self.subscribing.leave(frame, unsubscribe=False),
         }
         self.extensions: dict[str, Callable[[Frame], None]] = {  # by subject: requests that the original does not know
+            f"{subjects.extension}.batch": self.batching.batch,
             f"{subjects.extension}.stage": self.staging.stage,
             f"{subjects.extension}.commit": self.committing.commit,
             f"{subjects.extension}.abort": self.staging.abort,
@@ -175,6 +178,7 @@ class Broker:
         shared.forget(number)
         self.clients.follow_group(number)
         self.publishing.follow(number)
+        self.batching.follow(number)
         self.staging.follow(number)
         self.committing.follow(number)
         self.channels.follow(number)

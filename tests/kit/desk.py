@@ -225,11 +225,16 @@ class Desk:
     def ask(self, subject, payload, answer):
         self.inboxes += 1
         reply = f"reply.{self.inboxes}"
-        raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
-        self.broker.step_frame(Frame(10, subject.encode(), reply.encode(), b"", raw))
+        self.asks(subject, payload, reply)
         self.turn()
         heard = self.hear(reply)
         return answer.FromString(heard[0].payload) if heard else None
+
+    def asks(self, subject, payload, reply):
+        """A request comes; what is said to it shows after the next turn."""
+        raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
+        handle = self.broker.extensions.get(subject, self.broker.step_frame)
+        handle(Frame(10, subject.encode(), reply.encode(), b"", raw))
 
     def connect(self, client_id="me", *, conn_id=None, alive=True, protocol=1):
         inbox = f"hb.{client_id}.{self.inboxes}"
