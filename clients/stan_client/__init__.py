@@ -9,6 +9,7 @@ async for message in client.read("orders"):  # without a subscription, to the en
 """
 
 from stan_client.client import Client, connect
+from stan_client.consumer import Position, PullConsumer
 from stan_client.direct import Direct
 from stan_client.errors import (
     BadAckError,
@@ -18,6 +19,7 @@ from stan_client.errors import (
     CloseRequestTimeoutError,
     ConnectionClosedError,
     ConnectRequestTimeoutError,
+    DataLossError,
     FetchTimeoutError,
     InvalidNameError,
     ManualAckError,
@@ -55,6 +57,7 @@ __all__ = [
     "ConnectRequestTimeoutError",
     "ConnectionClosedError",
     "Cursor",
+    "DataLossError",
     "Direct",
     "FetchTimeoutError",
     "Fetched",
@@ -67,8 +70,10 @@ __all__ = [
     "OutcomeUnknownError",
     "PingFailureError",
     "PingOptionsError",
+    "Position",
     "PublishAckTimeoutError",
     "PublishManyError",
+    "PullConsumer",
     "RequestTimeoutError",
     "ServerError",
     "StanClientError",

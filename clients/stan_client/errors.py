@@ -64,6 +64,14 @@ class ChannelReplacedError(StanClientError):
     text = "stan: channel was deleted and made again"
 
 
+class DataLossError(StanClientError):
+    """Messages that should have been read next are gone: the server's limits have removed them."""
+
+    def __init__(self, channel: str, first: int, last: int) -> None:
+        super().__init__(f"stan: messages {first} to {last} of channel {channel} are gone")
+        self.channel, self.first, self.last = channel, first, last
+
+
 class ConnectionClosedError(StanClientError):
     """The client is closed, or its session was lost and could not be made again; `__cause__` tells why."""
 

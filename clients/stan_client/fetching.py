@@ -7,6 +7,7 @@ Modelled on a Kafka consumer's fetcher: ranges ahead of the reader, sized by wha
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -17,9 +18,10 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from stan.protocol import fetches
-from stan.protocol.channels import fetch_subjects
+from stan.protocol.channels import extension_subject, fetch_subjects
 from stan.protocol.client_kernel import decode_message
-from stan.protocol.extension_pb2 import FetchRequest, FetchResponse
+from stan.protocol.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position
+from stan.protocol.frames import Frame
 from stan_client.asking import RETRY_FIRST_S, RETRY_MAX_S
 from stan_client.errors import ChannelReplacedError, FetchTimeoutError, ServerError
 from stan_client.inbox import Inbox, no_responders
@@ -29,7 +31,9 @@ from stan_client.requests import raw
 from stan_client.session import text_of
 
 FOLLOW_PAUSE_S: Final = 0.05
-"""Pause between two questions whether there is more, of a reader at the end of the channel."""
+"""Pause before something is asked for that was not there yet."""
+FOLLOW_WAIT_S: Final = 2.0
+"""How long the server lets a reader wait at the end of the channel before it asks again, in case a leader has died."""
 REPLICA_PATIENCE_S: Final = 1.0
 """How long a replica may lack what was asked for before the leader is asked."""
 MESSAGES_FIRST: Final = 1000
@@ -79,6 +83,7 @@ class Fetcher:
     def __init__(self, ready: Callable[[], Awaitable[Inbox]], cluster_id: str, patience_s: float) -> None:
         self._ready = ready
         self._leader, self._replica = (subject.encode() for subject in fetch_subjects(cluster_id))
+        self._info = f"{extension_subject(cluster_id)}.info".encode()
         self.patience_s = patience_s
 
     async def payload_max(self) -> int:
@@ -113,6 +118,26 @@ class Fetcher:
                     pause = min(2 * pause, RETRY_MAX_S)
         except TimeoutError:
             raise FetchTimeoutError from None
+
+    async def news(self, channel: bytes, sequence: int) -> None:
+        """Wait until there may be a message behind *sequence*, for some seconds at most. A hint that promises nothing."""
+        inbox = await self._ready()
+        request = InfoRequest(
+            channels=[channel],
+            newer_than=[Position(channel=channel, sequence=sequence)],
+            wait_ms=int(1000 * FOLLOW_WAIT_S),
+        )
+        told = False
+
+        def take(frame: Frame) -> bool:
+            nonlocal told
+            with contextlib.suppress(DecodeError):
+                told = bool(InfoResponse.FromString(frame.payload).channels)
+            return told or no_responders(frame)
+
+        await inbox.ask_all(self._info, request.SerializeToString(), take, FOLLOW_WAIT_S + RETRY_MAX_S)
+        if not told:  # no leader, or not connected
+            await asyncio.sleep(FOLLOW_PAUSE_S)
 
 
 def _decoded(payload: bytes) -> FetchResponse:
@@ -173,8 +198,7 @@ class Reader:
                     found = await task
                     self._asked.popleft()
                 elif options.follow:
-                    await asyncio.sleep(FOLLOW_PAUSE_S)
-                    last, found = 0, await self._fetch(from_sequence=done + 1)
+                    last, found = 0, await self._news(done)
                     asked_up_to = found.next_sequence - 1
                 else:
                     return
@@ -188,6 +212,14 @@ class Reader:
         finally:
             for _, task in self._asked:
                 task.cancel()
+
+    async def _news(self, done: int) -> Fetched:
+        """The next messages of a channel that was read to its end, or none."""
+        await self._fetcher.news(self._channel, done)
+        found = await self._fetch(from_sequence=done + 1)
+        if not found.count:  # a replica may not have them yet
+            await asyncio.sleep(FOLLOW_PAUSE_S)
+        return found
 
     async def _rest(self, first: int, last: int) -> AsyncGenerator[Fetched, None]:
         """What did not fit into the answer to one request; a replica may have answered that does not have it yet, and the leader
@@ -326,10 +358,12 @@ class Pulling:
         max_in_flight: int = 4,
         max_bytes: int = 0,
         from_replica: bool = False,
+        uid: int = 0,
     ) -> AsyncGenerator[Fetched, None]:
-        """As read(), answer by answer, with the messages as the server stores them; an answer may hold none."""
+        """As read(), answer by answer, with the messages as the server stores them; an answer may hold none. *uid*: of the
+        channel that is meant, as info() tells it; 0: whichever has this name."""
         options = ReadOptions(
-            follow=follow, max_in_flight=max_in_flight, max_bytes=max_bytes, from_replica=from_replica
+            follow=follow, max_in_flight=max_in_flight, max_bytes=max_bytes, from_replica=from_replica, uid=uid
         )
         return Reader(self._fetcher, channel, options).answers(start_at or everything())
 

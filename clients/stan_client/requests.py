@@ -226,11 +226,15 @@ class Requesting:
         """The named positions, by name and channel: those of one name, or all."""
         request = pb.CursorsRequest(name=raw(name))
         found: dict[str, dict[str, Cursor]] = {}
-        for answer in await self._asker.ask_leaders("cursors", lambda _: request, pb.CursorsResponse):
-            for cursor in answer.cursors:
+        while True:
+            answers = await self._asker.ask_leaders("cursors", lambda _: request, pb.CursorsResponse)
+            for cursor in (cursor for answer in answers for cursor in answer.cursors):
                 of_name = found.setdefault(text_of(cursor.name), {})
                 of_name[text_of(cursor.channel)] = Cursor(cursor.sequence, cursor.last_sequence)
-        return found
+            ends = [answer.cursors[-1] for answer in answers if answer.more and answer.cursors]
+            if not ends:
+                return found
+            request.after_name, request.after_channel = min((end.name, end.channel) for end in ends)
 
 
 def raw(name: str) -> bytes:

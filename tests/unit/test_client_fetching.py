@@ -1,8 +1,6 @@
 """How stan_client pulls, beside a server in a few lines: what it asks again, whom it asks, and in which order messages come."""
 
 import asyncio
-import random
-from types import SimpleNamespace
 
 import pytest
 import stan_client
@@ -10,68 +8,20 @@ from stan_client import fetching
 from stan_client.fetching import Fetcher, Reader, ReadOptions
 
 from stan import errors
-from stan.protocol import fetches, kernel
+from stan.protocol import fetches
 from stan.protocol.extension_pb2 import FetchRequest, FetchResponse
 from stan.protocol.frames import Frame
+from tests.kit.fake_broker import eventually
+from tests.kit.pulled_channel import LEADER, REPLICA, UNKNOWN, PulledChannel, sealed
 
-LEADER, REPLICA = b"_STAN.x.c.fetch", b"_STAN.x.c.replica.fetch"
 NOBODY = Frame(1, b"in", b"", b"NATS/1.0 503\r\n\r\n", b"")
 BUSY = FetchResponse(error=errors.BUSY.encode(), retry=True)
-UNKNOWN = FetchResponse(error=errors.UNKNOWN_CHANNEL.encode())
 INVALID = FetchResponse(error=errors.INVALID_FETCH.encode())
-
-
-class Server:
-    """A session whose channel holds the messages 1 to `last`, in batches of seven; `script` answers first."""
-
-    link = SimpleNamespace(max_payload=100_000)
-
-    def __init__(self, last=0):
-        self.last = last
-        self.uid = 1
-        self.script = []
-        self.asked = []
-        self.under_way = self.most_under_way = 0
-        self.chance = random.Random(1)
-        self.lag = {REPLICA: 0}
-        self.answers_max = 1 << 60  # what is asked after so many gets no answer
-
-    async def ready(self):
-        return self
-
-    async def ask(self, subject, payload, timeout_s=None):
-        request = FetchRequest.FromString(payload)
-        self.asked.append((subject, request))
-        number = len(self.asked)
-        self.under_way += 1
-        self.most_under_way = max(self.most_under_way, self.under_way)
-        for _ in range(self.chance.randrange(5)):
-            await asyncio.sleep(0)
-        if number > self.answers_max:
-            await asyncio.Event().wait()
-        self.under_way -= 1
-        answer = self.script.pop(0) if self.script else self.answer(request, self.last - self.lag.get(subject, 0))
-        return Frame(1, b"in", b"", b"", answer.SerializeToString()) if isinstance(answer, FetchResponse) else answer
-
-    def answer(self, request, newest):
-        first, last = request.from_sequence or newest + 1, min(request.last or newest, newest)
-        response = FetchResponse(
-            uid=self.uid, first_sequence=1, last_sequence=newest, next_sequence=max(first, last + 1)
-        )
-        batches = [fetches.Batch(at, 7, at, sealed(at, 7)) for at in range(1, newest + 1, 7)]
-        chosen = fetches.select(batches, first, last, 1 << 60, request.max_bytes or 1 << 60)
-        if chosen:
-            response.next_sequence = chosen[-1].first + chosen[-1].count
-        return FetchResponse.FromString(b"".join(fetches.encode(response, chosen)))
-
-
-def sealed(first, count):
-    return kernel.seal(b"ch", first, first, [b"\x03\0\0\0\x22\1x" * count])
 
 
 @pytest.fixture
 def server():
-    return Server(last=700)
+    return PulledChannel(last=700)
 
 
 def fetcher(server, patience_s=30.0):
@@ -159,6 +109,21 @@ async def test_reader_that_follows_gets_what_comes_later(server) -> None:
 
     got = await read(server, follow=True, max_bytes=500, until=more)
     assert got == list(range(1, len(got) + 1))
+
+
+async def test_reader_that_follows_asks_for_messages_once_there_are_some(server) -> None:
+    reader = Reader(fetcher(server), "ch", ReadOptions(follow=True))
+    answers = reader.answers(stan_client.everything())
+    assert (await anext(answers)).next_sequence == 701
+    pending = asyncio.create_task(anext(answers))
+    await eventually(lambda: server.waits)
+    asked = len(server.asked)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (server.waits, len(server.asked)) == ([700], asked)
+    server.last = 707
+    assert (await pending).count == 7
+    await answers.aclose()
 
 
 async def test_reader_waits_for_a_replica_that_lags_behind_another(server) -> None:

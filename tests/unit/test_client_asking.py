@@ -1,0 +1,318 @@
+"""Requests without registration, beside servers in a few lines: what is asked again, what is not, and what is put together."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+import stan_client
+from stan_client import asking
+from stan_client.asking import Asker, together
+from stan_client.requests import Requesting
+
+from stan import errors
+from stan.protocol import extension_pb2 as pb
+from stan.protocol.frames import Frame
+
+NOBODY = Frame(1, b"in", b"", b"NATS/1.0 503\r\n\r\n", b"")
+SILENCE = None
+BUSY = {"error": errors.BUSY.encode(), "retry": True}
+REFUSED = {"error": b"stan: no"}
+REQUESTS = {
+    "info": (pb.InfoRequest, pb.InfoResponse),
+    "seq_at_time": (pb.SeqAtTimeRequest, pb.SeqAtTimeResponse),
+    "batch": (pb.BatchRequest, pb.BatchResponse),
+    "stage": (pb.StageRequest, pb.StageResponse),
+    "commit": (pb.CommitRequest, pb.CommitResponse),
+    "abort": (pb.AbortRequest, pb.AbortResponse),
+    "finish": (pb.FinishRequest, pb.FinishResponse),
+    "last_committed": (pb.LastCommittedRequest, pb.LastCommittedResponse),
+    "cursor_set": (pb.CursorSetRequest, pb.CursorSetResponse),
+    "cursors": (pb.CursorsRequest, pb.CursorsResponse),
+}
+
+
+class Servers:
+    """An inbox: each request takes the next item of its kind's script, or what `answer` says: a dict of one answer's fields, a
+    list of them for one answer of each leader, NOBODY, or SILENCE."""
+
+    def __init__(self):
+        self.link = SimpleNamespace(connected=True, max_payload=100_000)
+        self.script = {kind: [] for kind in REQUESTS}
+        self.asked = []
+        self.silences = []
+        self.answer = lambda _kind, _request: {}
+
+    async def ready(self):
+        return self
+
+    async def ask(self, subject, payload, timeout_s):
+        got = []
+        await self.ask_all(subject, payload, lambda frame: got.append(frame) or True, timeout_s)
+        return got[0] if got else None
+
+    async def ask_all(self, subject, payload, take, timeout_s):
+        kind = subject.decode().removeprefix("_STAN.x.c.")
+        kind_of_request, kind_of_answer = REQUESTS[kind]
+        request = kind_of_request.FromString(payload)
+        self.asked.append((kind, request))
+        self.silences.append(timeout_s)
+        await asyncio.sleep(0)
+        script = self.script[kind]
+        found = script.pop(0) if script else self.answer(kind, request)
+        if found is NOBODY:
+            take(NOBODY)
+        elif found is not SILENCE:
+            for fields in found if isinstance(found, list) else [found]:
+                if take(Frame(1, b"in", b"", b"", kind_of_answer(**fields).SerializeToString())):
+                    return
+
+    def kinds(self):
+        return [kind for kind, _ in self.asked]
+
+
+class Client(Requesting):
+    def __init__(self, servers, patience_s=30.0):
+        self._asker = Asker(servers.ready, "c", patience_s)
+
+
+@pytest.fixture
+def servers(monkeypatch):
+    monkeypatch.setattr(asking, "RETRY_FIRST_S", 0.0001)
+    return Servers()
+
+
+@pytest.fixture
+def client(servers):
+    return Client(servers)
+
+
+CALLS = {
+    "seq_at_time": lambda client: client.seq_at_time("foo", 1),
+    "batch": lambda client: client.publish_batch("foo", b"rows", 1, producer="p", ids=b"i" * 16),
+    "stage": lambda client: client.stage("app", 1, "txn", 0, "foo", b"rows", 1),
+    "commit": lambda client: client.commit("app", 1, {"foo": [("txn", 1)]}),
+    "finish": lambda client: client.commit("app", 1, {}),
+    "abort": lambda client: client.abort({"foo": ["txn"]}),
+    "last_committed": lambda client: client.last_committed("app"),
+    "cursor_set": lambda client: client.cursor_set("name", {"foo": 1}),
+    "info": lambda client: client.info(["foo"]),
+    "cursors": lambda client: client.cursors(),
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+@pytest.mark.parametrize("first", [BUSY, NOBODY, SILENCE], ids=["busy", "nobody", "late"])
+async def test_what_may_pass_is_asked_again_as_it_was(servers, client, kind, first) -> None:
+    servers.script[kind] = [first] * 3
+    servers.answer = lambda *_: {"pool": 1, "groups": [1]} if kind in ("info", "cursors") else {}
+    await CALLS[kind](client)
+    repeated = [request for asked, request in servers.asked if asked == kind]
+    assert len(repeated) == 4
+    assert all(request == repeated[0] for request in repeated)
+
+
+@pytest.mark.parametrize("kind", CALLS)
+async def test_what_does_not_pass_is_told_at_once(servers, client, kind) -> None:
+    servers.script[kind] = [REFUSED]
+    with pytest.raises(stan_client.ServerError, match="stan: no"):
+        await CALLS[kind](client)
+    assert servers.kinds().count(kind) == 1
+
+
+@pytest.mark.parametrize("kind", CALLS)
+async def test_patience_ends_with_what_was_said_last(servers, kind) -> None:
+    servers.answer = lambda *_: BUSY
+    with pytest.raises(stan_client.RequestTimeoutError, match=f"{kind} request timeout .* busy"):
+        await CALLS[kind](Client(servers, 0.05))
+    servers.answer = lambda *_: NOBODY
+    with pytest.raises(stan_client.RequestTimeoutError, match="nobody listens"):
+        await CALLS[kind](Client(servers, 0.05))
+
+
+async def test_silence_is_borne_longer_and_longer(servers, client) -> None:
+    servers.script["stage"] = [SILENCE] * 5
+    await CALLS["stage"](client)
+    assert servers.silences == [2, 4, 8, 10, 10, 10]
+
+
+async def test_nothing_is_asked_while_there_is_no_connection(servers) -> None:
+    servers.link.connected = False
+    with pytest.raises(stan_client.RequestTimeoutError):
+        await CALLS["stage"](Client(servers, 0.05))
+    assert servers.asked == []
+
+
+async def test_request_that_nats_would_not_take_is_not_sent(servers, client) -> None:
+    with pytest.raises(stan_client.MessageTooLargeError):
+        await client.publish_batch("foo", b"x" * 100_001, 1)
+    assert servers.asked == []
+
+
+async def test_malformed_answers_are_told(servers, client) -> None:
+    async def ask_all(_subject, _payload, take, _timeout_s):
+        take(Frame(1, b"in", b"", b"", b"\xff"))
+
+    servers.ask_all = ask_all
+    for kind in ("stage", "info"):
+        with pytest.raises(stan_client.ServerError, match="malformed"):
+            await CALLS[kind](client)
+
+
+# --- a batch without ids --------------------------------------------------------------------------------------------------
+
+
+async def test_batch_without_ids_is_not_repeated_after_a_silence(servers, client) -> None:
+    servers.script["batch"] = [BUSY, NOBODY, SILENCE]
+    with pytest.raises(stan_client.OutcomeUnknownError):
+        await client.publish_batch("foo", b"rows", 1)
+    assert len(servers.asked) == 3
+    assert servers.silences == [30.0] * 3
+
+
+async def test_batch_without_ids_that_was_never_taken_has_a_known_outcome(servers) -> None:
+    servers.answer = lambda *_: BUSY
+    with pytest.raises(stan_client.RequestTimeoutError) as caught:
+        await Client(servers, 0.05).publish_batch("foo", b"rows", 1)
+    assert not isinstance(caught.value, stan_client.OutcomeUnknownError)
+
+
+async def test_batch_tells_where_it_is(servers, client) -> None:
+    servers.script["batch"] = [{"first_sequence": 5, "last_sequence": 6, "duplicates": 1}]
+    ack = await client.publish_batch("foo", b"rows", 3, producer="p", version=7, ids=b"i" * 48)
+    assert ack == stan_client.BatchAck(5, 6, 1)
+    ((_, request),) = servers.asked
+    assert request == pb.BatchRequest(channel=b"foo", count=3, producer=b"p", version=7, ids=b"i" * 48, rows=b"rows")
+
+
+# --- commits --------------------------------------------------------------------------------------------------------------
+
+
+async def test_version_is_finished_after_all_channels_are_committed(servers, client) -> None:
+    servers.script["commit"] = [BUSY, SILENCE, BUSY]
+    servers.answer = lambda _, request: (
+        {"first_sequence": 1, "last_sequence": 2} if isinstance(request, pb.CommitRequest) else {}
+    )
+    committed = await client.commit("app", 4, {"a": [("t1", 2), ("t2", 1)], "b": []})
+    assert committed == {name: stan_client.Committed(already=False, first=1, last=2) for name in "ab"}
+    assert servers.kinds() == ["commit"] * 5 + ["finish"]
+    assert servers.asked[-1][1] == pb.FinishRequest(app=b"app", version=4)
+    txns = [pb.Txn(txn=b"t1", parts=2), pb.Txn(txn=b"t2", parts=1)]
+    assert pb.CommitRequest(app=b"app", version=4, channel=b"a", txns=txns) in [request for _, request in servers.asked]
+
+
+async def test_version_is_not_finished_if_a_channel_is_refused_and_the_others_are_committed(servers, client) -> None:
+    servers.answer = lambda _, request: REFUSED if request.channel == b"a" else {}
+    with pytest.raises(stan_client.ServerError, match="stan: no"):
+        await client.commit("app", 4, {"a": [], "b": [], "c": []})
+    assert sorted(request.channel for _, request in servers.asked) == [b"a", b"b", b"c"]
+
+
+async def test_last_committed_is_minus_one_if_there_is_none(servers, client) -> None:
+    assert await client.last_committed("app") == -1
+    servers.answer = lambda *_: {"known": True, "version": 0}
+    assert await client.last_committed("app") == 0
+
+
+async def test_only_so_many_at_once() -> None:
+    under_way, most = 0, 0
+
+    async def one(item):
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return -item
+
+    assert await together(one, range(500)) == [-item for item in range(500)]
+    assert most == asking.TOGETHER_MAX
+
+
+# --- answers of several leaders -----------------------------------------------------------------------------------------
+
+
+def info(name, last=1, **fields):
+    return {"name": name.encode(), "last_sequence": last, **fields}
+
+
+async def test_answers_of_leaders_are_put_together(servers, client) -> None:
+    one = {"pool": 3, "groups": [1, 3], "channels": [info("a"), info("c")]}
+    other = {"pool": 3, "groups": [2], "channels": [info("b", 2, uid=7, bytes=9)]}
+    servers.script["info"] = [[one], BUSY, [other, one]]
+    found = await client.info(pattern=">")
+    assert sorted(found) == ["a", "b", "c"]
+    assert found["b"] == stan_client.ChannelInfo("b", 7, 0, 2, 9, 0, 0)
+    assert len(servers.asked) == 3
+
+
+async def test_leaders_need_not_all_answer_if_the_channels_are_known(servers, client) -> None:
+    servers.answer = lambda *_: {"pool": 3, "groups": [1], "channels": [info("a")]}
+    assert list(await client.info(["a"])) == ["a"]
+    assert len(servers.asked) == 1
+
+
+async def test_without_names_everything_is_told(servers, client) -> None:
+    servers.answer = lambda *_: {"pool": 1, "groups": [1]}
+    assert await client.info() == {}
+    assert servers.asked[0][1].pattern == b">"
+
+
+async def test_pages_are_asked_for_until_there_is_no_more(servers, client) -> None:
+    everything = [f"c{number:02}" for number in range(20)]
+    leaders = {1: everything[::3], 2: sorted({*everything} - {*everything[::3]})}
+
+    def answer(_, request):
+        answers = []
+        for group, mine in leaders.items():
+            left = [name for name in mine if name.encode() > request.after]
+            page = left[: 2 * group]
+            answers.append(
+                {"pool": 2, "groups": [group], "channels": list(map(info, page)), "more": len(left) > 2 * group}
+            )
+        return answers
+
+    servers.answer = answer
+    assert sorted(await client.info(pattern="c*")) == everything
+
+
+async def test_cursors_are_put_together_page_by_page(servers, client) -> None:
+    def answer(_, request):
+        after = (request.after_name, request.after_channel)
+        mine = [(b"n", b"a"), (b"n", b"b"), (b"m", b"a")]
+        left = sorted(pair for pair in mine if pair > after)
+        cursors = [{"name": name, "channel": channel, "sequence": 5, "last_sequence": 8} for name, channel in left[:2]]
+        return [{"pool": 2, "groups": [1], "cursors": cursors, "more": len(left) > 2}, {"pool": 2, "groups": [2]}]
+
+    servers.answer = answer
+    five = stan_client.Cursor(5, 8)
+    assert await client.cursors() == {"n": {"a": five, "b": five}, "m": {"a": five}}
+
+
+# --- waiting --------------------------------------------------------------------------------------------------------------
+
+
+async def test_wait_ends_with_the_first_news_and_everything_is_told(servers, client) -> None:
+    news = {"pool": 2, "groups": [1], "channels": [info("a", 6)]}
+    servers.script["info"] = [[news]]
+    servers.answer = lambda *_: [news, {"pool": 2, "groups": [2], "channels": [info("b", 3)]}]
+    found = await client.info(["a", "b"], newer_than={"a": 5, "b": 3}, wait_s=7)
+    assert {name: told.last for name, told in found.items()} == {"a": 6, "b": 3}
+    (_, waiting), (_, plain) = servers.asked
+    assert 6000 < waiting.wait_ms <= 7000
+    assert sorted(position.channel for position in waiting.newer_than) == [b"a", b"b"]
+    assert not plain.wait_ms
+    assert servers.silences[0] > 8
+
+
+async def test_one_request_is_enough_if_the_news_are_all_that_was_asked_for(servers, client) -> None:
+    servers.answer = lambda *_: {"pool": 2, "groups": [1], "channels": [info("a", 6)]}
+    assert (await client.info(newer_than={"a": 5}, wait_s=7))["a"].last == 6
+    assert len(servers.asked) == 1
+
+
+async def test_wait_that_a_leader_ends_early_goes_on_for_the_rest_of_the_time(servers, client) -> None:
+    servers.script["info"] = [BUSY]
+    servers.answer = lambda *_: {"pool": 1, "groups": [1], "channels": [info("a", 5)]}
+    assert (await client.info(newer_than={"a": 5}, wait_s=7))["a"].last == 5
+    first, second = (request.wait_ms for _, request in servers.asked)
+    assert first >= second > 6000

@@ -1,0 +1,172 @@
+"""PullConsumer beside a channel in memory: where it is, what it does about losses, what it tells the servers."""
+
+import asyncio
+
+import pytest
+import stan_client
+from stan_client import consumer as consumers
+from stan_client.consumer import Position, PullConsumer
+from stan_client.fetching import Fetcher, Pulling
+
+from tests.kit.fake_broker import eventually
+from tests.kit.pulled_channel import PulledChannel
+
+
+class Client(Pulling):
+    """A client of that channel."""
+
+    def __init__(self, server):
+        self._fetcher = Fetcher(server.ready, "c", 30.0)
+        self.server = server
+        self.told = []
+
+    async def info(self, *, newer_than, wait_s):
+        assert newer_than == {"ch": 0}
+        await eventually(lambda: self.server.uid)
+        return {}
+
+    async def cursor_set(self, name, positions):
+        self.told.append((name, positions))
+
+
+@pytest.fixture
+def server():
+    return PulledChannel(last=700)
+
+
+@pytest.fixture
+def client(server):
+    return Client(server)
+
+
+def sequences(batch):
+    return [message.sequence for message in batch.messages()]
+
+
+async def read(consumer):
+    return [sequence async for batch in consumer for sequence in sequences(batch)]
+
+
+async def test_everything_comes_once_and_the_position_is_behind_it(client, server) -> None:
+    consumer = PullConsumer(client, "ch", follow=False, max_bytes=2000)
+    got = []
+    async for batch in consumer:
+        got += sequences(batch)
+        assert consumer.position == Position(got[-1] + 1, server.uid)
+    assert got == list(range(1, 701))
+
+
+async def test_consumer_goes_on_where_another_was(client) -> None:
+    first = PullConsumer(client, "ch", follow=False, max_bytes=2000)
+    got = sequences(await anext(first))
+    await first.aclose()
+    assert got + await read(PullConsumer(client, "ch", first.position, follow=False)) == list(range(1, 701))
+    assert await read(PullConsumer(client, "ch", 695, follow=False)) == list(range(695, 701))
+    assert await read(PullConsumer(client, "ch", 701, follow=False)) == []
+
+
+async def test_follower_gets_what_comes_later(client, server) -> None:
+    consumer = PullConsumer(client, "ch", 701)
+    pending = asyncio.create_task(anext(consumer))
+    await eventually(lambda: server.waits)
+    server.last = 707
+    assert sequences(await pending) == list(range(701, 708))
+    await consumer.aclose()
+
+
+async def test_removed_messages_are_an_error(client, server) -> None:
+    server.first = 50
+    consumer = PullConsumer(client, "ch", 20)
+    with pytest.raises(stan_client.DataLossError, match="messages 20 to 49 of channel ch are gone") as caught:
+        await anext(consumer)
+    assert (caught.value.first, caught.value.last) == (20, 49)
+    assert consumer.position == Position(20)
+
+
+async def test_removed_messages_are_skipped_if_that_is_wanted(client, server, caplog) -> None:
+    server.first = 50
+    consumer = PullConsumer(client, "ch", 20, follow=False, skip_lost=True)
+    assert await read(consumer) == list(range(50, 701))
+    assert consumer.lost == 30
+    assert "messages 20 to 49 of channel ch are gone" in caplog.text
+
+
+async def test_messages_removed_while_it_reads_are_noticed(client, server) -> None:
+    consumer = PullConsumer(client, "ch", follow=False, max_bytes=500, max_in_flight=1)
+    at = sequences(await anext(consumer))[-1] + 1
+    server.first = 400
+    with pytest.raises(stan_client.DataLossError) as caught:
+        await read(consumer)
+    assert (caught.value.first, caught.value.last) == (at, 399)
+
+
+async def test_channel_of_which_nothing_is_left_has_lost_it(client, server) -> None:
+    server.first = 701
+    with pytest.raises(stan_client.DataLossError) as caught:
+        await read(PullConsumer(client, "ch", follow=False))
+    assert (caught.value.first, caught.value.last) == (1, 700)
+
+
+@pytest.mark.parametrize("position", [Position(100, 1), Position(800, 0)], ids=["another", "shorter"])
+async def test_channel_made_again_is_an_error_or_read_from_its_start(client, server, position, caplog) -> None:
+    server.uid = 2
+    with pytest.raises(stan_client.ChannelReplacedError):
+        await read(PullConsumer(client, "ch", position, follow=False))
+    consumer = PullConsumer(client, "ch", position, follow=False, skip_lost=True)
+    assert await read(consumer) == list(range(1, 701))
+    assert consumer.position == Position(701, 2)
+    assert "was deleted" in caplog.text
+
+
+async def test_follower_waits_for_a_channel_that_is_not_there_yet(client, server) -> None:
+    server.uid = 0
+    consumer = PullConsumer(client, "ch")
+    pending = asyncio.create_task(anext(consumer))
+    await eventually(lambda: server.asked)
+    server.uid = 1
+    assert sequences(await pending)[0] == 1
+    await consumer.aclose()
+
+    server.uid = 0
+    with pytest.raises(stan_client.ServerError, match="unknown channel"):
+        await read(PullConsumer(client, "ch", follow=False))
+
+
+async def test_deleted_channel_is_an_error_or_waited_for(client, server) -> None:
+    server.uid = 0
+    with pytest.raises(stan_client.ChannelReplacedError):
+        await anext(PullConsumer(client, "ch", Position(5, 1)))
+    consumer = PullConsumer(client, "ch", Position(5, 1), skip_lost=True)
+    pending = asyncio.create_task(anext(consumer))
+    await eventually(lambda: server.asked)
+    server.uid = 2
+    assert sequences(await pending)[0] == 1
+    await consumer.aclose()
+
+
+async def test_position_is_told_under_a_name(client, server, monkeypatch) -> None:
+    monkeypatch.setattr(consumers, "CURSOR_INTERVAL_S", 0.01)
+    consumer = PullConsumer(client, "ch", max_bytes=500, cursor="me")
+    first = await anext(consumer)
+    await anext(consumer)
+    await eventually(lambda: client.told)
+    assert client.told == [("me", {"ch": first.next_sequence})]  # the second one is still in the caller's hands
+    third = await anext(consumer)
+    await consumer.aclose()
+    assert client.told[-1] == ("me", {"ch": third.runs[0].first_sequence})
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_servers_that_take_no_position_do_no_harm(client, monkeypatch) -> None:
+    monkeypatch.setattr(consumers, "CURSOR_INTERVAL_S", 0.001)
+
+    async def cursor_set(_name, _positions):
+        client.told.append(1)
+        raise stan_client.RequestTimeoutError
+
+    client.cursor_set = cursor_set
+    consumer = PullConsumer(client, "ch", follow=False, max_bytes=500, cursor="me")
+    await anext(consumer)
+    await anext(consumer)
+    await eventually(lambda: len(client.told) > 1)
+    assert (await read(consumer))[-1] == 700
