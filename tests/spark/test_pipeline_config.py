@@ -87,10 +87,22 @@ def test_secrets_are_shown_nowhere():
     assert "geheim" not in repr(by_variable)
 
 
-def test_what_is_secret_may_not_stand_in_the_file():
-    (complaint,) = complaints_of(changed('password_env = "STAN_PASSWORD"', 'password = "geheim"'))
+@pytest.mark.parametrize("written", ["geheim", "${STAN_PASSWORD:-geheim}", "geheim${STAN_PASSWORD}"])
+def test_what_is_secret_may_not_stand_in_the_file(written):
+    (complaint,) = complaints_of(changed('password_env = "STAN_PASSWORD"', f'password = "{written}"'))
     assert complaint.startswith("line 7: connection.password: must not stand in the file")
     assert "geheim" not in complaint
+
+
+def test_a_variable_may_have_a_text_in_its_place():
+    text = changed("nats://10.0.0.1:4222", "${STAN_SERVER:-nats://here:1}")
+    assert pipeline_of(text).connection.servers == "nats://here:1"
+    assert (
+        pipeline_of(text, environment={**ENVIRONMENT, "STAN_SERVER": "nats://x:2"}).connection.servers == "nats://x:2"
+    )
+
+
+def test_credentials_are_not_part_of_an_address():
     (complaint,) = complaints_of(changed("nats://10.0.0.1", "nats://me:geheim@10.0.0.1"))
     assert complaint.startswith("line 5: connection.servers: has a user or password in it")
     assert "geheim" not in complaint

@@ -119,6 +119,20 @@ def test_malformed_avro_is_dropped_kept_or_stops(spark):
         decoded(spark, avro_payload("fail"), *values[:2]).collect()
 
 
+STEPS = """
+from pyspark.sql.functions import udf
+
+def doubled(n):
+    return 2 * n
+
+def all_doubled(rows):
+    return rows.select(udf(doubled, "long", useArrow=False)("id").alias("n"))
+
+def none(rows):
+    pass
+"""
+
+
 def query_of(**more: str) -> Query:
     return Query(**{"view": "events", "sql": "", "module": "", "script": "", "function": "", **more})
 
@@ -130,10 +144,7 @@ def test_rows_are_transformed_by_sql(spark):
 
 def test_rows_are_transformed_by_a_function_whose_workers_find_it(spark, tmp_path):
     script = tmp_path / "steps_of_a_test.py"
-    script.write_text(
-        "from pyspark.sql.functions import udf\n\ndef doubled(n):\n    return 2 * n\n\n"
-        "def all_doubled(rows):\n    return rows.select(udf(doubled, 'long', useArrow=False)('id').alias('n'))\n\ndef none(rows):\n    pass\n"
-    )
+    script.write_text(STEPS)
     results = transform(spark, query_of(script=str(script), function="all_doubled"), spark.range(3))
     assert sorted(row.n for row in results.collect()) == [0, 2, 4]
     with pytest.raises(FlowError, match="none returns NoneType, and not a DataFrame"):

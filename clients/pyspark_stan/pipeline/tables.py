@@ -1,8 +1,8 @@
 """A table of a TOML file, read key by key; pure but for the environment that it is given.
 
 Promises to gather every complaint instead of ending at the first: a wrong type, a missing key, a key that nobody asked for, a
-variable that is not set. `${NAME}` in a text stands for a variable of the environment. What is secret comes from there only, and
-shows in no representation.
+variable that is not set. `${NAME}` in a text stands for a variable of the environment, `${NAME:-text}` for one that may be
+missing. What is secret comes from there only, and shows in no representation.
 """
 
 import difflib
@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from pyspark_stan.pipeline.lines import Lines
 
-_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NAMES: Final = {str: "a text", int: "a number", bool: "true or false", dict: "a table", list: "a list"}
 
 T = TypeVar("T")
@@ -168,7 +168,8 @@ class Table:
             name = self.text(by_name, required=True, verbatim=True)
             return Secret(self._variable(by_name, name) if name else "")
         written = self.text(key, verbatim=True)
-        if written and not _VARIABLE.search(written):
+        variable = _VARIABLE.fullmatch(written)
+        if written and (variable is None or variable[2]):
             self.complain(key, f'must not stand in the file: write {by_name} = "NAME", or {key} = "${{NAME}}"')
             return Secret("")
         return Secret(self._expand(key, written))
@@ -194,9 +195,9 @@ class Table:
         return value
 
     def _expand(self, key: str, text: str) -> str:
-        return _VARIABLE.sub(lambda found: self._variable(key, found[1]), text)
+        return _VARIABLE.sub(lambda found: self._variable(key, found[1], found[2]), text)
 
-    def _variable(self, key: str, name: str) -> str:
-        if name not in self._environment:
+    def _variable(self, key: str, name: str, default: str | None = None) -> str:
+        if name not in self._environment and default is None:
             self.complain(key, f"the environment has no variable {name}")
-        return self._environment.get(name, "")
+        return self._environment.get(name, default or "")

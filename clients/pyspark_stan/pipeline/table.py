@@ -1,0 +1,33 @@
+"""A channel read as a table: the newest message of each key is what is true of it now."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from pyspark_stan import register
+from pyspark_stan.pipeline.flow import decode
+from pyspark_stan.pipeline.payload import Payload
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def latest(rows: "DataFrame", *keys: str, by: str = "_sequence") -> "DataFrame":
+    """For each value of *keys* the row with the greatest *by*."""
+    return rows.groupBy(*keys).agg(F.max_by(F.struct("*"), by).alias("newest")).select("newest.*")
+
+
+def read_table(spark: "SparkSession", columns: Mapping[str, str], *keys: str, **options: str) -> "DataFrame":
+    """The table whose changelog a channel is: JSON messages, the newest of each key.
+
+    Args:
+        spark: the session.
+        columns: of the table, and their types.
+        keys: columns that name a row.
+        options: of the data source: servers, subscribe, ...
+    """
+    register(spark)
+    messages = spark.read.format("stan").options(**options).load()
+    payload = Payload(format="json", columns=columns, avro="", malformed="fail")
+    return latest(decode(messages, payload), *keys).select(*columns, "_sequence", "_timestamp")
