@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark_stan.datasource import StanDataSource
     from pyspark_stan.datasource import StanDataSource as DefaultSource
-    from pyspark_stan.foreach_batch import foreach_batch
+    from pyspark_stan.each_batch import foreach_batch
     from pyspark_stan.java import ensure_java
     from pyspark_stan.metrics import StanQueryListener, lag
 
@@ -26,7 +26,7 @@ _WHERE = {
     "StanDataSource": ("pyspark_stan.datasource", "StanDataSource"),
     "StanQueryListener": ("pyspark_stan.metrics", "StanQueryListener"),
     "ensure_java": ("pyspark_stan.java", "ensure_java"),
-    "foreach_batch": ("pyspark_stan.foreach_batch", "foreach_batch"),
+    "foreach_batch": ("pyspark_stan.each_batch", "foreach_batch"),
     "lag": ("pyspark_stan.metrics", "lag"),
 }
 

@@ -203,10 +203,11 @@ def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
         return
     if len(identities) > 1:
         raise ValueError(f"tasks of one job with different identities: {sorted(identities)}")
+    (identity,) = identities
     if any(message.done_before for message in messages):
+        _log.warning("version %d of '%s' was finished before: nothing is added", *reversed(identity))
         _abort(options, messages)  # what tasks have staged that did not know it yet
         return
-    (identity,) = identities
     patience_s = options.patience_s + sum(message.rows for message in messages) / COMMITTED_ROWS_PER_S_MIN
     done = client_of(options.connection).commit(identity.app, identity.version, _txns(messages), timeout_s=patience_s)
     already = sorted(channel for channel, committed in done.items() if committed.already)
