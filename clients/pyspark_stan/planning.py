@@ -47,28 +47,22 @@ def plan(ranges: Sequence[Range], at_least: int = 0, rows_max: int = 0) -> list[
 
 
 def share(wants: Mapping[str, int], budget: int) -> dict[str, int]:
-    """*budget* shared out in proportion to what each one wants; nobody gets more than that, together never more than *budget*.
-
-    What does not divide goes to those who were cut off most, so that nobody waits for ever.
-    """
+    """*budget* shared out in proportion to what each one wants, one for each at least if it is enough for that; nobody gets more
+    than he wants, all together never more than *budget*."""
     total = sum(wants.values())
     if total <= budget:
         return dict(wants)
-    shares = {name: want * budget // total for name, want in wants.items()}
-    left = budget - sum(shares.values())
-    for name in sorted(wants, key=lambda name: (-(wants[name] * budget % total), -wants[name], name))[:left]:
+    sure = 1 if budget >= len(wants) else 0
+    total -= sure * len(wants)
+    budget -= sure * len(wants)
+    shares = {name: sure + (want - sure) * budget // total for name, want in wants.items()}
+    left = budget - sum(shares.values()) + sure * len(wants)
+    for name in sorted(wants, key=lambda name: (-((wants[name] - sure) * budget % total), -wants[name], name))[:left]:
         shares[name] += 1
     return shares
 
 
 def rows_for_bytes(wants: Mapping[str, int], bytes_per_row: Mapping[str, float], budget: int) -> dict[str, int]:
-    """As `share`, with a budget of bytes: rows of about that much; one row at least if any is wanted."""
-    weights = {name: int(want * bytes_per_row[name]) for name, want in wants.items()}
-    shares = share(weights, budget)
-    rows = {
-        name: wants[name] if shares[name] == weights[name] else int(shares[name] / bytes_per_row[name])
-        for name in wants
-    }
-    if not any(rows.values()) and any(wants.values()):
-        rows[max(wants, key=lambda name: (wants[name], name))] = 1
-    return rows
+    """As `share`, with a budget of bytes, as far as the average tells; one row at least if any is wanted."""
+    size = sum(want * bytes_per_row[name] for name, want in wants.items())
+    return share(wants, max(1, int(budget * sum(wants.values()) / size))) if wants else {}

@@ -1,0 +1,127 @@
+"""Channels in memory behind the part of `BlockingClient` that the source uses, for what it does without Spark and network."""
+
+from types import SimpleNamespace
+
+from stan_client import ChannelInfo, ChannelReplacedError, Fetched, ServerError
+
+from stan.errors import UNKNOWN_CHANNEL
+from stan.protocol.extension_pb2 import FetchResponse
+from stan.protocol.wire_pb2 import MsgProto
+
+
+class Channel:
+    """Messages, of which some may have been removed."""
+
+    def __init__(self, uid, messages=()):
+        self.uid = uid
+        self.first = 1
+        self.messages = {}
+        for data in messages:
+            self.add(data)
+
+    @property
+    def last(self):
+        """Newest sequence ever."""
+        return max(self.messages, default=self.first - 1)
+
+    def add(self, data, timestamp=None, reply="", headers=()):
+        """One more."""
+        sequence = self.last + 1
+        message = MsgProto(
+            sequence=sequence, data=data, reply=reply.encode(), timestamp=timestamp or sequence * 1_000_000_000
+        )
+        for key, value in headers:
+            message.headers.add(key=key.encode(), value=value)
+        self.messages[sequence] = message
+
+    def forget_before(self, sequence):
+        """Retention."""
+        self.messages = {kept: message for kept, message in self.messages.items() if kept >= sequence}
+        self.first = sequence
+
+
+class SourceBroker:
+    """See the module's docstring."""
+
+    def __init__(self, **channels):
+        self.channels = {name: Channel(uid, data) for uid, (name, data) in enumerate(channels.items(), 1)}
+        self.answer_rows = 3
+        self.cursors = {}
+        self.failures = []  # raised one by one, before anything is answered
+        self.fetch_failures = []  # the same, of read_range, after its first answer
+        self.waited = []  # wait_s of each info
+
+    def __getitem__(self, name):
+        return self.channels[name]
+
+    def info(self, channels=(), *, pattern="", newer_than=None, wait_s=0):
+        self._fail()
+        self.waited.append(wait_s)
+        names = self.channels if pattern == ">" else [name for name in channels if name in self.channels]
+        return {name: self._info(name, self.channels[name]) for name in names}
+
+    def _info(self, name, channel):
+        size = sum(message.ByteSize() for message in channel.messages.values())
+        first = channel.first if channel.last else 0
+        return ChannelInfo(name, channel.uid, first, channel.last, size, 0, 0)
+
+    def seq_at_time(self, name, time_ns):
+        self._fail()
+        channel = self.channels[name]
+        later = [message.sequence for message in channel.messages.values() if message.timestamp >= time_ns]
+        return min(later, default=channel.last + 1)
+
+    def read_range(self, name, first, last, *, uid=0, max_bytes=0, in_flight=4, from_replica=False):
+        while True:
+            self._fail()
+            channel = self.channels.get(name)
+            if channel is None:
+                raise ServerError(UNKNOWN_CHANNEL)
+            if uid not in (0, channel.uid):
+                raise ChannelReplacedError
+            found = self._answer(name, channel, first, min(last, channel.last))
+            yield found
+            if self.fetch_failures:
+                raise self.fetch_failures.pop(0)
+            first = found.next_sequence
+            if first > min(last, channel.last):
+                return
+
+    def _answer(self, name, channel, first, last):
+        begin = max(first, channel.first)
+        wanted = [sequence for sequence in range(begin, last + 1) if sequence in channel.messages][: self.answer_rows]
+        response = FetchResponse(
+            uid=channel.uid,
+            first_sequence=channel.first,
+            last_sequence=channel.last,
+            next_sequence=wanted[-1] + 1 if wanted else last + 1,
+        )
+        for sequence in wanted:
+            body = channel.messages[sequence].SerializeToString()
+            response.records += len(body).to_bytes(4, "little") + body
+            response.runs.add(first_sequence=sequence, count=1)
+        return Fetched(name, response)
+
+    def cursor_set(self, name, positions):
+        self._fail()
+        self.cursors[name] = dict(positions)
+
+    def close(self):
+        pass
+
+    def _fail(self):
+        if self.failures:
+            raise self.failures.pop(0)
+
+
+def use(monkeypatch, broker):
+    """Let everything in this process find *broker*; returns a record of connections that were given up."""
+    gone = SimpleNamespace(forgotten=0)
+
+    def forget(_connection, _client):
+        gone.forgotten += 1
+
+    for module in ("transport", "reading"):
+        monkeypatch.setattr(f"pyspark_stan.{module}.client_of", lambda _connection: broker)
+        monkeypatch.setattr(f"pyspark_stan.{module}.forget", forget)
+    return gone

@@ -1,0 +1,189 @@
+"""Options: what each one gives, and that all mistakes are told at once with the option's name."""
+
+import pickle
+
+import pytest
+from pyspark_stan.options import EARLIEST, LATEST, Connection, OptionReader, OptionsError, source_options
+
+SERVERS = {"servers": "nats://a:1"}
+
+
+def complaints_of(kind="any", **options):
+    with pytest.raises(OptionsError) as caught:
+        source_options({**SERVERS, **options}, kind)
+    return caught.value.complaints
+
+
+def read(kind="any", **options):
+    return source_options({**SERVERS, "subscribe": "orders", **options}, kind)
+
+
+def test_defaults():
+    found = read()
+    assert found.channels == ("orders",)
+    assert found.connection == Connection(("nats://a:1",))
+    assert found.fail_on_data_loss
+    assert not found.headers
+    assert not found.from_replica
+
+
+def test_keys_in_any_case_as_spark_hands_them_over():
+    found = source_options({"SERVERS": "nats://a:1", "subscribe": "o", "maxoffsetspertrigger": "7", "CLUSTERID": "c"})
+    assert found.rows_per_trigger == 7
+    assert found.connection.cluster_id == "c"
+
+
+@pytest.mark.parametrize("key", ["subscribe", "path"])
+def test_channels_by_name_in_order(key):
+    assert source_options({**SERVERS, key: "b, a,b"}).channels == ("a", "b")
+
+
+def test_where_a_read_starts_by_default():
+    assert read("batch").start.default == EARLIEST
+    assert read("stream").start.default == LATEST
+
+
+def test_every_mistake_is_told_at_once_with_its_option():
+    with pytest.raises(OptionsError) as caught:
+        source_options(
+            {
+                "subscribe": "a",
+                "assign": '{"a": 1}',
+                "maxOffsetsPerTrigger": "many",
+                "failOnDataLoss": "maybe",
+                "startingOffsets": "soon",
+                "minPartitons": "2",
+                "fetchBytes": "1",
+                "user": "me",
+            }
+        )
+    names = [text.split(":")[0] for text in caught.value.complaints]
+    assert names == [
+        "servers",
+        "user and password",
+        "subscribe, subscribePattern, assign or load(path)",
+        "startingOffsets",
+        "startingOffsets",
+        "maxOffsetsPerTrigger",
+        "failOnDataLoss",
+        "fetchBytes",
+        "minpartitons",
+    ]
+    assert "minPartitions?" in caught.value.complaints[-1]
+    assert all(text in str(caught.value) for text in caught.value.complaints)
+
+
+def test_an_error_survives_the_way_to_the_driver():
+    error = OptionsError(["a: wrong", "b: wrong"])
+    assert pickle.loads(pickle.dumps(error)).complaints == error.complaints
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "subscribe, subscribePattern"),
+        ({"subscribe": ""}, "subscribe"),
+        ({"subscribe": "a.*"}, "subscribe"),
+        ({"subscribe": "a..b"}, "subscribe"),
+        ({"subscribePattern": "("}, "subscribePattern"),
+        ({"subscribe": "a", "path": "b"}, "subscribe, subscribePattern"),
+        ({"assign": "[1]"}, "assign"),
+        ({"assign": '{"a": [1]}'}, "assign"),
+        ({"assign": '{"a": [9, 3]}'}, "assign"),
+        ({"assign": '{"a": 1}', "startingOffsets": "earliest"}, "startingOffsets"),
+        ({"subscribe": "a", "startingOffsets": '{"b": 1}'}, "startingOffsets"),
+        ({"subscribe": "a", "startingOffsets": '{"a": 1.5}'}, "startingOffsets"),
+        ({"subscribe": "a", "startingOffsets": '{"a": -3}'}, "startingOffsets"),
+        ({"subscribe": "a", "startingOffsets": '{"a": 9223372036854775808}'}, "startingOffsets"),
+        ({"subscribe": "a", "startingOffsets": "earliest", "startingTimestamp": "1"}, "startingOffsets and"),
+        ({"subscribe": "a", "startingTimestamp": "yesterday"}, "startingTimestamp"),
+        ({"subscribe": "a", "startingOffsetsByTimestampStrategy": "guess"}, "startingOffsetsByTimestampStrategy"),
+        ({"subscribe": "a", "endingOffsets": "earliest"}, "endingOffsets"),
+        ({"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "minOffsetsPerTrigger"),
+        ({"subscribe": "a", "maxTriggerDelay": "1m"}, "maxTriggerDelay"),
+        ({"subscribe": "a", "maxTriggerDelay": "soon", "minOffsetsPerTrigger": "9"}, "maxTriggerDelay"),
+        ({"subscribe": "a", "user": "u", "password": "p", "token": "t"}, "user, token and creds"),
+        ({"subscribe": "a", "tls.cert": "file"}, "tls.cert and tls.key"),
+        ({"subscribe": "a", "stan.ping_interval": "often"}, "stan.ping_interval"),
+        ({"subscribe": "a", "stan.no_such": "x"}, "stan.no_such"),
+    ],
+)
+def test_what_is_refused(options, name):
+    found = complaints_of(**options)
+    assert any(text.startswith(name) for text in found), found
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "name"),
+    [
+        ("stream", {"endingOffsets": "latest"}, "endingOffsets"),
+        ("stream", {"pushdown": "true"}, "pushdown"),
+        ("batch", {"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger"),
+        ("batch", {"consumerName": "me"}, "consumerName"),
+        ("batch", {"startingOffsets": "latest"}, "startingOffsets"),
+        ("batch", {"startingOffsets": '{"a": -1}'}, "startingOffsets"),
+    ],
+)
+def test_what_only_one_kind_of_read_takes(kind, options, name):
+    assert complaints_of(kind, subscribe="a", **options)[0].startswith(name)
+    if "startingOffsets" not in options:
+        source_options({**SERVERS, "subscribe": "a", **options}, "stream" if kind == "batch" else "batch")
+
+
+def test_a_stream_that_is_assigned_an_end_is_refused():
+    assert complaints_of("stream", assign='{"a": [1, 9]}') == ["assign: a stream has no end"]
+
+
+def test_assign():
+    found = source_options({**SERVERS, "assign": '{"b": 7, "a": [-2, 9]}'}, "batch")
+    assert found.channels == ("a", "b")
+    assert found.start.sequences == {"a": EARLIEST, "b": 7}
+    assert found.end.sequences == {"a": 9, "b": LATEST}
+
+
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"),
+    [
+        ("1700000000123", 1700000000123_000_000),
+        ("2023-11-14T22:13:20.123456", 1700000000123_456_000),
+        ("2023-11-14T23:13:20+01:00", 1700000000_000_000_000),
+        ("2023-11-14", 1699920000_000_000_000),
+    ],
+)
+def test_times(text, nanoseconds):
+    assert read(startingTimestamp=text).start.time_ns == nanoseconds
+    by_channel = read(startingOffsetsByTimestamp=f'{{"orders": "{text}"}}').start
+    assert by_channel.times_ns == {"orders": nanoseconds}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("1.5s", 1.5), ("15m", 900), ("2h", 7200), ("250", 0.25)]
+)
+def test_durations(text, seconds):
+    assert read(minOffsetsPerTrigger="5", maxTriggerDelay=text).trigger_delay_s == seconds
+
+
+def test_connection_settings():
+    found = read(
+        **{
+            "servers": "nats://a:1, nats://b:2",
+            "user": "me",
+            "password": "secret",
+            "tls.ca": "ca.pem",
+            "stan.ping_interval": "7",
+            "requestTimeoutMs": "1500",
+        }
+    ).connection
+    assert found.servers == ("nats://a:1", "nats://b:2")
+    assert dict(found.secrets) == {"user": "me", "password": "secret"}
+    assert dict(found.nats) == {"ping_interval": 7}
+    assert found.timeout_s == 1.5
+    assert "secret" not in repr(found)
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert hash(found)
+
+
+def test_the_reader_takes_what_the_sink_asks_for():
+    take = OptionReader({"path": "x", "checkpointLocation": "y", "queryName": "z", "OnError": "Fail"})
+    assert take.choice("onError", ("fail", "skip"), "skip") == "fail"
+    take.finish()

@@ -1,0 +1,505 @@
+"""The readers without Spark: plain objects over channels in memory."""
+
+import json
+import pickle
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
+from pyspark_stan.datasource import StanDataSource
+from pyspark_stan.metrics import lag, summary
+from pyspark_stan.offsets import DataLossError
+from pyspark_stan.options import SEQUENCE_MAX, OptionsError
+from pyspark_stan.schema import full_schema
+from stan_client import ConnectionClosedError, RequestTimeoutError, ServerError
+
+from tests.spark.source_broker import Channel, SourceBroker, use
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def broker(monkeypatch):
+    found = SourceBroker(orders=[b"one", b"two", b"three", b"four", b"five"], payments=[b"p1", b"p2"])
+    found.gone = use(monkeypatch, found)
+    return found
+
+
+def source(**options):
+    given = {"servers": "nats://nowhere:1", "fetch.retryIntervalMs": "0", **options}
+    if not {"assign", "subscribePattern"} & set(given):
+        given.setdefault("subscribe", "orders")
+    return StanDataSource({key.lower(): str(value) for key, value in given.items()})
+
+
+def batch(schema=None, **options):
+    made = source(**options)
+    return made.reader(schema or made.schema())
+
+
+def stream(schema=None, **options):
+    made = source(**options)
+    return made.streamReader(schema or made.schema())
+
+
+def rows_of(reader, partitions=None):
+    """Everything that *reader* reads, as a task would: from a pickled copy of it."""
+    reader = pickle.loads(pickle.dumps(reader))
+    partitions = reader.partitions() if partitions is None else partitions
+    found = [batch for part in partitions for batch in reader.read(pickle.loads(pickle.dumps(part)))]
+    return pa.Table.from_batches(found).to_pylist() if found else []
+
+
+def values_of(reader, partitions=None):
+    return [row["value"] for row in rows_of(reader, partitions)]
+
+
+def through_json(offset):
+    """An offset as Spark hands it back."""
+    return json.loads(json.dumps(offset))
+
+
+# --- columns --------------------------------------------------------------------------------------------------------
+
+
+def test_columns(broker):
+    broker["orders"].add(b"", timestamp=1_700_000_000_123_456_789, reply="inbox", headers=[("k", b"v"), ("k", b"")])
+    rows = rows_of(batch(includeHeaders="true"))
+    assert [row["sequence"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert rows[0] == {
+        "channel": "orders",
+        "sequence": 1,
+        "timestamp": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+        "value": b"one",
+        "reply": None,
+        "headers": [],
+    }
+    assert rows[5]["timestamp"] == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
+    assert (rows[5]["value"], rows[5]["reply"]) == (b"", "inbox")
+    assert rows[5]["headers"] == [{"key": "k", "value": b"v"}, {"key": "k", "value": b""}]
+
+
+def test_replies_are_null_where_there_is_none(broker):
+    broker["orders"].add(b"six", reply="inbox")
+    assert [row["reply"] for row in rows_of(batch())] == [None] * 5 + ["inbox"]
+
+
+@pytest.mark.parametrize("headers", [True, False])
+def test_batches_have_the_schema_that_spark_compares_with(broker, headers):
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    reader = batch(includeHeaders=str(headers).lower())
+    found = next(reader.read(reader.partitions()[0]))
+    assert found.schema.equals(to_arrow_schema(full_schema(headers=headers), timezone="UTC"))
+    found.validate(full=True)
+
+
+def test_columns_that_the_user_names(broker):
+    schema = StructType().add("value", BinaryType(), nullable=False).add("sequence", LongType())
+    assert rows_of(batch(schema))[0] == {"value": b"one", "sequence": 1}
+
+
+def test_columns_that_there_are_not(broker):
+    schema = (
+        StructType().add("value", StringType()).add("offset", LongType()).add("reply", StringType(), nullable=False)
+    )
+    with pytest.raises(OptionsError) as caught:
+        batch(schema)
+    assert len(caught.value.complaints) == 3
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_reads_everything_once(broker):
+    assert values_of(batch(subscribe="orders,payments")) == [b"one", b"two", b"three", b"four", b"five", b"p1", b"p2"]
+    assert len(batch(maxRecordsPerPartition=2).partitions()) == 3
+    assert values_of(batch(maxRecordsPerPartition=2)) == [b"one", b"two", b"three", b"four", b"five"]
+
+
+def test_channels_by_pattern_match_as_a_whole(broker):
+    broker.channels["orders.old"] = Channel(7, [b"old"])
+    assert values_of(batch(subscribePattern="order.")) == [b"one", b"two", b"three", b"four", b"five"]
+    assert values_of(batch(subscribePattern=r"(payments|orders\.\w+)")) == [b"old", b"p1", b"p2"]
+
+
+def test_no_channel_at_all_is_an_empty_table(broker):
+    reader = batch(subscribePattern="none")
+    assert reader.partitions() == []
+    assert list(reader.read(InputPartition(None))) == []  # what Spark makes of no partitions
+
+
+def test_a_channel_that_does_not_exist_is_refused(broker):
+    with pytest.raises(OptionsError, match="there is no channel ordres"):
+        batch(subscribe="ordres").partitions()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": '{"orders": 4}'}, [b"four", b"five"]),
+        ({"startingOffsets": '{"orders": -2}', "endingOffsets": '{"orders": 3}'}, [b"one", b"two"]),
+        ({"endingOffsets": '{"orders": -1}'}, [b"one", b"two", b"three", b"four", b"five"]),
+        ({"startingTimestamp": "4000"}, [b"four", b"five"]),
+        ({"startingTimestamp": "1970-01-01T00:00:04.000001"}, [b"five"]),
+        ({"startingOffsetsByTimestamp": '{"orders": 5000}'}, [b"five"]),
+        ({"endingTimestamp": "3000"}, [b"one", b"two"]),
+        ({"endingTimestamp": "99000"}, [b"one", b"two", b"three", b"four", b"five"]),
+        ({"startingTimestamp": "6000", "startingOffsetsByTimestampStrategy": "latest"}, []),
+        ({"assign": '{"orders": [2, 4]}'}, [b"two", b"three"]),
+        ({"assign": '{"orders": 5}'}, [b"five"]),
+    ],
+)
+def test_where_a_batch_starts_and_ends(broker, options, expected):
+    assert values_of(batch(**options)) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"startingTimestamp": "6000"}, {"startingOffsets": '{"orders": 7}'}, {"endingOffsets": '{"orders": 7}'}],
+)
+def test_a_place_behind_the_end_is_refused(broker, options):
+    with pytest.raises(OptionsError, match=r"orders (ends at 6|has no message)"):
+        batch(**options).partitions()
+
+
+def test_sequences_that_spark_cannot_count_are_refused(broker):
+    broker["orders"].messages[SEQUENCE_MAX] = broker["orders"].messages[1]
+    with pytest.raises(OverflowError, match="orders"):
+        batch().partitions()
+
+
+# --- loss -----------------------------------------------------------------------------------------------------------
+
+
+def test_messages_removed_before_the_batch_is_planned_are_no_loss(broker):
+    broker["orders"].forget_before(4)
+    assert values_of(batch()) == [b"four", b"five"]
+
+
+@pytest.mark.parametrize("first", [3, 6])
+def test_messages_removed_before_they_are_read(broker, caplog, first):
+    parts = batch().partitions()
+    broker["orders"].forget_before(first)
+    with pytest.raises(
+        DataLossError, match=rf"messages 1 to {first - 1} of orders .* begins at {first}.*failOnDataLoss"
+    ):
+        values_of(batch(), parts)
+    assert values_of(batch(failOnDataLoss="false"), parts) == [b"one", b"two", b"three", b"four", b"five"][first - 1 :]
+    assert f"messages 1 to {first - 1} of orders" in caplog.text
+
+
+def test_a_start_that_retention_has_passed_is_loss(broker):
+    broker["orders"].forget_before(3)
+    with pytest.raises(DataLossError, match="messages 1 to 2"):
+        values_of(batch(startingOffsets='{"orders": 1}'))
+
+
+def test_holes_behind_the_oldest_message_are_no_loss(broker):
+    for removed in (2, 3, 4):  # as compaction would
+        del broker["orders"].messages[removed]
+    broker.answer_rows = 1
+    assert values_of(batch()) == [b"one", b"five"]
+
+
+def test_a_channel_made_again_before_it_is_read(broker):
+    parts = batch().partitions()
+    broker.channels["orders"] = Channel(9, [b"other"] * 9)
+    with pytest.raises(DataLossError, match="deleted and made again"):
+        values_of(batch(), parts)
+    assert values_of(batch(failOnDataLoss="false"), parts) == []
+
+
+def test_a_channel_deleted_before_it_is_read(broker):
+    parts = batch().partitions()
+    del broker.channels["orders"]
+    with pytest.raises(DataLossError, match="was deleted"):
+        values_of(batch(), parts)
+    assert values_of(batch(failOnDataLoss="false"), parts) == []
+
+
+def test_a_channel_that_ends_too_early(broker):
+    parts = batch().partitions()
+    del broker["orders"].messages[5]
+    with pytest.raises(DataLossError, match="messages 5 to 5 of orders .* ends before"):
+        values_of(batch(), parts)
+
+
+# --- what passes ----------------------------------------------------------------------------------------------------
+
+
+def test_what_passes_is_tried_again_from_where_the_reader_is(broker):
+    reader = batch()
+    parts = reader.partitions()
+    broker.failures = [OSError(), RequestTimeoutError()]
+    broker.fetch_failures = [RequestTimeoutError(), ConnectionClosedError()]
+    assert values_of(reader, parts) == [b"one", b"two", b"three", b"four", b"five"]
+    assert broker.gone.forgotten == 1
+
+
+def test_what_does_not_pass_is_an_error(broker):
+    reader = batch(**{"fetch.numRetries": 2})
+    parts = reader.partitions()
+    broker.failures = [RequestTimeoutError()] * 3
+    with pytest.raises(RequestTimeoutError):
+        values_of(reader, parts)
+    broker.failures = [RequestTimeoutError()] * 3
+    with pytest.raises(RequestTimeoutError):
+        reader.partitions()
+    broker.failures = [RequestTimeoutError()] * 2
+    assert reader.partitions() == parts
+
+
+def test_a_refusal_is_an_error_at_once(broker):
+    reader = batch()
+    parts = reader.partitions()
+    broker.failures = [ServerError("stan: permission denied")]
+    with pytest.raises(ServerError):
+        values_of(reader, parts)
+
+
+# --- filters --------------------------------------------------------------------------------------------------------
+
+SECOND_3 = datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ([IsNotNull(("sequence",)), GreaterThan(("sequence",), 3)], [b"four", b"five", b"p1", b"p2"][:2]),
+        ([LessThanOrEqual(("sequence",), 1)], [b"one", b"p1"]),
+        ([EqualTo(("sequence",), 2)], [b"two", b"p2"]),
+        ([EqualTo(("channel",), "payments")], [b"p1", b"p2"]),
+        ([In(("channel",), ("payments", "other")), LessThan(("sequence",), 2)], [b"p1"]),
+        ([EqualTo(("channel",), "other")], []),
+        ([GreaterThanOrEqual(("timestamp",), SECOND_3)], [b"three", b"four", b"five"]),
+        ([GreaterThan(("timestamp",), SECOND_3)], [b"four", b"five"]),
+        ([LessThan(("timestamp",), SECOND_3), EqualTo(("channel",), "orders")], [b"one", b"two"]),
+        ([EqualTo(("timestamp",), SECOND_3)], [b"three"]),
+        ([EqualTo(("value",), b"one")], [b"one", b"two", b"three", b"four", b"five", b"p1", b"p2"]),
+    ],
+)
+def test_filters_make_ranges_smaller_and_are_handed_back(broker, filters, expected):
+    reader = batch(subscribe="orders,payments", pushdown="true")
+    assert list(reader.pushFilters(filters)) == filters
+    assert values_of(reader) == expected
+
+
+def test_a_reader_that_was_not_asked_for_filters_has_none(broker):
+    from pyspark.sql.datasource import DataSourceReader
+
+    assert type(batch()).pushFilters is DataSourceReader.pushFilters  # else Spark refuses it by default
+
+
+# --- streams --------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_reads_what_comes_after_its_start(broker):
+    reader = stream()
+    start = through_json(reader.initialOffset())
+    assert reader.latestOffset(start, ALL) == start
+    broker["orders"].add(b"six")
+    end = through_json(reader.latestOffset(start, ALL))
+    assert end == {"*inc": {"orders": 1}, "*init": {"orders": 6}, "orders": 7}
+    assert values_of(reader, reader.partitions(start, end)) == [b"six"]
+    assert reader.partitions(end, end) == []
+    assert reader.reportLatestOffset() == {"orders": 7}
+
+
+def test_equal_offsets_are_equal_text(broker):
+    reader = stream(subscribe="payments,orders", startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert list(end) == sorted(end)
+    assert json.dumps(reader.latestOffset(through_json(end), ALL)) == json.dumps(end)
+    assert json.dumps(reader.initialOffset()) == json.dumps(start)
+
+
+def test_a_crash_in_the_first_batch_loses_nothing(broker):
+    """Where it began is told again after the crash, and "latest" is another place by then; the log knows where it ended."""
+    before = stream()
+    start = before.initialOffset()
+    broker["orders"].add(b"six")
+    logged = through_json(before.latestOffset(start, ALL))
+    after = stream()
+    assert values_of(after, after.partitions(after.initialOffset(), logged)) == [b"six"]
+
+
+def test_where_a_stream_starts(broker):
+    reader = stream(startingOffsets='{"orders": 4}')
+    start = reader.initialOffset()
+    assert values_of(reader, reader.partitions(start, reader.latestOffset(start, ALL))) == [b"four", b"five"]
+    assert stream(startingTimestamp="3000").initialOffset()["orders"] == 3
+    with pytest.raises(OptionsError, match="startingOffsetsByTimestampStrategy"):
+        stream(startingTimestamp="9000").initialOffset()
+
+
+def test_a_channel_that_does_not_exist_yet_is_waited_for(broker):
+    reader = stream(subscribe="late")
+    start = through_json(reader.initialOffset())
+    assert reader.latestOffset(start, ALL) == start
+    broker.channels["late"] = Channel(8, [b"first"])
+    end = through_json(reader.latestOffset(start, ALL))
+    assert values_of(reader, reader.partitions(start, end)) == [b"first"]
+    assert end["*inc"] == {"late": 8}
+
+
+def test_channels_that_match_later_are_read_from_their_beginning(broker):
+    reader = stream(subscribePattern="orders.*")
+    start = through_json(reader.initialOffset())
+    broker.channels["orders.new"] = Channel(8, [b"a", b"b", b"c"])
+    broker["orders.new"].forget_before(2)
+    broker.channels["other"] = Channel(9, [b"x"])
+    end = through_json(reader.latestOffset(start, ALL))
+    assert values_of(reader, reader.partitions(start, end)) == [b"b", b"c"]
+    broker["orders.new"].add(b"d")
+    next_end = through_json(reader.latestOffset(end, ALL))
+    assert values_of(reader, reader.partitions(end, next_end)) == [b"d"]
+
+
+def test_a_channel_that_is_not_subscribed_any_more_stays_where_it_is(broker):
+    two = stream(subscribe="orders,payments", startingOffsets="earliest")
+    start = through_json(two.latestOffset(two.initialOffset(), ALL))
+    broker["orders"].add(b"six")
+    del broker.channels["payments"]
+    end = stream(subscribe="orders").latestOffset(start, ALL)
+    assert (end["orders"], end["payments"]) == (7, 3)
+
+
+def test_limits(broker):
+    reader = stream(subscribe="orders,payments", startingOffsets="earliest", maxOffsetsPerTrigger=3)
+    assert reader.getDefaultReadLimit() == ReadMaxRows(3)
+    offset, steps = through_json(reader.initialOffset()), []
+    while (end := through_json(reader.latestOffset(offset, ReadMaxRows(3)))) != offset:
+        steps.append(sum(part.last + 1 - part.first for part in reader.partitions(offset, end)))
+        offset = end
+    assert steps == [3, 3, 1]
+    assert stream().getDefaultReadLimit() == ALL
+
+
+def test_everything_is_everything_in_spite_of_limits(broker):
+    reader = stream(startingOffsets="earliest", maxOffsetsPerTrigger=1)
+    assert reader.latestOffset(reader.initialOffset(), ALL)["orders"] == 6
+
+
+def test_bytes_are_a_limit_beside_rows(broker):
+    broker.channels["orders"] = Channel(1, [bytes(1000)] * 20)
+    reader = stream(startingOffsets="earliest", maxBytesPerTrigger=5100)
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(5100)
+    assert reader.latestOffset(reader.initialOffset(), ReadMaxBytes(5100))["orders"] == 6
+    both = stream(startingOffsets="earliest", maxBytesPerTrigger=5100, maxOffsetsPerTrigger=3)
+    assert both.latestOffset(both.initialOffset(), ReadMaxRows(3))["orders"] == 4
+    tight = stream(startingOffsets="earliest", maxBytesPerTrigger=1)
+    assert tight.latestOffset(tight.initialOffset(), ReadMaxBytes(1))["orders"] == 2
+
+
+def test_a_stream_waits_for_a_minimum_but_not_for_ever(broker, monkeypatch):
+    reader = stream(startingOffsets="earliest", minOffsetsPerTrigger=6, maxTriggerDelay="1h")
+    start = through_json(reader.initialOffset())
+    assert reader.latestOffset(start, ALL) == start
+    broker["orders"].add(b"six")
+    end = through_json(reader.latestOffset(start, ALL))
+    assert end["orders"] == 7
+    broker["orders"].add(b"seven")
+    assert reader.latestOffset(end, ALL) == end
+    impatient = stream(startingOffsets="earliest", minOffsetsPerTrigger=6, maxTriggerDelay="0s")
+    assert impatient.latestOffset(end, ALL)["orders"] == 8
+
+
+def test_available_now_ends_where_it_was_when_it_began(broker):
+    reader = stream(subscribePattern=".*", startingOffsets="earliest", maxOffsetsPerTrigger=4, minOffsetsPerTrigger=4)
+    reader.prepareForTriggerAvailableNow()
+    broker["orders"].add(b"too late")
+    broker.channels["new"] = Channel(8, [b"too late"])
+    offset, read = through_json(reader.initialOffset()), []
+    while (end := through_json(reader.latestOffset(offset, ReadMaxRows(4)))) != offset:
+        read += values_of(reader, reader.partitions(offset, end))
+        offset = end
+    assert sorted(read) == sorted([b"one", b"two", b"three", b"four", b"five", b"p1", b"p2"])
+
+
+def test_an_idle_stream_lets_the_broker_wait(broker):
+    reader = stream()
+    start = through_json(reader.initialOffset())
+    broker.waited.clear()
+    for _ in range(2):
+        reader.latestOffset(start, ALL)
+    assert broker.waited[0] == 0 < broker.waited[1]
+
+
+def test_a_channel_made_again(broker, caplog):
+    reader = stream(startingOffsets="earliest")
+    offset = through_json(reader.latestOffset(reader.initialOffset(), ALL))
+    broker.channels["orders"] = Channel(9, [b"new"])
+    with pytest.raises(DataLossError, match="orders was deleted and made again"):
+        reader.latestOffset(offset, ALL)
+    tolerant = stream(startingOffsets="earliest", failOnDataLoss="false")
+    end = through_json(tolerant.latestOffset(offset, ALL))
+    assert values_of(tolerant, tolerant.partitions(offset, end)) == [b"new"]
+    assert "made again" in caplog.text
+    assert tolerant.latestOffset(end, ALL) == end
+
+
+def test_a_channel_deleted(broker, caplog):
+    reader = stream(startingOffsets="earliest")
+    offset = through_json(reader.latestOffset(reader.initialOffset(), ALL))
+    del broker.channels["orders"]
+    with pytest.raises(DataLossError, match="orders was deleted"):
+        reader.latestOffset(offset, ALL)
+    tolerant = stream(startingOffsets="earliest", failOnDataLoss="false")
+    for _ in range(3):
+        assert tolerant.latestOffset(offset, ALL) == offset
+    assert len([record for record in caplog.records if "deleted" in record.message]) == 1
+
+
+def test_the_position_is_told_only_if_it_has_a_name(broker):
+    reader = stream(subscribe="orders,late", consumerName="audit", startingOffsets="earliest")
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    reader.commit(through_json(end))
+    assert broker.cursors == {"audit": {"orders": 6}}
+    stream(startingOffsets="earliest").commit(through_json(end))
+    assert list(broker.cursors) == ["audit"]
+
+
+def test_a_position_that_cannot_be_told_stops_nothing(broker, caplog):
+    reader = stream(consumerName="audit", **{"fetch.numRetries": 0})
+    end = reader.initialOffset()
+    for error in (RequestTimeoutError(), ServerError("no")):
+        broker.failures = [error]
+        reader.commit(end)
+    assert caplog.text.count("position of audit is not told") == 2
+
+
+# --- how far behind -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_lag(as_text):
+    end = {"*init": {"a": 1, "b": 1}, "*inc": {}, "a": 5, "b": 9}
+    latest = {"a": 12, "b": 9, "new": 4}
+    texts = [json.dumps(offset) if as_text else offset for offset in (end, latest)]
+    ours = {"endOffset": texts[0], "latestOffset": texts[1]}
+    other = {"endOffset": '{"t": {"0": 3}}' if as_text else 7, "latestOffset": None}
+    assert lag({"sources": [other, ours]}) == {"a": 7, "b": 0, "new": 3}
+    assert summary({"a": 7, "b": 0, "new": 2}) == {
+        "minOffsetsBehindLatest": 0,
+        "maxOffsetsBehindLatest": 7,
+        "avgOffsetsBehindLatest": 3,
+    }
+
+
+def test_no_lag_before_anything_is_known():
+    assert lag(None) == {}
+    assert lag({"sources": [{"endOffset": None, "latestOffset": None}]}) == {}
