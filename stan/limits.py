@@ -169,6 +169,8 @@ APP_MEMORY = 30 * 24 * 3600 * SECOND
 """The last version of an app is known at least this long after it was committed."""
 
 # --- clients in a cluster --------------------------------------------------------------------------------------
+HEARD_ENOUGH = 1500 * MILLISECOND
+"""A node that has heard clients for less than this leaves it to others to lead: publishes of before it would miss."""
 HEARD_AGE_MAX = 30 * SECOND
 """What was read from NATS is kept this long, for the case that this node becomes a leader: as long as clients wait for acks."""
 HEARD_REQUEST_AGE_MAX = 3 * SECOND

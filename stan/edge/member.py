@@ -43,6 +43,8 @@ from stan.raft.turns import Runtime as Ticker
 from stan.raft.turns import Turns
 from stan.types import ChannelUid, GroupId, Nanos, RaftIndex
 
+NEVER = Nanos(1 << 63)
+
 Done = Callable[[Exception | None], None]
 """Called with what went wrong, None if nothing did."""
 
@@ -125,6 +127,7 @@ class Member:
         self._founded = False
         self._connected = True
         self._not_whole: set[GroupId] = set()
+        self._replacing: set[GroupId] = set()
         self._listening = False
         self._drained: Callable[[], None] | None = None
         self._hello_subject = subjects.hello.encode()
@@ -193,7 +196,9 @@ class Member:
         """Bring the broker to the state that the storage has. Raises StanError, OSError."""
         await self.storage.load(self.broker, self.config.cluster_id, replicated=True)
         for number in sorted(self.storage.logs):
-            self.groups[number] = self.make_group(number)
+            group = self.groups[number] = self.make_group(number)
+            if self.storage.fresh:
+                group.not_before = NEVER  # until it hears clients, or the cluster turns out to be new
         info = self.broker.shared.meta.info
         if info is not None:
             self.roster.tell(self.world.runtime.now(), identity=info.nuid)
@@ -241,15 +246,22 @@ class Member:
 
         def put_in(problem: Exception | None) -> None:
             if not isinstance(problem, Exception) or isinstance(problem, NotNow):
-                group = self.groups[number] = self.make_group(number)
-                self.turns.add(group)
+                self.turns.add(self._begun(number))
                 self.driver.wake()
+            self._replacing.discard(number)
             done(problem)
 
+        self._replacing.add(number)
         self.pool.leave(number)
         self.turns.remove(number)
         del self.groups[number]
         self.world.run(self._replace(number), put_in)
+
+    def _begun(self, number: GroupId) -> RaftGroup:
+        """Take part in a group, of which nothing was heard until now that could be told from what is in its log."""
+        group = self.groups[number] = self.make_group(number)
+        group.not_before = Nanos(self.world.runtime.now() + limits.HEARD_ENOUGH)
+        return group
 
     async def _replace(self, number: GroupId) -> None:
         self.storage.install(number)
@@ -266,8 +278,7 @@ class Member:
         def begun(problem: Exception | None) -> None:
             if problem is None:
                 self.world.note("INF", f"group {number}: is held here from now on")
-                group = self.groups[number] = self.make_group(number)
-                self.turns.add(group)
+                self.turns.add(self._begun(number))
                 self.driver.wake()
             done(problem)
 
@@ -312,6 +323,7 @@ class Member:
         self.pool.leave(number)
         self.turns.remove(number)
         group = self.groups[number] = self.make_group(number)
+        group.not_before = old.not_before
         self.turns.add(group)
         group.set_observers(self.relocation.observers(number, frozenset(group.members)))
         self.world.note("INF", f"group {number}: its voters are {', '.join(group.members)}")
@@ -357,12 +369,15 @@ class Member:
         self.supply.tick(now)
         if info is not None and not self._listening and up:
             self._listening = True
+            for group in self.groups.values() if not self._founded else ():
+                group.not_before = Nanos(now + limits.HEARD_ENOUGH)
             self.gateway.listen(f"_INBOX.{info.nuid.decode()}.>")
             self.world.listening()
 
     def _note_whole(self) -> None:
         """Say which groups this node has no vote in, because it has lost or forgotten something, and when that is over."""
         lacking = {number for number, group in self.groups.items() if self._is_voter(number) and not group.votes}
+        lacking |= self._replacing & self._not_whole
         if lacking != self._not_whole and not self.roster.is_new:
             for number in sorted(lacking - self._not_whole):
                 self.world.note("INF", f"group {number}: is not whole")
@@ -387,6 +402,7 @@ class Member:
             self._founded = True
             self.world.note("INF", "the cluster is new: every node begins with an empty disk")
             for number, group in self.groups.items():
+                group.not_before = Nanos(0)
                 group.found(first=self.placement[number].preferred == self.me)
         if hellos:
             self._observe()

@@ -122,6 +122,9 @@ class RaftGroup:
         self.reconfigured: tuple[RaftIndex, tuple[str, ...]] | None = None  # entry and voters of a change in force
         self._configured = configured
         self._changing = RaftIndex(0)  # the change that this leader has proposed
+        self.not_before = Nanos(
+            0
+        )  # nor campaigns earlier, once it has met a leader: it has not heard what that one has
         self._me = me
         self._seen_durable = RaftIndex(-1)
         self._due = Nanos(0)  # when something has to be looked at
@@ -255,9 +258,10 @@ class RaftGroup:
         """Leader: members, itself and observers included, whose answers are good: a new disk's are not before it is whole."""
         return self._shell.counting()
 
-    def may_campaign(self, commit: RaftIndex) -> bool:
+    def may_campaign(self, commit: RaftIndex, *, met_leader: bool) -> bool:
         """See shell.Outside."""
-        return self.reconfigured is None and self._handed >= commit
+        deaf = met_leader and self._around.now() < self.not_before
+        return self.reconfigured is None and self._handed >= commit and not deaf
 
     def set_observers(self, names: Seq[str]) -> None:
         """Read replicas come and go: these take entries from now on, and no others."""

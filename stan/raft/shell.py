@@ -222,7 +222,7 @@ class Shell(Voter):
         )
         commit, verified = self.commit, self._verified if message.term == self.term else RaftIndex(0)
         prev_index, prev_term, entries = self._without_known(message)
-        self._heard, self._asked, self._may_campaign = CLOCK(), None, False
+        self._heard, self.met_leader, self._asked, self._may_campaign = CLOCK(), True, None, False
         self._reset_to = None
         self._SyncObj__onMessageReceived(
             node,
@@ -317,7 +317,7 @@ class Shell(Voter):
         ):
             return False
         self._tell_time(now)
-        self._heard = CLOCK()
+        self._heard, self.met_leader = CLOCK(), True
         self._SyncObj__raftElectionDeadline = self._heard + self._SyncObj__generateRaftTimeout()
         self._seq = max(self._seq, seq)
         self._answer(leader)

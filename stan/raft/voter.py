@@ -30,8 +30,8 @@ class Outside(Protocol):
     def durable(self) -> RaftIndex:
         """Newest entry of the own log that counts."""
 
-    def may_campaign(self, commit: RaftIndex) -> bool:
-        """Whether everything up to *commit*, which is known to be committed, took effect here."""
+    def may_campaign(self, commit: RaftIndex, *, met_leader: bool) -> bool:
+        """Whether everything up to *commit*, which is known to be committed, took effect here, and nothing else is against it."""
 
     def lacks(self, peer: str) -> None:
         """The peer needs entries that the log no longer has: it wants a snapshot."""
@@ -65,6 +65,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         self._others = {name: Peer(name) for name in sorted(names - {me})}
         self._observers = {name: Peer(name) for name in sorted(set(observers) - {me})}
         self._heard = CLOCK()  # when a leader was heard last; an earlier life may just have heard one
+        self.met_leader = False  # in this life
         self._asked: tuple[Term, set[str]] | None = None  # term of the pre-vote and who would vote for this member
         self._may_campaign = False
         self._by_transfer = False
@@ -157,7 +158,11 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
 
     @property
     def _campaigns(self) -> bool:
-        return self.votes and not self.votes_for_others_only and self._outside.may_campaign(self.commit)
+        return (
+            self.votes
+            and not self.votes_for_others_only
+            and self._outside.may_campaign(self.commit, met_leader=self.met_leader)
+        )
 
     def _believes(self) -> bool:
         """Whether there is a leader that it would not desert (S16)."""

@@ -132,3 +132,30 @@ def test_a_node_whose_disk_is_lost_votes_for_nothing_before_it_is_up_again(world
     lost.replace_disk()
     assert not lost.votes
     assert world.finish() == []
+
+
+def test_a_node_that_has_heard_nothing_yet_leaves_it_to_the_other_to_lead(world):
+    """What was published and not acknowledged just before would be unknown to it, and never be acknowledged."""
+
+    def may_lead():
+        group = renewed.member.groups[number]
+        return group.votes and group.may_campaign(group.commit_index, met_leader=True)
+
+    def wait_for(met):
+        until = world.loop.now + 20 * SECOND
+        while not met():
+            world.run_for(0.01)
+            assert world.loop.now < until
+
+    number = group_with_messages(world)
+    leader = world.leader(number)
+    renewed, other = [node for node in world.nodes.values() if node is not leader]
+    renewed.replace_disk()
+    wait_for(lambda: renewed.alive and renewed.votes)
+    assert not may_lead()
+    leader.crash(power=False, length=20 * SECOND)
+    world.run_for(3)
+    assert world.leader(number) is other
+    assert may_lead()
+    assert world.finish() == []
+    assert not [publish for publish in world.history.publishes.values() if publish.failed_at]
