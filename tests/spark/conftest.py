@@ -8,10 +8,10 @@ import itertools
 import os
 from pathlib import Path
 
+import pyspark
 import pytest
-
-pytest.importorskip("pyspark")
-
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 from pyspark_stan import ensure_java
 
 from tests.kit.server import ROOT, StanServer
@@ -52,8 +52,6 @@ def channel():
 
 def slim_home(directory):
     """A SPARK_HOME whose workers import the installed pyspark, which is compiled, instead of a zip that is not."""
-    import pyspark
-
     installed = Path(pyspark.__file__).parent
     for name in ("bin", "sbin", "jars"):
         (directory / name).symlink_to(installed / name)
@@ -82,9 +80,6 @@ def spark_environment(tmp_path_factory):
 @pytest.fixture(scope="session")
 def spark(spark_environment, tmp_path_factory):
     """A session with two workers."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
     builder = SparkSession.builder.master("local[2]").appName("tests")
     for key, value in {**SESSION, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}.items():
         builder = builder.config(key, value)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import (
+    DataSourceReader,
     EqualTo,
     GreaterThan,
     GreaterThanOrEqual,
@@ -16,6 +17,7 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 from pyspark_stan.datasource import StanDataSource
@@ -54,11 +56,16 @@ def stream(schema=None, **options):
     return made.streamReader(schema or made.schema())
 
 
+def again(value):
+    """What comes out of pickle."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 - its own
+
+
 def rows_of(reader, partitions=None):
     """Everything that *reader* reads, as a task would: from a pickled copy of it."""
-    reader = pickle.loads(pickle.dumps(reader))
+    reader = again(reader)
     partitions = reader.partitions() if partitions is None else partitions
-    found = [batch for part in partitions for batch in reader.read(pickle.loads(pickle.dumps(part)))]
+    found = [batch for part in partitions for batch in reader.read(again(part))]
     return pa.Table.from_batches(found).to_pylist() if found else []
 
 
@@ -98,8 +105,6 @@ def test_replies_are_null_where_there_is_none(broker):
 
 @pytest.mark.parametrize("headers", [True, False])
 def test_batches_have_the_schema_that_spark_compares_with(broker, headers):
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     reader = batch(includeHeaders=str(headers).lower())
     found = next(reader.read(reader.partitions()[0]))
     assert found.schema.equals(to_arrow_schema(full_schema(headers=headers), timezone="UTC"))
@@ -233,7 +238,7 @@ def test_a_channel_deleted_before_it_is_read(broker):
 def test_a_channel_that_ends_too_early(broker):
     parts = batch().partitions()
     del broker["orders"].messages[5]
-    with pytest.raises(DataLossError, match="messages 5 to 5 of orders .* ends before"):
+    with pytest.raises(DataLossError, match=r"messages 5 to 5 of orders .* ends before"):
         values_of(batch(), parts)
 
 
@@ -298,8 +303,6 @@ def test_filters_make_ranges_smaller_and_are_handed_back(broker, filters, expect
 
 
 def test_a_reader_that_was_not_asked_for_filters_has_none(broker):
-    from pyspark.sql.datasource import DataSourceReader
-
     assert type(batch()).pushFilters is DataSourceReader.pushFilters  # else Spark refuses it by default
 
 

@@ -1,0 +1,136 @@
+"""The readers without Spark over a real broker: what it tells, removes and forgets."""
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark_stan.datasource import StanDataSource
+from pyspark_stan.offsets import DataLossError
+from pyspark_stan.options import Connection
+from pyspark_stan.transport import UnreachableError, client_of, forget
+from stan_client.blocking import BlockingClient
+
+from tests.kit.ports import free_port
+from tests.kit.server import StanServer
+from tests.spark.filling import fill
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def client(broker):
+    with BlockingClient(broker.url) as found:
+        yield found
+
+
+@pytest.fixture
+def source(broker):
+    """Makes data sources; closes the connections of this process afterwards."""
+
+    def make(server=broker, **options):
+        given = {"servers": server.url, "fetch.retryIntervalMs": 20, "requestTimeoutMs": 20_000, **options}
+        connections.add(Connection((server.url,), timeout_s=20.0))
+        return StanDataSource({key.lower(): str(value) for key, value in given.items()})
+
+    connections = set()
+    yield make
+    for connection in connections:
+        forget(connection, client_of(connection))
+
+
+def read(reader, partitions):
+    found = [batch for part in partitions for batch in reader.read(part)]
+    return pa.Table.from_batches(found).to_pylist() if found else []
+
+
+def batch(made):
+    return made.reader(made.schema())
+
+
+def test_a_batch(client, source, channel):
+    fill(client, channel, [b"%d" % number for number in range(1000)], replies=[b"r%d" % n for n in range(1000)])
+    reader = batch(source(subscribe=channel, minPartitions=3))
+    parts = reader.partitions()
+    rows = read(reader, parts)
+    assert len(parts) == 3
+    assert [row["value"] for row in rows] == [b"%d" % number for number in range(1000)]
+    assert [row["sequence"] for row in rows] == list(range(1, 1001))
+    assert {row["channel"] for row in rows} == {channel}
+    assert [row["reply"] for row in rows] == [f"r{number}" for number in range(1000)]
+
+
+def test_times_find_their_place(client, source, channel):
+    for value in (b"one", b"two", b"three"):
+        fill(client, channel, [value])
+    everything = batch(source(subscribe=channel))
+    second = read(everything, everything.partitions())[1]["timestamp"]
+    later = batch(source(subscribe=channel, startingTimestamp=second.isoformat()))
+    assert [row["value"] for row in read(later, later.partitions())][-2:] == [b"two", b"three"]
+    before = batch(source(subscribe=channel, endingTimestamp=second.isoformat()))
+    assert [row["value"] for row in read(before, before.partitions())][:1] == [b"one"]
+    assert len(read(before, before.partitions())) < 3
+
+
+def test_a_stream_of_a_pattern(client, source, channel):
+    made = source(subscribePattern=rf"{channel}\.\w+", startingOffsets="earliest", consumerName=f"audit-{channel}")
+    reader = made.streamReader(made.schema())
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) == start
+    fill(client, f"{channel}.a", [b"a1", b"a2"])
+    fill(client, f"{channel}.b", [b"b1"])
+    end = reader.latestOffset(start, ALL)
+    assert [row["value"] for row in read(reader, reader.partitions(start, end))] == [b"a1", b"a2", b"b1"]
+    reader.commit(end)
+    kept = client.cursors(f"audit-{channel}")[f"audit-{channel}"]
+    assert {name: cursor.sequence for name, cursor in kept.items()} == {f"{channel}.a": 3, f"{channel}.b": 2}
+    fill(client, f"{channel}.b", [b"b2"])
+    after = reader.latestOffset(end, ALL)
+    assert [row["value"] for row in read(reader, reader.partitions(end, after))] == [b"b2"]
+
+
+def test_retention(tmp_path, source):
+    with StanServer(tmp_path, "-mm", "50") as server, BlockingClient(server.url) as client:
+        fill(client, "orders", [b"%d" % number for number in range(40)])
+        early = batch(source(server, subscribe="orders"))
+        parts = early.partitions()
+        fill(client, "orders", [b"%d" % number for number in range(40, 80)])
+        assert [row["sequence"] for row in read(early, early.partitions())] == list(range(31, 81))
+        with pytest.raises(DataLossError, match="messages 1 to 30 of orders"):
+            read(early, parts)
+        tolerant = batch(source(server, subscribe="orders", failOnDataLoss="false"))
+        assert [row["sequence"] for row in read(tolerant, parts)] == list(range(31, 41))
+
+
+def test_a_broker_that_restarts_in_the_middle(tmp_path, source):
+    with StanServer(tmp_path) as server, BlockingClient(server.url) as client:
+        values = [b"%d" % number + bytes(5000) for number in range(2000)]
+        fill(client, "orders", values)
+        reader = batch(source(server, subscribe="orders", fetchBytes=100_000))
+        parts = reader.partitions()
+        found = []
+        for part in parts:
+            for batch_number, rows in enumerate(reader.read(part)):
+                found += rows.column("value").to_pylist()
+                if batch_number == 3:
+                    server.kill9()
+                    server.start()
+        assert found == values
+
+
+def test_no_server(source):
+    class Nowhere:
+        url = f"nats://127.0.0.1:{free_port()}"
+
+    made = StanDataSource({"servers": Nowhere.url, "subscribe": "orders", "fetch.numretries": "0"})
+    with pytest.raises(UnreachableError, match=Nowhere.url):
+        batch(made).partitions()
+
+
+def test_connections_are_shared_by_all_who_ask_for_the_same(broker):
+    one, other = Connection((broker.url,)), Connection((broker.url,), timeout_s=1.0)
+    first = client_of(one)
+    assert client_of(Connection((broker.url,))) is first
+    assert client_of(other) is not first
+    forget(one, first)
+    assert client_of(one) is not first
+    for connection in (one, other):
+        forget(connection, client_of(connection))
