@@ -5,12 +5,17 @@ Every call is repeated until it is answered or the patience ends, see stan_clien
 encoded: per row u32 little-endian length, then MsgProto's fields reply (3), data (4), headers (16) where they are not empty.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stan.protocol import extension_pb2 as pb
 from stan_client.asking import Asker, covered, together
 from stan_client.session import text_of
+
+WAIT_STEP_S: Final = 2.0
+"""How long a server is let wait at once: whoever leads after one that has died must hear of it."""
+NEVER: Final = 1 << 64
 
 
 class ChannelInfo(NamedTuple):
@@ -104,12 +109,18 @@ class Requesting:
             return asked
 
         def news(answers: list[pb.InfoResponse]) -> bool:
-            newest = answers[-1]
-            return newest.more or any(
-                info.last_sequence > watched.get(info.name, info.last_sequence) for info in newest.channels
+            return any(
+                answer.more or any(info.last_sequence > watched.get(info.name, NEVER) for info in answer.channels)
+                for answer in answers
             )
 
-        return await self._asker.ask_leaders("info", ask, pb.InfoResponse, enough=news, wait_s=wait_s)
+        clock = asyncio.get_running_loop().time
+        until = clock() + wait_s
+        while True:
+            step = min(until - clock(), WAIT_STEP_S)
+            answers = await self._asker.ask_leaders("info", ask, pb.InfoResponse, enough=news, wait_s=max(0, step))
+            if news(answers) or clock() >= until:
+                return answers
 
     async def seq_at_time(self, channel: str, time_ns: int) -> int:
         """Sequence of the first message at or after a time (Unix ns); that behind the newest one if there is none."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import ssl
 import subprocess
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 from nats.aio.client import Client as NatsClient
-from stan_client.connection import BorrowedLink, Connection
+from stan_client.connection import BorrowedLink, Connection, for_nats
 
 from stan.protocol.frames import Frame
 from tests.kit.fake_broker import eventually, nats_server
@@ -38,9 +37,8 @@ def tls(tmp_path_factory):
         check=True,
         capture_output=True,
     )
-    context = ssl.create_default_context(cafile=certificate)
-    with nats_server("--tls", "--tlscert", certificate, "--tlskey", key) as url:
-        yield url, {"tls": context}
+    with nats_server("--tlsverify", "--tlscacert", certificate, "--tlscert", certificate, "--tlskey", key) as url:
+        yield url, {"tls_ca": certificate, "tls_cert": certificate, "tls_key": key}
 
 
 async def round_trip(url: str, options: dict[str, Any]) -> None:
@@ -64,7 +62,8 @@ def test_frames_of_all_sizes_come_back_in_order(nats_url, runner: Runner) -> Non
 
 @pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
 def test_frames_of_all_sizes_come_back_in_order_over_tls(tls, runner: Runner) -> None:
-    runner(round_trip(*tls))
+    url, files = tls
+    runner(round_trip(url, for_nats(files)))
 
 
 async def test_requests_and_flushes_of_nats_py_go_on_beside_it(nats_url) -> None:

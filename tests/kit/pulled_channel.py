@@ -51,7 +51,7 @@ class PulledChannel:
     async def ask_all(self, subject, payload, take, timeout_s):
         (position,) = InfoRequest.FromString(payload).newer_than
         self.waits.append(position.sequence)
-        while self.last <= position.sequence and self.uid:
+        while self.last <= position.sequence and self.uid:  # noqa: ASYNC110 - tests just set `last`
             await asyncio.sleep(0)
         told = InfoResponse(channels=[ChannelInfo(name=position.channel, last_sequence=self.last)])
         assert take(Frame(1, b"in", b"", b"", told.SerializeToString()))
