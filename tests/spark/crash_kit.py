@@ -202,7 +202,9 @@ def packed(values):
 
 def read(client, channel):
     """All values that a channel holds."""
-    info = client.info([channel])[channel]
+    info = client.info([channel]).get(channel)
+    if info is None or not info.last:
+        return
     for fetched in client.read_range(channel, info.first, info.last):
         found = columns(fetched.records, fetched.count)
         places = memoryview(found.data_offsets).cast("i")

@@ -59,7 +59,7 @@ def finish(writer, checkpoint):
 
 
 def values(client, channel):
-    return sorted(read(client, channel)) if client.info([channel]) else []
+    return sorted(read(client, channel))
 
 
 def forget_commit(checkpoint):

@@ -1,0 +1,203 @@
+"""The sink without Spark, with a real broker: what is seen when, what survives a broker that dies, who is fenced off."""
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark_stan.routing import REQUEST_OVERHEAD, RowError
+from pyspark_stan.sink import stream_writer
+from stan_client import everything
+from stan_client.blocking import BlockingClient
+from stan_client.errors import ServerError
+
+from tests.kit.server import StanServer
+from tests.spark.crash_kit import packed, read
+
+VALUE = StructType().add("value", BinaryType())
+ROUTED = StructType().add("value", BinaryType()).add("channel", StringType())
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A broker that tests may kill, if they start it again."""
+    with StanServer(tmp_path_factory.mktemp("broker"), "-mc", "0") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with BlockingClient(server.url) as made:
+        yield made
+
+
+@pytest.fixture
+def task(monkeypatch, channel):
+    """Say which task of the query, called as the channel, the code runs in."""
+
+    def be(batch, partition=0):
+        context = object.__new__(TaskContext)  # calling the class gives the one there is
+        context._partitionId, context._attemptNumber = partition, 0
+        context._localProperties = {"sql.streaming.queryId": channel, "streaming.sql.batchId": str(batch)}
+        monkeypatch.setattr(TaskContext, "_taskContext", context)
+
+    return be
+
+
+@pytest.fixture
+def writer(server, channel):
+    def make(schema=VALUE, **options):
+        where = {"servers": server.url, **({} if schema is ROUTED else {"channel": channel})}
+        return stream_writer({**where, **options}, schema, overwrite=False)
+
+    return make
+
+
+def values(*items):
+    return pa.record_batch({"value": pa.array(items, pa.binary())})
+
+
+def found(client, channel):
+    return list(read(client, channel))
+
+
+def test_nothing_is_seen_before_the_commit_and_all_of_it_after_in_order(client, task, writer, channel):
+    sink = writer(batchrows="7")
+    rows = [b"%d" % number for number in range(100)]
+    task(0, partition=1)
+    second = sink.write(iter([values(*rows[50:])]))
+    task(0, partition=0)
+    first = sink.write(iter([values(*rows[:30]), values(*rows[30:50])]))
+    assert found(client, channel) == []
+
+    sink.commit([second, first], 0)
+    assert found(client, channel) == rows
+
+
+def test_abort_after_a_commit_and_a_second_commit_change_nothing(client, task, writer, channel):
+    sink = writer()
+    task(0)
+    message = sink.write(iter([values(b"1", b"2")]))
+    sink.commit([message], 0)
+    sink.abort([message], 0)
+    sink.commit([message], 0)
+
+    assert found(client, channel) == [b"1", b"2"]
+
+
+def test_what_was_aborted_cannot_be_committed(client, task, writer, channel):
+    sink = writer()
+    task(0)
+    message = sink.write(iter([values(b"1")]))
+    sink.abort([message], 0)
+    with pytest.raises(ServerError):
+        sink.commit([message], 0)
+
+    sink.commit([sink.write(iter([values(b"2")]))], 0)
+    assert found(client, channel) == [b"2"]
+
+
+def test_an_old_driver_is_fenced_off(client, task, writer, channel):
+    old, new = writer(), writer()
+    task(3)
+    late, good = old.write(iter([values(b"1")])), new.write(iter([values(b"1")]))
+    new.commit([good], 3)
+    task(4)
+    new.commit([new.write(iter([values(b"2")]))], 4)
+    old.commit([late], 3)
+
+    assert found(client, channel) == [b"1", b"2"]
+    task(3)
+    assert old.write(iter([values(b"1")])).done_before
+
+
+def test_many_channels_are_committed_together(client, task, writer, channel):
+    rows = [(b"%d" % number, f"{channel}.{number % 30}") for number in range(3000)]
+    batch = pa.record_batch({"value": pa.array([v for v, _ in rows]), "channel": pa.array([c for _, c in rows])})
+    sink = writer(ROUTED)
+    task(0)
+    message = sink.write(iter([batch]))
+    assert found(client, f"{channel}.0") == []
+    sink.commit([message], 0)
+
+    for which in range(30):
+        assert found(client, f"{channel}.{which}") == [b"%d" % number for number in range(which, 3000, 30)]
+
+
+def test_staged_rows_survive_a_broker_that_dies(server, client, task, writer, channel):
+    sink = writer()
+    task(0)
+    message = sink.write(iter([values(b"1", b"2")]))
+    server.kill9()
+    server.start()
+    sink.commit([message], 0)
+    server.kill9()
+    server.start()
+    sink.commit([message], 0)
+
+    assert found(client, channel) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "idempotent"])
+def test_a_broker_that_dies_while_rows_are_written_is_waited_for(server, client, task, writer, channel, delivery):
+    rows = [b"%06d" % number for number in range(20_000)]
+
+    def batches():
+        for at in range(0, len(rows), 500):
+            if at == 10_000:
+                server.kill9()
+                server.start()
+            yield values(*rows[at : at + 500])
+
+    sink = writer(delivery=delivery, batchrows="100")
+    task(0)
+    sink.commit([sink.write(batches())], 0)
+
+    assert sorted(found(client, channel)) == rows
+
+
+def test_idempotent_rows_that_come_again_are_left_out(client, task, writer, channel):
+    sink = writer(delivery="idempotent")
+    rows = [b"%d" % (number // 2) for number in range(5000)]
+    task(0)
+    sink.write(iter([values(*rows[:3000])]))  # an attempt that does not come to its end
+    again = sink.write(iter([values(*reversed(rows))]))
+    sink.commit([again], 0)
+
+    assert again.duplicates == 3000
+    assert sorted(found(client, channel)) == sorted(rows)
+    assert sink.write(iter([values(*rows)])).done_before
+
+
+def test_an_idempotent_driver_that_is_too_old_is_refused(client, task, writer, channel):
+    for batch in (1, 2, 3):
+        task(batch)
+        writer(delivery="idempotent").write(iter([values(b"%d" % batch)]))
+    task(0)
+    with pytest.raises(ServerError):
+        writer(delivery="idempotent").write(iter([values(b"0")]))
+
+    assert found(client, channel) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "idempotent", "at-least-once"])
+def test_the_largest_row_is_written_and_a_larger_one_is_told(client, task, writer, channel, delivery):
+    sink = writer(delivery=delivery)
+    room = client.max_payload - REQUEST_OVERHEAD - 32 - len(channel)
+    task(0)
+    with pytest.raises(RowError, match="larger than"):
+        sink.write(iter([values(b"x" * (room + 1))]))
+    rows = [b"a", b"x" * room, b"b", b"y" * (room - 1), b"c" * 100_000]
+    sink.commit([sink.write(iter([values(*rows)]))], 0)
+
+    assert found(client, channel) == rows
+    assert client.fetch(channel, start=everything(), count=1)[0].data == b"a"
+
+
+def test_rows_and_publishes_of_others_share_a_channel(client, task, writer, channel):
+    sink = writer()
+    task(0)
+    message = sink.write(iter([values(b"1")]))
+    client.publish_batch(channel, packed([b"between"]), 1)
+    sink.commit([message], 0)
+
+    assert found(client, channel) == [b"between", b"1"]
