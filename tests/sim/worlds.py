@@ -9,6 +9,10 @@ WORLDS = {
     "raft": ("tests.sim.raft_world", "RaftWorld"),
     "cluster": ("tests.sim.cluster_world", "ClusterWorld"),
     "members": ("tests.sim.member_world", "MemberWorld"),
+    "batch-node": ("tests.sim.batch_world", "BatchWorld"),
+    "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
+    "transactions": ("tests.sim.transaction_worlds", "NodeTransactions"),
+    "cluster-transactions": ("tests.sim.transaction_worlds", "ClusterTransactions"),
 }
 TRACEBACK_LINES = 9
 """Of an exception that ends a run."""

@@ -1,0 +1,118 @@
+"""Worlds in which some clients send batches of rows with ids, and send them again until they are answered, as the same request or
+with rows of the one before: each row is stored once, whatever happens meanwhile."""
+
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.extension_pb2 import BatchRequest, BatchResponse
+from stan.protocol.rows import ID_BYTES
+from stan.types import MILLISECOND
+from tests.sim.clients import SimClient
+from tests.sim.cluster_world import ClusterWorld
+from tests.sim.history import Publish
+from tests.sim.nats import ClientPort
+from tests.sim.scene import CHANNELS
+from tests.sim.world import World
+
+SUBJECT = "_STAN.x.test-cluster.batch"
+
+
+class Batcher(SimClient):
+    """A producer. It needs no registration, and remembers over its lives what it has sent."""
+
+    def __init__(self, world, client_id):
+        super().__init__(world, client_id)
+        self.number = self.version = 0
+        self.channel = CHANNELS[0]
+        self.rows = []  # numbers and values of the last request
+        self.request_waiting = None  # asked, and not answered yet
+        self.answers = 0
+
+    def start(self):
+        if self.alive:
+            return
+        self.alive = True
+        self.born = self.loop.now
+        self.life += 1
+        self.conn_id = f"{self.client_id}-conn-{self.life}"
+        self.port = ClientPort(self.world.nats, self.conn_id, self.world.server_for(self.client_id))
+        self.port.connect()
+        self._go_on()
+
+    def _go_on(self):
+        if self.request_waiting is None and not self.world.quiet:
+            self.request_waiting = self._make()
+        if self.request_waiting is not None:
+            self.request(SUBJECT, self.request_waiting, self._answered, self._go_on)
+
+    def _make(self):
+        """The next request: new rows, behind some that are stored already."""
+        draw = self.random
+        again = self.rows[draw.randint(0, len(self.rows)) :] if draw.random() < 0.3 else []
+        if not again:
+            self.channel = draw.choice(CHANNELS)
+        if draw.random() < 0.2:
+            self.version += 1
+        self.rows = again + [self._row() for _ in range(draw.randint(0 if again else 1, 9))]
+        rows = [wire.MsgProto(data=value.encode()).SerializeToString() for _, value in self.rows]
+        return BatchRequest(
+            channel=self.channel.encode(),
+            count=len(rows),
+            producer=self.client_id.encode(),
+            version=self.version,
+            ids=b"".join(number.to_bytes(ID_BYTES, "big") for number, _ in self.rows),
+            rows=b"".join(len(row).to_bytes(4, "little") + row for row in rows),
+        )
+
+    def _row(self):
+        self.number += 1
+        value = f"{self.client_id}-{self.number}"
+        publish = Publish(self.client_id, self.number, self.channel, value, self.loop.now)
+        self.history.publishes[value] = publish
+        return self.number, value
+
+    def _answered(self, payload):
+        answer = BatchResponse.FromString(payload)
+        if answer.error:
+            if not answer.retry:
+                self.world.complain(f"{self.client_id} was refused: {answer.error}")
+            self.later(self.random.choice((5, 50, 300)) * MILLISECOND, self._go_on)
+            return
+        self.answers += 1
+        self.request_waiting = None
+        stored = answer.last_sequence - answer.first_sequence + 1 if answer.first_sequence else 0
+        if stored + answer.duplicates != len(self.rows):
+            self.world.complain(f"{self.client_id}: {answer} to {len(self.rows)} rows")
+        for _, value in self.rows:
+            publish = self.history.publishes[value]
+            if not publish.ok_at:
+                publish.ok_at = self.loop.now
+                self.world.acknowledged(publish)
+        self.later(self.random.choice((0, 30, 150, 500)) * MILLISECOND, self._go_on)
+
+
+class _Batches:
+    """A scene with some of them."""
+
+    def make_clients(self, *args, **options):
+        super().make_clients(*args, **options)
+        self.batchers = [Batcher(self, f"batch{n}") for n in range(3)]
+        for batcher in self.batchers:
+            self.add(batcher)
+            self.loop.after(self.random.randint(0, 500) * MILLISECOND, batcher.start)
+
+    def waiting(self):
+        """Who has not got an answer."""
+        return next((f"{one.client_id} has no answer" for one in self.batchers if one.request_waiting is not None), "")
+
+
+class BatchWorld(_Batches, World):
+    """One node, and its disk."""
+
+    def _drained(self):
+        return super()._drained() and not self.waiting()
+
+
+class BatchClusterWorld(_Batches, ClusterWorld):
+    """A cluster."""
+
+    def _open_ends(self):
+        return super()._open_ends() or self.waiting()
