@@ -337,9 +337,10 @@ class Shell(Voter):
         if message.success:
             progress.answered(RaftIndex(message.next_index - 1))
         elif message.reset and progress.reset(message.seq, message.next_index) and message.next_index <= progress.most:
-            self._outside.note(
-                f"{node.id} has lost entries {message.next_index} to {progress.most}, which it had acknowledged"
-            )
+            if self.is_voter(str(node.id)):  # another one may have closed its copy, and begins anew
+                self._outside.note(
+                    f"{node.id} has lost entries {message.next_index} to {progress.most}, which it had acknowledged"
+                )
             progress.held = progress.acked = RaftIndex(message.next_index - 1)
         progress.counts, progress.fresh = message.counts, not message.counts
         self._count(node, progress)

@@ -226,6 +226,19 @@ def test_observer_goes_on_after_its_link_was_reset():
     assert rig.nodes["o0"].applied() == [b"0", b"1", b"2"]
 
 
+def test_observer_that_begins_anew_is_filled_again_and_nobody_is_warned():
+    rig = Safe(3, observers=1).start_all()
+    rig.run(3)
+    rig.leader().group.propose(bodies(b"a", b"b"), urgent=True)
+    rig.run(0.5)
+    rig.start("o0")
+    rig.leader().group.peer_down("o0")
+    rig.leader().group.peer_up("o0")
+    rig.run(1)
+    assert rig.nodes["o0"].applied() == [b"a", b"b"]
+    assert not any("lost entries" in note for note in rig.notes)
+
+
 # --- disks --------------------------------------------------------------------------------------------------------------
 
 
