@@ -15,7 +15,8 @@ ATTEMPTS = 3
 
 
 def refs_of_runs(index: ChannelIndex, runs: Seq[tuple[int, int]], bytes_max: int) -> list[BatchRef]:
-    """Where the batches with the messages [first, last] of each run lie; bounded in bytes and number."""
+    """Where the batches with the messages [first, last] of each run lie; bounded in bytes and number, and then without a gap:
+    what is missing before the last one of them does not exist."""
     refs: list[BatchRef] = []
     size = 0
     for first, last in runs:
@@ -26,7 +27,9 @@ def refs_of_runs(index: ChannelIndex, runs: Seq[tuple[int, int]], bytes_max: int
                 continue
             refs.append(ref)
             size += ref.length
-        if size >= bytes_max or len(refs) >= limits.BATCHES_PER_READ_MAX:
+        end = refs[-1].base_sequence + refs[-1].count if refs else last + 1
+        cut_off = end <= last and index.refs(Sequence(end), Sequence(last), 0, 1)
+        if size >= bytes_max or len(refs) >= limits.BATCHES_PER_READ_MAX or cut_off:
             break
     return refs
 
