@@ -34,7 +34,15 @@ SESSION = {
     ),
 }
 """Quiet, small and quick: fewer tasks, no 40 ms pauses on the loopback, checkpoints without a helper process for each file."""
+SECONDS_MAX = 300
+"""Of a test with a session; the first one starts it, which takes a minute on a machine that is busy."""
 _numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SECONDS_MAX))
 
 
 @pytest.fixture(scope="session")
