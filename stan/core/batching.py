@@ -11,6 +11,7 @@ that whoever leads next leaves them out as this leader does; "ask again" means t
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from stan import limits
 from stan.core.asked import Asked, asked
@@ -19,7 +20,7 @@ from stan.core.intake import Rows, Stored, can_open_later, refusal
 from stan.core.publishing import ENTRY_BYTES_TARGET, Publishing
 from stan.core.shared import Shared
 from stan.core.windows import Name, Windows, both
-from stan.errors import INVALID_BATCH, TOO_MANY_IDS, VERSION_PAST
+from stan.errors import BUSY, INVALID_BATCH, TOO_MANY_IDS, VERSION_PAST
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import publication
 from stan.protocol.extension_pb2 import BatchRequest, BatchResponse
@@ -28,12 +29,29 @@ from stan.protocol.rows import ID_BYTES, IdSet, pick_ids, pick_rows
 from stan.types import GroupId
 
 
+class _Batch(NamedTuple):
+    """A request; each field of a message is a copy, so they are taken out of it once."""
+
+    asked: Asked  # without the message
+    channel: bytes
+    rows: bytes
+    number: int  # of rows
+    ids: bytes
+    producer: bytes
+    version: int
+
+    def refuse(self, error: str, *, retry: bool = False) -> None:
+        """Say that nothing was stored, unless another leader may have done it and a second time would count."""
+        if self.ids or not (retry and self.asked.group.dispatch.held):
+            self.asked.refuse(error, retry=retry)
+
+
 @dataclass(slots=True)
 class _Line:
     """The requests of one producer for one channel, in order of arrival."""
 
     channel: Channel
-    waiting: deque[Asked] = field(default_factory=deque)
+    waiting: deque[_Batch] = field(default_factory=deque)
     busy: bool = False  # an entry is on its way
     going: bool = False  # the next ones are being looked at
 
@@ -58,41 +76,56 @@ class Batching:
     def batch(self, frame: Frame) -> None:
         """A request came."""
         kinds = (BatchRequest, BatchResponse)
-        found = asked(self.shared, frame, kinds, lambda request: request.channel, INVALID_BATCH, once=_is_without_ids)
+        found = asked(
+            self.shared,
+            frame,
+            kinds,
+            lambda request: request.channel,
+            INVALID_BATCH,
+            once=lambda request: not request.ids,
+        )
         if found is None:
             return
         request = found.request
-        error = _refusal(request) or refusal(
-            request.channel, request.rows, request.count, self.shared.payload_bytes_max
+        batch = _Batch(
+            found._replace(request=None),
+            request.channel,
+            request.rows,
+            request.count,
+            request.ids,
+            request.producer,
+            request.version,
         )
+        waiting = self.waiting[found.number]
+        error = _refusal(batch) or refusal(batch.channel, batch.rows, batch.number, self.shared.payload_bytes_max)
         if error:
-            found.refuse(error)
-        elif self.waiting[found.number] + len(request.rows) > limits.BATCH_BYTES_WAITING_MAX:
-            found.busy()
+            batch.refuse(error)
+        elif waiting and waiting + len(batch.rows) > limits.BATCH_BYTES_WAITING_MAX:
+            batch.refuse(BUSY, retry=True)
         else:
-            self.shared.totals.in_messages += request.count
+            self.shared.totals.in_messages += batch.number
             self.shared.totals.in_bytes += len(frame.payload)
-            self.waiting[found.number] += len(request.rows)
-            self.channels.open(request.channel, partial(self._opened, found))
+            self.waiting[found.number] += len(batch.rows)
+            self.channels.open(batch.channel, partial(self._opened, batch))
 
-    def _opened(self, found: Asked, channel: Channel | None, error: str) -> None:
+    def _opened(self, batch: _Batch, channel: Channel | None, error: str) -> None:
         if channel is None:
-            self._left(found)
-            _refuse(found, error, retry=can_open_later(error))
-        elif not found.request.ids:
-            self._left(found)
-            told = partial(self._stored, [(found, found.request.count)])
-            self.publishing.add(channel, Rows(found.request.rows, found.request.count, told))
+            self._left(batch)
+            batch.refuse(error, retry=can_open_later(error))
+        elif not batch.ids:
+            self._left(batch)
+            told = partial(self._stored, [(batch, batch.number)])
+            self.publishing.add(channel, Rows(batch.rows, batch.number, told))
         else:
             lines = self.lines.setdefault(channel.info.group, {})
-            named = channel.info.uid, found.request.producer
+            named = channel.info.uid, batch.producer
             line = lines.setdefault(named, _Line(channel))
-            line.waiting.append(found)
+            line.waiting.append(batch)
             if not line.busy and not line.going:
                 self._go_on(line, named)
 
-    def _left(self, found: Asked) -> None:
-        self.waiting[found.number] -= len(found.request.rows)
+    def _left(self, batch: _Batch) -> None:
+        self.waiting[batch.asked.number] -= len(batch.rows)
 
     # --- ids ----------------------------------------------------------------------------------------------------------
 
@@ -106,44 +139,43 @@ class Batching:
         if not line.busy:
             del self.lines[line.channel.info.group][named]
 
-    def _take(self, line: _Line) -> list[Asked]:
+    def _take(self, line: _Line) -> list[_Batch]:
         """Requests at the front of a line that go together: of one version, and not too large."""
-        taken = [line.waiting.popleft()]
-        size = len(taken[0].request.rows)
+        first = line.waiting.popleft()
+        taken, size = [first], len(first.rows)
         while (
             line.waiting
-            and line.waiting[0].request.version == taken[0].request.version
-            and size + len(line.waiting[0].request.rows) <= ENTRY_BYTES_TARGET
+            and line.waiting[0].version == first.version
+            and size + len(line.waiting[0].rows) <= ENTRY_BYTES_TARGET
         ):
             taken.append(line.waiting.popleft())
-            size += len(taken[-1].request.rows)
-        for found in taken:
-            self._left(found)
+            size += len(taken[-1].rows)
+        for batch in taken:
+            self._left(batch)
         return taken
 
-    def _propose(self, line: _Line, named: Name, taken: list[Asked], windows: Windows) -> None:
+    def _propose(self, line: _Line, named: Name, taken: list[_Batch], windows: Windows) -> None:
         """Have the rows of *taken* stored that are not yet."""
-        version = taken[0].request.version
+        version = taken[0].version
         if windows.is_past(*named, version):
-            for found in taken:
-                found.refuse(VERSION_PAST)
+            for batch in taken:
+                batch.refuse(VERSION_PAST)
             return
         fresh = IdSet()
         rows: list[bytes] = []
         ids: list[bytes] = []
-        counted: list[tuple[Asked, int]] = []
+        counted: list[tuple[_Batch, int]] = []
         total = 0
-        for found in taken:
-            request = found.request
-            missing = windows.missing(*named, request.ids)
+        for batch in taken:
+            missing = windows.missing(*named, batch.ids)
             if not windows.has_room(*named, version, total + missing.count(1)):
-                found.refuse(TOO_MANY_IDS)
+                batch.refuse(TOO_MANY_IDS)
                 continue
-            new = both(missing, fresh.add(request.ids))
+            new = both(missing, fresh.add(batch.ids))
             count = new.count(1)
-            rows.append(request.rows if count == request.count else pick_rows(request.rows, new))
-            ids.append(request.ids if count == request.count else pick_ids(request.ids, new))
-            counted.append((found, count))
+            rows.append(batch.rows if count == batch.number else pick_rows(batch.rows, new))
+            ids.append(batch.ids if count == batch.number else pick_ids(batch.ids, new))
+            counted.append((batch, count))
             total += count
         if not total:
             self._stored(counted, Stored())
@@ -156,7 +188,7 @@ class Batching:
         after = partial(self._stored_ids, line, named, counted)
         self.publishing.add(line.channel, Rows(b"".join(rows), total, after, lambda _first: change))
 
-    def _stored_ids(self, line: _Line, named: Name, counted: list[tuple[Asked, int]], stored: Stored) -> None:
+    def _stored_ids(self, line: _Line, named: Name, counted: list[tuple[_Batch, int]], stored: Stored) -> None:
         self._stored(counted, stored)
         line.busy = False
         if not line.going:
@@ -167,35 +199,25 @@ class Batching:
 
     # --- answers --------------------------------------------------------------------------------------------------------
 
-    def _stored(self, counted: list[tuple[Asked, int]], stored: Stored) -> None:
+    def _stored(self, counted: list[tuple[_Batch, int]], stored: Stored) -> None:
         """What became of the rows of some requests, which were stored one behind the other, so many of each."""
         first = stored.first
-        for found, count in counted:
+        for batch, count in counted:
             if stored.error:
-                _refuse(found, stored.error, retry=stored.retry)
+                batch.refuse(stored.error, retry=stored.retry)
                 continue
-            response = BatchResponse(duplicates=found.request.count - count)
+            response = BatchResponse(duplicates=batch.number - count)
             if count:
                 response.first_sequence, response.last_sequence = first, first + count - 1
             first += count
-            self.shared.pub_acks.append(publication(found.reply, response.SerializeToString()))
+            self.shared.pub_acks.append(publication(batch.asked.reply, response.SerializeToString()))
 
 
-def _is_without_ids(request: BatchRequest) -> bool:
-    return not request.ids
-
-
-def _refuse(found: Asked, error: str, *, retry: bool) -> None:
-    """Say that nothing was stored, unless another leader may have done it and nothing would keep a second time from counting."""
-    if not (retry and found.group.dispatch.held and _is_without_ids(found.request)):
-        found.refuse(error, retry=retry)
-
-
-def _refusal(request: BatchRequest) -> str:
-    """Why a request makes no sense; "" if it does."""
-    good = not request.ids or (
-        len(request.ids) == ID_BYTES * request.count
-        and 0 < len(request.producer) <= limits.PRODUCER_BYTES_MAX
-        and request.version >= 0
+def _refusal(batch: _Batch) -> str:
+    """Why the ids of a request make no sense; "" if they do."""
+    good = not batch.ids or (
+        len(batch.ids) == ID_BYTES * batch.number
+        and 0 < len(batch.producer) <= limits.PRODUCER_BYTES_MAX
+        and batch.version >= 0
     )
     return "" if good else INVALID_BATCH

@@ -37,7 +37,7 @@ def answers_too_early(monkeypatch):
 
     def early(self, line, named, taken, windows):
         for found in taken:
-            found.answer(duplicates=found.request.count)
+            found.asked.answer(duplicates=found.number)
         propose(self, line, named, taken, windows)
 
     monkeypatch.setattr(Batching, "_propose", early)

@@ -160,8 +160,9 @@ def test_a_full_disk_refuses_for_now():
 def test_what_waits_is_bounded(monkeypatch):
     desk = Desk(hold=True)
     monkeypatch.setattr(limits, "BATCH_BYTES_WAITING_MAX", 50)
-    assert send(desk, b"a" * 30, ids=[1]) is None  # waits for its channel
+    assert send(desk, b"a" * 60, ids=[1]) is None  # waits for its channel, and nothing else does
     assert send(desk, b"b" * 30, ids=[2]) == refused(errors.BUSY, retry=True)
+    assert send(desk, b"b" * 30) == refused(errors.BUSY, retry=True)
     desk.hold = False
     desk.turn()
     assert send(desk, b"b" * 30, ids=[2]) == stored(2, 2)
