@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from stan.protocol.channels import is_channel_name
+
 EARLIEST: Final = -2
 LATEST: Final = -1
 """What stands for a sequence in JSON, as in Spark's Kafka source."""
@@ -279,7 +281,7 @@ def _chosen(take: OptionReader) -> tuple[tuple[str, ...], str, dict[str, tuple[i
     if len(ways) == 1 and not (channels or pattern):
         take.complain(f"{ways[0]}: no channel")
     for channel in channels:
-        if set(channel) & set("*> \t\r\n") or not all(channel.split(".")):
+        if not is_channel_name(channel.encode()):
             take.complain(f"{'assign' if assigned else 'subscribe'}: {channel!r} is no channel's name")
     try:
         re.compile(pattern)
