@@ -260,7 +260,7 @@ class Member:
     def _begun(self, number: GroupId) -> RaftGroup:
         """Take part in a group, of which nothing was heard until now that could be told from what is in its log."""
         group = self.groups[number] = self.make_group(number)
-        group.not_before = Nanos(self.world.runtime.now() + limits.HEARD_ENOUGH)
+        group.listen_until(Nanos(self.world.runtime.now() + limits.HEARD_ENOUGH))
         return group
 
     async def _replace(self, number: GroupId) -> None:
@@ -323,7 +323,7 @@ class Member:
         self.pool.leave(number)
         self.turns.remove(number)
         group = self.groups[number] = self.make_group(number)
-        group.not_before = old.not_before
+        group.listen_until(old.not_before)
         self.turns.add(group)
         group.set_observers(self.relocation.observers(number, frozenset(group.members)))
         self.world.note("INF", f"group {number}: its voters are {', '.join(group.members)}")

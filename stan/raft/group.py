@@ -175,8 +175,7 @@ class RaftGroup:
         return self._shell.commit
 
     def lease_until(self) -> Nanos:
-        """Until when no other node can lead, on this node's clock: before that, what this one holds is all there is. 0 if it
-        does not lead or hands over. Ask again each time: it may end early."""
+        """Until when no other node can lead, on this node's clock; 0 if it does not lead. It may end early: ask again."""
         return self._shell.lease_until() if self.leads and not self.failed else Nanos(0)
 
     @property
@@ -241,8 +240,7 @@ class RaftGroup:
         and its owner puts a new one in its place."""
         if self.change_under_way:
             raise NotNow("another change of the voters is under way")
-        why = objection(self.members, voters, self._me)
-        if why:
+        if why := objection(self.members, voters, self._me):
             raise NotNow(why)
         if self.leads and 2 * len(self.counting() & set(voters)) <= len(voters):
             raise NotNow("the new voters could decide nothing: too few of them are there and whole")
@@ -260,8 +258,12 @@ class RaftGroup:
 
     def may_campaign(self, commit: RaftIndex, *, met_leader: bool) -> bool:
         """See shell.Outside."""
-        deaf = met_leader and self._around.now() < self.not_before
-        return self.reconfigured is None and self._handed >= commit and not deaf
+        hears = not met_leader or self._around.now() >= self.not_before
+        return self.reconfigured is None and self._handed >= commit and hears
+
+    def listen_until(self, moment: Nanos) -> None:
+        """There was a leader, which has heard more: do not campaign earlier."""
+        self.not_before, self._shell.met_leader = moment, True
 
     def set_observers(self, names: Seq[str]) -> None:
         """Read replicas come and go: these take entries from now on, and no others."""

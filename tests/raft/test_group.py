@@ -39,6 +39,20 @@ def test_group_elects_one_leader_by_itself():
     assert all(node.handed[0].kind == Kind.NOOP for node in rig.nodes.values())
 
 
+def test_who_has_to_listen_first_campaigns_only_then(rig):
+    """Also if it has met no leader in this life: it takes the place of one that has."""
+    late, other = rig.nodes["n1"].group, rig.nodes["n2"]
+    late.listen_until(rig.now + 3_000_000_000)
+    del rig.nodes["n0"], rig.nodes["n2"]
+    late.hurry()
+    rig.run(2.5)
+    assert not any(isinstance(message, VoteRequest) and source == "n1" for source, _, message in rig.sent)
+    assert late.term == other.group.term
+    rig.nodes["n2"] = other
+    rig.run(3)
+    assert rig.leader().name in ("n1", "n2")
+
+
 def test_group_of_one_elects_itself_and_commits_what_is_durable():
     rig = Safe(1).start_all()
     rig.run(2)
