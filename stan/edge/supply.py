@@ -148,7 +148,7 @@ class Supply:
         if isinstance(problem, NotNow):
             self._member.world.note("WRN", f"group {receiver.group}: {problem}")
         elif problem is not None:
-            raise problem
+            self._member.world.crashed(problem)  # the node would go on without the group
         else:
             self._member.world.note("INF", f"group {receiver.group}: state and messages of {self._source} are here")
 

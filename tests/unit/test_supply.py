@@ -1,0 +1,52 @@
+"""State and messages of a group from another node: what becomes of them when they are there."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from stan.edge.supply import Supply
+from stan.errors import Damage, NotNow
+
+
+class Rig:
+    """A node that has received all of group 1."""
+
+    def __init__(self):
+        self.notes, self.crashes, self.replacing = [], [], []
+        world = SimpleNamespace(
+            note=lambda level, _text: self.notes.append(level),
+            crashed=self.crashes.append,
+            runtime=SimpleNamespace(now=lambda: 0, work=lambda _call, done: done(None)),
+        )
+        self.member = SimpleNamespace(
+            world=world,
+            me="n1",
+            broker=SimpleNamespace(shared=SimpleNamespace(subjects=SimpleNamespace(node="node"))),
+            gateway=SimpleNamespace(hear_nodes=lambda _subject, _heard: None),
+            replace_group=lambda number, done: self.replacing.append((number, done)),
+        )
+        self.supply = Supply(self.member)
+        receiver = SimpleNamespace(group=1, finish=lambda: None)
+        self.supply._receiver = receiver
+        self.supply._verified(receiver, None)
+        ((_, self.done),) = self.replacing
+
+
+def test_a_group_that_is_in_place_is_told_of():
+    rig = Rig()
+    rig.done(None)
+    assert (rig.notes, rig.crashes) == (["INF"], [])
+    assert not rig.supply.receives(1)
+
+
+def test_a_group_that_cannot_take_it_now_goes_on_as_it_was():
+    rig = Rig()
+    rig.done(NotNow("the log here holds more"))
+    assert (rig.notes, rig.crashes) == (["WRN"], [])
+
+
+@pytest.mark.parametrize("problem", [OSError("broken"), Damage("not what was written")])
+def test_a_group_that_is_neither_what_it_was_nor_what_came_ends_the_process(problem):
+    rig = Rig()
+    rig.done(problem)
+    assert rig.crashes == [problem]
