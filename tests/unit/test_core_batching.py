@@ -8,6 +8,7 @@ from stan import errors, limits
 from stan.config import Config, StoreLimits
 from stan.core import rows as state_rows
 from stan.core.group import GroupMachine
+from stan.core.publishing import TOO_MUCH_WAITING
 from stan.core.windows import Windows
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
@@ -167,6 +168,35 @@ def test_what_waits_is_bounded(monkeypatch):
     desk.turn()
     assert send(desk, b"b" * 30, ids=[2]) == stored(2, 2)
     assert desk.broker.batching.waiting.total() == 0
+
+
+def test_what_waits_for_a_majority_is_bounded(monkeypatch):
+    node = leader()
+    monkeypatch.setattr(limits, "UNCOMMITTED_BYTES_MAX", 100)
+    node.hold = True
+    assert send(node, b"a" * 100) is None
+    assert send(node, b"b", ids=[1]) == refused(TOO_MUCH_WAITING, retry=True)
+    assert send(node, b"b") == refused(TOO_MUCH_WAITING, retry=True)
+    node.hold = False
+    node.turn()
+    assert send(node, b"b", ids=[1]) == stored(2, 2)
+
+
+def test_much_that_waits_goes_into_entries_of_a_sensible_size_and_no_request_into_two():
+    desk = Desk()
+    desk.connect()
+    desk.broker.shared.full = frozenset({1})
+    for number in range(5):
+        desk.asks(SUBJECT, request(*[b"x" * 400] * 1000), f"r.{number}")
+    desk.publish("foo", b"last")
+    assert not entries_of(desk)
+    desk.broker.shared.full = frozenset()
+    desk.turn()
+    assert [answer(desk, f"r.{number}") for number in range(5)] == [
+        stored(1000 * number + 1, 1000 * number + 1000) for number in range(5)
+    ]
+    assert [count for _, count, _, _ in desk.indexes[1, 1].batches] == [3000, 2001]
+    assert desk.broker.publishing.uncommitted_bytes == desk.broker.publishing.unsealed_bytes == 0
 
 
 def test_a_channel_that_is_being_deleted_is_made_again_later():
