@@ -7,6 +7,7 @@ from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.bookmarks import Bookmarks
 from stan.protocol import entries_pb2 as entries
 from stan.protocol import extension_pb2 as pb
+from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame
 from stan.types import SECOND
 from tests.kit.desk import Desk, Node
@@ -151,6 +152,13 @@ def test_wait_ends_with_a_newer_message_of_the_channel(desk) -> None:
     desk.publish("foo", b"5")
     assert answers(desk, "info") == []
     assert not desk.broker.shared.watched
+
+
+def test_commit_that_is_not_whole_is_no_news(desk) -> None:
+    assert wait(desk, foo=3) == []
+    desk.broker.shared.news.add(desk.broker.shared.meta.channels[b"foo"].uid)  # as each of its entries tells
+    desk.turn()
+    assert answers(desk, "info") == []
 
 
 def test_what_is_newer_already_is_told_at_once(desk) -> None:
@@ -368,6 +376,23 @@ def test_leader_without_a_lease_says_nothing_about_channels(node) -> None:
     for kind, asked in [("info", {"channels": [b"one"]}), ("cursors", {}), ("seq_at_time", {"channel": b"one"})]:
         response = ask(node, kind, **asked)
         assert (response.error.decode(), response.retry) == (errors.BUSY, True)
+
+
+def test_leader_that_loses_its_lease_while_it_waits_for_the_metadata_says_so(node) -> None:
+    node.lead(1)
+    begin(node, "seq_at_time", channel=b"three")
+    node.broker.shared.groups[1].dispatch.held = True
+    node.meta_says(len(node.logs[0]))
+    (response,) = answers(node, "seq_at_time")
+    assert (response.error.decode(), response.retry) == (errors.BUSY, True)
+
+
+def test_channel_that_its_group_has_dropped_is_gone_although_it_is_registered(node) -> None:
+    node.lead(1)
+    uid = node.broker.shared.meta.channels[b"one"].uid
+    node.feed(1, Kind.CHANGE, entries.GroupChange(drop_channel=entries.DropChannel(uid=uid)).SerializeToString())
+    assert names(ask(node, "info", channels=[b"one"])) == []
+    assert ask(node, "seq_at_time", channel=b"one").error.decode() == errors.UNKNOWN_CHANNEL
 
 
 def test_who_waits_is_sent_to_the_next_leader(node) -> None:
