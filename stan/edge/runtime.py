@@ -16,6 +16,8 @@ from stan.log.types import BatchRef, GroupLog
 from stan.raft.consensus import Consensus
 from stan.types import MICROSECOND, Nanos, RaftIndex, WallNanos
 
+CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine sleeps: what others have promised for some seconds ends meanwhile. On macOS CLOCK_MONOTONIC does."""
 SYNCERS_MAX = 4
 """Threads that sync logs."""
 SYNC_AT_ONCE_NS = 500 * MICROSECOND
@@ -64,7 +66,7 @@ class Ticker:
 
     def now(self) -> Nanos:
         """Monotonic time."""
-        return Nanos(time.monotonic_ns())
+        return Nanos(time.clock_gettime_ns(CLOCK))
 
     def wall(self) -> WallNanos:
         """Time of day."""
