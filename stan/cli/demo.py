@@ -1,8 +1,8 @@
 """`stan demo`: half a minute that shows what the broker promises, with a kill -9 in the middle of the load.
 
-With --cluster, see demo_cluster. Starts a broker of its own in a temporary directory, speaks to it with the client library only,
-and believes nothing: every figure is counted from what was acknowledged and received. Exit code 0 only if all of it holds. Leaves
-no process and no file behind. Each step is a function that tells in one sentence what it shows.
+With --cluster, see demo_cluster; with --spark, demo_spark. Starts a broker of its own in a temporary directory, speaks to it with
+the client library only, and believes nothing: every figure is counted from what was acknowledged and received. Exit code 0 only
+if all of it holds. Leaves no process and no file behind. Each step is a function that tells in one sentence what it shows.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from stan.cli.common import run_until_signalled
 from stan.cli.demo_broker import CLUSTER_ID, DemoBroker
 from stan.cli.demo_cluster import tell_cluster
 from stan.cli.demo_screen import fact, rate, step, verdict
+from stan.cli.demo_spark import tell_spark
 from stan.cli.demo_tally import Figure, Ledger, Tally, figures_of_log, figures_of_reader
 
 ORDERS: Final = "orders"
@@ -40,9 +41,14 @@ def demo(
     cluster: Annotated[  # noqa: FBT002
         bool, typer.Option("--cluster", help="Three nodes, of which the leader is killed under load.")
     ] = False,
+    spark: Annotated[  # noqa: FBT002
+        bool, typer.Option("--spark", help="A pipeline on Spark, whose driver is killed under load.")
+    ] = False,
 ) -> None:
     """Show in half a minute what the broker promises, on a broker of its own that is killed under load."""
-    run_until_signalled(tell_cluster() if cluster else _tell())
+    if cluster and spark:
+        raise typer.BadParameter("give one of --cluster and --spark")
+    run_until_signalled(tell_cluster() if cluster else tell_spark() if spark else _tell())
 
 
 async def _tell() -> int:

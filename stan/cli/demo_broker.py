@@ -89,11 +89,15 @@ class DemoBroker:
         deadline = asyncio.get_running_loop().time() + WAIT_S
         while not condition():
             heed_cancellation()
-            if self._server is not None:
-                refuse_dead([self._server], what)
+            self.refuse_dead(what)
             if asyncio.get_running_loop().time() > deadline:
                 raise CliError(f"Waited {WAIT_S:g} s in vain for {what}. {self._log_end()}")
             await asyncio.sleep(POLL_S)
+
+    def refuse_dead(self, what: str) -> None:
+        """CliError if it has ended by itself while *what* was waited for."""
+        if self._server is not None:
+            refuse_dead([self._server], what)
 
     def _log_end(self) -> str:
         return self._server.log_end() if self._server is not None else ""

@@ -9,7 +9,7 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,17 +23,21 @@ READY: Final = "Streaming Server is ready"
 class Child:
     """One process, the same command each time that it is started."""
 
-    def __init__(self, name: str, command: Iterable[str], log_file: Path) -> None:
+    def __init__(
+        self, name: str, command: Iterable[str], log_file: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         """Nothing runs yet.
 
         Args:
             name: for error texts.
             command: program and arguments.
             log_file: gets all that it prints, over all starts.
+            environment: variables beside our own.
         """
         self.name = name
         self._command = tuple(command)
         self._log_file = log_file
+        self._environment = dict(environment or {})
         self._began_at = 0  # length of the log when it was started
         self._process: asyncio.subprocess.Process | None = None
 
@@ -61,7 +65,11 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                    **self._environment,
+                },
                 start_new_session=True,
             )
 
@@ -89,6 +97,14 @@ class Child:
             await self.kill()
             raise
         self._process = None
+
+    async def end(self) -> int:
+        """Ask it to end, and wait until it does; returns its exit code."""
+        if self._process is None:
+            raise RuntimeError(f"{self.name} does not run")
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+        return await self._process.wait()
 
     def log(self) -> str:
         """What it has printed since it was last started."""

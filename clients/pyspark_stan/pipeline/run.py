@@ -6,8 +6,9 @@ next start; and that no process is left behind.
 
 import json
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_stan.pipeline.config import Pipeline
 from pyspark_stan.pipeline.progress import Report, report_of
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_S: Final = 0.2
+FINISH_S: Final = 20.0
+"""How long a batch that runs may take to its end when the pipeline is to stop; then it is aborted."""
 Tell = Callable[[str], None]
 Show = Callable[[Report], None]
 
@@ -60,8 +63,10 @@ def follow(query: "StreamingQuery", stop: threading.Event, show: Show) -> None:
     reports = _Reports(query, show)
     while query.isActive and not stop.wait(LOOK_S):
         reports.show_new()
-    if query.isActive:
-        query.stop()
+    deadline = time.monotonic() + FINISH_S
+    while query.isActive and not reports.show_new() and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+    query.stop()
     reports.show_new()
     error = query.exception()
     if error is not None:
@@ -84,11 +89,17 @@ class _Reports:
         self._show = show
         self._seen: set[tuple[int, str]] = set()
 
-    def show_new(self) -> None:
+    def show_new(self) -> bool:
+        """Show what is new; returns whether anything was."""
         from pyspark_stan.metrics import lag  # noqa: PLC0415 - there is Spark now
 
         recent = [json.loads(progress.json) for progress in self._query.recentProgress]
-        for progress in recent:
-            if (progress["batchId"], progress["timestamp"]) not in self._seen:
-                self._show(report_of(progress, lag(progress)))
-        self._seen = {(progress["batchId"], progress["timestamp"]) for progress in recent}
+        new = [progress for progress in recent if _key(progress) not in self._seen]
+        for progress in new:
+            self._show(report_of(progress, lag(progress)))
+        self._seen = {_key(progress) for progress in recent}
+        return bool(new)
+
+
+def _key(progress: Mapping[str, Any]) -> tuple[int, str]:
+    return progress["batchId"], progress["timestamp"]
