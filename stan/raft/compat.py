@@ -55,7 +55,6 @@ METHODS = {
     "_SyncObj__setCurrentTerm": ["self", "term", "votedForNodeId"],
     "_SyncObj__setState": ["self", "newState"],
     "_SyncObj__tryLogCompaction": ["self"],
-    "_applyCommand": ["self", "command", "callback", "commandType"],
     "_checkCommandsToApply": ["self"],
     "_onTick": ["self", "timeToWait"],
     "transferLeadership": ["self", "node", "callback"],

@@ -305,8 +305,9 @@ class RaftGroup:
         return first
 
     def synced(self, durable: RaftIndex) -> None:  # noqa: ARG002 - a truncation since may have made less of it
-        """The log is durable further than before; the next turn looks how far."""
-        self._around.wake(self)
+        """The log may be durable further than before; the next turn looks how far."""
+        if self._seen_durable != self.log.durable_index and (self._transfer is not None or self._shell.waits_for_disk):
+            self._around.wake(self)
 
     def take_committed(self) -> list[Entry]:
         """Entries committed since the last call, at most a turn's worth of bytes."""

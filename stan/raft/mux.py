@@ -25,8 +25,8 @@ from stan.types import GroupId, Nanos, RaftIndex, Term
 class Wire(Protocol):
     """What carries frames: it may lose, delay and repeat them, and says nothing about it."""
 
-    def write(self, peer: str, frame: bytes) -> None:
-        """Send a frame of at most RAFT_FRAME_BYTES_MAX bytes and a header."""
+    def write(self, frames: Seq[tuple[str, bytes]]) -> None:
+        """Send frames, each to its peer and of at most RAFT_FRAME_BYTES_MAX bytes and a header."""
 
 
 class Member(Protocol):
@@ -119,6 +119,7 @@ class Mux:
         self._members: dict[GroupId, Member] = {}
         self._links: dict[str, Link] = {}
         self._out: dict[str, _Out] = {}
+        self._speaks: set[str] = set()  # peers that something may have to leave to
         for peer in sorted(peers):
             self.add_peer(peer)
 
@@ -135,6 +136,7 @@ class Mux:
         if peer in self._links:
             self._reset(peer)
             del self._links[peer], self._out[peer]
+            self._speaks.discard(peer)
 
     def is_up(self, peer: str) -> bool:
         """Whether messages reach the peer, as far as one can know."""
@@ -159,21 +161,30 @@ class Mux:
         """Queue a message for the next flush; dropped if the peer is down."""
         if not self.is_up(peer):
             return
+        self._speaks.add(peer)
         out = self._out[peer]
         out.add(group, message)
         if out.size >= limits.RAFT_FRAME_BYTES_MAX:
             out.ready += self._links[peer].frames(out.take(), self._now())
 
+    @property
+    def speaks(self) -> bool:
+        """Whether something may have to leave."""
+        return bool(self._speaks)
+
     def flush(self) -> None:
         """End of a turn: what was queued leaves."""
-        for peer, link in self._links.items():
-            out = self._out[peer]
+        frames: list[tuple[str, bytes]] = []
+        for peer in sorted(self._speaks):
+            link, out = self._links[peer], self._out[peer]
             out.close()
             if out.parts or link.wants_to_speak:
                 out.ready += link.frames(out.take(), self._now())
-            frames, out.ready = out.ready, []
-            for frame in frames:
-                self._wire.write(peer, frame)
+            frames += [(peer, frame) for frame in out.ready]
+            out.ready = []
+        self._speaks.clear()
+        if frames:
+            self._wire.write(frames)
 
     # --- links ------------------------------------------------------------------------------------------------------------
 
@@ -191,7 +202,9 @@ class Mux:
         except FrameError as error:
             self._note("WRN", f"link to {peer} is reset: {error}")
             self._reset(peer)
-        if link.wants_to_speak or self._out[peer].run:
+        if link.wants_to_speak:
+            self._speaks.add(peer)
+        if peer in self._speaks:
             self._wake()
 
     def _hand_out(self, peer: str, kind: int, group: GroupId, view: memoryview) -> None:
@@ -216,6 +229,7 @@ class Mux:
                 self._reset(peer)
             if link.is_due(now):
                 link.wants_to_speak = True
+                self._speaks.add(peer)
 
     def reset_all(self) -> None:
         """The wire itself was lost: every link ends."""
@@ -225,6 +239,7 @@ class Mux:
     def _reset(self, peer: str) -> None:
         was_up = self._links[peer].up
         self._links[peer].reset()
+        self._speaks.add(peer)
         self._tell(peer, was_up=was_up)
 
     def _tell(self, peer: str, *, was_up: bool) -> None:

@@ -12,6 +12,10 @@ from collections.abc import Sequence as Seq
 from typing import Protocol
 
 from stan.errors import ConfigError
+from stan.types import KiB
+
+JOINED_BYTES_MAX = 64 * KiB
+"""Frames that are together no larger leave in one piece: one wake-up of nats-server instead of several."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 """What a node's or cluster's name may be to stand in a subject."""
@@ -53,12 +57,16 @@ class NatsWire:
         """No frame is written to that node any more."""
         self._heads.pop(peer, None)
 
-    def write(self, peer: str, frame: bytes) -> None:
+    def write(self, frames: Seq[tuple[str, bytes]]) -> None:
         """See mux.Wire."""
-        up = self._outlet.write(b"%b%d\r\n%b\r\n" % (self._heads[peer], len(frame), frame))
-        if self._was_up and not up:
-            self._down()
-        self._was_up = up
+        pieces = [b"%b%d\r\n%b\r\n" % (self._heads[peer], len(frame), frame) for peer, frame in frames]
+        if len(pieces) > 1 and sum(map(len, pieces)) <= JOINED_BYTES_MAX:
+            pieces = [b"".join(pieces)]
+        for piece in pieces:
+            up = self._outlet.write(piece)
+            if self._was_up and not up:
+                self._down()
+            self._was_up = up
 
     def sender(self, subject: bytes) -> str:
         """Which peer speaks on *subject*."""

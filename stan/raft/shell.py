@@ -78,9 +78,9 @@ class Shell(Voter):
 
     def append(self, commands: list[Command]) -> None:
         """Write the leader's own entries. Raises DiskFull or Frozen: nothing was written."""
+        invariant(self.is_leader, "only a leader appends", me=self._me)
         for command in commands:
-            self._applyCommand(command, None)
-        self._checkCommandsToApply()
+            self.journal.add(command, self.journal.end + 1, self.term)
         self.journal.flush()
 
     def synced(self) -> None:
@@ -89,6 +89,14 @@ class Shell(Voter):
             self._count(node, self.progress[node])
         if self._owes is not None:
             self._answer(self._owes)
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether there is something to say or to commit once the own log is durable further."""
+        if not self.is_leader:
+            return self._owes is not None
+        commit = self.commit
+        return not self._others or any(progress.acked > commit for progress in self.progress.values())
 
     def hand_over(self, peer: str) -> None:
         """Ask a follower to campaign now, if it holds the whole log and was not asked already."""
@@ -363,19 +371,23 @@ class Shell(Voter):
         self._SyncObj__raftMatchIndex[node] = counted
 
     def answer_heard(self, peer: str, answer: AppendAnswer, now: Nanos) -> bool:
-        """An answer that says nothing but that a follower is there; False: it has to be looked at (`receive`)."""
+        """An answer after which nothing can be committed or sent that could not before: the follower is there, and has what is
+        committed without it. False: it has to be looked at (`receive`)."""
         node = self._others.get(peer)
         progress = None if node is None else self.progress.get(node)
         if (
-            progress is None
+            node is None
+            or progress is None
             or not (answer.success and answer.counts and progress.counts)
             or answer.term != self._SyncObj__raftCurrentTerm
-            or answer.next_index != progress.acked + 1
-            or progress.next_index != answer.next_index
+            or not progress.acked < answer.next_index <= max(progress.acked, self._SyncObj__raftCommitIndex) + 1
+            or progress.next_index <= self.journal.end
             or node not in self._SyncObj__connectedNodes
             or not progress.is_news(answer.seq)
         ):
             return False
+        progress.answered(RaftIndex(answer.next_index - 1))
+        self._count(node, progress)
         progress.confirm(answer.seq)
         self._SyncObj__lastResponseTime[node] = now / SECOND
         return True

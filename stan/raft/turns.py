@@ -38,9 +38,10 @@ class Turns:
         self._crashed = crashed
         self._mux: Mux | None = None
         self.touched: set[GroupId] = set()  # groups that had a turn; the owner takes out those that it has looked at
-        self._dirty: set[GroupId] = set()
+        self.dirty: set[GroupId] = set()  # groups whose turn comes with the next run
         self._scheduled = False
         self._running = False
+        self._held = False
         self._stopped = False
 
     def start(self, mux: Mux, groups: list[RaftGroup]) -> None:
@@ -63,7 +64,7 @@ class Turns:
         """A group takes part no more; who waits for it is told so. Returns it."""
         if self._mux is not None:
             self._mux.detach(number)
-        self._dirty.discard(number)
+        self.dirty.discard(number)
         group = self.groups.pop(number)
         group.close()
         return group
@@ -75,14 +76,24 @@ class Turns:
     def wake(self, group: RaftGroup) -> None:
         """Run a turn of the group soon."""
         if self.groups.get(group.group) is group:
-            self._dirty.add(group.group)
+            self.dirty.add(group.group)
             self.schedule()
 
     def schedule(self) -> None:
         """Run a turn soon, if only to let something leave."""
-        if not self._scheduled and not self._stopped:
+        if not (self._scheduled or self._held or self._stopped):
             self._scheduled = True
             self._runtime.soon(self._run_scheduled)
+
+    def hold(self) -> None:
+        """The owner will `run` before it lets go: nothing has to be scheduled meanwhile."""
+        self._held = True
+
+    def let_go(self) -> None:
+        """See `hold`; what came after the last run comes soon."""
+        self._held = False
+        if self.dirty or (self._mux is not None and self._mux.speaks):
+            self.schedule()
 
     def _run_scheduled(self) -> None:
         self._scheduled = False
@@ -90,11 +101,11 @@ class Turns:
 
     def run(self) -> None:
         """Run the groups that something happened to, now, and let what they said leave. Inside a run nothing happens."""
-        if self._running or self._stopped or self._mux is None:
+        if self._running or self._stopped or self._mux is None or not (self.dirty or self._mux.speaks):
             return
         self._running = True
         try:
-            dirty, self._dirty = self._dirty, set()
+            dirty, self.dirty = self.dirty, set()
             self.touched |= dirty
             news = False
             for number in sorted(dirty & self.groups.keys()):
@@ -117,7 +128,7 @@ class Turns:
         try:
             self._mux.tick()
             now = self._runtime.now()
-            self._dirty |= {number for number, group in self.groups.items() if group.tick(now)}
+            self.dirty |= {number for number, group in self.groups.items() if group.tick(now)}
         except BaseException as error:  # noqa: BLE001 - see _fail
             self._fail(error)
         self.schedule()

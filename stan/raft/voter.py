@@ -304,6 +304,9 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         """Library: take a snapshot in, whatever it is (S7, S12). Never."""
         raise InvariantError(f"snapshots do not travel in band (clear the journal: {clearJournal})")
 
+    def _checkCommandsToApply(self) -> None:  # noqa: N802
+        """Library: append or forward what was queued. A leader writes its own entries, and nobody queues any."""
+
     def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
         """Library: pickle the state and cut the log. Retention does it."""
 

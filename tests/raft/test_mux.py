@@ -13,7 +13,7 @@ from stan.protocol.entries import Kind
 from stan.raft.codec import AppendAnswer, AppendEntries, FrameError, TimeoutNow, Vouch, heartbeat
 from stan.raft.link import HEADER_BYTES, Link
 from stan.raft.mux import Mux
-from stan.raft.mux_nats import NatsWire
+from stan.raft.mux_nats import JOINED_BYTES_MAX, NatsWire
 from stan.types import MILLISECOND
 
 
@@ -54,7 +54,7 @@ class Pair:
 
     def start(self, me):
         other = "b" if me == "a" else "a"
-        wire = type("W", (), {"write": lambda _, peer, frame: self._write(me, peer, frame)})()
+        wire = type("W", (), {"write": lambda _, frames: self._write(me, frames)})()
         self.muxes[me] = Mux(
             [other],
             wire,
@@ -66,9 +66,10 @@ class Pair:
         self.groups[me] = Group()
         self.muxes[me].attach(1, self.groups[me])
 
-    def _write(self, source, target, frame):
-        self.on_the_way.append((source, target, frame))
-        self.written.append((source, target, frame))
+    def _write(self, source, frames):
+        sent = [(source, target, frame) for target, frame in frames]
+        self.on_the_way += sent
+        self.written += sent
 
     def pass_on(self):
         """Deliver until nobody has anything to say."""
@@ -310,15 +311,25 @@ class Outlet:
 def test_nats_wire_publishes_frames_on_the_subject_of_the_pair():
     outlet, downs = Outlet(), []
     wire = NatsWire("blue", "n1", ["n2", "n3"], outlet, lambda: downs.append(1))
-    wire.write("n3", b"\r\n\x00frame")
+    wire.write([("n3", b"\r\n\x00frame")])
 
     assert outlet.data == [b"PUB _STAN.raft.blue.n3.n1 8\r\n\r\n\x00frame\r\n"]
     assert wire.subscription == "_STAN.raft.blue.n1.*"
     assert wire.sender(b"_STAN.raft.blue.n1.n3") == "n3"
     outlet.up = False
-    wire.write("n2", b"")
-    wire.write("n2", b"")
+    wire.write([("n2", b"")])
+    wire.write([("n2", b"")])
     assert downs == [1]
+
+
+def test_nats_wire_joins_small_frames_and_copies_no_large_ones():
+    outlet = Outlet()
+    wire = NatsWire("blue", "n1", ["n2", "n3"], outlet, lambda: None)
+    wire.write([("n2", b"a"), ("n3", b"bc")])
+    assert outlet.data == [b"PUB _STAN.raft.blue.n2.n1 1\r\na\r\nPUB _STAN.raft.blue.n3.n1 2\r\nbc\r\n"]
+    outlet.data.clear()
+    wire.write([("n2", bytes(JOINED_BYTES_MAX)), ("n3", b"bc")])
+    assert len(outlet.data) == 2
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "*", ">", "a\r\n"])

@@ -142,3 +142,80 @@ def test_answer_of_a_member_that_does_not_count_any_more_is_no_part_of_a_lease(r
     assert group.lease_until() == before
     group.answered("n2", AppendAnswer(1, seq, 3, success=True, reset=False))
     assert group.lease_until() > before
+
+
+def test_answer_of_the_last_follower_to_what_is_committed_already_costs_no_turn(rig, monkeypatch):
+    leader = rig.nodes["n0"]
+    leader.group.propose([(Kind.META, b"b")], urgent=True)
+    leader.group.turn()
+    leader.sync()
+    answers = {}
+    for name in ("n1", "n2"):
+        (append,) = [message for _, to, message in rig.sent if to == name and message.entries]
+        rig.nodes[name].group.receive("n0", append)
+        rig.nodes[name].sync()
+        rig.nodes[name].group.turn()
+        answers[name] = rig.sent[-1][2]
+        assert answers[name].next_index == 4
+    woken = []
+    monkeypatch.setattr(leader.group, "_around", leader.around._replace(wake=woken.append))
+    leader.group.answered("n1", answers["n1"])
+    assert woken, "it may be committed now"
+    leader.group.turn()
+    assert leader.group.commit_index == 3
+    woken.clear()
+    before = leader.group.lease_until()
+    leader.group.answered("n2", answers["n2"])
+    assert not woken
+    assert leader.group.lag() == {"n1": 0, "n2": 0}
+    assert leader.group.lease_until() >= before > 0
+    leader.group.answered("n2", answers["n2"]._replace(next_index=5))
+    assert woken, "nobody has that entry: it is looked at, and refused"
+    assert leader.group.progress()["n2"] == 3
+
+
+def test_answer_of_a_follower_that_lacks_something_still_is_looked_at(rig, monkeypatch):
+    leader = rig.nodes["n0"]
+    leader.group.propose([(Kind.META, b"b")], urgent=True)
+    woken = []
+    monkeypatch.setattr(leader.group, "_around", leader.around._replace(wake=woken.append))
+    progress = leader.group._shell.progress[leader.group._shell._others["n1"]]
+    leader.group.answered("n1", AppendAnswer(1, progress.seq, 3, success=True, reset=False))
+    assert woken
+
+
+def test_sync_wakes_only_who_waits_for_it(rig, monkeypatch):
+    woken = []
+    for node in rig.nodes.values():
+        monkeypatch.setattr(node.group, "_around", node.around._replace(wake=woken.append))
+    leader, follower = rig.nodes["n0"], rig.nodes["n1"]
+    leader.group.propose([(Kind.META, b"b")], urgent=True)
+    leader.group.turn()
+    (append,) = [message for _, to, message in rig.sent if to == "n1" and message.entries]
+    woken.clear()
+    leader.sync()
+    assert not woken, "nobody has answered yet"
+    follower.group.receive("n0", append)
+    woken.clear()
+    follower.sync()
+    assert woken == [follower.group], "the leader waits for the answer"
+    woken.clear()
+    follower.group.turn()
+    follower.sync()
+    assert not woken
+
+
+def test_leader_whose_disk_is_slower_than_a_follower_commits_when_it_is_done(rig, monkeypatch):
+    leader = rig.nodes["n0"]
+    leader.group.propose([(Kind.META, b"b")], urgent=True)
+    leader.group.turn()
+    seq = leader.group._shell.progress[leader.group._shell._others["n1"]].seq
+    leader.group.answered("n1", AppendAnswer(1, seq, 4, success=True, reset=False))
+    leader.group.turn()
+    assert leader.group.commit_index == 2
+    woken = []
+    monkeypatch.setattr(leader.group, "_around", leader.around._replace(wake=woken.append))
+    leader.sync()
+    assert woken == [leader.group]
+    leader.group.turn()
+    assert leader.group.commit_index == 3

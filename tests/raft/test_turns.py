@@ -70,8 +70,8 @@ class Wire:
     def __init__(self):
         self.frames = []
 
-    def write(self, peer, frame):
-        self.frames.append((peer, frame))
+    def write(self, frames):
+        self.frames += frames
 
 
 @pytest.fixture
@@ -174,13 +174,13 @@ def test_wire_learns_of_peers_that_come_later():
     with pytest.raises(ConfigError, match="'d e'"):
         wire.add_peers("c", "d e")
     with pytest.raises(KeyError):
-        wire.write("c", b"x")
+        wire.write([("c", b"x")])
     wire.add_peers("c")
-    wire.write("c", b"x")
+    wire.write([("c", b"x")])
     assert written == [b"PUB _STAN.raft.blue.c.a 1\r\nx\r\n"]
     wire.remove_peer("c")
     with pytest.raises(KeyError):
-        wire.write("c", b"x")
+        wire.write([("c", b"x")])
 
 
 def test_observers_come_and_go():
@@ -235,3 +235,30 @@ def test_transfer_can_be_seen():
     assert leader.group.transferring
     rig.run(0.3)
     assert not leader.group.transferring
+
+
+def test_nothing_leaves_and_nothing_runs_where_nothing_happened(node, monkeypatch):
+    flushes = []
+    monkeypatch.setattr(node.mux, "flush", lambda: flushes.append(1))
+    node.run()
+    assert not flushes
+    node.add(Group(1, node))
+    node.run()
+    assert flushes == [1]
+
+
+def test_what_is_left_when_the_owner_lets_go_comes_soon(node):
+    group = Group(1, node)
+    node.add(group)
+    node.runtime.calls.pop()()
+    node.hold()
+    node.wake(group)
+    assert not node.runtime.calls, "the owner runs it"
+    node.run()
+    node.let_go()
+    assert not node.runtime.calls
+    node.hold()
+    node.wake(group)
+    node.let_go()
+    node.runtime.calls.pop()()
+    assert group.runs == 3

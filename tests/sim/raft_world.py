@@ -171,9 +171,10 @@ class Node:
             sync="always",
         )
 
-    def write(self, peer, frame):
+    def write(self, frames):
         """mux.Wire."""
-        self.world.wire.write(self.name, peer, frame)
+        for peer, frame in frames:
+            self.world.wire.write(self.name, peer, frame)
 
     def send(self, group, peer, message):
         """group.Post: what the checks and the aimed faults listen to."""
