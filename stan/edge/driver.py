@@ -9,6 +9,7 @@ the last turn is handled in one.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -55,12 +56,24 @@ class Driver:
         self._refusals: dict[GroupId, str] = {}  # why proposals of a group are refused, as last logged
         self._frozen: set[GroupId] = set()
         self._scheduled = False
+        self._wanted = False  # the next turn has a reason besides what arrived
+        self._running = False
         self._stopped = False
         self._down_since = 0
         self.pool: Pool | None = None  # who leads what, in a cluster; alone this node leads everything
 
     def wake(self) -> None:
         """Run a turn soon."""
+        self._wanted = True
+        self.look()
+
+    def news(self) -> None:
+        """A group has something to do; a turn that runs looks for itself."""
+        if not self._running:
+            self.wake()
+
+    def look(self) -> None:
+        """Something arrived: look at it soon, and run a turn if it asks for one."""
         if not self._scheduled and not self._stopped:
             self._scheduled = True
             self.runtime.soon(self._turn_safely)
@@ -80,31 +93,46 @@ class Driver:
         self._scheduled = False
         if self._stopped:
             return
+        self._running = True
+        if self.pool is not None:
+            self.pool.hold()
         try:
             self.turn()
         except BaseException as error:  # noqa: BLE001 - a broken invariant stops the process, it is not survived
             self._stopped = True
             self._crashed(error)
+        finally:
+            self._running = False
+            if self.pool is not None:
+                self.pool.let_go()
 
     def turn(self) -> None:
         """Handle everything that arrived."""
-        broker, gateway, runtime = self.broker, self.gateway, self.runtime
+        broker, gateway, runtime, pool = self.broker, self.gateway, self.runtime, self.pool
+        wanted, self._wanted = self._wanted, False
         broker.tick(runtime.now(), runtime.wall())
-        if self.pool is not None:
-            self.pool.gate()
-        self._connection_changes()
-        gateway.take_in()
+        if pool is not None:
+            pool.gate()
+        wanted |= self._connection_changes()
+        wanted |= gateway.take_in()
+        if pool is not None:
+            if not wanted and pool.at_rest:
+                pool.run()  # links have something to say now and then
+                return
+            for group in pool.woken():  # a follower's answer waits for its disk
+                if group.wants_sync and not group.leads:
+                    runtime.sync_now(group)
         self._replicate()  # what the other nodes said may have committed something
         ready = self._rounds()
         self._replicate()
-        for _, group in self._touched():
-            if group.wants_sync:
-                self._sync(group)
-        if self.pool is not None:
-            self.pool.settle()
+        if self._sync_touched() and pool is None:
+            ready = self._rounds()
+            self._sync_touched()
+        if pool.settle() if pool is not None else any(group.has_committed for group in self.groups.values()):
+            self.wake()
         if ready.deadline is not None:
             runtime.alarm(ready.deadline, self.wake)
-        if self.pool is None:  # in a cluster the majority's answers come the same way
+        if pool is None:  # in a cluster the majority's answers come the same way
             gateway.connection.hold_reading(broker.publishing.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX)
 
     def _rounds(self) -> Ready:
@@ -132,8 +160,9 @@ class Driver:
         if self.pool is not None:
             self.pool.run()
 
-    def _connection_changes(self) -> None:
+    def _connection_changes(self) -> bool:
         gateway = self.gateway
+        changed = gateway.went_down or gateway.went_up
         if gateway.went_down:
             gateway.went_down = False
             if not self._down_since:
@@ -148,6 +177,7 @@ class Driver:
                 self._down_since = 0
                 self._note("INF", f"Connection to NATS is back after {away / 1e9:.3f}s")
                 self.broker.step_reconnected(away)
+        return changed
 
     def _commit(self) -> None:
         for number, group in self._touched():
@@ -258,16 +288,29 @@ class Driver:
 
     # --- syncs ------------------------------------------------------------------------------------------------------------
 
-    def _sync(self, group: Consensus) -> None:
-        def done(durable: RaftIndex | None, why: str) -> None:
-            if durable is None:
-                self._freeze(group.group, why)
+    def _sync_touched(self) -> bool:
+        """Sync what somebody waits for; whether some of it was done at once."""
+        at_once = False
+        for _, group in self._touched():
+            if not group.wants_sync:
+                continue
+            if self.runtime.sync_now(group):
+                group.synced(group.log.durable_index)
+                at_once = True
             else:
-                group.synced(durable)
-                self._replicate()  # the leader waits for the answer
-                if group.wants_sync:
-                    self._sync(group)
-            if self.pool is None or group.has_committed:  # a follower has said what it had to say
-                self.wake()
+                self._sync(group)
+        return at_once
 
-        self.runtime.sync(group, done)
+    def _sync(self, group: Consensus) -> None:
+        self.runtime.sync(group, partial(self._synced, group))
+
+    def _synced(self, group: Consensus, durable: RaftIndex | None, why: str) -> None:
+        if durable is None:
+            self._freeze(group.group, why)
+        else:
+            group.synced(durable)
+            self._replicate()  # the leader waits for the answer
+            if group.wants_sync:
+                self._sync(group)
+        if self.pool is None or group.has_committed:  # a follower has said what it had to say
+            self.wake()

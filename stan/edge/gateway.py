@@ -67,6 +67,7 @@ class Gateway:
             subjects[FIRST_REQUEST_SID + at] = subject.decode()
         self.subscriptions = subjects
         self.handlers: dict[int, Callable[[Frame], None]] = {}  # by sid
+        self.quiet: set[int] = set()  # sids whose handlers tell the broker nothing
         for name, asked in broker.extensions.items():
             self.take_requests(name, asked)
         self.clustered = shared.clustered
@@ -102,21 +103,23 @@ class Gateway:
 
     # --- in ---------------------------------------------------------------------------------------------------------------
 
-    def take_in(self) -> None:
-        """Step everything that was read."""
+    def take_in(self) -> bool:
+        """Step everything that was read; whether the broker may have been told anything."""
+        told = False
         while self._chunks:
             end = self._chunks.index(None) if None in self._chunks else len(self._chunks)
             chunks = [chunk for chunk in self._chunks[:end] if chunk is not None]
             if chunks:
-                self._scan(self._rest + b"".join(chunks) if self._rest or len(chunks) > 1 else chunks[0])
+                told |= self._scan(self._rest + b"".join(chunks) if self._rest or len(chunks) > 1 else chunks[0])
             if end < len(self._chunks):
                 self._rest = b""  # what was cut off by the end of a connection never gets its other half
                 if self.heard is not None:
                     self.heard.forget(self.broker.shared.clock.now)
             del self._chunks[: end + 1]
+        return told
 
-    def _scan(self, data: bytes) -> None:
-        at = 0
+    def _scan(self, data: bytes) -> bool:
+        at, told = 0, False
         try:
             while at < len(data):
                 scan = kernel.scan(data, at, PUB_SID, ACK_SID, self.pub_prefix, self.taken, self.led, self.clustered)
@@ -127,11 +130,13 @@ class Gateway:
                 self.broker.step_acks(scan.acks)
                 if scan.malformed:
                     self.broker.step_malformed(scan.malformed, PUB_SID)
+                told |= bool(scan.publishes or scan.acks or scan.malformed)
                 for frame in scan.others:
                     self._other(frame)
+                    told |= frame.sid not in self.quiet
         except ValueError as error:
             self._broken(f"no NATS protocol: {error}")
-            return
+            return True
         self._rest = data[at:] if at < len(data) else b""
         if self.heard is not None and at:
             shared = self.broker.shared
@@ -139,6 +144,7 @@ class Gateway:
             shared.heard_since = self.heard.since(shared.clock.now)
         if len(self._rest) > PENDING_BYTES_MAX:
             self._broken("a message larger than any it may send")
+        return told
 
     def _broken(self, what: str) -> None:
         self.note("ERR", f"NATS sent {what}; connecting again")
@@ -235,12 +241,14 @@ class Gateway:
         early = {REPLY_SID, *range(FIRST_NODE_SID, FIRST_REQUEST_SID)}
         return {sid: name for sid, name in self.subscriptions.items() if sid in early}
 
-    def hear_nodes(self, subject: str, heard: Callable[[Frame], None]) -> None:
-        """Hand frames on *subject* to *heard*; call before the connection is made."""
+    def hear_nodes(self, subject: str, heard: Callable[[Frame], None], *, quiet: bool = False) -> None:
+        """Hand frames on *subject* to *heard*; call before the connection is made. *quiet*: it tells the broker nothing."""
         sid = FIRST_NODE_SID + sum(other < FIRST_REQUEST_SID for other in self.handlers)
         invariant(sid < FIRST_REQUEST_SID, "subscriptions between nodes have numbers of their own", subject=subject)
         self.subscriptions[sid] = subject
         self.handlers[sid] = heard
+        if quiet:
+            self.quiet.add(sid)
 
     def take_requests(self, subject: str, asked: Callable[[Frame], None]) -> None:
         """Hand frames on *subject* to *asked*, from `listen` on; of those who take "<subject> <group>" only one gets each."""

@@ -100,9 +100,9 @@ class Member:
             note=world.note,
             crashed=world.crashed,
         )
-        self.gateway.wake = self.driver.wake
+        self.gateway.wake = self.driver.look
         peers = [name for name in self.voters if name != self.me]
-        self.turns = Turns(world.ticker, news=self.driver.wake, crashed=world.crashed)
+        self.turns = Turns(world.ticker, news=self.driver.news, crashed=world.crashed)
         self.wire = NatsWire(config.cluster_id, self.me, peers, self, self._lost)
         self.mux = Mux(
             peers, self.wire, now=world.runtime.now, random=world.random, note=self._debug, wake=self.turns.schedule
@@ -122,7 +122,7 @@ class Member:
         self.supply = Supply(self)
         subjects = self.broker.shared.subjects
         Fetching(self.broker, self.groups, self.gateway, world.runtime, self._may_lead)
-        self.gateway.hear_nodes(self.wire.subscription, self._raft_frame)
+        self.gateway.hear_nodes(self.wire.subscription, self._raft_frame, quiet=True)
         self.gateway.hear_nodes(subjects.hello, self._hello_heard)
         self._founded = False
         self._connected = True

@@ -51,13 +51,23 @@ class Pool:
         """Groups that something may have happened to since `settle`: nothing has to be done for the others."""
         return [(number, self._groups[number]) for number in sorted(self._turns.touched) if number in self._groups]
 
-    def settle(self) -> None:
-        """The touched groups were looked at; those that still want something stay."""
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing has happened to any group since `settle`."""
+        return not (self._turns.touched or self._turns.dirty)
+
+    def woken(self) -> list[RaftGroup]:
+        """Groups whose turn comes with the next `run`."""
+        return [self._groups[number] for number in sorted(self._turns.dirty) if number in self._groups]
+
+    def settle(self) -> bool:
+        """The touched groups were looked at; those that still want something stay. Whether there are any."""
         self._turns.touched = {
             number
             for number, group in self.touched()
             if group.has_committed or group.leads != (number in self.led) or self._has_ended(number, group)
         }
+        return bool(self._turns.touched)
 
     def before_commit(self) -> None:
         """Leave the roles that have ended."""
@@ -135,6 +145,14 @@ class Pool:
     def run(self) -> None:
         """Replicate what was written."""
         self._turns.run()
+
+    def hold(self) -> None:
+        """A turn of the driver begins, which runs the groups itself."""
+        self._turns.hold()
+
+    def let_go(self) -> None:
+        """The turn ended."""
+        self._turns.let_go()
 
     def passed_on(self, number: GroupId, error: NotNow) -> bool:
         """A proposal was refused; whether another leader takes what this one has heard: a full disk need not stop a group."""

@@ -1,7 +1,7 @@
 """What the driver needs of the world: time, a next turn, worker threads. The simulator has a twin with virtual time.
 
-One fsync serves everything that was written while the previous one ran: at most one runs per group, off the event loop; reads
-that are not in memory run in other threads, so that a slow read delays no ack.
+One fsync serves everything that was written while the previous one ran: at most one runs per group, off the event loop unless
+it is quick; reads that are not in memory run in other threads, so that a slow read delays no ack.
 """
 
 import asyncio
@@ -14,14 +14,15 @@ from stan.core.ready import Fetched
 from stan.errors import StanError
 from stan.log.types import BatchRef, GroupLog
 from stan.raft.consensus import Consensus
-from stan.types import MICROSECOND, Nanos, RaftIndex, WallNanos
+from stan.types import MILLISECOND, Nanos, RaftIndex, WallNanos
 
 CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Goes on while the machine sleeps: what others have promised for some seconds ends meanwhile. On macOS CLOCK_MONOTONIC does."""
 SYNCERS_MAX = 4
 """Threads that sync logs."""
-SYNC_AT_ONCE_NS = 500 * MICROSECOND
-"""While syncs are faster than this they run on the event loop: handing one over to a thread and back would take longer."""
+SYNC_AT_ONCE_NS = 1 * MILLISECOND
+"""While syncs are faster than this they run on the event loop: handing one over to a thread and back takes about as long, and
+longer while the loop is busy."""
 READERS = 2
 """Threads that read records from the disk."""
 
@@ -49,11 +50,18 @@ class Runtime(Protocol):
     def sync(self, group: Consensus, done: Synced) -> None:
         """Make the group's log durable, off the event loop; a call while one runs for the group is ignored."""
 
+    def sync_now(self, group: Consensus) -> bool:
+        """Make the group's log durable if that is quick; False: it is for `sync` to do, and to tell what is wrong."""
+
     def read(self, log: GroupLog, refs: list[BatchRef], done: Read) -> None:
         """Read record batches, off the event loop."""
 
     def work(self, call: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
         """Do something that takes long, off the event loop; *done* gets what went wrong with it (StanError, OSError)."""
+
+
+def _nothing() -> None:
+    """Before there is an alarm."""
 
 
 class Ticker:
@@ -62,7 +70,9 @@ class Ticker:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = 0
+        self._alarm_at = Nanos(0)
+        self._alarm_call: Callable[[], None] = _nothing
+        self._rings_at = Nanos(0)  # when the timer does
 
     def now(self) -> Nanos:
         """Monotonic time."""
@@ -77,23 +87,27 @@ class Ticker:
         self._loop.call_soon(call)
 
     def alarm(self, deadline: Nanos, call: Callable[[], None]) -> None:
-        """Call at *deadline*; replaces the alarm that was set before."""
-        if self._alarm is not None:
-            if self._alarm_at == deadline and not self._alarm.cancelled():
-                return
+        """Call at *deadline*; replaces the alarm that was set before. One that is put off costs no new timer."""
+        self._alarm_at, self._alarm_call = deadline, call
+        if self._alarm is not None and deadline < self._rings_at:
             self._alarm.cancel()
-        self._alarm_at = deadline
-
-        def ring() -> None:
             self._alarm = None
-            call()
+        if self._alarm is None:
+            self._rings_at = deadline
+            self._alarm = self._loop.call_later(max(0.0, (deadline - self.now()) / 1e9), self._ring)
 
-        self._alarm = self._loop.call_later(max(0.0, (deadline - self.now()) / 1e9), ring)
+    def _ring(self) -> None:
+        self._alarm = None
+        if self._rings_at < self._alarm_at:
+            self.alarm(self._alarm_at, self._alarm_call)
+        else:
+            self._alarm_call()
 
     def silence(self) -> None:
         """No alarm any more."""
         if self._alarm is not None:
             self._alarm.cancel()
+            self._alarm = None
 
 
 class AsyncRuntime(Ticker):
@@ -104,34 +118,36 @@ class AsyncRuntime(Ticker):
         self._syncers = ThreadPoolExecutor(max_workers=max(1, min(groups, SYNCERS_MAX)), thread_name_prefix="sync")
         self._readers = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="read")
         self._syncing: set[int] = set()
-        self._sync_ns = SYNC_AT_ONCE_NS  # how long the slowest of the newest syncs took, as far as it matters still
+        self._sync_ns = SYNC_AT_ONCE_NS  # how long the newest syncs took
 
     def sync(self, group: Consensus, done: Synced) -> None:
         """Make the group's log durable in a worker thread."""
         if group.group in self._syncing:
             return
         self._syncing.add(group.group)
+        self._syncers.submit(self._sync_aside, group, done)
 
-        def work() -> tuple[RaftIndex | None, str]:
-            started = time.monotonic_ns()
-            try:
-                return group.log.sync(), ""
-            except (OSError, StanError) as error:
-                return None, str(error)
-            finally:
-                self._sync_ns = max(time.monotonic_ns() - started, self._sync_ns * 7 // 8)
+    def sync_now(self, group: Consensus) -> bool:
+        """Make the group's log durable if the newest syncs were quick and none runs for the group."""
+        if self._sync_ns >= SYNC_AT_ONCE_NS or group.group in self._syncing:
+            return False
+        return self._sync(group)[0] is not None
 
-        def work_aside() -> None:
-            self._loop.call_soon_threadsafe(told, *work())
+    def _sync(self, group: Consensus) -> tuple[RaftIndex | None, str]:
+        started = time.monotonic_ns()
+        try:
+            return group.log.sync(), ""
+        except (OSError, StanError) as error:
+            return None, str(error)
+        finally:
+            self._sync_ns = (7 * self._sync_ns + time.monotonic_ns() - started) // 8
 
-        def told(durable: RaftIndex | None, why: str) -> None:
-            self._syncing.discard(group.group)
-            done(durable, why)
+    def _sync_aside(self, group: Consensus, done: Synced) -> None:
+        self._loop.call_soon_threadsafe(self._synced, group, done, *self._sync(group))
 
-        if self._sync_ns < SYNC_AT_ONCE_NS:
-            self._loop.call_soon(told, *work())
-        else:
-            self._syncers.submit(work_aside)
+    def _synced(self, group: Consensus, done: Synced, durable: RaftIndex | None, why: str) -> None:
+        self._syncing.discard(group.group)
+        done(durable, why)
 
     def read(self, log: GroupLog, refs: list[BatchRef], done: Read) -> None:
         """Read record batches in a worker thread."""

@@ -96,7 +96,7 @@ class Standalone(Node):
             note=self.note,
             crashed=self.crashed,
         )
-        self.gateway.wake = self.driver.wake
+        self.gateway.wake = self.driver.look
         Fetching(self.broker, groups, self.gateway, self.runtime, lambda _group: True)
 
     def _index(self, group: GroupId, uid: ChannelUid) -> Index:

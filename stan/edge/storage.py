@@ -364,7 +364,7 @@ class Storage:
             flushed = self._flushed.get(number, RaftIndex(0))
             if self._snapshots.get(number, RaftIndex(0)) < log.sealed_index <= flushed:
                 await self._snapshot(broker, number)
-            else:
+            elif log.sealed_index:
                 await self._offload(log.clean)
             if self.logs.get(number) is log:
                 log.release(min(flushed, self._snapshots[number]))

@@ -8,6 +8,8 @@ from stan.errors import StanError
 from stan.types import MICROSECOND, MILLISECOND, SECOND
 
 WALL_START = 1_700_000_000 * SECOND
+QUICK_SYNCS = 0.5
+"""Share of the syncs that are done at once."""
 
 
 class Loop:
@@ -78,6 +80,16 @@ class SimRuntime:
 
         self._later(self.loop.random.randint(0, 500) * MICROSECOND, work)
 
+    def sync_now(self, group):
+        """Some syncs are quick."""
+        if group.group in self._syncing or self.loop.random.random() >= QUICK_SYNCS:
+            return False
+        try:
+            group.log.sync()
+        except (OSError, StanError):
+            return False
+        return True
+
     def read(self, log, refs, done):
         def work():
             try:
@@ -103,6 +115,9 @@ class NodeRuntime(SimRuntime):
 
     def alarm(self, deadline, call):
         super().alarm(self.loop.now + max(0, deadline - self.now()), lambda: self.node.run(call))
+
+    def sync_now(self, group):
+        return not self.node.disk_slow and super().sync_now(group)
 
     def sync(self, group, done):
         if group.group in self._syncing:

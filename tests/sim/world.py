@@ -69,7 +69,7 @@ class Node:
             note=world.note,
             crashed=world.crashed,
         )
-        self.gateway.wake = self.driver.wake
+        self.gateway.wake = self.driver.look
         self.link = NodePort(world.nats, "node", self.gateway)
         self.link.subscriptions = self.gateway.subscriptions
         self.gateway.connection = self.link

@@ -1,0 +1,139 @@
+"""Which turns the driver takes, and in which order a turn syncs, sends and looks."""
+
+import pytest
+
+from stan.core.ready import Ready
+from stan.edge.driver import Driver
+
+
+class Group:
+    def __init__(self, world, number, *, leads):
+        self.world, self.group, self.leads, self.log = world, number, leads, self
+        self.wants_sync = self.has_committed = False
+        self.durable_index = 0
+
+    def take_committed(self):
+        self.has_committed = False
+        return []
+
+    def synced(self, durable):
+        self.world.seen.append(f"synced {self.group}")
+
+
+class World:
+    """A driver among pieces that note what it does with them."""
+
+    def __init__(self, *, clustered=True):
+        self.seen, self.soon_calls = [], []
+        self.told = self.quick = False
+        self.groups = {1: Group(self, 1, leads=True), 2: Group(self, 2, leads=False)}
+        self.dirty, self.at_rest = [], True
+        self.leaves_some = False
+        self.went_up = self.went_down = False
+        self.unsent, self.connection, self.publishing, self.uncommitted_bytes, self.hungry = 0, self, self, 0, False
+        self.driver = Driver(self, self.groups, self, self, applied={}, note=print, crashed=self.crashed)
+        if clustered:
+            self.driver.pool = self
+
+    def crashed(self, error):
+        raise error
+
+    def __getattr__(self, name):
+        return lambda *_args, **_more: self.seen.append(name)
+
+    def soon(self, call):
+        self.soon_calls.append(call)
+
+    def take_in(self):
+        self.seen.append("take_in")
+        return self.told
+
+    def ready(self, *_):
+        self.seen.append("ready")
+        return Ready()
+
+    def woken(self):
+        return self.dirty
+
+    def touched(self):
+        return list(self.groups.items())
+
+    def settle(self):
+        return self.leaves_some
+
+    def lapsed(self):
+        return set()
+
+    def sync_now(self, group):
+        self.seen.append(f"sync {group.group}")
+        group.wants_sync = not self.quick
+        return self.quick
+
+    def turn(self):
+        """What one turn does, without the words that do not matter here."""
+        self.seen.clear()
+        self.soon_calls.pop()()
+        return [word for word in self.seen if word.split()[0] in ("take_in", "ready", "sync", "synced", "run")]
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_frames_between_nodes_that_change_nothing_cost_no_round(world):
+    world.driver.look()
+    assert world.turn() == ["take_in", "run"]
+
+
+@pytest.mark.parametrize("reason", ["woken", "told", "touched", "went_up", "went_down"])
+def test_whatever_happened_costs_a_round(world, reason):
+    world.driver.look()
+    if reason == "woken":
+        world.driver.wake()
+    elif reason == "touched":
+        world.at_rest = False
+    else:
+        setattr(world, reason, True)
+    assert "ready" in world.turn()
+    assert not world.soon_calls
+
+
+def test_node_alone_takes_a_whole_turn_whatever_arrives():
+    world = World(clustered=False)
+    world.driver.look()
+    assert world.turn() == ["take_in", "ready"]
+
+
+def test_follower_syncs_before_it_speaks_and_leader_after(world):
+    world.quick = True
+    world.groups[1].wants_sync = world.groups[2].wants_sync = True
+    world.dirty, world.at_rest = list(world.groups.values()), False
+    world.driver.look()
+    assert world.turn() == ["take_in", "sync 2", "run", "ready", "run", "sync 1", "synced 1"]
+
+
+def test_slow_sync_is_done_beside_the_loop(world):
+    world.groups[2].wants_sync = True
+    world.dirty, world.at_rest = [world.groups[2]], False
+    world.driver.look()
+    assert world.turn() == ["take_in", "sync 2", "run", "ready", "run", "sync 2", "sync"]
+
+
+def test_node_alone_acknowledges_what_it_synced_at_once_in_the_same_turn():
+    world = World(clustered=False)
+    world.quick = world.groups[1].wants_sync = True
+    world.driver.look()
+    assert world.turn() == ["take_in", "ready", "sync 1", "synced 1", "ready"]
+
+
+def test_news_that_come_in_a_turn_cost_no_other_one_but_what_it_leaves_does(world):
+    world.driver.wake()
+    world.settle = world.driver.news
+    world.turn()
+    assert not world.soon_calls
+    world.driver.news()
+    world.leaves_some = True
+    del world.settle
+    assert "ready" in world.turn()
+    assert world.soon_calls
