@@ -22,6 +22,7 @@ from stan.core.ready import Fetch, Fetched, Ready
 from stan.core.shared import Group, Shared, text
 from stan.core.staging import PASSING
 from stan.core.transactions import Ended, Refused, Transactions
+from stan.invariant import invariant
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import extension_pb2 as ext
 from stan.protocol import wire_pb2 as wire
@@ -220,8 +221,9 @@ class Committing:
         channel.whole_at = channel.reserved_from + commit.count - 1
         unread = deque(commit.sequences)
         staged, done = group.machine.transactions.staged, commit.done
-        while done:
+        while done > 0:
             done -= staged[unread.popleft()].count
+        invariant(not done, "rows are stored part by part", uid=commit.uid, done=commit.done)
         made = self.carriers[channel.info.uid] = Carrier(channel, commit, channel.last_timestamp, unread)
         if before is not None:
             made.pause_until, made.failures = before.pause_until, before.failures
@@ -249,6 +251,8 @@ class Committing:
         if carrier is None:
             return
         carrier.fetch = carrier.reading = 0
+        if carrier.broken:  # rows before these were refused meanwhile
+            return
         records = list(_records(batches, carrier.wanted))
         if not records:
             self._failed(carrier, "they are gone")

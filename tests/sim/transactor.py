@@ -239,7 +239,7 @@ class Transacting:
         super().make_clients(**options)
 
     def run(self):
-        with small_steps(self.random.choice((1, 120, 500))):
+        with small_steps(self.random.choice((1, 1, 300))):
             found = super().run()
         return found + list(check_transactions(self))
 

@@ -419,6 +419,30 @@ def test_full_disk_in_the_middle_of_a_commit(desk):
     assert desk.publish("foo", b"after") == [""]
 
 
+@pytest.mark.parametrize("before", range(1, 8))
+def test_disk_that_is_full_for_one_write_loses_no_part(desk, before):
+    """What was being read meanwhile is not stored in front of what was refused."""
+    parts(desk, 12)
+    broker, written, refused = desk.broker, desk.broker.written, desk.broker.refused
+    entries = []
+
+    def write(proposal, index):
+        entries.append(index)
+        desk.full = len(entries) == before
+        written(proposal, index)
+
+    def refuse(proposal, why):
+        refused(proposal, why)
+        desk.full = False
+
+    broker.written, broker.refused = write, refuse
+    desk.commit_rows((b"t", 12))
+    desk.pass_time(3)
+    desk.full = False
+    desk.commit_rows((b"t", 12))
+    assert [data[:1] for data in desk.visible()] == [b"%d" % number for number in (*range(10), 1, 1)]
+
+
 def test_full_disk_refuses_the_decision(desk):
     desk.stage(b"a")
     desk.full = True
