@@ -157,12 +157,17 @@ async def test_what_is_asked_while_the_server_is_away_is_answered_later(tmp_path
     with nats_server() as url, StanServer(tmp_path, nats_url=url) as server:
         async with Direct(url, server.cluster_id, timeout_s=30) as direct:
             await fill(direct, "away", 1, 3)
+            await direct.cursor_set("job", {"away": 2})
             server.kill9()
             pending = asyncio.create_task(direct.info(["away"]))
             reading = asyncio.create_task(direct.fetch("away"))
             await asyncio.to_thread(server.start)
             assert (await pending)["away"].last == 3
             assert len(await reading) == 3
+            kept = {"job": {"away": stan_client.Cursor(2, 3)}}
+            assert await direct.cursors() == kept
+            await asyncio.to_thread(server.restart)  # in order: from the rows, not from the log
+            assert await direct.cursors() == kept
 
 
 async def test_close_ends_what_is_under_way(server) -> None:

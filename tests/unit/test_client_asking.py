@@ -319,3 +319,12 @@ async def test_wait_goes_on_step_by_step_until_its_time_is_over(servers, client)
     waits = [request.wait_ms for _, request in servers.asked]
     assert waits == sorted(waits, reverse=True)
     assert waits[0] <= 50
+
+
+async def test_news_of_which_there_is_more_are_told_whole(servers, client) -> None:
+    def answer(_, request):
+        left = [name for name in ("a", "b", "c") if name.encode() > request.after]
+        return {"pool": 1, "groups": [1], "channels": list(map(info, left[:1])), "more": len(left) > 1}
+
+    servers.answer = answer
+    assert sorted(await client.info(pattern="*", newer_than={"a": 0}, wait_s=5)) == ["a", "b", "c"]
