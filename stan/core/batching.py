@@ -165,28 +165,37 @@ class Batching:
         rows: list[bytes] = []
         ids: list[bytes] = []
         counted: list[tuple[_Batch, int]] = []
-        total = 0
+        remembered = 0
         for batch in taken:
-            missing = windows.missing(*named, batch.ids)
-            if not windows.has_room(*named, version, total + missing.count(1)):
+            unheard = windows.unheard(*named, version, batch.ids)
+            if not windows.has_room(*named, version, remembered + unheard.count(1)):
                 batch.refuse(TOO_MANY_IDS)
                 continue
-            new = both(missing, fresh.add(batch.ids))
+            first = fresh.add(batch.ids)
+            new, unheard = both(first, windows.missing(*named, batch.ids)), both(first, unheard)
             count = new.count(1)
             rows.append(batch.rows if count == batch.number else pick_rows(batch.rows, new))
-            ids.append(batch.ids if count == batch.number else pick_ids(batch.ids, new))
+            ids.append(pick_ids(batch.ids, unheard))
             counted.append((batch, count))
-            total += count
-        if not total:
+            remembered += unheard.count(1)
+        if not remembered:
             self._stored(counted, Stored())
             return
         line.busy = True
         told = pb.RememberIds(
             uid=named[0], producer=named[1], version=version, ids=b"".join(ids), at=self.shared.clock.wall
         )
-        change = pb.GroupChange(remember_ids=told).SerializeToString()
         after = partial(self._stored_ids, line, named, counted)
-        self.publishing.add(line.channel, Rows(b"".join(rows), total, after, lambda _first: change))
+        total = sum(count for _, count in counted)
+        if total:
+            change = pb.GroupChange(remember_ids=told).SerializeToString()
+            self.publishing.add(line.channel, Rows(b"".join(rows), total, after, lambda _first: change))
+        else:  # all are stored, some of them by an older version, whose ids go first
+            self.shared.change_group(
+                line.channel.info.group,
+                lambda result, error: after(Stored(error=error, retry=result is None)),
+                remember_ids=told,
+            )
 
     def _stored_ids(self, line: _Line, named: Name, counted: list[tuple[_Batch, int]], stored: Stored) -> None:
         self._stored(counted, stored)

@@ -3,8 +3,8 @@
 A *window* holds the ids that one producer has sent to one channel in the two newest versions of its work; a version's ids come in
 chunks, which are the rows on disk: what is added costs its own size and that of one small chunk, never that of the window. A part
 of a group's replicated state (stan.core.parts): ids are added by the entries that hold their rows, and time is what these entries
-tell. Promises: an id is known from the moment at which its row is stored, until two newer versions have come or the producer was
-not heard for a day.
+tell. Promises: an id is known from the moment at which its row is stored, until two versions have come that are newer than the
+last one in which it was sent, or the producer was not heard for a day.
 """
 
 from collections.abc import Iterator
@@ -78,6 +78,12 @@ class Windows:
         for version in window.versions.values() if window is not None else ():
             missing = both(missing, version.known.missing(ids))
         return missing
+
+    def unheard(self, uid: ChannelUid, producer: bytes, version: int, ids: bytes) -> bytes:
+        """Of each of *ids*, 1 if it was not sent in that version yet, else 0."""
+        window = self.windows.get((uid, producer))
+        kept = window.versions.get(version) if window is not None else None
+        return kept.known.missing(ids) if kept is not None else b"\1" * (len(ids) // ID_BYTES)
 
     def has_room(self, uid: ChannelUid, producer: bytes, version: int, count: int) -> bool:
         """Whether *count* more ids can be remembered."""

@@ -295,12 +295,24 @@ def test_the_ids_of_two_versions_are_known():
     desk = Desk()
     send(desk, b"a", ids=[1], version=5)
     send(desk, b"b", ids=[2], version=7)
-    assert send(desk, b"a", ids=[1], version=7) == stored(duplicates=1)
     assert send(desk, b"a", ids=[1], version=4) == refused(errors.VERSION_PAST)
     send(desk, b"c", ids=[3], version=9)
     assert send(desk, b"b", ids=[2], version=7) == stored(duplicates=1)
     assert send(desk, b"a", ids=[1], version=5) == refused(errors.VERSION_PAST)
     assert send(desk, b"a", ids=[1], version=9) == stored(4, 4)  # forgotten with version 5
+
+
+def test_an_id_is_known_as_long_as_the_last_version_in_which_it_was_sent():
+    desk = Desk()
+    send(desk, b"a", b"b", ids=[1, 2], version=5)
+    assert send(desk, b"a", ids=[1], version=6) == stored(duplicates=1)
+    assert send(desk, b"b", b"c", ids=[2, 3], version=6) == stored(3, 3, duplicates=1)
+    send(desk, b"d", ids=[4], version=7)
+    desk.restart()
+    assert send(desk, b"a", b"b", b"c", ids=[1, 2, 3], version=6) == stored(duplicates=3)
+    desk.full = True
+    assert send(desk, b"a", ids=[1], version=7) == refused("disk full", retry=True)
+    assert send(desk, b"a", ids=[1], version=6) == stored(duplicates=1)
 
 
 def test_more_ids_than_are_remembered_are_refused(monkeypatch):
