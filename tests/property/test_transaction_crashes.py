@@ -1,0 +1,73 @@
+"""Power is lost at every single write of a transaction, from the first staged part to its last step: it is whole afterwards."""
+
+import pytest
+
+from stan.types import MILLISECOND, SECOND
+from tests.kit.files import PowerCut
+from tests.sim.history import complaints
+from tests.sim.transaction_worlds import NodeTransactions
+from tests.sim.transactor import NAMED, ORPHAN, Transactor, check_transactions, small_steps
+
+SEED = 3
+"""Of a run with many parts and rows."""
+CALLS_MAX = 48
+"""Changing calls until it is committed, at most."""
+EACH = 8
+
+
+class OneVersion(Transactor):
+    """Stages two tasks, and one that nobody names, and commits."""
+
+    def _plan(self):
+        if self.version >= 0:
+            return
+        self.idle, self.given_up, self.version = False, False, 0
+        self.txns = {"a": [self._task("a", task, fate) for task, fate in enumerate((NAMED, ORPHAN, NAMED))]}
+        self._go_on()
+
+
+class OneCrash(NodeTransactions):
+    """A world in which nothing fails but the power, once."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.aimed = 0
+
+    def make_clients(self, **_options):
+        self.add(OneVersion(self, "app"))
+        self.clients["app"].start()
+
+    def run_to(self, calls):
+        """Whether there were as many; the complaints."""
+        struck = False
+        with small_steps(1):
+            self.boot()
+            self.files.cut_power_after(calls)
+            self.make_clients()
+            end = self.loop.now + 20 * SECOND
+            while self.loop.now < end and (self.busy_apps() or not self.commits):
+                try:
+                    self.loop.run_until(self.loop.now + 10 * MILLISECOND)
+                except PowerCut:
+                    struck = True
+                    self.node.kill()
+                    self.files = self.files.crash(calls)
+                    self.power_lost = True
+                    self.boot()
+            self.quiet = True
+            self.files.cut_at = None
+            self.read_all()
+            found = self.problems + complaints(self.history) + list(check_transactions(self)) + self._replay_differs()
+        self.node.kill()
+        self.database.close()
+        return struck, found
+
+
+@pytest.mark.parametrize("first", range(0, CALLS_MAX, EACH))
+def test_power_cut_at_any_write(first):
+    struck = []
+    for calls in range(first, first + EACH):
+        happened, found = OneCrash(SEED).run_to(calls)
+        assert found == [], f"power cut at call {calls}"
+        struck.append(happened)
+    assert all(struck) or first + EACH >= CALLS_MAX
