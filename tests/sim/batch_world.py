@@ -1,5 +1,5 @@
-"""Worlds in which some clients send batches of rows with ids, and send them again until they are answered, as the same request or
-with rows of the one before: each row is stored once, whatever happens meanwhile."""
+"""Worlds in which some clients send batches of rows: with ids, again and again until they are answered, as the same request or
+with rows of the one before; or without, once. Each row is stored once, whatever happens meanwhile."""
 
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.extension_pb2 import BatchRequest, BatchResponse
@@ -21,8 +21,8 @@ class Batcher(SimClient):
     def __init__(self, world, client_id):
         super().__init__(world, client_id)
         self.number = self.version = 0
-        self.channel = CHANNELS[0]
         self.rows = []  # numbers and values of the last request
+        self.known = CHANNELS[0], []  # channel and rows of the last one with ids
         self.request_waiting = None  # asked, and not answered yet
         self.answers = 0
 
@@ -35,37 +35,48 @@ class Batcher(SimClient):
         self.conn_id = f"{self.client_id}-conn-{self.life}"
         self.port = ClientPort(self.world.nats, self.conn_id, self.world.server_for(self.client_id))
         self.port.connect()
-        self._go_on()
+        self._unanswered()
 
     def _go_on(self):
         if self.request_waiting is None and not self.world.quiet:
             self.request_waiting = self._make()
         if self.request_waiting is not None:
-            self.request(SUBJECT, self.request_waiting, self._answered, self._go_on)
+            self.request(SUBJECT, self.request_waiting, self._answered, self._unanswered)
+
+    def _unanswered(self):
+        """What has ids is asked again; of the rest nobody knows whether it is stored."""
+        if self.request_waiting is not None and not self.request_waiting.ids:
+            self.request_waiting = None
+        self._go_on()
 
     def _make(self):
         """The next request: new rows, behind some that are stored already."""
         draw = self.random
-        again = self.rows[draw.randint(0, len(self.rows)) :] if draw.random() < 0.3 else []
+        with_ids = draw.random() < 0.8
+        channel, before = self.known
+        again = before[draw.randint(0, len(before)) :] if with_ids and draw.random() < 0.3 else []
         if not again:
-            self.channel = draw.choice(CHANNELS)
+            channel = draw.choice(CHANNELS)
         if draw.random() < 0.2:
             self.version += 1
-        self.rows = again + [self._row() for _ in range(draw.randint(0 if again else 1, 9))]
+        writer = self.client_id if with_ids else f"{self.client_id}-{self.number}"  # may come behind what is sent later
+        self.rows = again + [self._row(writer, channel) for _ in range(draw.randint(0 if again else 1, 9))]
+        if with_ids:
+            self.known = channel, self.rows
         rows = [wire.MsgProto(data=value.encode()).SerializeToString() for _, value in self.rows]
         return BatchRequest(
-            channel=self.channel.encode(),
+            channel=channel.encode(),
             count=len(rows),
             producer=self.client_id.encode(),
             version=self.version,
-            ids=b"".join(number.to_bytes(ID_BYTES, "big") for number, _ in self.rows),
+            ids=b"".join(number.to_bytes(ID_BYTES, "big") for number, _ in self.rows if with_ids),
             rows=b"".join(len(row).to_bytes(4, "little") + row for row in rows),
         )
 
-    def _row(self):
+    def _row(self, writer, channel):
         self.number += 1
         value = f"{self.client_id}-{self.number}"
-        publish = Publish(self.client_id, self.number, self.channel, value, self.loop.now)
+        publish = Publish(writer, self.number, channel, value, self.loop.now)
         self.history.publishes[value] = publish
         return self.number, value
 
@@ -74,7 +85,7 @@ class Batcher(SimClient):
         if answer.error:
             if not answer.retry:
                 self.world.complain(f"{self.client_id} was refused: {answer.error}")
-            self.later(self.random.choice((5, 50, 300)) * MILLISECOND, self._go_on)
+            self.later(self.random.choice((5, 50, 300)) * MILLISECOND, self._unanswered)
             return
         self.answers += 1
         self.request_waiting = None

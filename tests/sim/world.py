@@ -135,6 +135,8 @@ class World(Scene):
             self.complain(f"the node says: {text}")
 
     def cursor_of(self, ack_inbox):
+        if self.node is None:  # it has died since
+            return f"of {ack_inbox}"
         *_, group, key = ack_inbox.decode().split(".")
         machine = self.node.broker.shared.groups[GroupId(int(group))].machine
         return next(s.cursor_id for s in machine.subscriptions.values() if s.ack_key == int(key))
