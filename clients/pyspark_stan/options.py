@@ -207,8 +207,8 @@ STREAM_ONLY: Final = (
 )
 BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
 STRATEGIES: Final = ("error", "latest")
-ROWS_PER_PARTITION: Final = 250_000
-"""A quarter of a second's work: so that a large range keeps all cores busy, and a small one is one task."""
+ROWS_PER_PARTITION: Final = 500_000
+"""Half a second's work or so: a large range keeps all cores busy, a small one is one task, and no task is for its own sake."""
 FETCH_BYTES: Final = 2 << 20
 
 
