@@ -49,6 +49,7 @@ class SourceBroker:
         self.cursors = {}
         self.failures = []  # raised one by one, before anything is answered
         self.fetch_failures = []  # the same, of read_range, after its first answer
+        self.reads = []  # what each read_range was asked for beside the range
         self.waited = []  # wait_s of each info
 
     def __getitem__(self, name):
@@ -72,6 +73,7 @@ class SourceBroker:
         return min(later, default=channel.last + 1)
 
     def read_range(self, name, first, last, *, uid=0, max_bytes=0, in_flight=4, from_replica=False):
+        self.reads.append({"max_bytes": max_bytes, "from_replica": from_replica})
         while True:
             self._fail()
             channel = self.channels.get(name)

@@ -186,6 +186,12 @@ def test_sequences_that_spark_cannot_count_are_refused(broker):
         batch().partitions()
 
 
+@pytest.mark.parametrize("replica", [True, False])
+def test_how_the_broker_is_asked(broker, replica):
+    values_of(batch(fromReplica=str(replica).lower(), fetchBytes=5000))
+    assert broker.reads == [{"max_bytes": 5000, "from_replica": replica}]
+
+
 # --- loss -----------------------------------------------------------------------------------------------------------
 
 
