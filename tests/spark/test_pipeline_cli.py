@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from itertools import islice
+from pathlib import Path
 
 import psutil
 import pytest
@@ -128,6 +129,12 @@ def test_data_of_the_examples_is_the_same_for_the_same_seed_and_keeps_its_promis
 def test_examples_say_on_which_channel_their_data_is(tmp_path):
     for example in EXAMPLES.values():
         assert parse_pipeline(example.toml, tmp_path, {}).source.channels == (example.channel,)
+
+
+@pytest.mark.parametrize(("directory", "sockets"), [("/tmp/x", "true"), ("/tmp/" + "x" * 60, "false")])  # noqa: S108
+def test_unix_sockets_are_used_where_their_paths_fit(directory, sockets):
+    conf = session._own_files(Path(directory), {"spark.master": "local[2]"})
+    assert conf["spark.python.unix.domain.socket.enabled"] == sockets
 
 
 def report(batch, rows, published=-1, **lag):

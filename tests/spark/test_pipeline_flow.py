@@ -1,10 +1,12 @@
 """The steps of a pipeline in Spark: decoding, transforming, encoding; and how progress is told."""
 
 import json
+import threading
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark_stan.pipeline.avro import avro_columns
@@ -13,7 +15,7 @@ from pyspark_stan.pipeline.flow import FlowError, decode, encode, transform
 from pyspark_stan.pipeline.payload import Payload
 from pyspark_stan.pipeline.progress import report_of
 from pyspark_stan.pipeline.queries import Query
-from pyspark_stan.pipeline.run import reason_of
+from pyspark_stan.pipeline.run import PipelineError, follow, reason_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MESSAGES = "channel string, sequence long, timestamp timestamp, value binary, reply string"
@@ -207,3 +209,77 @@ def test_a_report_is_made_of_what_spark_tells():
     empty = report_of({"batchId": 5, "processedRowsPerSecond": "NaN", "sink": {"numOutputRows": -1}}, {})
     assert empty.idle
     assert empty.line() == "batch 5: 0 read in 0 ms, 0 a second; behind by nothing"
+
+
+class FakeQuery:
+    """A query with reports, that fails or answers no more if it is told to."""
+
+    def __init__(self, *, error=None, gone=None, batches=()):
+        self._error, self._gone, self._batches = error, gone, list(batches)
+        self.isActive, self.status, self.recentProgress = True, {"isTriggerActive": True}, []
+
+    def _go_on(self):
+        if self._gone:
+            raise self._gone
+        if not self._batches:
+            self.isActive = False
+            return
+        progress = {"batchId": self._batches.pop(0), "timestamp": "t", "numInputRows": 1, "sources": []}
+        self.recentProgress.append(SimpleNamespace(json=json.dumps(progress)))
+
+    def stop(self):
+        self.isActive = False
+
+    def exception(self):
+        return self._error
+
+
+class Looks(threading.Event):
+    """Time passes for a query each time that somebody waits."""
+
+    def __init__(self, query, stop_at=None):
+        super().__init__()
+        self.query, self.stop_at, self.looks = query, stop_at, 0
+
+    def wait(self, timeout=None):
+        self.looks += 1
+        self.query._go_on()
+        return self.looks == self.stop_at
+
+
+def test_each_batch_is_shown_once():
+    query, shown = FakeQuery(batches=[0, 1, 1, 2]), []
+    follow(query, Looks(query), shown.append)
+    assert [report.batch for report in shown] == [0, 1, 2]
+
+
+def test_a_query_that_is_told_to_stop_is_stopped_behind_its_batch():
+    query, shown = FakeQuery(batches=[0, 1, 2]), []
+    follow(query, Looks(query, stop_at=2), shown.append)
+    assert [report.batch for report in shown] == [0, 1]
+    assert not query.isActive
+
+
+FAILED = "[STREAM_FAILED] terminated with exception: Job aborted\n=== Streaming Query ===\nCaused by: a.B: first\n\tat x.Y(Z:1)\n"
+PYTHON = "Caused by: org.apache.PythonException: Traceback (most recent call last):\n  File 'x', line 1\n    f()\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the reason",
+        f"{FAILED}Caused by: c.d.E$F: the reason\n\tat y",
+        f"{FAILED}{PYTHON}stan_client.errors.Lost: the reason\n\n\tat org.apache.Runner(Runner:1)\n",
+    ],
+)
+def test_why_a_query_has_failed_is_told_in_a_line(text):
+    query = FakeQuery(error=RuntimeError(text))
+    with pytest.raises(PipelineError) as told:
+        follow(query, Looks(query), print)
+    assert str(told.value) == "the reason"
+
+
+def test_a_spark_that_has_gone_is_told():
+    query = FakeQuery(gone=OSError("connection reset"))
+    with pytest.raises(PipelineError, match="Spark does not answer any more: connection reset"):
+        follow(query, Looks(query), print)

@@ -107,7 +107,10 @@ def _logical(schema: dict[str, Any], path: str) -> str:
 
 def reader_of(schema: Schema) -> Callable[[bytes], Mapping[str, Any]]:
     """What turns a message into the values of its columns; raises whatever is wrong with the message."""
-    import fastavro  # noqa: PLC0415 - only where there is Avro
+    try:
+        import fastavro  # noqa: PLC0415 - only where there is Avro
+    except ImportError:
+        raise ImportError("Avro payloads need fastavro: pip install 'stan-broker[spark]'") from None
 
     parsed = fastavro.parse_schema(schema)
 

@@ -5,9 +5,11 @@ next start; and that no process is left behind.
 """
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_stan.pipeline.config import Pipeline
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.2
 FINISH_S: Final = 20.0
 """How long a batch that runs may take to its end when the pipeline is to stop; then it is aborted."""
+_CLASS: Final = re.compile(r"^(?:[A-Za-z_$][\w$]*\.)+[\w$]+: ")
+"""Of an exception, in front of what it says."""
+
 Tell = Callable[[str], None]
 Show = Callable[[Report], None]
 
@@ -58,9 +63,18 @@ def follow(query: "StreamingQuery", stop: threading.Event, show: Show) -> None:
     """Show reports until *query* ends, or *stop* is set and the query is stopped.
 
     Raises:
-        PipelineError: the query has failed.
+        PipelineError: the query has failed, or Spark has gone.
     """
-    reports = _Reports(query, show)
+    try:
+        _follow(_Reports(query, show), query, stop)
+        error = query.exception()
+    except Exception as gone:
+        raise PipelineError(f"Spark does not answer any more: {first_line(gone)}") from gone
+    if error is not None:
+        raise PipelineError(reason_of(error)) from error
+
+
+def _follow(reports: "_Reports", query: "StreamingQuery", stop: threading.Event) -> None:
     while query.isActive and not stop.wait(LOOK_S):
         reports.show_new()
     deadline = time.monotonic() + FINISH_S
@@ -68,17 +82,16 @@ def follow(query: "StreamingQuery", stop: threading.Event, show: Show) -> None:
         time.sleep(LOOK_S)
     query.stop()
     reports.show_new()
-    error = query.exception()
-    if error is not None:
-        raise PipelineError(reason_of(error)) from error
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a query has failed: the innermost of the reasons that Spark tells one after the other."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith(("at ", "===", "JVM stacktrace", "..."))]
-    causes = [line.partition(": ")[2] for line in told if line.startswith("Caused by: ")]
-    return causes[-1] if causes else " ".join(told[:1]) or type(error).__name__
+    """Why a query has failed, in a line: the innermost of the reasons that Spark tells one after the other."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    begin = max((number for number, line in enumerate(lines) if line.startswith("Caused by: ")), default=0)
+    told = list(takewhile(lambda line: not line.lstrip().startswith("at "), lines[begin:])) or lines[:1]
+    if "Traceback (most recent call last)" in told[0]:  # of a worker, in Python: the reason is at its end
+        told = [line for line in told if line and not line[0].isspace()][-1:]
+    return _CLASS.sub("", told[0].removeprefix("Caused by: ")).strip()
 
 
 class _Reports:

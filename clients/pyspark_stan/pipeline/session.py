@@ -36,12 +36,11 @@ QUIET: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stopTimeout": "60s",
 }
-_ALONE: Final = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.unix.domain.socket.enabled": "true",
-}
-"""On one machine: reached by nobody else, and without the pauses of small messages over TCP."""
+_ALONE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""On one machine: reached by nobody else."""
+_SOCKET_PATH_MAX: Final = 103
+_SOCKET_NAME: Final = 48
+"""Bytes that the path of a Unix socket may have, and those that Spark puts behind the directory."""
 
 
 class SparkMissingError(Exception):
@@ -103,10 +102,16 @@ def spark_session(conf: Mapping[str, str]) -> Iterator["SparkSession"]:
 
 
 def _own_files(directory: Path, conf: Mapping[str, str]) -> dict[str, str]:
-    """Where Spark puts what nobody needs afterwards."""
-    warehouse = {"spark.sql.warehouse.dir": str(directory / "warehouse")}
-    local = conf["spark.master"].startswith("local")
-    return {**warehouse, "spark.local.dir": str(directory)} if local else warehouse
+    """Where Spark puts what nobody needs afterwards; sockets to its workers too, if their paths are not too long there.
+
+    Small messages over TCP would wait for one another, 40 ms a batch.
+    """
+    found = {"spark.sql.warehouse.dir": str(directory / "warehouse")}
+    if conf["spark.master"].startswith("local"):
+        found["spark.local.dir"] = str(directory)
+        fits = len(os.fsencode(directory)) + _SOCKET_NAME <= _SOCKET_PATH_MAX
+        found["spark.python.unix.domain.socket.enabled"] = "true" if fits else "false"
+    return found
 
 
 @contextlib.contextmanager
