@@ -307,7 +307,8 @@ class Committing:
         if carrier.pause_until < at:
             carrier.pause_until = at
             self.shared.timers.at(at, lambda _now: None)  # a turn then
-        self.publishing.refuse_waiting(carrier.channel, error)
+        if not self.shared.clustered:  # else another leader may store what this one has refused
+            self.publishing.refuse_waiting(carrier.channel, error)
         for waiting in self.asked.pop(carrier.channel.info.uid, []):
             waiting.refuse(error, retry=True)
 
