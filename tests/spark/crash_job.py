@@ -1,4 +1,4 @@
-"""A streaming query from channel to channel, as a program of its own: what the crash tests kill.
+"""Streaming queries from a channel to one channel for each delivery, as a program: what the crash tests kill.
 
 Run as `python -m tests.spark.crash_job JSON`; ends when everything that was in the source has been processed.
 """
@@ -27,19 +27,25 @@ def session_of(master):
 
 
 def main(job):
-    """Run the query that *job* describes to its end."""
+    """Run the queries that *job* describes to their end."""
     spark = session_of(job["master"])
     source = spark.readStream.format("stan").option("servers", job["servers"]).option("startingOffsets", "earliest")
     frame = source.option("maxOffsetsPerTrigger", job["per_trigger"]).load(job["source"]).select("value")
-    sink = {"servers": job["servers"], "channel": job["target"], "delivery": job["delivery"], "batchRows": 500}
+    queries = [_start(job, frame, delivery, target) for delivery, target in job["targets"].items()]
+    for query in queries:
+        query.awaitTermination()
+    spark.stop()
+
+
+def _start(job, frame, delivery, target):
+    sink = {"servers": job["servers"], "channel": target, "delivery": delivery, "batchRows": 500}
     if job["update"]:  # how often each value came so far; only what has changed
         counted = frame.groupBy("value").count().selectExpr("concat(string(value), '=', count) AS value")
         writer = counted.writeStream.outputMode("update").foreachBatch(pyspark_stan.foreach_batch(**sink))
     else:
         writer = frame.repartition(3).writeStream.format("stan").options(**sink)
-    query = writer.option("checkpointLocation", job["checkpoint"]).trigger(availableNow=True).start()
-    query.awaitTermination()
-    spark.stop()
+    checkpoint = f"{job['checkpoints']}/{delivery}"
+    return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """The data source with points at which it can be made to stop, die or fail, once: for tests of what survives that.
 
-A point is named in the environment; reaching it leaves a mark, a file, and then waits until somebody kills the process or lets it
-go on. A mark that is there already is not made again, so that a second run goes through. Importable by Spark's workers.
+A point is named in the environment; reaching it leaves a mark, a file for each delivery, and then waits until somebody kills the
+process or lets it go on. A mark that is there already is not made again, so that a second run goes through. Importable by
+Spark's workers.
 """
 
 import os
@@ -19,25 +20,16 @@ RECORD_BATCHES_BEFORE = 3  # that a task hands over before it stops
 POLL_SECONDS = 0.005
 
 
-def mark(point):
-    """Where a point leaves its mark."""
-    return Path(os.environ[MARKS], point)
-
-
-def go(point):
-    """What lets it go on."""
-    return Path(os.environ[MARKS], f"{point}.go")
-
-
-def reach(point, *, wait=True):
-    """Whether this is the named point and it is reached first; waits there."""
+def reach(point, delivery, *, wait=True):
+    """Whether this is the named point and it is reached first, by a query with that delivery; waits there."""
     if os.environ.get(POINT) != point:
         return False
+    marks = Path(os.environ[MARKS])
     try:
-        mark(point).touch(exist_ok=False)
+        (marks / f"{point}.{delivery}").touch(exist_ok=False)
     except FileExistsError:
         return False
-    while wait and not go(point).exists():
+    while wait and not (marks / f"{point}.go").exists():
         time.sleep(POLL_SECONDS)
     return True
 
@@ -55,18 +47,19 @@ class CrashSource(StanDataSource):
 def _write(inner, iterator):
     context = TaskContext.get()
     concerned = context.partitionId() == 1 and context.getLocalProperty("streaming.sql.batchId") == str(BATCH)
-    message = inner.write(_stopped(iterator) if concerned else iterator)
-    if concerned and reach("retry", wait=False):
+    delivery = inner._options.delivery
+    message = inner.write(_stopped(iterator, delivery) if concerned else iterator)
+    if concerned and reach("retry", delivery, wait=False):
         raise RuntimeError("a task fails after all of its rows were acknowledged")
     return message
 
 
-def _stopped(iterator):
+def _stopped(iterator, delivery):
     for number, batch in enumerate(iterator, 1):
         yield batch
         if number == RECORD_BATCHES_BEFORE:
-            reach("writing")
-            if reach("worker", wait=False):
+            reach("writing", delivery)
+            if reach("worker", delivery, wait=False):
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -79,10 +72,10 @@ class CrashStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages, batchId):  # noqa: N803 - Spark's name
         if batchId == BATCH:
-            reach("acked")
+            reach("acked", self._inner._options.delivery)
         self._inner.commit(messages, batchId)
         if batchId == BATCH:
-            reach("committed")
+            reach("committed", self._inner._options.delivery)
 
     def abort(self, messages, batchId):  # noqa: N803 - Spark's name
         self._inner.abort(messages, batchId)
@@ -96,12 +89,10 @@ class CrashBatchWriter(DataSourceArrowWriter):
         return _write(self._inner, iterator)
 
     def commit(self, messages):
-        concerned = any(message.identity is not None and message.identity.version == BATCH for message in messages)
-        if concerned:
-            reach("acked")
+        delivery = self._inner._options.delivery
+        reach("acked", delivery)  # in whichever batch: a save is not told which one it is
         self._inner.commit(messages)
-        if concerned:
-            reach("committed")
+        reach("committed", delivery)
 
     def abort(self, messages):
         self._inner.abort(messages)

@@ -149,8 +149,17 @@ def test_requests_never_exceed_what_nats_takes(client):
     assert client.data("a") == rows
 
 
+def test_a_slice_is_cut_by_the_sizes_of_its_own_rows(client):
+    client.max_payload = 20_000
+    whole = values(*[b"x"] * 10, *[b"y" * 9000] * 10)
+
+    at_least_once(channel="a").write(iter([whole.slice(10)]))  # the fake refuses requests that are too large
+
+    assert len(client.data("a")) == 10
+
+
 def test_many_channels_do_not_wait_for_company_without_bound(client, monkeypatch):
-    monkeypatch.setattr("pyspark_stan.routing.PENDING_BYTES_MAX", 1000)
+    monkeypatch.setattr("pyspark_stan.routing.PENDING_BYTES_MAX", 2000)
     seen = []
 
     def batches():
@@ -160,7 +169,7 @@ def test_many_channels_do_not_wait_for_company_without_bound(client, monkeypatch
 
     at_least_once(ROUTED).write(batches())
 
-    assert seen == [20 * part for part in range(10)]
+    assert seen == [0, 0, 40, 40, 80, 80, 120, 120, 160, 160], "two record batches are more than may wait"
 
 
 def test_headers_and_replies_are_written_when_asked_for(client):
@@ -179,6 +188,16 @@ def test_headers_and_replies_are_written_when_asked_for(client):
     full = client.channels["full"]
     assert [m.reply for m in full] == [b"r", b"", b""]
     assert [[(h.key, h.value) for h in m.headers] for m in full] == [[(b"k", b"v"), (b"l", b"")], [], []]
+
+
+def test_replies_of_a_slice_and_of_a_second_request_are_those_of_their_rows(client):
+    schema = StructType().add("value", StringType()).add("reply", StringType())
+    rows = [str(number) for number in range(20)]
+    batch = pa.record_batch({"value": pa.array(rows), "reply": pa.array([f"to.{row}" for row in rows])})
+
+    at_least_once(schema, channel="a", includereply="true", batchrows="3").write(iter([batch.slice(5)]))
+
+    assert [(m.data, m.reply) for m in client.channels["a"]] == [(b"%d" % n, b"to.%d" % n) for n in range(5, 20)]
 
 
 def test_headers_count_when_requests_are_cut(client):
@@ -239,6 +258,12 @@ def test_faulty_rows_go_to_the_dead_letter_channel_with_their_reasons(client, ta
     assert (client.data("a"), client.data("b")) == ([b"good"], [b"also"])
 
 
+def test_a_row_with_two_faults_is_one_dead_letter(client, task):
+    (message,) = run_batch(task, stream(ROUTED, onerror="deadLetter:dead"), 0, [routed((None, "not a name"))])
+
+    assert message.dead == len(client.channels["dead"]) == 1
+
+
 def test_a_refusal_of_the_broker_fails_the_task_and_drops_what_it_staged(client, task):
     client.failures = [None, ServerError("stan: maximum channels exceeded")]
     task(batch=0)
@@ -289,6 +314,15 @@ def test_idempotent_tells_equal_rows_of_other_partitions_channels_and_batches_ap
         writer.write(iter([routed((b"x", "a"), (b"x", "b"))]))
 
     assert (client.data("a"), client.data("b")) == ([b"x"] * 3, [b"x"] * 3)
+
+
+def test_idempotent_equal_rows_of_two_channels_may_come_in_another_order(client, task):
+    writer = stream(ROUTED, delivery="idempotent")
+    task(batch=0)
+    writer.write(iter([routed((b"x", "a")), routed((b"x", "b"))]))
+    again = writer.write(iter([routed((b"x", "b")), routed((b"x", "a"))]))
+
+    assert (client.data("a"), client.data("b"), again.duplicates) == ([b"x"], [b"x"], 2)
 
 
 def test_idempotent_takes_ids_from_a_column(client, task):
