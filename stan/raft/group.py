@@ -122,9 +122,7 @@ class RaftGroup:
         self.reconfigured: tuple[RaftIndex, tuple[str, ...]] | None = None  # entry and voters of a change in force
         self._configured = configured
         self._changing = RaftIndex(0)  # the change that this leader has proposed
-        self.not_before = Nanos(
-            0
-        )  # nor campaigns earlier, once it has met a leader: it has not heard what that one has
+        self.not_before = Nanos(0)  # nor campaigns earlier, once it met a leader, which has heard more
         self._me = me
         self._seen_durable = RaftIndex(-1)
         self._due = Nanos(0)  # when something has to be looked at
