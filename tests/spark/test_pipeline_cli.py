@@ -273,7 +273,9 @@ def test_the_demo_holds_and_leaves_nothing_behind(processes, tmp_path):
     assert code == 0, output
     assert "All of it holds" in output
     assert "started again" in output
-    assert re.search(r"published twice +│ +0 │ yes", output)
+    for figure in ("published twice", "missing", "exit code of the pipeline"):
+        assert re.search(rf"{figure} +│ +0 │ yes", output), output
+    assert "Traceback" not in output
     assert_nothing_left(tmp_path)
 
 
