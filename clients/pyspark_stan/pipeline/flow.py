@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pyspark_stan import foreach_batch, register
@@ -18,7 +19,7 @@ from pyspark_stan.pipeline.queries import Query
 from pyspark_stan.pipeline.types import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 PASSED_ON = ("id", "headers", "reply")
@@ -49,7 +50,7 @@ def start(spark: "SparkSession", pipeline: Pipeline) -> "StreamingQuery":
     return writer.format("stan").options(**pipeline.sink_options()).start()
 
 
-def results_of(spark: "SparkSession", pipeline: Pipeline, messages: "DataFrame") -> "DataFrame":
+def results_of(spark: "SparkSession", pipeline: Pipeline, messages: DataFrame) -> DataFrame:
     """What comes of messages, as the data source reads them."""
     events = decode(messages, pipeline.payload)
     if pipeline.watermark:
@@ -60,7 +61,7 @@ def results_of(spark: "SparkSession", pipeline: Pipeline, messages: "DataFrame")
 # --- messages to rows -----------------------------------------------------------------------------------------------
 
 
-def decode(messages: "DataFrame", payload: Payload) -> "DataFrame":
+def decode(messages: DataFrame, payload: Payload) -> DataFrame:
     """Columns of the payload, then those that every row has."""
     whence = [F.col(name[1:]).alias(name) for name in METADATA]
     if payload.format == "raw":
@@ -97,7 +98,7 @@ def ddl(columns: Mapping[str, str]) -> str:
 # --- rows to results ------------------------------------------------------------------------------------------------
 
 
-def transform(spark: "SparkSession", query: Query, events: "DataFrame") -> "DataFrame":
+def transform(spark: "SparkSession", query: Query, events: DataFrame) -> DataFrame:
     """Run the query over the rows.
 
     Raises:
@@ -113,16 +114,15 @@ def transform(spark: "SparkSession", query: Query, events: "DataFrame") -> "Data
     if not callable(function):
         raise FlowError(f"query.function: {query.script or query.module} has no function {query.function!r}")
     results = function(events)
-    if not hasattr(results, "writeStream"):
+    if not isinstance(results, DataFrame):
         raise FlowError(f"query.function: {query.function} returns {type(results).__name__}, and not a DataFrame")
-    found: DataFrame = results
-    return found
+    return results
 
 
 # --- results to messages --------------------------------------------------------------------------------------------
 
 
-def encode(results: "DataFrame", sink: Sink) -> "DataFrame":
+def encode(results: DataFrame, sink: Sink) -> DataFrame:
     """A message for each result.
 
     Raises:
