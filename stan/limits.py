@@ -301,6 +301,18 @@ TRANSFER_SESSIONS_MAX = 64
 TRANSFER_OFFER_BYTES_MAX = 16 * MiB
 """Longest list of segments; enough for hundreds of thousands."""
 
+# --- monitoring --------------------------------------------------------------------------------------------------
+PAGE_ITEMS = 1024
+"""Clients or channels of one page, where nobody asks for another number (STAN-SPEC 13.4)."""
+PAGE_SLICE = 100
+"""Channels or clients that are looked at in one go: well below 5 ms, then the broker has its turn."""
+PAGES_TIMEOUT = 30 * SECOND
+"""A page of nats-server's is given up after this."""
+METRICS_CHANNELS_MAX = 1000
+"""With more channels than this, /metrics has series of single channels only where they are asked for."""
+METRICS_CURSORS_MAX = 1000
+"""The same for durables and queue groups."""
+
 invariant(NATS_RESTART_MIN <= NATS_RESTART_MAX, "a pause may only grow")
 invariant(ENTRY_BYTES_MAX > NATS_PAYLOAD_BYTES_MAX, "the largest message must fit into one entry")
 invariant(1 * GiB > ENTRY_BYTES_MAX, "an entry's length is kept in 32 bits, with room to spare")

@@ -41,6 +41,7 @@ class Dispatch:
         self.held = False  # another node may lead: nothing is sent until that is known
         self.fetches = 0
         self.out_messages = 0
+        self.out_bytes = 0
         self.redelivered_messages = 0
 
     # --- members ----------------------------------------------------------------------------------------------------
@@ -315,6 +316,7 @@ class Dispatch:
         self._mark(live)
         self._arm(live, member)
         self.out_messages += run.size
+        self.out_bytes += len(batch.records) * run.size // batch.count
         if run.count:
             self.redelivered_messages += run.size
         return Delivery(

@@ -87,6 +87,11 @@ class Driver:
         """Whether there are no more turns."""
         return self._stopped
 
+    @property
+    def frozen(self) -> dict[GroupId, str]:
+        """Groups whose disk failed, and how."""
+        return {number: self._refusals.get(number, "") for number in self._frozen}
+
     # --- the turn -------------------------------------------------------------------------------------------------------
 
     def _turn_safely(self) -> None:

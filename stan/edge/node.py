@@ -30,6 +30,7 @@ class Node:
         self.log = log
         self.runtime = AsyncRuntime(len(storage.logs))
         self.connection: Connection | None = None
+        self.serving = False  # clients are served, or were
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def begin(self, embedded: EmbeddedNats | None) -> None:
@@ -85,6 +86,7 @@ class Node:
 
     def banner(self) -> None:
         """Say how messages are kept, and that clients are served."""
+        self.serving = True
         config, log = self.config, self.log
         store, lim = config.store, config.limits
         log.info(f"Message store is {store.kind.upper()}")

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from stan.core.ready import Fetched
+from stan.edge.timing import SYNC_BOUNDS, Times
 from stan.errors import StanError
 from stan.log.types import BatchRef, GroupLog
 from stan.raft.consensus import Consensus
@@ -119,6 +120,7 @@ class AsyncRuntime(Ticker):
         self._readers = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="read")
         self._syncing: set[int] = set()
         self._sync_ns = SYNC_AT_ONCE_NS  # how long the newest syncs took
+        self.syncs = Times(SYNC_BOUNDS)
 
     def sync(self, group: Consensus, done: Synced) -> None:
         """Make the group's log durable in a worker thread."""
@@ -140,7 +142,9 @@ class AsyncRuntime(Ticker):
         except (OSError, StanError) as error:
             return None, str(error)
         finally:
-            self._sync_ns = (7 * self._sync_ns + time.monotonic_ns() - started) // 8
+            took = time.monotonic_ns() - started
+            self._sync_ns = (7 * self._sync_ns + took) // 8
+            self.syncs.add(took)
 
     def _sync_aside(self, group: Consensus, done: Synced) -> None:
         self._loop.call_soon_threadsafe(self._synced, group, done, *self._sync(group))

@@ -1,0 +1,34 @@
+"""How long something takes, counted in classes: cheap enough to be told of every time, by any thread."""
+
+import threading
+from bisect import bisect_left
+from itertools import accumulate
+
+from stan.types import MICROSECOND, MILLISECOND, SECOND
+
+SYNC_BOUNDS = (
+    *(bound * MICROSECOND for bound in (50, 100, 250, 500)),
+    *(bound * MILLISECOND for bound in (1, 2, 5, 10, 25, 50, 100, 250, 500)),
+    *(bound * SECOND for bound in (1, 2, 5)),
+)
+"""Classes of the time of a sync, ns."""
+
+
+class Times:
+    """Durations by class; the last class has no upper bound."""
+
+    def __init__(self, bounds: tuple[int, ...]) -> None:
+        self.bounds = bounds  # ascending, ns; a duration of exactly that belongs to the class
+        self.sum = 0  # ns
+        self._counts = [0] * (len(bounds) + 1)
+        self._lock = threading.Lock()
+
+    def add(self, duration: int) -> None:
+        """Something took *duration*, ns."""
+        with self._lock:
+            self._counts[bisect_left(self.bounds, duration)] += 1
+            self.sum += duration
+
+    def cumulative(self) -> list[int]:
+        """How many were no longer than each bound, and at last how many there were."""
+        return list(accumulate(self._counts))
