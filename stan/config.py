@@ -24,6 +24,7 @@ __all__ = [
     "EmbeddedConfig",
     "HeartbeatConfig",
     "LogConfig",
+    "MonitorConfig",
     "NatsConfig",
     "StoreConfig",
     "StoreLimits",
@@ -189,8 +190,7 @@ class EmbeddedConfig:
 
     host: str = ""
     port: int = 0  # -1: any free port
-    http_port: int = 0  # 0: no monitoring; -1: any free port
-    https_port: int = 0
+    pages: bool = False  # its own monitoring pages, on any free port of the loopback interface
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
@@ -198,6 +198,26 @@ class EmbeddedConfig:
     config_text: bytes | None = field(default=None, repr=False)  # to be read in place of what that file holds
     ports_file_dir: Path | None = None
     extra_args: tuple[str, ...] = field(default=(), repr=False)  # handed to nats-server as they are; may hold URLs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorConfig:
+    """Where the monitoring pages are served: ours, and with them those of the embedded nats-server."""
+
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: nowhere; -1: any free port
+    secure: bool = False  # HTTPS, with these files
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def complaints(self) -> list[str]:
+        """What is wrong with these settings by themselves."""
+        found = []
+        if not -1 <= self.port <= 65535:
+            found.append(f"port must be between -1 and 65535, not {self.port}")
+        if self.port and self.secure and not (self.certificate and self.key):
+            found.append("HTTPS monitoring needs a certificate and its key: --tlscert, --tlskey or a tls block")
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +248,7 @@ class Config:
     heartbeat: HeartbeatConfig = HeartbeatConfig()
     nats: NatsConfig = NatsConfig()
     embedded: EmbeddedConfig = EmbeddedConfig()
+    monitor: MonitorConfig = MonitorConfig()
     log: LogConfig = LogConfig()
     cluster: ClusterConfig | None = None  # None: alone
     replace_durable: bool = False
@@ -260,13 +281,9 @@ class Config:
         beat = self.heartbeat
         if beat.interval_ns <= 0 or beat.timeout_ns <= 0 or beat.fail_count < 0:
             found.append("heartbeat interval and timeout must be above 0 and the fail count not below 0")
-        ports = self.embedded
-        found += [
-            f"port must be between -1 and 65535, not {port}"
-            for port in (ports.port, ports.http_port, ports.https_port)
-            if not -1 <= port <= 65535
-        ]
-        return found
+        if not -1 <= self.embedded.port <= 65535:
+            found.append(f"port must be between -1 and 65535, not {self.embedded.port}")
+        return found + self.monitor.complaints()
 
 
 def go_duration(nanos: int) -> str:

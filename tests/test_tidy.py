@@ -47,7 +47,9 @@ IMPURE_ALL_THE_SAME = {
 THIRD_PARTY = {
     "nats": ("stan.edge.connection", "stan_client"),
     "pysyncobj": ("stan.raft",),
+    "aiohttp": ("stan.monitor",),
     "aiosqlite": ("stan.state.database",),
+    "prometheus_client": ("stan.monitor",),
     "typer": ("stan.cli",),
     "rich": ("stan.cli",),
     "uvloop": ("stan.cli", "stan_client.blocking"),

@@ -192,6 +192,11 @@ NATS = frozenset(
 )
 """Keys of NATS that somebody may use as variables for the streaming server, too."""
 
+PAGES: Final = dict.fromkeys(("http", "http_port", "monitor_port"), "http_port") | dict.fromkeys(
+    ("https", "https_port"), "https_port"
+)
+"""Keys of NATS that say where its monitoring pages are to be."""
+
 OVERRIDES = {
     "max_msgs": "msgs",
     "max_bytes": "bytes",

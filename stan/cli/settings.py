@@ -21,6 +21,7 @@ from stan.config import (
     EmbeddedConfig,
     HeartbeatConfig,
     LogConfig,
+    MonitorConfig,
     NatsConfig,
     StoreConfig,
     StoreKind,
@@ -157,6 +158,7 @@ def _config(values: _Values) -> Config:
         ),
         nats=_nats(values),
         embedded=_embedded(values),
+        monitor=_monitor(values),
         log=_log(values),
         cluster=_cluster(values),
         replace_durable=values.flag("replace_durable"),
@@ -291,8 +293,7 @@ def _embedded(values: _Values) -> EmbeddedConfig:
     return EmbeddedConfig(
         host=values.text("addr"),
         port=values.number("port"),
-        http_port=values.number("http_port"),
-        https_port=values.number("https_port"),
+        pages=bool(values.number("http_port") or values.number("https_port")),
         user=values.text("user"),
         password=values.text("pass"),
         token=values.text("auth"),
@@ -300,6 +301,20 @@ def _embedded(values: _Values) -> EmbeddedConfig:
         config_text=values.file.nats_text if values.file else None,
         ports_file_dir=values.path("ports_file_dir"),
         extra_args=tuple(_passed(values, named=config_file is not None)),
+    )
+
+
+def _monitor(values: _Values) -> MonitorConfig:
+    plain, secure = values.number("http_port"), values.number("https_port")
+    if plain and secure:
+        values.complaints.append(f"can't specify both HTTP ({plain}) and HTTPs ({secure}) ports")
+    files = values.file.certificate if values.file else {}
+    return MonitorConfig(
+        host=values.text("http_host") or MonitorConfig().host,
+        port=secure or plain,
+        secure=bool(secure),
+        certificate=values.path("tlscert") or files.get("cert_file"),
+        key=values.path("tlskey") or files.get("key_file"),
     )
 
 

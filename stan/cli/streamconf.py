@@ -15,6 +15,7 @@ from stan.cli.filekeys import (
     CHANNEL,
     NATS,
     OVERRIDES,
+    PAGES,
     PER_CHANNEL_NAMES,
     SECTIONS,
     SHARED_BLOCKS,
@@ -52,6 +53,7 @@ class FileSettings:
     notices: list[str] = field(default_factory=list)
     nats_file: Path | None = None  # for nats-server, None: nothing is for it
     nats_text: bytes | None = None  # what it shall read instead of that file, if that holds more than is for it
+    certificate: dict[str, Path] = field(default_factory=dict)  # cert_file, key_file of that nats-server
     login: dict[str, str] = field(default_factory=dict)  # user, pass, auth that clients of that nats-server need
 
 
@@ -117,6 +119,7 @@ def _split(document: Document, found: FileSettings, *, shared: bool) -> tuple[Do
 
 def _hand_over(file: Path, document: Document, rest: Document, found: FileSettings) -> None:
     """Note what nats-server shall read."""
+    rest = _take_pages(rest, found)
     whole = rest == document
     if not whole:
         text, used = render(rest, str(file))
@@ -135,6 +138,29 @@ def _hand_over(file: Path, document: Document, rest: Document, found: FileSettin
             for name, node in login.items()
             if name.lower() in words and isinstance(node.data, str) and not node.data.startswith("$2")  # a hash
         }
+
+
+def _take_pages(rest: Document, found: FileSettings) -> Document:
+    """Note where the monitoring pages are to be, and leave it out of *rest*: they are ours, nats-server's are among them."""
+    tls = next((node.data for name, node in rest.items() if name.lower() == "tls"), None)
+    if isinstance(tls, dict):
+        files = {name.lower(): node.data for name, node in tls.items() if name.lower() in {"cert_file", "key_file"}}
+        found.certificate = {name: Path(file) for name, file in files.items() if isinstance(file, str)}
+    for name, node in rest.items():
+        key = PAGES.get(name.lower())
+        if key is None:
+            continue
+        host, _, port = str(node.data).rpartition(":")
+        if _kind(node) not in {"int64", "string"} or not re.fullmatch(r"-?[0-9]{1,9}", port, re.ASCII):
+            found.complaints.append(
+                f"{node.place}: could not parse {name}: expected a port or host:port, got {_shown(node)}"
+            )
+            continue
+        found.values[key] = int(port)
+        found.places[key] = Place(name, node.place)
+        if host:
+            found.values["http_host"] = host.strip("[]")
+    return {name: node for name, node in rest.items() if name.lower() not in PAGES}
 
 
 def _map(node: Node, what: str, found: FileSettings) -> Document:

@@ -53,6 +53,11 @@ class EmbeddedNats:
         return f"nats://[{host}]:{port}" if ":" in host else f"nats://{host}:{port}"
 
     @property
+    def pages(self) -> tuple[str, int] | None:
+        """Host and port of its monitoring pages; None while there are none."""
+        return self._process.pages() if self._process is not None and self._process.running else None
+
+    @property
     def pid(self) -> int:
         """Process id of the nats-server that runs now; 0 if none does."""
         return self._process.pid if self._process is not None and self._process.running else 0

@@ -33,6 +33,8 @@ DEFAULT_HOST = "0.0.0.0"  # noqa: S104 - the original's default
 DEFAULT_PORT = 4222
 _FIRST_FD = 10  # descriptors handed on lie above the digits that the shell may use in redirections
 
+_PAGES = b'http: "127.0.0.1:-1"\n'  # nobody but us asks there
+
 # The shell becomes nats-server. Before that it leaves a watchman behind, who waits for the end of a pipe that only we
 # can write to: a line means that nats-server has ended by itself, the end without a line that we are gone.
 _SHELL = 'exec 3<&0; (read _ <&3 || kill -9 $$) >/dev/null 2>&1 & exec 3<&- </dev/null; exec "$@"'
@@ -94,11 +96,19 @@ class NatsProcess:
         """Host and port that clients on this machine connect to; None while only nats-server knows its port and has
         not told it yet.
         """
-        if self._ports_dir is None:
+        if not decides_port(self.config):
             return local_host(self.config.host or DEFAULT_HOST), self.config.port or DEFAULT_PORT
-        for file in self._ports_dir.glob(f"*_{self.pid}.ports"):
-            with suppress(OSError, ValueError, KeyError, IndexError):
-                host, _, port = str(json.loads(file.read_text())["nats"][0]).rpartition("://")[2].rpartition(":")
+        return self._told("nats")
+
+    def pages(self) -> tuple[str, int] | None:
+        """Host and port of its monitoring pages; None while it has not told them, or has none."""
+        return self._told("monitoring")
+
+    def _told(self, what: str) -> tuple[str, int] | None:
+        """Where nats-server says that it listens for something."""
+        for file in self._ports_dir.glob(f"*_{self.pid}.ports") if self._ports_dir is not None else ():
+            with suppress(OSError, ValueError, KeyError, IndexError, TypeError):
+                host, _, port = str(json.loads(file.read_text())[what][0]).rpartition("://")[2].rpartition(":")
                 return host.strip("[]"), int(port)
         return None
 
@@ -211,10 +221,6 @@ def arguments(config: EmbeddedConfig, secret: int | None, ports_dir: Path | None
         found.append(f"--addr={config.host}")
     if config.port:
         found.append(f"--port={config.port}")
-    if config.http_port:
-        found.append(f"--http_port={config.http_port}")
-    if config.https_port:
-        found.append(f"--https_port={config.https_port}")
     if secret is not None:
         found.append(f"--config=/dev/fd/{secret}")
     elif config.config_file is not None:
@@ -235,7 +241,7 @@ def decides_port(config: EmbeddedConfig) -> bool:
 
 
 def _make_ports_dir(config: EmbeddedConfig) -> Path | None:
-    if config.ports_file_dir is not None or not decides_port(config):
+    if config.ports_file_dir is not None or not (decides_port(config) or config.pages):
         return config.ports_file_dir
     from tempfile import mkdtemp  # noqa: PLC0415 - slow to import, seldom needed
 
@@ -244,7 +250,7 @@ def _make_ports_dir(config: EmbeddedConfig) -> Path | None:
 
 def _secret_file(config: EmbeddedConfig) -> int | None:
     """What nats-server reads in place of the user's file, if it must not be that file; None otherwise."""
-    needed = config.config_text is not None or config.user or config.password or config.token
+    needed = config.config_text is not None or config.user or config.password or config.token or config.pages
     return unnamed_file(config) if needed else None
 
 
@@ -259,13 +265,14 @@ def unnamed_file(config: EmbeddedConfig) -> int:
 
 
 def _text(config: EmbeddedConfig) -> bytes:
-    """The user's own configuration, and the credentials that clients need."""
+    """The user's own configuration, and what is not in it: where its pages are, the credentials that clients need."""
     found = b""
     if config.config_text is not None:
         found = config.config_text
     elif config.config_file is not None:
         # An included file is looked for from the folder of the including one, which is /dev/fd.
         found = f"include {_quoted(os.path.relpath(config.config_file, '/dev/fd'))}\n".encode()
+    found += _PAGES if config.pages else b""
     entries = (("user", config.user), ("password", config.password), ("token", config.token))
     inside = ", ".join(f"{key}: {_quoted(value)}" for key, value in entries if value)
     return found + (f"authorization {{ {inside} }}\n".encode() if inside else b"")

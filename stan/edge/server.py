@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import platform
 import random
-from collections.abc import Coroutine
+import time
+from collections.abc import AsyncIterator, Coroutine
 
 from google.protobuf.message import DecodeError
 
@@ -27,12 +28,13 @@ from stan.edge.node import Node
 from stan.edge.runtime import Ticker
 from stan.edge.storage import Storage
 from stan.errors import StanError, StartError, go_quote
+from stan.monitor.view import View
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import publication
 from stan.raft.link import HEADER_BYTES
 from stan.raft.solo import Solo
-from stan.types import SECOND, ChannelUid, GroupId
+from stan.types import SECOND, ChannelUid, GroupId, WallNanos
 
 NODE_PAYLOAD_MIN = limits.RAFT_FRAME_BYTES_MAX + HEADER_BYTES
 """Bytes of the largest payload between two nodes."""
@@ -44,6 +46,30 @@ async def serve(config: Config, embedded: EmbeddedNats | None, log: ServerLog, s
     log.info(f"Starting nats-streaming-server[{config.cluster_id}] version {stan.COMPATIBLE_VERSION}")
     log.info(f"ServerID: {server_id}")
     log.info(f"Product: stan {stan.__version__}, Python {platform.python_version()}, kernel: {kernel.NAME}")
+    view = View(config, server_id, embedded, WallNanos(time.time_ns()))
+    async with _pages(view, log):
+        await _serve(view, embedded, log, stop)
+
+
+@contextlib.asynccontextmanager
+async def _pages(view: View, log: ServerLog) -> AsyncIterator[None]:
+    """Serve the monitoring pages, if there shall be any."""
+    config = view.config.monitor
+    if not config.port:
+        yield
+        return
+    from stan.monitor.server import Server  # noqa: PLC0415 - slow to import, and not always needed
+
+    server = Server(view, config, log, lambda: WallNanos(time.time_ns()))
+    await server.open()
+    try:
+        yield
+    finally:
+        await server.close()
+
+
+async def _serve(view: View, embedded: EmbeddedNats | None, log: ServerLog, stop: asyncio.Event) -> None:
+    config = view.config
     node_id = _node_id(config)
     config = remembered(config, node_id, log.warning)
     if config.cluster is not None and config.cluster.joins:
@@ -53,7 +79,8 @@ async def serve(config: Config, embedded: EmbeddedNats | None, log: ServerLog, s
     except (StanError, OSError) as error:
         raise StartError(str(error)) from error
     kind = Standalone if config.cluster is None else Clustered
-    node = kind(config, storage, log, server_id)
+    node = view.node = kind(config, storage, log, view.server_id)
+    view.config = config
     clean = False
     try:
         await node.begin(embedded)

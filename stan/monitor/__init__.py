@@ -1,1 +1,3 @@
-"""What people and machines look at while the broker runs."""
+"""HTTP pages: those of NATS Streaming Server, health, metrics. They read the broker's state when they are asked, and cost nothing
+while nobody asks.
+"""

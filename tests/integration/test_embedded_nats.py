@@ -191,15 +191,23 @@ async def test_server_that_never_listens_is_a_start_error_and_is_gone(log, tmp_p
     await until(lambda: not alive(int((tmp_path / "pid").read_text())))
 
 
-async def test_monitoring_port_is_passed_on(log):
-    http_port = free_port()
-    async with started(EmbeddedConfig(host="127.0.0.1", port=-1, http_port=http_port), log):
+async def test_its_pages_are_on_the_loopback_interface_also_after_a_restart(log, tmp_path):
+    file = tmp_path / "nats.conf"
+    file.write_text("server_name: first\n")
+    config = EmbeddedConfig(host="127.0.0.1", port=free_port(), config_file=file, pages=True)
+    async with started(config, log) as nats:
 
         def varz():
-            with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/varz", timeout=5) as answer:
+            host, port = nats.pages
+            assert host == "127.0.0.1"
+            with urllib.request.urlopen(f"http://{host}:{port}/varz", timeout=5) as answer:
                 return json.load(answer)
 
-        assert (await asyncio.to_thread(varz))["http_port"] == http_port
+        assert (await asyncio.to_thread(varz))["server_name"] == "first"
+        before = nats.pid
+        os.kill(before, signal.SIGKILL)
+        await until(lambda: nats.pid not in (0, before) and nats.pages is not None)
+        assert (await asyncio.to_thread(varz))["server_name"] == "first"
 
 
 async def test_other_flags_are_passed_on(log, tmp_path):
@@ -292,8 +300,8 @@ def test_binary_of_the_wheel_and_of_the_path_are_found(monkeypatch, tmp_path):
 def test_arguments_name_only_what_is_set():
     config = EmbeddedConfig()
     assert nats_process.arguments(config, None, None) == []
-    config = replace(config, host="h", port=1, http_port=2, https_port=3, config_file=Path("f"), extra_args=("-x",))
-    expected = ["--addr=h", "--port=1", "--http_port=2", "--https_port=3", "--config=f", "--ports_file_dir=d", "-x"]
+    config = replace(config, host="h", port=1, config_file=Path("f"), extra_args=("-x",))
+    expected = ["--addr=h", "--port=1", "--config=f", "--ports_file_dir=d", "-x"]
     assert nats_process.arguments(config, None, Path("d")) == expected
     assert "--config=/dev/fd/12" in nats_process.arguments(config, 12, None)
 

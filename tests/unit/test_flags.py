@@ -188,11 +188,11 @@ def test_streaming_flags_reach_the_config():
 
 
 def test_nats_flags_reach_both_sides():
-    config = serve("-user", "u", "-pass", "p", "-auth", "t", "-a", "h", "-p", "1", "-m", "2", "-ms", "3", "-c", "f")
+    config = serve("-user", "u", "-pass", "p", "-auth", "t", "-a", "h", "-p", "1", "-m", "2", "-c", "f")
     embedded, nats = config.embedded, config.nats
     assert (embedded.user, embedded.password, embedded.token) == ("u", "p", "t")
     assert (nats.user, nats.password, nats.token, nats.urls, nats.tls) == ("u", "p", "t", (), None)
-    assert (embedded.host, embedded.port, embedded.http_port, embedded.https_port) == ("h", 1, 2, 3)
+    assert (embedded.host, embedded.port, embedded.pages, config.monitor.port) == ("h", 1, True, 2)
     assert embedded.config_file == Path("f")
 
 

@@ -374,4 +374,5 @@ def test_file_of_the_readme_is_accepted():
     config = serve(text, NODE="a")
     assert (config.validate(), config.notices) == ([], ())
     assert (config.cluster.voters("a"), config.limits.for_channel("orders.x").bytes) == (("a", "b", "c"), 0)
-    assert handed(config) == '"port": 4222\n"http": 8222'
+    assert handed(config) == '"port": 4222'
+    assert (config.monitor.host, config.monitor.port) == ("127.0.0.1", 8222)

@@ -1,0 +1,63 @@
+"""Whether a node lives, has started, and is ready, with the reasons if not: for orchestrators.
+
+live: restart me if not. startup: clients are or were served. ready: everything that this node takes part in works now.
+"""
+
+from collections.abc import Iterator
+
+from stan.edge.node import Node
+from stan.monitor.view import View
+from stan.raft.consensus import Consensus
+from stan.raft.group import RaftGroup
+from stan.types import GroupId
+
+
+def live(view: View) -> list[str]:
+    """Why it does not live; an answer at all is most of the proof."""
+    node = view.node
+    return ["the broker has failed, and ends"] if node is not None and node.crash.done() else []
+
+
+def startup(view: View) -> list[str]:
+    """Why it has not started."""
+    if view.node is None:
+        return ["the store is not open yet"]
+    return [] if view.node.serving else ["clients are not served yet", *_missing(view.node)]
+
+
+def ready(view: View) -> list[str]:
+    """Why it is not ready."""
+    found = live(view) or startup(view)
+    node = view.node
+    if found or node is None:
+        return found
+    if node.driver.stopped:
+        return ["it is shutting down"]
+    return [*_missing(node), *_of_groups(node)]
+
+
+def _missing(node: Node) -> Iterator[str]:
+    if node.connection is None or not node.connection.up:
+        yield "there is no connection to NATS"
+    if node.broker.shared.meta.info is None:
+        yield "the metadata is not known yet"
+
+
+def _of_groups(node: Node) -> Iterator[str]:
+    frozen = node.driver.frozen
+    for number, group in sorted(node.driver.groups.items()):
+        why = f"the disk failed: {frozen[number]}" if number in frozen else _of_group(node, number, group)
+        if why:
+            yield f"group {number}: {why}"
+
+
+def _of_group(node: Node, number: GroupId, group: Consensus) -> str:
+    if not isinstance(group, RaftGroup):
+        return ""
+    if group.leader is None:
+        return "it has no leader"
+    if group.leads and group.lease_until() <= node.runtime.now():
+        return "this node leads it, and hears no majority"
+    if not node.storage.whole.get(number, True):
+        return "this node's copy is not whole"
+    return ""

@@ -1,0 +1,245 @@
+"""Metrics for Prometheus, made from the broker's state when they are asked for.
+
+A channel, its durables and queue groups are told by the node that leads them, so that a sum over all nodes counts nothing twice;
+what every node knows (clients, channels) is told by all of them. With many channels or durables there are no series of single
+ones unless some are asked for by name, so that the number of series stays bounded.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from prometheus_client import generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+import stan
+from stan import limits
+from stan.core.group import Cursor
+from stan.core.meta import ChannelInfo
+from stan.core.ready import Index
+from stan.core.shared import Group
+from stan.edge.node import Node
+from stan.edge.timing import Times
+from stan.monitor.view import View, count_of, cursors_of, live_of, slices
+from stan.monitor.words import shown
+from stan.raft.group import RaftGroup
+from stan.types import SECOND, WallNanos
+from stan.types import Sequence as Number
+
+
+class _One(Collector):
+    """One family, as `generate_latest` wants it."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterable[Metric]:
+        return (self._family,)
+
+
+async def metrics(view: View, names: Sequence[str], now: WallNanos) -> bytes:
+    """The text of /metrics; *names*: channels to tell of one by one, none: all if they are not too many."""
+    out = []
+    for family in await _families(view, names, now):
+        out.append(generate_latest(_One(family)))
+        await asyncio.sleep(0)
+    return b"".join(out)
+
+
+async def _families(view: View, names: Sequence[str], now: WallNanos) -> list[Metric]:
+    node = view.node
+    found: list[Metric] = [*_server(view)]
+    if node is None:
+        return found
+    led = view.channels(led=True)
+    found += [*_totals(node), *_groups(node), *await _stored(view, led)]
+    if names:
+        wanted = set(names)
+        led = [info for info in led if shown(info.name) in wanted]
+    groups = [group for _, group in node.broker.shared.led()]
+    many = len(led) > limits.METRICS_CHANNELS_MAX
+    many_cursors = not names and sum(len(group.machine.cursors) for group in groups) > limits.METRICS_CURSORS_MAX
+    left_out = _gauge("left_out", "1: too many to be told of one by one; ask with ?channel=", labels=("what",))
+    left_out.add_metric(("channels",), float(many))
+    left_out.add_metric(("durables",), float(many or many_cursors))
+    channels, cursors = _ChannelSeries(), _CursorSeries()
+    async for part in slices([] if many else led):
+        for info in part:
+            index, group = view.index(info), view.group(info)
+            if index is not None and group is not None:
+                channels.add(info, index)
+                if not many_cursors:
+                    cursors.add_all(node, info, group, index, now)
+    return [*found, left_out, *channels.families, *cursors.families]
+
+
+async def _stored(view: View, led: list[ChannelInfo]) -> tuple[Metric, ...]:
+    messages = size = 0
+    async for part in slices(led):
+        for index in map(view.index, part):
+            if index is not None:
+                messages += count_of(index)
+                size += index.bytes
+    return (
+        _gauge("stored_messages", "Messages kept in the channels that this node leads", messages),
+        _gauge("stored_bytes", "Their bytes", size),
+    )
+
+
+# --- the node -----------------------------------------------------------------------------------------------------------
+
+
+def _server(view: View) -> Iterator[Metric]:
+    node = view.node
+    told = {
+        "version": stan.__version__,
+        "cluster_id": view.config.cluster_id,
+        "server_id": view.server_id,
+        "node_id": "" if node is None or view.config.cluster is None else node.storage.node_id,
+        "store": view.config.store.kind,
+    }
+    yield InfoMetricFamily("stan_server", "What this node is", told)
+    yield _gauge("start_time_seconds", "When it was started, seconds since 1970", view.started / SECOND)
+
+
+def _totals(node: Node) -> Iterator[Metric]:
+    shared, publishing = node.broker.shared, node.broker.publishing
+    groups = list(shared.groups.values())
+    dispatches = [group.dispatch for group in groups]
+    up = node.connection is not None and node.connection.up
+    yield _gauge("nats_connected", "1: connected to NATS", float(up))
+    yield _gauge("clients", "Registered clients, as every node knows them", len(shared.meta.clients))
+    yield _gauge("channels", "Channels, as every node knows them", len(shared.meta.channels))
+    subscriptions = sum(
+        len(cursor.members) or 1 for group in groups if group.leads for cursor in group.machine.cursors.values()
+    )
+    yield _gauge("subscriptions", "Subscriptions and offline durables that this node leads", subscriptions)
+    yield _counter("in_messages", "Messages received from publishers, also those refused", shared.totals.in_messages)
+    yield _counter("in_bytes", "Their bytes", shared.totals.in_bytes)
+    yield _counter(
+        "out_messages",
+        "Messages sent to subscribers, redeliveries included",
+        sum(d.out_messages for d in dispatches),
+    )
+    yield _counter("out_bytes", "Their bytes", sum(d.out_bytes for d in dispatches))
+    redelivered = sum(d.redelivered_messages for d in dispatches)
+    yield _counter("redelivered_messages", "Messages sent again, flagged", redelivered)
+    yield _gauge("unsealed_bytes", "Received, and not on their way into the log yet", publishing.unsealed_bytes)
+    yield _gauge("uncommitted_bytes", "On their way into the log", publishing.uncommitted_bytes)
+    yield _gauge(
+        "unsent_bytes", "Written to NATS, and still in this process", node.connection.unsent if node.connection else 0
+    )
+    yield _times("sync_seconds", "How long syncs of a log to its disk take", node.runtime.syncs)
+
+
+def _groups(node: Node) -> Iterator[Metric]:
+    leads = _gauge("group_leads", "1: this node leads the group; 0 is the group of the metadata", labels=("group",))
+    leader = _gauge("group_leader", "1: who leads the group, as far as this node knows", labels=("group", "node"))
+    frozen = _gauge("group_frozen", "1: its disk failed, the group does nothing on this node", labels=("group",))
+    written = _gauge("group_log_entries", "Number of the newest entry of the group's log", labels=("group",))
+    durable = _gauge("group_durable_entries", "Number of the newest entry that is on stable storage", labels=("group",))
+    lag = _gauge(
+        "replica_lag_entries", "Entries that another node has not acknowledged to this leader", labels=("group", "node")
+    )
+    failed = node.driver.frozen
+    for number, group in sorted(node.driver.groups.items()):
+        label = (str(number),)
+        leads.add_metric(label, float(group.leads))
+        frozen.add_metric(label, float(number in failed))
+        written.add_metric(label, group.log.last_index)
+        durable.add_metric(label, group.log.durable_index)
+        if isinstance(group, RaftGroup):
+            if group.leader is not None:
+                leader.add_metric((*label, group.leader), 1)
+            for peer, missing in group.lag().items() if group.leads else ():
+                lag.add_metric((*label, peer), missing)
+    yield from (leads, leader, frozen, written, durable, lag)
+
+
+# --- channels, durables and queue groups --------------------------------------------------------------------------------
+
+
+class _ChannelSeries:
+    """Series of single channels."""
+
+    def __init__(self) -> None:
+        self._messages = _gauge("channel_messages", "Messages kept", labels=("channel",))
+        self._bytes = _gauge("channel_bytes", "Their bytes", labels=("channel",))
+        self._first = _gauge("channel_first_sequence", "Oldest message kept", labels=("channel",))
+        self._last = _gauge("channel_last_sequence", "Newest message", labels=("channel",))
+        self.families = (self._messages, self._bytes, self._first, self._last)
+
+    def add(self, info: ChannelInfo, index: Index) -> None:
+        """Tell of one."""
+        label = (shown(info.name),)
+        self._messages.add_metric(label, count_of(index))
+        self._bytes.add_metric(label, index.bytes)
+        self._first.add_metric(label, index.first_sequence)
+        self._last.add_metric(label, index.last_sequence)
+
+
+class _CursorSeries:
+    """Series of single durables and queue groups."""
+
+    def __init__(self) -> None:
+        def of(name: str, text: str) -> GaugeMetricFamily:
+            return _gauge(f"durable_{name}", text, labels=("channel", "name", "kind", "client"))
+
+        self._lag = of("lag_messages", "Messages in the channel that it was never sent")
+        self._pending = of("pending_messages", "Messages sent, and not acknowledged")
+        self._window = of("window_messages", "Max in flight of its online members")
+        self._members = of("members", "Subscriptions that are online")
+        self._oldest = of("oldest_unacked_seconds", "Age of the oldest message that was sent and not acknowledged")
+        self.families = (self._lag, self._pending, self._window, self._members, self._oldest)
+
+    def add_all(self, node: Node, info: ChannelInfo, group: Group, index: Index, now: WallNanos) -> None:
+        """Tell of those of one channel that have a name."""
+        for cursor in cursors_of(group, info):
+            if cursor.name:
+                self._add(node, info, group, cursor, index, now)
+
+    def _add(self, node: Node, info: ChannelInfo, group: Group, cursor: Cursor, index: Index, now: WallNanos) -> None:
+        live = live_of(group, cursor)
+        kind = cursor.kind.name.lower()
+        client = "" if cursor.kind.shared else shown(cursor.client_id)
+        label = (shown(info.name), shown(cursor.name), kind, client)
+        if live is None:
+            last_sent, unacked = cursor.last_sent, [cursor.owed, *(sub.pending for sub in cursor.members)]
+        else:
+            last_sent, unacked = live.last_sent, [live.owed, *(member.window for member in live.members)]
+        unacked = [runs for runs in unacked if runs]
+        self._lag.add_metric(label, max(0, index.last_sequence - max(last_sent, index.first_sequence - 1)))
+        self._pending.add_metric(label, sum(map(len, unacked)))
+        self._window.add_metric(label, sum(sub.max_in_flight for sub in cursor.members))
+        self._members.add_metric(label, len(cursor.members))
+        oldest = min((runs.first for runs in unacked), default=0)
+        refs = (
+            node.storage.logs[info.group].channel(info.uid).refs(Number(oldest), Number(oldest), 1, 1) if oldest else ()
+        )
+        age = max(0, now - refs[0].timestamp) if refs else 0
+        self._oldest.add_metric(label, age / SECOND)
+
+
+# --- small parts ----------------------------------------------------------------------------------------------------------
+
+
+def _gauge(name: str, text: str, value: float | None = None, labels: Sequence[str] = ()) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"stan_{name}", text, value, labels or None)
+
+
+def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(f"stan_{name}", text, value)
+
+
+def _times(name: str, text: str, times: Times) -> HistogramMetricFamily:
+    counts = times.cumulative()
+    bounds = [str(bound / SECOND) for bound in times.bounds] + ["+Inf"]
+    buckets: list[Any] = list(zip(bounds, counts, strict=True))
+    return HistogramMetricFamily(f"stan_{name}", text, buckets=buckets, sum_value=times.sum / SECOND)

@@ -1,0 +1,277 @@
+"""The JSON of NATS Streaming Server's pages: same fields in the same order, same values as far as there are such (STAN-SPEC 13).
+
+`go` tells the Python. In a cluster `role` is that in the metadata's group, and channels are those whose group this node holds.
+Long pages are built in slices. Knows nothing of HTTP.
+"""
+
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import stan
+from stan import limits
+from stan.config import ChannelLimits
+from stan.core.group import CursorKind
+from stan.core.meta import ChannelInfo, Client
+from stan.core.shared import META_GROUP, Shared
+from stan.monitor.view import Member, View, count_of, cursors_of, members_of, slices
+from stan.monitor.words import moment, page, pretty, shown, uptime
+from stan.raft.group import RaftGroup
+from stan.types import WallNanos
+
+Query = Mapping[str, str]
+Json = dict[str, object]
+
+
+class UnknownNameError(Exception):
+    """There is no such client or channel; the text is for who asked."""
+
+
+class Window(NamedTuple):
+    """The part of a list that is wanted."""
+
+    offset: int
+    limit: int
+
+    @classmethod
+    def of(cls, query: Query) -> "Window":
+        """As the original reads it: what is no number counts as 0."""
+        offset, limit = _number(query.get("offset", "")), _number(query.get("limit", ""))
+        return cls(max(offset, 0), limit if limit > 0 else limits.PAGE_ITEMS)
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+class Pages:
+    """See the module's docstring."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    # --- server and store ---------------------------------------------------------------------------------------------
+
+    async def serverz(self, _query: Query, now: WallNanos) -> str:
+        """The server as a whole."""
+        view, shared = self._view, self._view.shared
+        totals = await self._totals()
+        groups = [] if shared is None else list(shared.groups.values())
+        return pretty(
+            {
+                "cluster_id": view.config.cluster_id,
+                "server_id": view.server_id,
+                "version": stan.COMPATIBLE_VERSION,
+                "go": f"python{platform.python_version()}",
+                "state": self._state(),
+                **self._role(),
+                "now": moment(now),
+                "start_time": moment(view.started),
+                "uptime": uptime(max(0, now - view.started)),
+                "clients": 0 if shared is None else len(shared.meta.clients),
+                "subscriptions": sum(
+                    len(cursor.members) or 1 for group in groups for cursor in group.machine.cursors.values()
+                ),
+                "channels": 0 if shared is None else len(shared.meta.channels),
+                **totals,
+                "in_msgs": 0 if shared is None else shared.totals.in_messages,
+                "in_bytes": 0 if shared is None else shared.totals.in_bytes,
+                "out_msgs": sum(group.dispatch.out_messages for group in groups),
+                "out_bytes": sum(group.dispatch.out_bytes for group in groups),
+                **_descriptors(),
+            }
+        )
+
+    def _state(self) -> str:
+        node = self._view.node
+        if node is not None and node.crash.done():
+            return "FAILED"
+        if node is not None and node.driver.stopped:
+            return "SHUTDOWN"
+        return "STANDALONE" if self._view.config.cluster is None else "CLUSTERED"
+
+    def _role(self) -> Json:
+        node = self._view.node
+        if node is None or self._view.config.cluster is None:
+            return {}
+        meta = node.driver.groups.get(META_GROUP)
+        known = isinstance(meta, RaftGroup) and meta.leader is not None
+        role = "Leader" if node.broker.shared.leads_meta else "Follower" if known else "Candidate"
+        return {"role": role, "node_id": node.storage.node_id}
+
+    async def _totals(self) -> Json:
+        messages = size = 0
+        async for part in slices(self._view.channels()):
+            for info in part:
+                index = self._view.index(info)
+                if index is not None:
+                    messages += count_of(index)
+                    size += index.bytes
+        return {"total_msgs": messages, "total_bytes": size}
+
+    async def storez(self, _query: Query, now: WallNanos) -> str:
+        """The store and its limits, those of single channels as inherited."""
+        config = self._view.config
+        kind = config.store.kind.upper()
+        names = sorted(config.limits.per_channel)
+        channels = {name: _limits(config.limits.for_channel(name)) for name in names}
+        return pretty(
+            {
+                **self._head(now),
+                "type": kind if config.cluster is None else f"RAFT_{kind}",
+                "limits": {
+                    "max_channels": config.limits.channels,
+                    **_limits(config.limits.default),
+                    **({"channels": channels} if channels else {}),
+                },
+                **await self._totals(),
+            }
+        )
+
+    def _head(self, now: WallNanos) -> Json:
+        return {
+            "cluster_id": self._view.config.cluster_id,
+            "server_id": self._view.server_id,
+            "now": moment(now),
+        }
+
+    # --- clients --------------------------------------------------------------------------------------------------------
+
+    async def clientsz(self, query: Query, now: WallNanos) -> str:
+        """One client, or a part of them by id."""
+        shared = self._view.shared
+        clients = {} if shared is None else shared.meta.clients
+        with_subs = query.get("subs") == "1"
+        name = query.get("client", "")
+        if name:
+            client = clients.get(name.encode("utf-8", "surrogateescape"))
+            if shared is None or client is None:
+                raise UnknownNameError(f"Client {name} not found")
+            return pretty(self._client(shared, client, with_subs=with_subs))
+        window = Window.of(query)
+        ids = sorted(clients)
+        items: list[str] = []
+        async for part in slices(ids[window.offset : window.offset + window.limit]):
+            there = [client for client in map(clients.get, part) if client is not None]
+            assert shared is not None  # noqa: S101 - else there are no clients
+            items += [pretty(self._client(shared, client, with_subs=with_subs), 2) for client in there]
+        return page(self._envelope(now, window, len(items), len(ids)), "clients", items)
+
+    def _envelope(self, now: WallNanos, window: Window, count: int, total: int) -> Json:
+        part = {"offset": window.offset, "limit": window.limit, "count": count, "total": total}
+        return {**self._head(now), **part}
+
+    def _client(self, shared: Shared, client: Client, *, with_subs: bool) -> Json:
+        online: dict[str, list[Json]] = {}
+        count = 0
+        for group in shared.groups.values():
+            for subscription_id in sorted(group.machine.by_incarnation.get(client.incarnation, ())):
+                count += 1
+                cursor = group.machine.cursors[group.machine.subscriptions[subscription_id].cursor_id]
+                info = shared.meta.by_uid.get(cursor.uid)
+                if info is None or not with_subs:
+                    continue
+                member = next(
+                    m for m in members_of(group, cursor) if m.sub and m.sub.subscription_id == subscription_id
+                )
+                online.setdefault(shown(info.name), []).append(_subscription(member))
+        found: Json = {
+            "id": shown(client.client_id),
+            "hb_inbox": shown(client.heartbeat_inbox),
+            "subs_count": count,
+        }
+        return {**found, "subscriptions": dict(sorted(online.items()))} if online else found
+
+    # --- channels -------------------------------------------------------------------------------------------------------
+
+    async def channelsz(self, query: Query, now: WallNanos) -> str:
+        """One channel, or a part of them by name."""
+        view = self._view
+        with_subs = query.get("subs") == "1"
+        name = query.get("channel", "")
+        if name:
+            info = view.channel(name)
+            one = None if info is None else self._channel(info, with_subs=with_subs)
+            if one is None:
+                raise UnknownNameError(f"Channel {name} not found")
+            return pretty(one)
+        window = Window.of(query)
+        channels = view.channels()
+        items: list[str] = []
+        async for part in slices(channels[window.offset : window.offset + window.limit]):
+            if not with_subs:
+                items += [pretty(shown(info.name)) for info in part]
+                continue
+            found = [self._channel(info, with_subs=True) for info in part]
+            items += [pretty(one, 2) for one in found if one is not None]
+        head = self._envelope(now, window, len(items), len(channels))
+        return page(head, "channels" if with_subs else "names", items) if items else pretty(head)
+
+    def _channel(self, info: ChannelInfo, *, with_subs: bool) -> Json | None:
+        """None: it has gone meanwhile."""
+        index, group = self._view.index(info), self._view.group(info)
+        if index is None or group is None:
+            return None
+        cursors = cursors_of(group, info)
+        found: Json = {
+            "name": shown(info.name),
+            "msgs": count_of(index),
+            "bytes": index.bytes,
+            "first_seq": index.first_sequence,
+            "last_seq": index.last_sequence,
+            "subs_count": sum(len(cursor.members) or 1 for cursor in cursors),
+        }
+        if with_subs and cursors:
+            found["subscriptions"] = [
+                _subscription(member) for cursor in cursors for member in members_of(group, cursor)
+            ]
+        return found
+
+
+def _subscription(member: Member) -> Json:
+    cursor, sub = member.cursor, member.sub
+    asked = cursor if sub is None else sub
+    found: Json = {
+        "client_id": shown(asked.client_id),
+        "inbox": shown(asked.inbox),
+        "ack_inbox": shown(asked.ack_inbox),
+    }
+    if cursor.kind is CursorKind.DURABLE:
+        found["durable_name"] = shown(cursor.name)
+    elif cursor.kind.shared:
+        found["queue_name"] = shown(cursor.name)
+    return {
+        **found,
+        "is_durable": cursor.kind.durable,
+        "is_offline": sub is None,
+        "max_inflight": asked.max_in_flight,
+        "ack_wait": asked.ack_wait_s,
+        "last_sent": member.last_sent,
+        "pending_count": member.pending,
+        "is_stalled": member.pending >= asked.max_in_flight > 0,
+    }
+
+
+def _limits(lim: ChannelLimits) -> Json:
+    return {
+        "max_msgs": lim.msgs,
+        "max_bytes": lim.bytes,
+        "max_age": lim.age_ns,
+        "max_subscriptions": lim.subscriptions,
+        "max_inactivity": lim.inactivity_ns,
+    }
+
+
+def _descriptors() -> Json:
+    """Open files and how many there may be; only Linux tells."""
+    if sys.platform != "linux":
+        return {}
+    import resource  # noqa: PLC0415 - Unix only
+
+    opened = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    return {"open_fds": opened, "max_fds": resource.getrlimit(resource.RLIMIT_NOFILE)[0]}

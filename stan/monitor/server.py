@@ -1,0 +1,186 @@
+"""The HTTP server of the pages: what is served where, and errors as NATS Streaming Server words them.
+
+Promises: it listens before the store is opened, so that health can be asked for meanwhile; a port that is taken ends the start;
+a page that fails is logged and harms nobody else. What is not ours is asked of the embedded nats-server, whose pages stay
+where they were. Reads only: nothing can be changed here.
+"""
+
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import aiohttp
+from aiohttp import web
+
+from stan import limits
+from stan.config import MonitorConfig
+from stan.edge.log import ServerLog
+from stan.errors import StartError
+from stan.monitor import health
+from stan.monitor.metrics import metrics
+from stan.monitor.pages import Pages, Query, UnknownNameError
+from stan.monitor.view import View
+from stan.monitor.words import pretty
+from stan.types import SECOND, WallNanos
+
+ROOT = "/streaming"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+INDEX = """<html lang="en">
+  <head><title>NATS Streaming Server</title></head>
+  <body>
+    <p><a href="/streaming/serverz">server</a></p>
+    <p><a href="/streaming/storez">store</a></p>
+    <p><a href="/streaming/clientsz">clients</a></p>
+    <p><a href="/streaming/channelsz">channels</a></p>
+    <p><a href="/metrics">metrics</a> <a href="/healthz/ready">health</a></p>
+  </body>
+</html>
+"""
+_OF_CONNECTION: Final = frozenset(
+    {"connection", "keep-alive", "transfer-encoding", "upgrade", "date", "content-length"}
+)
+"""Headers that belong to one connection, and not to a page."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Server:
+    """See the module's docstring."""
+
+    def __init__(self, view: View, config: MonitorConfig, log: ServerLog, wall: Callable[[], WallNanos]) -> None:
+        self._view = view
+        self._config = config
+        self._log = log
+        self._wall = wall
+        self._pages = Pages(view)
+        self._runner: web.AppRunner | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self.port = 0
+
+    async def open(self) -> None:
+        """Listen. Raises StartError."""
+        config = self._config
+        where = f"[{config.host}]:{config.port}" if ":" in config.host else f"{config.host}:{config.port}"
+        runner = self._runner = web.AppRunner(self._application(), access_log=None, handle_signals=False)
+        await runner.setup()
+        try:
+            tls = _tls(config) if config.secure else None
+            await web.TCPSite(runner, config.host, max(config.port, 0), ssl_context=tls, shutdown_timeout=1.0).start()
+        except (OSError, ValueError) as error:
+            await self.close()
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            raise StartError(f"unable to start monitoring server on {where}: {reason.lower()}") from error
+        self.port = int(runner.addresses[0][1])
+        self._log.info(
+            f"Starting {'https' if config.secure else 'http'} monitor on {where.rpartition(':')[0]}:{self.port}"
+        )
+
+    async def close(self) -> None:
+        """Answer nobody any more."""
+        if self._session is not None:
+            await self._session.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _application(self) -> web.Application:
+        app = web.Application(middlewares=[self._guard])
+        pages: dict[str, Callable[[Query, WallNanos], Awaitable[str]]] = {
+            "serverz": self._pages.serverz,
+            "storez": self._pages.storez,
+            "clientsz": self._pages.clientsz,
+            "channelsz": self._pages.channelsz,
+        }
+        for name, made in pages.items():
+            app.router.add_route("*", f"{ROOT}/{name}", self._page(made))
+        app.router.add_route("*", ROOT, self._index)
+        app.router.add_route("*", f"{ROOT}/", self._index)
+        app.router.add_route("*", f"{ROOT}/isFTActive", self._is_ft_active)
+        for name, asked in (("live", health.live), ("startup", health.startup), ("ready", health.ready)):
+            app.router.add_route("*", f"/healthz/{name}", self._health(asked))
+        app.router.add_route("*", "/metrics", self._metrics)
+        app.router.add_route("*", "/{path:.*}", self._of_nats)
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except UnknownNameError as error:
+            return _plain(404, str(error))
+        except (web.HTTPException, ConnectionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a page is not worth the broker
+            self._log.error(f"Error making the page {request.path}: {type(error).__name__}: {error}")
+            return _plain(500, f"Error making this page: {error}")
+
+    # --- ours -------------------------------------------------------------------------------------------------------------
+
+    def _page(self, made: Callable[[Query, WallNanos], Awaitable[str]]) -> Handler:
+        async def answer(request: web.Request) -> web.Response:
+            text = await made(request.query, self._wall())
+            callback = request.query.get("callback", "")
+            kind = "application/javascript" if callback else "application/json"
+            body = f"{callback}({text})" if callback else text
+            headers = {"Content-Type": kind, "Access-Control-Allow-Origin": "*"}
+            return web.Response(body=body.encode("utf-8", "replace"), headers=headers)
+
+        return answer
+
+    async def _index(self, _request: web.Request) -> web.Response:
+        return web.Response(text=INDEX, content_type="text/html", charset="utf-8")
+
+    async def _is_ft_active(self, _request: web.Request) -> web.Response:
+        return web.Response(status=204)
+
+    def _health(self, asked: Callable[[View], list[str]]) -> Handler:
+        async def answer(_request: web.Request) -> web.Response:
+            reasons = asked(self._view)
+            body = pretty({"status": "unavailable" if reasons else "ok", "reasons": reasons})
+            return web.Response(status=503 if reasons else 200, text=body, content_type="application/json")
+
+        return answer
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body = await metrics(self._view, request.query.getall("channel", []), self._wall())
+        return web.Response(body=body, headers={"Content-Type": METRICS_TYPE})
+
+    # --- nats-server's ------------------------------------------------------------------------------------------------------
+
+    async def _of_nats(self, request: web.Request) -> web.StreamResponse:
+        """A page of the embedded nats-server, as it is."""
+        embedded = self._view.embedded
+        pages = None if embedded is None else embedded.pages
+        if embedded is None or request.path.startswith(f"{ROOT}/"):
+            return _plain(404, "404 page not found")
+        if pages is None:
+            return _plain(503, "nats-server does not run")
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=limits.PAGES_TIMEOUT / SECOND)
+            self._session = aiohttp.ClientSession(auto_decompress=False, timeout=timeout)
+        url = f"http://{pages[0]}:{pages[1]}{request.raw_path}"
+        asked = {name: request.headers[name] for name in ("Accept", "Accept-Encoding") if name in request.headers}
+        try:
+            answer = await self._session.get(url, headers=asked, allow_redirects=False)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            return _plain(502, f"nats-server does not answer: {error or type(error).__name__}")
+        async with answer:
+            headers = {name: text for name, text in answer.headers.items() if name.lower() not in _OF_CONNECTION}
+            response = web.StreamResponse(status=answer.status, headers=headers)
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+        await response.write_eof()
+        return response
+
+
+def _plain(status: int, text: str) -> web.Response:
+    """An error as Go's http.Error words it."""
+    headers = {"X-Content-Type-Options": "nosniff"}
+    return web.Response(status=status, text=f"{text}\n", content_type="text/plain", charset="utf-8", headers=headers)
+
+
+def _tls(config: MonitorConfig) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(str(config.certificate), str(config.key))
+    return context

@@ -1,0 +1,121 @@
+"""What the pages see of a node: the metadata, the groups that it leads, and its copies of other groups.
+
+A node tells what it knows: of a group that it leads the live windows, of a copy what the leader has told the log of, of a group
+that it does not hold nothing. Reads only, never asks another node, and opens no file.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from stan import limits
+from stan.config import Config
+from stan.core.cursors import LiveCursor
+from stan.core.group import Cursor, Subscription
+from stan.core.meta import ChannelInfo
+from stan.core.ready import Index
+from stan.core.shared import Group, Shared
+from stan.edge.embedded import EmbeddedNats
+from stan.types import WallNanos
+
+if TYPE_CHECKING:
+    from stan.edge.node import Node
+
+Item = TypeVar("Item")
+
+
+class Member(NamedTuple):
+    """One subscription, or a cursor without any: what was asked for, how far it is."""
+
+    cursor: Cursor
+    sub: Subscription | None  # None: nobody is online
+    last_sent: int
+    pending: int
+
+    @property
+    def max_in_flight(self) -> int:
+        """Its window."""
+        return self.cursor.max_in_flight if self.sub is None else self.sub.max_in_flight
+
+
+class View:
+    """See the module's docstring. `node` is there once the store is open."""
+
+    def __init__(self, config: Config, server_id: str, embedded: EmbeddedNats | None, started: WallNanos) -> None:
+        self.config = config
+        self.server_id = server_id
+        self.embedded = embedded
+        self.started = started
+        self.node: Node | None = None
+
+    @property
+    def shared(self) -> Shared | None:
+        """The broker's state; None while there is none."""
+        return None if self.node is None else self.node.broker.shared
+
+    def group(self, info: ChannelInfo) -> Group | None:
+        """The group of a channel, if this node holds it."""
+        return None if self.shared is None else self.shared.groups.get(info.group)
+
+    def channels(self, *, led: bool = False) -> list[ChannelInfo]:
+        """The channels that this node holds, or leads, by name."""
+        shared = self.shared
+        if shared is None:
+            return []
+        there = {number for number, group in shared.groups.items() if group.leads or not led}
+        return sorted(
+            (info for info in shared.meta.channels.values() if info.group in there), key=lambda info: info.name
+        )
+
+    def channel(self, name: str) -> ChannelInfo | None:
+        """A channel by its name, if this node holds it."""
+        shared = self.shared
+        info = None if shared is None else shared.meta.channels.get(name.encode("utf-8", "surrogateescape"))
+        return None if info is None or self.group(info) is None else info
+
+    def index(self, info: ChannelInfo) -> Index | None:
+        """A channel's messages; None if the channel has gone meanwhile."""
+        shared = self.shared
+        if shared is None or self.group(info) is None or shared.meta.by_uid.get(info.uid) is not info:
+            return None
+        return shared.indexes(info.group, info.uid)
+
+
+def count_of(index: Index) -> int:
+    """Messages that are kept."""
+    return index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0
+
+
+def cursors_of(group: Group, info: ChannelInfo) -> list[Cursor]:
+    """What is subscribed to a channel, or was and is kept: online, then offline, then queue groups (STAN-SPEC 13.5)."""
+    channel = group.machine.channels.get(info.uid)
+    found = [] if channel is None else list(channel.cursors.values())
+    return sorted(found, key=lambda cursor: (cursor.kind.shared, not cursor.members))
+
+
+def live_of(group: Group, cursor: Cursor) -> LiveCursor | None:
+    """The leader's view of a cursor; None in a copy, and while nobody is online."""
+    return group.dispatch.cursors.get(cursor.cursor_id) if group.leads else None
+
+
+def members_of(group: Group, cursor: Cursor) -> Iterator[Member]:
+    """The members of a cursor; itself if nobody is online."""
+    if not cursor.members:
+        yield Member(cursor, None, cursor.last_sent, len(cursor.owed))
+        return
+    live = live_of(group, cursor)
+    windows = {} if live is None else {one.sub.subscription_id: one.window for one in live.members}
+    reached = cursor.last_sent if live is None else live.last_sent
+    furthest = max(cursor.members, key=lambda sub: sub.last_sent)  # the log is told of the others' places now and then
+    owed = len(cursor.owed if live is None else live.owed)
+    for sub in cursor.members:
+        window = windows.get(sub.subscription_id, sub.pending)
+        last = reached if sub is furthest else max(sub.last_sent, window.last)
+        yield Member(cursor, sub, last, len(window) + (0 if cursor.kind.shared else owed))
+
+
+async def slices(items: list[Item]) -> AsyncIterator[list[Item]]:
+    """*items* in parts, between which everything else has its turn."""
+    for at in range(0, len(items), limits.PAGE_SLICE):
+        yield items[at : at + limits.PAGE_SLICE]
+        await asyncio.sleep(0)
