@@ -364,6 +364,44 @@ def test_variable_with_a_name_of_ours_is_put_in_where_nats_needs_it():
     assert (config.nats.token, config.notices) == ("t", ())
 
 
+@pytest.mark.parametrize(
+    ("text", "argv", "expected"),
+    [
+        ("http: 8222", (), ("127.0.0.1", 8222, False)),
+        ('http: "0.0.0.0:8222"', (), ("0.0.0.0", 8222, False)),
+        ('HTTP: "[::1]:8222"', (), ("::1", 8222, False)),
+        ('http: ":8222"', (), ("127.0.0.1", 8222, False)),
+        ("monitor_port: 8222", (), ("127.0.0.1", 8222, False)),
+        ("http_port: -1", (), ("127.0.0.1", -1, False)),
+        ('http: "h:8222"', ("-m", "9"), ("h", 9, False)),
+        ('http: "h:8222"', ("--http_host", "::"), ("::", 8222, False)),
+        ("https: 8443, tls { cert_file: c, key_file: k }", (), ("127.0.0.1", 8443, True)),
+        ("", (), ("127.0.0.1", 0, False)),
+    ],
+)
+def test_where_the_monitoring_pages_are_is_for_us_and_not_for_nats(text, argv, expected):
+    config = serve("port: 4222\n" + text, *argv)
+    monitor = config.monitor
+    assert (monitor.host, monitor.port, monitor.secure) == expected
+    assert config.validate() == []
+    assert config.embedded.pages is bool(monitor.port)
+    assert "http" not in (handed(config) or "").lower()
+    if monitor.secure:
+        assert (monitor.certificate, monitor.key) == (Path("c"), Path("k"))
+        assert "cert_file" in handed(config)
+
+
+def test_pages_that_cannot_be_are_refused():
+    assert complaints("port: 1\nhttp: true") == [
+        "s.conf:2: could not parse http: expected a port or host:port, got true"
+    ]
+    assert complaints('http: "h:p"') == ["s.conf:1: could not parse http: expected a port or host:port, got h:p"]
+    assert complaints("http: 1", "-ms", "2") == ["can't specify both HTTP (1) and HTTPs (2) ports"]
+    assert serve("http: 70000").validate() == ["port must be between -1 and 65535, not 70000"]
+    (complaint,) = serve("https: 1").validate()
+    assert complaint.startswith("HTTPS monitoring needs a certificate")
+
+
 def test_without_a_reader_no_file_is_looked_at():
     assert parse(["-sc", "/none", "-c", "f"]).config.embedded.config_file == Path("f")
 
