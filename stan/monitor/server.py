@@ -5,6 +5,7 @@ a page that fails is logged and harms nobody else. What is not ours is asked of 
 where they were. Reads only: nothing can be changed here.
 """
 
+import os
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -61,14 +62,14 @@ class Server:
         """Listen. Raises StartError."""
         config = self._config
         where = f"[{config.host}]:{config.port}" if ":" in config.host else f"{config.host}:{config.port}"
+        tls = _tls(config) if config.secure else None
         runner = self._runner = web.AppRunner(self._application(), access_log=None, handle_signals=False)
         await runner.setup()
         try:
-            tls = _tls(config) if config.secure else None
             await web.TCPSite(runner, config.host, max(config.port, 0), ssl_context=tls, shutdown_timeout=1.0).start()
-        except (OSError, ValueError) as error:
+        except (OSError, OverflowError) as error:
             await self.close()
-            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and (error.errno or 0) > 0 else str(error)
             raise StartError(f"unable to start monitoring server on {where}: {reason.lower()}") from error
         self.port = int(runner.addresses[0][1])
         self._log.info(
@@ -182,5 +183,8 @@ def _plain(status: int, text: str) -> web.Response:
 def _tls(config: MonitorConfig) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(str(config.certificate), str(config.key))
+    try:
+        context.load_cert_chain(str(config.certificate), str(config.key))
+    except OSError as error:  # also those of ssl
+        raise StartError(f"unable to use {config.certificate} and {config.key} for monitoring: {error}") from error
     return context

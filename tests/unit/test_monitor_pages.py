@@ -154,7 +154,7 @@ def test_client_page(scene):
     assert worker["subscriptions"]["sensors.room-1.temp"][0]["queue_name"] == "crew:pool"
     assert scene.get("clientsz", client="billing", subs="1") == billing
     assert "subscriptions" not in scene.get("clientsz", client="billing")
-    with pytest.raises(UnknownNameError, match="^Client nope not found$"):
+    with pytest.raises(UnknownNameError, match=r"^Client nope not found$"):
         scene.get("clientsz", client="nope")
 
 
@@ -201,7 +201,7 @@ def test_channel_page(scene):
     assert sorted(member["last_sent"] for member in room["subscriptions"]) == [0, 1]
     assert scene.get("channelsz", channel="orders", subs="1") == orders
     assert "subscriptions" not in scene.get("channelsz", channel="orders")
-    with pytest.raises(UnknownNameError, match="^Channel nope not found$"):
+    with pytest.raises(UnknownNameError, match=r"^Channel nope not found$"):
         scene.get("channelsz", channel="nope")
 
 

@@ -368,7 +368,7 @@ def test_variable_with_a_name_of_ours_is_put_in_where_nats_needs_it():
     ("text", "argv", "expected"),
     [
         ("http: 8222", (), ("127.0.0.1", 8222, False)),
-        ('http: "0.0.0.0:8222"', (), ("0.0.0.0", 8222, False)),
+        ('http: "0.0.0.0:8222"', (), ("0.0.0.0", 8222, False)),  # noqa: S104
         ('HTTP: "[::1]:8222"', (), ("::1", 8222, False)),
         ('http: ":8222"', (), ("127.0.0.1", 8222, False)),
         ("monitor_port: 8222", (), ("127.0.0.1", 8222, False)),

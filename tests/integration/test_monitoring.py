@@ -1,0 +1,243 @@
+"""The monitoring port of a real server with real clients on it: all pages, NATS's among them, health in its states, HTTPS."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from contextlib import suppress
+
+import pytest
+import stan_client
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.kit.cluster import StanCluster
+from tests.kit.fake_broker import eventually
+from tests.kit.ports import free_port
+from tests.kit.server import NatsServer, StanServer, until
+
+
+class Answer:
+    """What a page answers."""
+
+    def __init__(self, url: str, context: ssl.SSLContext | None = None) -> None:
+        try:
+            with urllib.request.urlopen(url, timeout=20, context=context) as found:  # noqa: S310 - our own
+                self.status, self.headers, body = found.status, found.headers, found.read()
+        except urllib.error.HTTPError as error:
+            self.status, self.headers, body = error.code, error.headers, error.read()
+        self.text = body.decode()
+
+    @property
+    def json(self):
+        return json.loads(self.text)
+
+
+class Watched(StanServer):
+    """A server with a monitoring port."""
+
+    def __init__(self, directory, *flags, **told):
+        self.http = free_port()
+        super().__init__(directory, "-m", str(self.http), *flags, **told)
+
+    def get(self, path):
+        return Answer(f"http://127.0.0.1:{self.http}{path}")
+
+
+@pytest.fixture
+def server(tmp_path):
+    with Watched(tmp_path) as server:
+        yield server
+
+
+async def get(server, path):
+    return await asyncio.to_thread(server.get, path)
+
+
+async def test_pages_tell_of_clients_as_they_come_and_go(server):
+    async with await stan_client.connect("test-cluster", "billing", servers=server.url) as client:
+        await client.publish_many("orders", [b"x" * 100] * 50)
+        durable = await client.subscribe(
+            "orders", durable="ledger", start=stan_client.everything(), manual_acks=True, max_in_flight=20
+        )
+        messages = [await anext(durable) for _ in range(20)]
+        found = (await get(server, "/streaming/channelsz?channel=orders&subs=1")).json
+        (sub,) = found["subscriptions"]
+        assert (found["msgs"], found["last_seq"], found["subs_count"]) == (50, 50, 1)
+        assert (sub["client_id"], sub["durable_name"], sub["last_sent"], sub["pending_count"]) == (
+            "billing",
+            "ledger",
+            20,
+            20,
+        )
+        assert sub["is_stalled"]
+        for message in messages[:5]:
+            message.ack()
+
+        def freed():
+            found = server.get("/streaming/clientsz?client=billing&subs=1").json
+            return found["subscriptions"]["orders"][0]["last_sent"] == 25
+
+        await asyncio.to_thread(until, freed)
+        serverz = (await get(server, "/streaming/serverz")).json
+        assert [serverz[name] for name in ("clients", "subscriptions", "channels", "total_msgs")] == [1, 1, 1, 50]
+        assert (serverz["in_msgs"], serverz["out_msgs"], serverz["state"]) == (50, 25, "STANDALONE")
+        assert (await get(server, "/streaming/storez")).json["total_bytes"] == found["bytes"]
+        assert (await get(server, "/streaming/clientsz")).json["clients"][0]["id"] == "billing"
+        families = {f.name: f for f in text_string_to_metric_families((await get(server, "/metrics")).text)}
+        assert [sample.value for sample in families["stan_durable_pending_messages"].samples] == [20]
+        assert [sample.value for sample in families["stan_durable_lag_messages"].samples] == [25]
+        (age,) = families["stan_durable_oldest_unacked_seconds"].samples
+        assert 0 < age.value < 60
+        syncs = {sample.name: sample.value for sample in families["stan_sync_seconds"].samples}
+        assert syncs["stan_sync_seconds_count"] > 0
+    (sub,) = (await get(server, "/streaming/channelsz?channel=orders&subs=1")).json["subscriptions"]
+    assert (sub["is_offline"], sub["client_id"], sub["pending_count"]) == (True, "billing", 20)
+    assert (await get(server, "/streaming/clientsz")).json["clients"] == []
+
+
+def test_answers_are_those_of_the_original(server):
+    page = server.get("/streaming/channelsz")
+    assert page.headers["Content-Type"] == "application/json"
+    assert page.headers["Access-Control-Allow-Origin"] == "*"
+    called = server.get("/streaming/serverz?callback=f")
+    assert called.headers["Content-Type"] == "application/javascript"
+    assert json.loads(re.fullmatch(r"f\((.*)\)", called.text, re.DOTALL)[1])["cluster_id"] == "test-cluster"
+    assert (server.get("/streaming/isFTActive").status, server.get("/streaming/isFTActive").text) == (204, "")
+    for path in ("/streaming", "/streaming/"):
+        assert "channelsz" in server.get(path).text
+        assert server.get(path).headers["Content-Type"] == "text/html; charset=utf-8"
+    for path, text in (
+        ("/streaming/clientsz?client=nope", "Client nope not found\n"),
+        ("/streaming/channelsz?channel=nope", "Channel nope not found\n"),
+        ("/streaming/nope", "404 page not found\n"),
+    ):
+        refused = server.get(path)
+        assert (refused.status, refused.text) == (404, text)
+        assert refused.headers["Content-Type"] == "text/plain; charset=utf-8"
+        assert refused.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_pages_of_nats_server_are_on_the_same_port_also_after_it_was_restarted(server):
+    assert server.get("/varz").json["port"] == server.port
+    assert server.get("/connz?subs=1").json["connections"][0]["subscriptions_list"]
+    assert server.get("/no_such_page").status == 404
+    assert "/varz" in server.get("/").text
+    before = server.get("/varz").json["server_id"]
+    (nats,) = (int(number) for number in set(re.findall(r"\[(\d+)\].* Starting nats-server", server.log())))
+    os.kill(nats, signal.SIGKILL)
+
+    def is_back():
+        with suppress(json.JSONDecodeError):  # in between there is an error in words
+            return server.get("/varz").json["server_id"] != before
+        return False
+
+    until(is_back, why=server.log)
+    until(lambda: server.get("/healthz/ready").status == 200, why=lambda: server.get("/healthz/ready").text)
+
+
+def test_health_of_a_broker_whose_nats_goes_and_comes(tmp_path):
+    with NatsServer(tmp_path) as nats, Watched(tmp_path, nats_url=nats.url) as server:
+        for state in ("live", "startup", "ready"):
+            answer = server.get(f"/healthz/{state}")
+            assert (answer.status, answer.json) == (200, {"status": "ok", "reasons": []})
+        assert server.get("/varz").status == 404
+        nats.kill()
+        until(lambda: server.get("/healthz/ready").status == 503)
+        lost = {"status": "unavailable", "reasons": ["there is no connection to NATS"]}
+        assert server.get("/healthz/ready").json == lost
+        assert (server.get("/healthz/live").status, server.get("/healthz/startup").status) == (200, 200)
+        nats.start()
+        until(lambda: server.get("/healthz/ready").status == 200)
+
+
+def test_it_listens_on_the_loopback_interface_unless_told_otherwise(tmp_path):
+    def bound(server):
+        (line,) = re.findall(r"STREAM: Starting http monitor on (.*)", server.log())
+        return line
+
+    (tmp_path / "one").mkdir()
+    with Watched(tmp_path / "one", host="0.0.0.0") as server:  # noqa: S104 - of NATS
+        assert bound(server) == f"127.0.0.1:{server.http}"
+        assert server.get("/streaming/serverz").status == 200
+    (tmp_path / "two").mkdir()
+    with Watched(tmp_path / "two", "--http_host", "0.0.0.0") as server:  # noqa: S104 - that is the point
+        assert bound(server) == f"0.0.0.0:{server.http}"
+
+
+def test_port_that_is_taken_ends_the_start_with_a_clear_error(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = StanServer(tmp_path, "-m", str(port))
+        try:
+            server.launch()
+            assert server.wait_for_end() == 1
+        finally:
+            server.sweep()
+    assert f"unable to start monitoring server on 127.0.0.1:{port}: address already in use" in server.log()
+
+
+def test_pages_over_https(tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    made = [
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1")
+    ]
+    made += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    try:
+        subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        pytest.skip("no openssl that makes a certificate")
+    conf = tmp_path / "stan.conf"
+    port = free_port()
+    conf.write_text(f'https: "127.0.0.1:{port}"\n')
+    with StanServer(tmp_path, "-c", str(conf), "--tlscert", str(certificate), "--tlskey", str(key), "--tls=false"):
+        context = ssl.create_default_context(cafile=str(certificate))
+        assert Answer(f"https://localhost:{port}/streaming/serverz", context).json["state"] == "STANDALONE"
+        assert Answer(f"https://localhost:{port}/varz", context).status == 200
+
+
+async def test_each_node_of_a_cluster_tells_what_it_knows(tmp_path):
+    ports = {}
+    cluster = StanCluster(tmp_path)
+    for name, node in cluster.nodes.items():
+        ports[name] = free_port()
+        node._command += ["-m", str(ports[name])]
+
+    def page(name, path):
+        return Answer(f"http://127.0.0.1:{ports[name]}{path}")
+
+    with cluster:
+        async with await stan_client.connect("test-cluster", "me", servers=cluster.url.split(",")) as client:
+            await client.publish_many("orders", [b"x"] * 10)
+            got = []
+            await client.subscribe("orders", got.append, durable="d", start=stan_client.everything())
+            await eventually(lambda: len(got) == 10, 20)
+            leader = await asyncio.to_thread(cluster.leader_of, "orders")
+
+            def seen(name):
+                found = page(name, "/streaming/channelsz?channel=orders&subs=1")
+                return found.status == 200 and (found.json["msgs"], found.json["subs_count"]) == (10, 1)
+
+            for name in cluster.names:
+                await asyncio.to_thread(until, lambda name=name: seen(name))  # copies follow
+                state = (await asyncio.to_thread(page, name, "/streaming/serverz")).json
+                assert (state["state"], state["node_id"], state["clients"]) == ("CLUSTERED", name, 1)
+                assert state["role"] in {"Leader", "Follower"}
+                metrics = (await asyncio.to_thread(page, name, "/metrics")).text
+                assert ('stan_channel_messages{channel="orders"} 10.0' in metrics) == (name == leader)
+                assert f'stan_group_leader{{group="{cluster.group_of("orders")}",node="{leader}"}} 1.0' in metrics
+        left, *gone = cluster.names
+        await asyncio.to_thread(cluster.kill9, *gone)
+
+        def lonely():
+            reasons = page(left, "/healthz/ready").json["reasons"]
+            return reasons and all("leader" in reason or "majority" in reason for reason in reasons)
+
+        await asyncio.to_thread(until, lonely, why=lambda: page(left, "/healthz/ready").text)
