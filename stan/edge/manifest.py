@@ -19,6 +19,8 @@ from stan.log.files import Files, OsFiles, read_file, write_durably
 FORMAT = 1
 NAME = "stan.json"
 OLD_STORE_FILES = ("server.dat", "clients.dat")
+MIGRATING = "unfinished-migration"
+"""Name of a file that is in the directory from the beginning of a migration to its end."""
 NOT_CLUSTERED_BEFORE = "stan: cannot restart server in clustered mode if it was not previously clustered"
 
 
@@ -101,8 +103,10 @@ def open_manifest(
         if any(name in names for name in OLD_STORE_FILES):
             raise StartError(
                 f"{directory} holds the file store of a NATS Streaming Server, which has another format; "
-                "give an empty directory with --dir"
+                f"move it with: stan migrate stan-filestore {directory} --to NEW_DIRECTORY"
             )
+        if MIGRATING in names:
+            raise StartError(f"the migration into {directory} was not finished; run stan migrate once more")
         if "groups" in names:
             raise Damage(f"{path}: missing, but there are logs beside it; put it back from a backup")
         store_id = store_id or secrets.token_hex(16)

@@ -182,7 +182,7 @@ class FileLog:
         if not entries:
             return
         if self._active.end >= self._segment_bytes_max:
-            self._roll()
+            self._roll(RaftIndex(self.last_index + 1))
         segment = self._active
         position, index, term = segment.end, segment.last_index, segment.last_term
         placed: list[Found] = []
@@ -229,13 +229,17 @@ class FileLog:
             self._durable = tip
         return self._durable
 
-    def _roll(self) -> None:
+    def skip(self) -> None:
+        """Leave an entry out: behind such a hole sequences of channels may be missing."""
+        self._roll(RaftIndex(self.last_index + 2))
+
+    def _roll(self, first: RaftIndex) -> None:
         """Seal the active segment and begin the next one; waits for a sync that is running."""
         with self._sync_lock:
             self._sync()
             full, sidecar = self._active, self._sidecar
             try:
-                self._begin(RaftIndex(full.last_index + 1), full.last_term)
+                self._begin(first, full.last_term)
             except OSError as error:
                 raise self._take_back(error) from error
             sidecar.seal(full)

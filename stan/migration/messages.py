@@ -1,0 +1,279 @@
+"""The message slices of one channel as record batches of ours, nearly without touching a message.
+
+What the old store keeps is the MsgProto that subscribers get, as ours does: a record is taken over as it is, less its checksum,
+once that is right and sequence, channel and timestamp stand where the original puts them. What looks different, or is
+encrypted, is taken apart and put together again.
+
+A batch has one timestamp, by which messages are found and expire: it holds messages of the same 17 ms (the timestamp without its
+lowest 24 bits, which is a comparison of bytes), and has the time of its newest. So a search by time misses none and begins at
+most 17 ms early; each message keeps its own time to the nanosecond.
+
+Promises: sequences only grow; what is damaged or missing is told with file and offset, and what lies behind is found again.
+"""
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from stan.migration.crypto import Opener
+from stan.migration.records import HEADER, SIZE_MAX, VERSION, Fields, Window
+from stan.migration.report import Note
+from stan.protocol.wire_py import number, read_varint, text, varint
+from stan.types import KiB
+
+BATCH_BYTES_MAX = 256 * KiB
+INDEX_RECORD_BYTES = 32
+
+_LOW = [b"\x08%c" % low for low in range(0x80)]
+_LOW_GOES_ON = [b"\x08%c" % (low | 0x80) for low in range(0x80)]
+_TIME_TAG = 5 << 3
+_TIME_SIZE = 10
+"""Bytes of a timestamp with its tag: the varint of every time from 1972 to 2262 has nine."""
+_TIME_HIGH = 5
+"""Bytes of that varint that tell all but its lowest 28 bits; the highest four of these are in the byte in front of them."""
+_NEVER = b"\xff" * 12
+"""No message has this behind its channel."""
+_SEQUENCE_MAX = (1 << 63) - 1
+
+
+class Batch(NamedTuple):
+    """Messages with sequences that follow each other."""
+
+    base: int
+    count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a batch
+    timestamp: int
+    records: bytes
+    gap: bool  # messages before it are missing
+
+
+class _Message(NamedTuple):
+    """One that was taken apart."""
+
+    sequence: int
+    payload: bytes
+    timestamp: int
+
+
+class SliceReader:
+    """Reads the slices of one channel, which are given in their order."""
+
+    def __init__(self, channel: bytes, note: Note, opener: Opener | None) -> None:
+        self.last = 0  # newest sequence so far
+        self.lost = 0
+        self._channel = channel
+        self._subject = text(2, channel)
+        self._note = note
+        self._opener = opener
+        self._path = ""
+        self._told = False  # why the next messages are missing
+        self._page = -1  # of the sequences that `_low` and `_middle` are for: all but their lowest 7 bits
+        self._low = _LOW
+        self._middle = b""
+        self._shapes = _Shapes()
+
+    def read(self, path: Path) -> Iterator[Batch]:
+        """The batches of one slice."""
+        self._path = str(path)
+        try:
+            with Window(path) as window:
+                yield from self._read(window)
+        except OSError as error:
+            self._tell(0, f"cannot be read: {error.strerror}")
+
+    def _read(self, window: Window) -> Iterator[Batch]:
+        if window.size == 0:
+            return
+        if not window.load(0, len(VERSION)) or window.bytes_at(0, len(VERSION)) != VERSION:
+            self._tell(0, "not of file version 1")
+        at = len(VERSION)
+        while at < window.size:
+            if window.right(at):
+                at = yield from self._take(window, at)
+                continue
+            behind = self._behind_damage(window, at)
+            if behind < 0 and window.only_zeros(at):
+                return  # room that was never used
+            if behind < 0:
+                self._tell(at, f"{self._fault(window, at)}; the other {window.size - at} bytes cannot be read")
+                return
+            self._tell(at, f"{self._fault(window, at)}; readable again from offset {behind}")
+            at = behind
+
+    def _take(self, window: Window, at: int) -> Generator[Batch, None, int]:
+        """Take the right records from *at* on that are in memory; returns the place behind them."""
+        data, base = window.data, window.offset
+        here, end = at - base, len(window.data)
+        unpack, shapes, plain = HEADER.unpack_from, self._shapes, self._opener is None
+        gap, first = False, self.last + 1
+        want, low, middle = self._expect(first)
+        fixed = 2 + len(middle)
+        parts: list[bytes] = []
+        room, high, tick, stamp, payload = BATCH_BYTES_MAX, b"", 0, 0, b""
+        while here + 8 <= end:
+            size, crc = unpack(data, here)
+            stop = here + 8 + size
+            if stop > end or not size:
+                break
+            record = data[here + 8 : stop]
+            if crc32(record) != crc:
+                break
+            if want >> 7 != self._page:
+                want, low, middle = self._expect(want)
+                fixed = 2 + len(middle)
+            time = 0
+            sequence = want
+            if not (
+                plain
+                and record.startswith(low[want & 0x7F] + middle)
+                and record.startswith(shapes[size - fixed], fixed)
+                and record[-_TIME_SIZE] == _TIME_TAG
+                and record[-1] < 0x80
+            ):
+                message = self._parse(record, base + here)
+                if message is None:
+                    here = stop
+                    continue
+                sequence, record, time = message
+            if record[-_TIME_HIGH - 1] >> 3 != tick or record[-_TIME_HIGH:] != high or room < 0 or sequence != want:
+                if parts:
+                    yield Batch(first, len(parts) >> 1, stamp or _timestamp(payload), b"".join(parts), gap)
+                    parts.clear()
+                gap = sequence != want and self._missing(want, sequence, base + here)
+                first, room, high, tick = sequence, BATCH_BYTES_MAX, record[-_TIME_HIGH:], record[-_TIME_HIGH - 1] >> 3
+            parts += (data[here : here + 4] if not time else len(record).to_bytes(4, "little"), record)
+            room -= size
+            payload, stamp = record, time
+            self.last = sequence
+            want = sequence + 1
+            here = stop
+        if parts:
+            yield Batch(first, len(parts) >> 1, stamp or _timestamp(payload), b"".join(parts), gap)
+        self._told = False
+        return base + here
+
+    def _expect(self, sequence: int) -> tuple[int, list[bytes], bytes]:
+        """What *sequence* and the channel look like at the beginning of a message, in two parts."""
+        if sequence >> 7 != self._page:
+            self._page = sequence >> 7
+            self._low = _LOW_GOES_ON if self._page else _LOW
+            self._middle = (varint(self._page) if self._page else b"") + self._subject
+        return sequence, self._low, self._middle
+
+    def _missing(self, want: int, sequence: int, at: int) -> bool:
+        """Whether messages are missing in front of *sequence*; they are not in front of a channel's first."""
+        if not self.last:
+            return False
+        self.lost += sequence - want
+        if not self._told:
+            self._note(self._path, at, f"messages {want} to {sequence - 1} are missing here")
+        return True
+
+    def _parse(self, payload: bytes, at: int) -> _Message | None:
+        """Take a message apart and put it together as the original would today; None if that is not possible."""
+        try:
+            fields = Fields(payload)
+            sequence, content = fields.number(1), fields.text(4)
+            if not self.last < sequence <= _SEQUENCE_MAX:
+                raise ValueError(f"sequence {sequence} follows {self.last}")
+            if self._opener is not None and content:
+                content = self._opener(content)
+        except ValueError as error:
+            self._tell(at, f"left out: {error}")
+            return None
+        stamp = fields.number(5) or 1
+        rebuilt = number(1, sequence) + self._subject + text(3, fields.text(3)) + text(4, content) + number(5, stamp)
+        return _Message(sequence, rebuilt, stamp if stamp <= _SEQUENCE_MAX else 1)
+
+    # --- damage -----------------------------------------------------------------------------------------------------
+
+    def _behind_damage(self, window: Window, at: int) -> int:
+        """Place of the next right record behind *at*, -1 if there is none.
+
+        It is where the damaged one says, or else where the channel's name follows a sequence, a tag and a header.
+        """
+        if window.load(at, HEADER.size):
+            size: int = HEADER.unpack(window.bytes_at(at, HEADER.size))[0]
+            follows = at + HEADER.size + size
+            if follows < window.size and window.right(follows):
+                return follows
+        found = window.find(self._subject, at + 1)
+        while found >= 0:
+            for start in range(found - 2, max(at + HEADER.size, found - 12), -1):
+                if window.load(start, 1) and window.bytes_at(start, 1) == b"\x08" and window.right(start - HEADER.size):
+                    return start - HEADER.size
+            found = window.find(self._subject, found + 1)
+        return -1
+
+    def _fault(self, window: Window, at: int) -> str:
+        """What is wrong with the record at *at*."""
+        if not window.load(at, HEADER.size):
+            return "a record is cut off"
+        size, crc = HEADER.unpack(window.bytes_at(at, HEADER.size))
+        there = window.size - at - HEADER.size
+        if not 0 < size <= SIZE_MAX:
+            return f"a record cannot have {size} bytes"
+        if size > there:
+            return f"a record is cut off: {size} bytes announced, {there} there"
+        window.load(at, HEADER.size + size)
+        return f"expected crc to be 0x{crc:08x}, got 0x{crc32(window.bytes_at(at + HEADER.size, size)):08x}"
+
+    def _tell(self, at: int, fault: str) -> None:
+        self._note(self._path, at, fault)
+        self._told = True
+
+
+class _Shapes(dict[int, bytes]):
+    """Bytes behind the channel -> what stands there if data and a timestamp are all."""
+
+    def __missing__(self, size: int) -> bytes:
+        between = size - _TIME_SIZE
+        shape = _NEVER if between else b""
+        for width in range(1, 6):
+            content = between - 1 - width
+            if content > 0 and len(varint(content)) == width:
+                shape = b"\x22" + varint(content)
+        self[size] = shape
+        return shape
+
+
+def _timestamp(payload: bytes) -> int:
+    """Time of a message that looks as expected."""
+    return read_varint(payload, len(payload) - _TIME_SIZE + 1, len(payload))[0]
+
+
+def newest_in_index(path: Path, note: Note) -> int:
+    """Sequence of the newest message that a slice's index tells of, 0 if it tells of none."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        note(str(path), 0, f"cannot be read: {error.strerror}")
+        return 0
+    at = len(data) - (len(data) - len(VERSION)) % INDEX_RECORD_BYTES - INDEX_RECORD_BYTES
+    told = False
+    while at >= len(VERSION):
+        record = data[at : at + INDEX_RECORD_BYTES]
+        if crc32(record[:28]) == int.from_bytes(record[28:], "little") and any(record):
+            return int.from_bytes(record[:8], "little")
+        if any(record) and not told:
+            note(str(path), at, "a record of the index is damaged; the index is not needed")
+            told = True
+        at -= INDEX_RECORD_BYTES
+    return 0
+
+
+def sample(path: Path, count: int) -> list[bytes]:
+    """Payloads of the first messages of a slice, as far as they are right."""
+    found: list[bytes] = []
+    try:
+        with Window(path) as window:
+            at = len(VERSION)
+            while len(found) < count and window.right(at):
+                size = HEADER.unpack(window.bytes_at(at, HEADER.size))[0]
+                found.append(Fields(window.bytes_at(at + HEADER.size, size)).text(4))
+                at += HEADER.size + size
+    except (OSError, ValueError):
+        pass
+    return [payload for payload in found if payload]

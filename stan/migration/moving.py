@@ -1,0 +1,184 @@
+"""From an old store to a new directory, or to a report alone: the order of things, and what becomes of what is missing.
+
+Nothing is given out twice: where messages are missing at the end of a channel, an empty one stands for the last of them, as the
+original fills gaps; in the middle they are missing as after any damage, and readers pass over them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from stan.errors import StartError
+from stan.migration.crypto import Opener, opener
+from stan.migration.messages import Batch, SliceReader, newest_in_index
+from stan.migration.old_store import Channel, OldStore
+from stan.migration.report import ChannelReport, PositionReport, Report
+from stan.migration.subscriptions import Position, read_positions
+from stan.migration.target import Target, TargetChannel
+from stan.protocol.channels import folded
+from stan.protocol.kernel import seal
+
+ENCRYPTED = "the payloads look encrypted: set NATS_STREAMING_ENCRYPTION_KEY or give --encryption-key, or --plain if they are not"
+WRONG_KEY = "no payload can be decrypted with this key"
+CLIENTS_END = (
+    "clients are not registered any more and connect anew, as after a restart of a server with a memory store; their durables "
+    "wait for them, and get what they had not acknowledged first"
+)
+OF_A_CLUSTER = (
+    "this was node {node} of a cluster: its messages are here, but a cluster keeps clients and durables in its Raft log, "
+    "which is not read"
+)
+NOW_PLAIN = "payloads are decrypted and stored in plain: this version does not encrypt what it stores"
+
+Progress = Callable[[int], None]
+"""Hears how many bytes were read since it was told last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do."""
+
+    source: Path
+    target: Path | None = None  # None: only look
+    key: bytes = b""
+    plain: bool = False  # nothing is encrypted, whatever it looks like
+    cluster_id: str = ""  # for a store that does not tell its own
+    raft_groups: int = 1
+
+
+def move(plan: Plan, begin: Callable[[int], None], progress: Progress) -> Report:
+    """Do it. *begin* hears how many bytes there are to read.
+
+    Raises:
+        StartError: what was asked for cannot be done; a directory that was begun is no store.
+        StanError, OSError: the new directory cannot be written.
+    """
+    report = Report(str(plan.source))
+    store = OldStore(plan.source, report.note)
+    key = b"" if plan.plain else plan.key
+    report.decrypted = _check_encryption(store, key, plain=plan.plain)
+    cluster_id = store.cluster_id or plan.cluster_id.encode()
+    report.cluster_id = cluster_id.decode(errors="replace")
+    report.clients = [client.decode(errors="replace") for client in store.clients()]
+    report.notes += [OF_A_CLUSTER.format(node=store.node_id.decode(errors="replace"))] if store.node_id else []
+    report.notes += [CLIENTS_END] if report.clients else []
+    report.notes += [NOW_PLAIN] if report.decrypted else []
+    if plan.target is None:
+        begin(store.size)
+        _move_channels(store, None, report, key, progress)
+        return report
+    if not cluster_id:
+        raise StartError(f"{plan.source} does not tell its cluster id; give it with --cluster-id")
+    if plan.target.resolve().is_relative_to(plan.source.resolve()):
+        raise StartError("the new directory must not lie in the old one, where it would look like a channel")
+    begin(store.size)
+    with Target(plan.target, cluster_id, plan.raft_groups) as target:
+        _move_channels(store, target, report, key, progress)
+        target.finish()
+    return report
+
+
+def _check_encryption(store: OldStore, key: bytes, *, plain: bool) -> bool:
+    """Whether there is something to decrypt. Raises StartError: the key is missing or wrong."""
+    if plain:
+        return False
+    samples = list(store.samples())
+    encrypted = [(name, payload) for name, payload in samples if payload]
+    if not key:
+        if encrypted and len(encrypted) == len(samples):
+            raise StartError(ENCRYPTED)
+        return False
+    if encrypted and not any(_opens(opener(key, name), payload) for name, payload in encrypted):
+        raise StartError(WRONG_KEY)
+    return bool(encrypted)
+
+
+def _opens(open_payload: Opener, payload: bytes) -> bool:
+    try:
+        open_payload(payload)
+    except ValueError:
+        return False
+    return True
+
+
+def _move_channels(store: OldStore, target: Target | None, report: Report, key: bytes, progress: Progress) -> None:
+    names: set[bytes] = set()
+    for channel in store.channels:
+        if folded(channel.name) in names:
+            report.note(str(channel.directory), 0, "left out: another channel has the same name in lower case")
+            continue
+        names.add(folded(channel.name))
+        told = ChannelReport(channel.name.decode(errors="replace"))
+        report.channels.append(told)
+        before = report.problem_count
+        sink = None if target is None else target.channel(channel.name)
+        _Mover(channel, report, told, sink, opener(key, channel.name) if key else None).run(progress)
+        told.problems = report.problem_count - before
+
+
+class _Mover:
+    """Moves one channel."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        report: Report,
+        told: ChannelReport,
+        sink: TargetChannel | None,
+        open_payload: Opener | None,
+    ) -> None:
+        self._channel = channel
+        self._report = report
+        self._told = told
+        self._sink = sink
+        self._reader = SliceReader(channel.name, report.note, open_payload)
+        self._time = 1  # of the newest message
+
+    def run(self, progress: Progress) -> None:
+        """Messages first, then positions, so that these never point behind the end."""
+        positions, self._told.subscriptions_ended = read_positions(self._channel.subscriptions, self._report.note)
+        for path in self._channel.slices:
+            for batch in self._reader.read(path):
+                self._take(batch)
+                progress(len(batch.records) + 4 * batch.count)
+        self._told.lost = self._reader.lost
+        self._end(positions)
+        for position in positions:
+            self._told.positions.append(
+                PositionReport(
+                    position.name.decode(errors="replace"),
+                    "" if position.queue_group else position.client_id.decode(errors="replace"),
+                    position.last_sent,
+                    len(position.pending),
+                )
+            )
+            if self._sink is not None:
+                self._sink.position(position)
+
+    def _take(self, batch: Batch) -> None:
+        told = self._told
+        told.first = told.first or batch.base
+        told.last = batch.base + batch.count - 1
+        told.messages += batch.count
+        told.bytes += len(batch.records) - 4 * batch.count
+        self._time = max(self._time, batch.timestamp)
+        if self._sink is not None:
+            self._sink.add(batch)
+
+    def _end(self, positions: list[Position]) -> None:
+        """Make sure that no sequence that anyone knows of is given out again."""
+        last, told = self._reader.last, self._told
+        newest = max((position.last_sent for position in positions), default=0)
+        for path in self._channel.indexes[-1:]:
+            newest = max(newest, newest_in_index(path, self._report.note))
+        if newest <= last:
+            return
+        self._report.note(str(self._channel.directory), 0, f"messages {last + 1} to {newest} are missing at the end")
+        told.lost += newest - last
+        if last:
+            filler = seal(self._channel.name, newest, self._time, [bytes(4)])
+            self._take(Batch(newest, 1, self._time, filler, newest > last + 1))
+            return
+        told.first, told.last = newest + 1, newest
+        if self._sink is not None:
+            self._sink.begin_behind(newest)

@@ -1,0 +1,138 @@
+"""A directory that a NATS Streaming Server's FILE store has left (STAN-SPEC 8.4): what is in it, read and never written.
+
+Promises: whatever is damaged is told, with file and offset, and everything else is found. Nothing in it makes reading fail but a
+directory that is none, or one that another process uses.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from stan.errors import StartError
+from stan.migration.crypto import looks_encrypted
+from stan.migration.messages import sample
+from stan.migration.records import Fields, read_small
+from stan.migration.report import Note
+from stan.protocol.channels import is_channel_name
+
+SERVER, CLIENTS, SUBSCRIPTIONS = "server.dat", "clients.dat", "subs.dat"
+_LOCK = ".rootdir.lck"
+_SAMPLE = 20
+"""Messages of a channel by which its encryption is judged."""
+
+
+class Channel:
+    """One channel's directory."""
+
+    def __init__(self, name: bytes, directory: Path, slices: list[Path], indexes: list[Path]) -> None:
+        self.name = name
+        self.directory = directory
+        self.slices = slices
+        self.indexes = indexes
+
+    @property
+    def subscriptions(self) -> Path:
+        """The log of its subscriptions."""
+        return self.directory / SUBSCRIPTIONS
+
+    @property
+    def size(self) -> int:
+        """Bytes of its messages."""
+        return sum(path.stat().st_size for path in self.slices if path.exists())
+
+
+class OldStore:
+    """See the module. Raises StartError: *directory* is no such store, or in use."""
+
+    def __init__(self, directory: Path, note: Note) -> None:
+        self.directory = directory
+        self.cluster_id = b""
+        self.node_id = b""  # of a server of a cluster
+        self._note = note
+        try:
+            names = os.listdir(directory)  # noqa: PTH208 - names as the file system has them
+        except OSError as error:
+            raise StartError(f"{directory}: {error.strerror}") from error
+        self.channels = list(self._channels(sorted(names)))
+        known = SERVER in names or CLIENTS in names or any(channel.slices for channel in self.channels)
+        if not known or "stan.json" in names:
+            raise StartError(f"{directory} is not the data directory of a NATS Streaming Server's FILE store")
+        self._refuse_company()
+        self._read_server()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all messages."""
+        return sum(channel.size for channel in self.channels)
+
+    def clients(self) -> list[bytes]:
+        """Ids of the clients that were registered."""
+        found: dict[bytes, None] = {}
+        path = self.directory / CLIENTS
+        for record in read_small(path, self._note, typed=True):
+            try:
+                client = Fields(record.payload).text(1)
+            except ValueError as error:
+                self._note(str(path), record.offset, f"left out: {error}")
+                continue
+            if record.kind == 1:
+                found[client] = None
+            elif record.kind == 2:
+                found.pop(client, None)
+        return list(found)
+
+    def samples(self) -> Iterator[tuple[bytes, bytes]]:
+        """Channel and payload of some messages that may be encrypted, or b"" of others."""
+        for channel in self.channels:
+            for path in channel.slices[:1]:
+                for payload in sample(path, _SAMPLE):
+                    yield channel.name, payload if looks_encrypted(payload) else b""
+
+    def _read_server(self) -> None:
+        path = self.directory / SERVER
+        found = list(read_small(path, self._note, typed=False))
+        try:
+            info = Fields(found[0].payload if found else b"")
+        except ValueError as error:
+            self._note(str(path), found[0].offset, str(error))
+            return
+        self.cluster_id, self.node_id = info.text(1), info.text(9)
+
+    def _channels(self, names: list[str]) -> Iterator[Channel]:
+        for text in names:
+            directory = self.directory / text
+            if not directory.is_dir():
+                continue
+            name = os.fsencode(text)
+            if not is_channel_name(name):
+                self._note(str(directory), 0, "left out: not the name of a channel")
+                continue
+            try:
+                yield Channel(name, directory, self._slices(directory, "dat"), self._slices(directory, "idx"))
+            except OSError as error:
+                self._note(str(directory), 0, f"left out: {error.strerror}")
+
+    def _slices(self, directory: Path, ending: str) -> list[Path]:
+        """Files of messages, or their indexes, in the order of their numbers."""
+        found = []
+        for path in directory.glob(f"msgs.*.{ending}"):
+            number = path.name.removeprefix("msgs.").removesuffix(f".{ending}")
+            if number.isascii() and number.isdigit():
+                found.append((int(number), path))
+            else:
+                self._note(str(path), 0, f"message log has an invalid name: {number}")
+        return [path for _, path in sorted(found)]
+
+    def _refuse_company(self) -> None:
+        """A server in fault tolerance mode holds a lock on its directory; no other one tells."""
+        try:
+            handle = os.open(self.directory / _LOCK, os.O_RDWR)
+        except OSError:
+            return
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StartError(f"{self.directory} is in use by another server; stop it first") from error
+        finally:
+            os.close(handle)

@@ -1,0 +1,75 @@
+"""What a migration found, channel by channel, and everything that was not in order. Values alone."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+PROBLEMS_MAX = 1000
+"""Problems that are told one by one; the others are counted."""
+
+Note = Callable[[str, int, str], None]
+"""Takes file, offset and text of something that was not in order."""
+
+
+class Problem(NamedTuple):
+    """Something that was not in order."""
+
+    file: str
+    offset: int
+    text: str
+
+
+@dataclass(slots=True)
+class PositionReport:
+    """One durable, or one durable queue group."""
+
+    name: str
+    client_id: str  # "" for a group
+    last_sent: int
+    pending: int
+
+
+@dataclass(slots=True)
+class ChannelReport:
+    """One channel."""
+
+    name: str
+    messages: int = 0
+    first: int = 0
+    last: int = 0
+    bytes: int = 0  # of the messages as they are stored
+    lost: int = 0  # messages that must have been there
+    positions: list[PositionReport] = field(default_factory=list)
+    subscriptions_ended: int = 0  # of no durable: they end with their client
+    problems: int = 0
+
+
+@dataclass(slots=True)
+class Report:
+    """All of it."""
+
+    directory: str
+    cluster_id: str = ""
+    channels: list[ChannelReport] = field(default_factory=list)
+    clients: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what to know, nothing is wrong
+    problems: list[Problem] = field(default_factory=list)
+    problems_untold: int = 0
+    decrypted: bool = False
+
+    def note(self, file: str, offset: int, text: str) -> None:
+        """Something was not in order."""
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(Problem(file, offset, text))
+        else:
+            self.problems_untold += 1
+
+    @property
+    def problem_count(self) -> int:
+        """Also of those that are not told one by one."""
+        return len(self.problems) + self.problems_untold
+
+    @property
+    def messages(self) -> int:
+        """Of all channels."""
+        return sum(channel.messages for channel in self.channels)

@@ -1,0 +1,114 @@
+"""The durables of one channel: what its subs.dat tells (STAN-SPEC 8.6), as positions that outlive their clients.
+
+A position is offline, whoever was connected when the old server ended: what its members had not acknowledged is owed to whoever
+resumes it. Plain subscriptions and queue groups that are not durable end with their clients, as on every disconnect.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stan.migration.records import Fields, Record, read_small
+from stan.migration.report import Note
+
+_MAX_IN_FLIGHT, _ACK_WAIT_S = 1, 30
+"""For a record that says less than 1."""
+_INT32_MAX = (1 << 31) - 1
+
+
+@dataclass(slots=True)
+class Position:
+    """A durable of one client, or a durable queue group."""
+
+    client_id: bytes
+    durable: bytes
+    queue_group: bytes  # b"" for a durable of one client
+    last_sent: int
+    inbox: bytes
+    max_in_flight: int
+    ack_wait_s: int
+    pending: set[int] = field(default_factory=set)
+
+    @property
+    def name(self) -> bytes:
+        """As the original shows it."""
+        return self.durable + b":" + self.queue_group if self.queue_group else self.durable
+
+    def runs(self) -> list[int]:
+        """What is pending as first, last, first, last, ..."""
+        flat: list[int] = []
+        for sequence in sorted(self.pending):
+            if flat and flat[-1] + 1 == sequence:
+                flat[-1] = sequence
+            else:
+                flat += (sequence, sequence)
+        return flat
+
+
+@dataclass(slots=True)
+class _State:
+    """One subscription of the old server."""
+
+    fields: Fields
+    last_sent: int = 0
+    pending: set[int] = field(default_factory=set)
+
+
+def read_positions(path: Path, note: Note) -> tuple[list[Position], int]:
+    """The positions that a subs.dat tells of, and how many subscriptions end because they are not durable."""
+    states: dict[int, _State] = {}
+    for record in read_small(path, note, typed=True):
+        try:
+            _apply(states, record)
+        except ValueError as error:
+            note(str(path), record.offset, f"left out: {error}")
+    return _positions(states[number] for number in sorted(states))
+
+
+def _apply(states: dict[int, _State], record: Record) -> None:
+    fields = Fields(record.payload)
+    subscription = fields.number(1)
+    match record.kind:
+        case 1 | 2:
+            state = states.setdefault(subscription, _State(fields))
+            state.fields = fields
+            state.last_sent = max(state.last_sent, fields.number(9))
+        case 3:
+            states.pop(subscription, None)
+        case 4:
+            if subscription in states:
+                states[subscription].pending.discard(fields.number(2))
+        case 5:
+            if subscription in states and fields.number(2):
+                state = states[subscription]
+                state.pending.add(fields.number(2))
+                state.last_sent = max(state.last_sent, fields.number(2))
+
+
+def _positions(states: Iterable[_State]) -> tuple[list[Position], int]:
+    found: dict[tuple[bytes, bytes, bytes], Position] = {}
+    ended = 0
+    for state in states:
+        fields = state.fields
+        client, group, durable = fields.text(2), fields.text(3), fields.text(8)
+        if group and fields.number(10):
+            durable, _, group = group.partition(b":")
+            key = (b"", durable, group)
+        elif durable and not group:
+            key = (client, durable, b"")
+        else:
+            ended += 1
+            continue
+        position = found.get(key)
+        if position is None:
+            position = found[key] = Position(client, durable, group, 0, b"", 0, 0)
+        position.client_id, position.inbox = client or position.client_id, fields.text(4)
+        position.max_in_flight = _bounded(fields.number(6), _MAX_IN_FLIGHT)
+        position.ack_wait_s = _bounded(fields.number(7), _ACK_WAIT_S)
+        position.last_sent = max(position.last_sent, state.last_sent)
+        position.pending |= state.pending
+    return list(found.values()), ended
+
+
+def _bounded(value: int, otherwise: int) -> int:
+    return value if 0 < value <= _INT32_MAX else otherwise
