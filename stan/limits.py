@@ -304,8 +304,8 @@ TRANSFER_OFFER_BYTES_MAX = 16 * MiB
 # --- monitoring --------------------------------------------------------------------------------------------------
 PAGE_ITEMS = 1024
 """Clients or channels of one page, where nobody asks for another number (STAN-SPEC 13.4)."""
-PAGE_SLICE = 100
-"""Channels or clients that are looked at in one go: well below 5 ms, then the broker has its turn."""
+PAGE_SLICE = 1 * MILLISECOND
+"""Work on a page is interrupted after this, so that the broker has its turn."""
 PAGES_TIMEOUT = 30 * SECOND
 """A page of nats-server's is given up after this."""
 METRICS_CHANNELS_MAX = 1000

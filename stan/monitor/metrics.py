@@ -27,7 +27,7 @@ from stan.core.ready import Index
 from stan.core.shared import Group
 from stan.edge.node import Node
 from stan.edge.timing import Times
-from stan.monitor.view import View, count_of, cursors_of, live_of, slices
+from stan.monitor.view import Breath, View, count_of, cursors_of, live_of
 from stan.monitor.words import shown
 from stan.raft.group import RaftGroup
 from stan.types import SECOND, WallNanos
@@ -70,23 +70,25 @@ async def _families(view: View, names: Sequence[str], now: WallNanos) -> list[Me
     left_out.add_metric(("channels",), float(many))
     left_out.add_metric(("durables",), float(many or many_cursors))
     channels, cursors = _ChannelSeries(), _CursorSeries()
-    async for part in slices([] if many else led):
-        for info in part:
-            index, group = view.index(info), view.group(info)
-            if index is not None and group is not None:
-                channels.add(info, index)
-                if not many_cursors:
-                    cursors.add_all(node, info, group, index, now)
+    breath = Breath()
+    for info in [] if many else led:
+        index, group = view.index(info), view.group(info)
+        if index is not None and group is not None:
+            channels.add(info, index)
+            if not many_cursors:
+                cursors.add_all(node, info, group, index, now)
+        await breath.take()
     return [*found, left_out, *channels.families, *cursors.families]
 
 
 async def _stored(view: View, led: list[ChannelInfo]) -> tuple[Metric, ...]:
     messages = size = 0
-    async for part in slices(led):
-        for index in map(view.index, part):
-            if index is not None:
-                messages += count_of(index)
-                size += index.bytes
+    breath = Breath()
+    for index in map(view.index, led):
+        if index is not None:
+            messages += count_of(index)
+            size += index.bytes
+        await breath.take()
     return (
         _gauge("stored_messages", "Messages kept in the channels that this node leads", messages),
         _gauge("stored_bytes", "Their bytes", size),

@@ -15,9 +15,9 @@ from stan import limits
 from stan.config import ChannelLimits
 from stan.core.group import CursorKind
 from stan.core.meta import ChannelInfo, Client
-from stan.core.shared import META_GROUP, Shared
-from stan.monitor.view import Member, View, count_of, cursors_of, members_of, slices
-from stan.monitor.words import moment, page, pretty, shown, uptime
+from stan.core.shared import META_GROUP
+from stan.monitor.view import Breath, Member, View, count_of, cursors_of, members_of
+from stan.monitor.words import array, extended, flat, moment, pretty, quoted, shown, uptime
 from stan.raft.group import RaftGroup
 from stan.types import WallNanos
 
@@ -106,12 +106,13 @@ class Pages:
 
     async def _totals(self) -> Json:
         messages = size = 0
-        async for part in slices(self._view.channels()):
-            for info in part:
-                index = self._view.index(info)
-                if index is not None:
-                    messages += count_of(index)
-                    size += index.bytes
+        breath = Breath()
+        for info in self._view.channels():
+            index = self._view.index(info)
+            if index is not None:
+                messages += count_of(index)
+                size += index.bytes
+            await breath.take()
         return {"total_msgs": messages, "total_bytes": size}
 
     async def storez(self, _query: Query, now: WallNanos) -> str:
@@ -148,44 +149,57 @@ class Pages:
         clients = {} if shared is None else shared.meta.clients
         with_subs = query.get("subs") == "1"
         name = query.get("client", "")
+        breath = Breath()
         if name:
             client = clients.get(name.encode("utf-8", "surrogateescape"))
-            if shared is None or client is None:
+            if client is None:
                 raise UnknownNameError(f"Client {name} not found")
-            return pretty(self._client(shared, client, with_subs=with_subs))
+            return await self._client(client, 0, breath, with_subs=with_subs)
         window = Window.of(query)
         ids = sorted(clients)
         items: list[str] = []
-        async for part in slices(ids[window.offset : window.offset + window.limit]):
-            there = [client for client in map(clients.get, part) if client is not None]
-            assert shared is not None  # noqa: S101 - else there are no clients
-            items += [pretty(self._client(shared, client, with_subs=with_subs), 2) for client in there]
-        return page(self._envelope(now, window, len(items), len(ids)), "clients", items)
+        for client_id in ids[window.offset : window.offset + window.limit]:
+            client = clients.get(client_id)
+            if client is not None:
+                items.append(await self._client(client, 2, breath, with_subs=with_subs))
+            await breath.take()
+        head = self._envelope(now, window, len(items), len(ids))
+        return extended(flat(head), {"clients": array(items, 1)})
 
     def _envelope(self, now: WallNanos, window: Window, count: int, total: int) -> Json:
         part = {"offset": window.offset, "limit": window.limit, "count": count, "total": total}
         return {**self._head(now), **part}
 
-    def _client(self, shared: Shared, client: Client, *, with_subs: bool) -> Json:
-        online: dict[str, list[Json]] = {}
-        count = 0
-        for group in shared.groups.values():
-            for subscription_id in sorted(group.machine.by_incarnation.get(client.incarnation, ())):
-                count += 1
-                cursor = group.machine.cursors[group.machine.subscriptions[subscription_id].cursor_id]
-                info = shared.meta.by_uid.get(cursor.uid)
-                if info is None or not with_subs:
-                    continue
-                member = next(
-                    m for m in members_of(group, cursor) if m.sub and m.sub.subscription_id == subscription_id
-                )
-                online.setdefault(shown(info.name), []).append(_subscription(member))
-        found: Json = {
+    async def _client(self, client: Client, depth: int, breath: Breath, *, with_subs: bool) -> str:
+        members = await self._online(client, breath)
+        head = {
             "id": shown(client.client_id),
             "hb_inbox": shown(client.heartbeat_inbox),
-            "subs_count": count,
+            "subs_count": sum(map(len, members.values())),
         }
-        return {**found, "subscriptions": dict(sorted(online.items()))} if online else found
+        text = flat(head, depth)
+        if not (with_subs and members):
+            return text
+        lists: dict[str, str] = {}
+        for channel, of_channel in sorted(members.items()):
+            lists[channel] = array(await _subscriptions(of_channel, depth + 3, breath), depth + 2)
+        return extended(text, {"subscriptions": extended("{}", lists, depth + 1)}, depth)
+
+    async def _online(self, client: Client, breath: Breath) -> dict[str, list[Member]]:
+        """The subscriptions of a client, by channel."""
+        shared = self._view.shared
+        found: dict[str, list[Member]] = {}
+        for group in [] if shared is None else list(shared.groups.values()):
+            machine = group.machine
+            ids = frozenset(machine.by_incarnation.get(client.incarnation, ()))
+            for cursor_id in sorted({machine.subscriptions[number].cursor_id for number in ids}):
+                cursor = machine.cursors.get(cursor_id)
+                info = None if shared is None or cursor is None else shared.meta.by_uid.get(cursor.uid)
+                if cursor is not None and info is not None:
+                    mine = [one for one in members_of(group, cursor) if one.sub and one.sub.subscription_id in ids]
+                    found.setdefault(shown(info.name), []).extend(mine)
+                await breath.take()
+        return found
 
     # --- channels -------------------------------------------------------------------------------------------------------
 
@@ -194,31 +208,30 @@ class Pages:
         view = self._view
         with_subs = query.get("subs") == "1"
         name = query.get("channel", "")
+        breath = Breath()
         if name:
             info = view.channel(name)
-            one = None if info is None else self._channel(info, with_subs=with_subs)
+            one = None if info is None else await self._channel(info, 0, breath, with_subs=with_subs)
             if one is None:
                 raise UnknownNameError(f"Channel {name} not found")
-            return pretty(one)
+            return one
         window = Window.of(query)
         channels = view.channels()
         items: list[str] = []
-        async for part in slices(channels[window.offset : window.offset + window.limit]):
-            if not with_subs:
-                items += [pretty(shown(info.name)) for info in part]
-                continue
-            found = [self._channel(info, with_subs=True) for info in part]
-            items += [pretty(one, 2) for one in found if one is not None]
-        head = self._envelope(now, window, len(items), len(channels))
-        return page(head, "channels" if with_subs else "names", items) if items else pretty(head)
+        for info in channels[window.offset : window.offset + window.limit]:
+            item = await self._channel(info, 2, breath, with_subs=True) if with_subs else quoted(shown(info.name))
+            items += [] if item is None else [item]
+            await breath.take()
+        head = flat(self._envelope(now, window, len(items), len(channels)))
+        return extended(head, {"channels" if with_subs else "names": array(items, 1)} if items else {})
 
-    def _channel(self, info: ChannelInfo, *, with_subs: bool) -> Json | None:
+    async def _channel(self, info: ChannelInfo, depth: int, breath: Breath, *, with_subs: bool) -> str | None:
         """None: it has gone meanwhile."""
         index, group = self._view.index(info), self._view.group(info)
         if index is None or group is None:
             return None
         cursors = cursors_of(group, info)
-        found: Json = {
+        head = {
             "name": shown(info.name),
             "msgs": count_of(index),
             "bytes": index.bytes,
@@ -226,11 +239,21 @@ class Pages:
             "last_seq": index.last_sequence,
             "subs_count": sum(len(cursor.members) or 1 for cursor in cursors),
         }
-        if with_subs and cursors:
-            found["subscriptions"] = [
-                _subscription(member) for cursor in cursors for member in members_of(group, cursor)
-            ]
-        return found
+        text = flat(head, depth)
+        if not (with_subs and cursors):
+            return text
+        members = [member for cursor in cursors for member in members_of(group, cursor)]
+        return extended(
+            text, {"subscriptions": array(await _subscriptions(members, depth + 2, breath), depth + 1)}, depth
+        )
+
+
+async def _subscriptions(members: list[Member], depth: int, breath: Breath) -> list[str]:
+    found = []
+    for member in members:
+        found.append(flat(_subscription(member), depth))
+        await breath.take()
+    return found
 
 
 def _subscription(member: Member) -> Json:

@@ -69,7 +69,8 @@ class Server:
             await web.TCPSite(runner, config.host, max(config.port, 0), ssl_context=tls, shutdown_timeout=1.0).start()
         except (OSError, OverflowError) as error:
             await self.close()
-            reason = os.strerror(error.errno) if isinstance(error, OSError) and (error.errno or 0) > 0 else str(error)
+            number = error.errno if isinstance(error, OSError) else None
+            reason = os.strerror(number) if number is not None and number > 0 else str(error)
             raise StartError(f"unable to start monitoring server on {where}: {reason.lower()}") from error
         self.port = int(runner.addresses[0][1])
         self._log.info(

@@ -5,8 +5,8 @@ that it does not hold nothing. Reads only, never asks another node, and opens no
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+import time
+from typing import TYPE_CHECKING, NamedTuple
 
 from stan import limits
 from stan.config import Config
@@ -20,8 +20,6 @@ from stan.types import WallNanos
 
 if TYPE_CHECKING:
     from stan.edge.node import Node
-
-Item = TypeVar("Item")
 
 
 class Member(NamedTuple):
@@ -98,24 +96,31 @@ def live_of(group: Group, cursor: Cursor) -> LiveCursor | None:
     return group.dispatch.cursors.get(cursor.cursor_id) if group.leads else None
 
 
-def members_of(group: Group, cursor: Cursor) -> Iterator[Member]:
+def members_of(group: Group, cursor: Cursor) -> list[Member]:
     """The members of a cursor; itself if nobody is online."""
     if not cursor.members:
-        yield Member(cursor, None, cursor.last_sent, len(cursor.owed))
-        return
+        return [Member(cursor, None, cursor.last_sent, len(cursor.owed))]
     live = live_of(group, cursor)
     windows = {} if live is None else {one.sub.subscription_id: one.window for one in live.members}
     reached = cursor.last_sent if live is None else live.last_sent
     furthest = max(cursor.members, key=lambda sub: sub.last_sent)  # the log is told of the others' places now and then
-    owed = len(cursor.owed if live is None else live.owed)
+    owed = 0 if cursor.kind.shared else len(cursor.owed if live is None else live.owed)
+    found = []
     for sub in cursor.members:
         window = windows.get(sub.subscription_id, sub.pending)
         last = reached if sub is furthest else max(sub.last_sent, window.last)
-        yield Member(cursor, sub, last, len(window) + (0 if cursor.kind.shared else owed))
+        found.append(Member(cursor, sub, last, len(window) + owed))
+    return found
 
 
-async def slices(items: list[Item]) -> AsyncIterator[list[Item]]:
-    """*items* in parts, between which everything else has its turn."""
-    for at in range(0, len(items), limits.PAGE_SLICE):
-        yield items[at : at + limits.PAGE_SLICE]
-        await asyncio.sleep(0)
+class Breath:
+    """In the midst of long work everything else has its turn now and then, and may change what is looked at."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic_ns()
+
+    async def take(self) -> None:
+        """Pause, if it is time to."""
+        if time.monotonic_ns() - self._since >= limits.PAGE_SLICE:
+            await asyncio.sleep(0)
+            self._since = time.monotonic_ns()
