@@ -1,11 +1,12 @@
 """A function for `foreachBatch`: the sink for what Spark's interface for Python sinks cannot do, above all update mode.
 
-Promises what the sink promises: the same delivery modes, under an identity made of the query and the batch.
+Promises what the sink promises: the same delivery modes, under an identity made of the query and the batch; and that two saves of
+one batch under one identity are an error, on whichever executors they run.
 """
 
 from typing import TYPE_CHECKING
 
-from pyspark_stan.identity import QUERY_ID, IdentityError
+from pyspark_stan.identity import QUERY_ID, RUN_ID, Identity, IdentityError, only_save
 from pyspark_stan.sink_options import sink_options
 
 if TYPE_CHECKING:
@@ -29,23 +30,23 @@ def foreach_batch(
         OptionsError: at once, not in the first batch.
     """
     said = {name: _text(value) for name, value in {**(options or {}), **more}.items()}
-    checked = sink_options(said, None)
+    checked = sink_options(said, None, "stream")
 
     def write(frame: "DataFrame", batch_id: int) -> None:
         writer = frame.write.format("stan").options(**said).mode("append")
-        if checked.delivery != "at-least-once":
-            if checked.version is None:
-                writer = writer.option("txnVersion", str(batch_id))
-            if not checked.app:
-                writer = writer.option("txnAppId", _app(frame, checked.channel))
-        writer.save()
+        if checked.delivery == "at-least-once":
+            writer.save()
+            return
+        property_of = frame.sparkSession.sparkContext.getLocalProperty
+        identity = Identity(checked.app or _app(property_of(QUERY_ID), checked.channel), batch_id)
+        with only_save(identity, property_of(RUN_ID)):
+            writer.options(txnAppId=identity.app, txnVersion=str(identity.version)).save()
 
     return write
 
 
-def _app(frame: "DataFrame", channel: str) -> str:
+def _app(query: str | None, channel: str) -> str:
     """The query, and the channel, so that another save of the same batch is told from this one."""
-    query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     if not query:
         raise IdentityError("txnAppId: needed where Spark does not tell the query's id (a thread of your own)")
     return f"{query}/{channel or '*'}"

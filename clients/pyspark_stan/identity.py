@@ -6,9 +6,11 @@ Lake's txnAppId and txnVersion.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Final, NamedTuple
+from uuid import uuid4
 
 from pyspark import TaskContext
 
@@ -79,27 +81,59 @@ def identity_of(options: SinkOptions, task: Task, *, streaming: bool) -> Identit
         raise IdentityError(f"txnAppId: longer than {APP_BYTES_MAX} bytes: {app}")
     identity = Identity(app, version)
     if not streaming:
-        _refuse_second_save(identity, task)
+        refuse_second_save(identity, save_of(task))
     return identity
+
+
+class Save(NamedTuple):
+    """One action in one run of a query."""
+
+    run: str
+    execution: str
 
 
 _saves: OrderedDict[tuple[str, Identity], str] = OrderedDict()
 """Of this process: which action wrote under which identity in which run of a query."""
 
 
-def _refuse_second_save(identity: Identity, task: Task) -> None:
-    """Two saves of one foreachBatch under one identity: the second would be taken for a repetition, and its rows lost."""
+def save_of(task: Task) -> Save | None:
+    """The action that *task* belongs to; None outside of a query."""
     run, execution = task.property_of(RUN_ID), task.property_of(EXECUTION_ID)
-    if run is None or execution is None or task.property_of(QUERY_ID) is None:
+    return Save(run, execution) if run and execution and task.property_of(QUERY_ID) else None
+
+
+def refuse_second_save(identity: Identity, save: Save | None) -> None:
+    """Two saves of one foreachBatch under one identity: the second would be taken for a repetition, and its rows lost.
+
+    Raises:
+        IdentityError: this process has seen another one.
+    """
+    if save is None:
         return
-    first = _saves.setdefault((run, identity), execution)
-    if first != execution:
+    if _saves.setdefault((save.run, identity), save.execution) != save.execution:
         raise IdentityError(
             f"version {identity.version} of '{identity.app}' was written by another save of the same batch: "
             "give each save a txnAppId of its own"
         )
     while len(_saves) > SAVES_REMEMBERED_MAX:
         _saves.popitem(last=False)
+
+
+@contextmanager
+def only_save(identity: Identity, run: str | None) -> Iterator[None]:
+    """Around a save on the driver, where all saves of a query are seen; one that has failed may be made again.
+
+    Raises:
+        IdentityError: as of refuse_second_save().
+    """
+    save = Save(run, uuid4().hex) if run else None
+    refuse_second_save(identity, save)
+    try:
+        yield
+    except BaseException:
+        if save is not None:
+            _saves.pop((save.run, identity), None)
+        raise
 
 
 # --- ids of rows ---------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ LATEST: Final = -1
 """What stands for a sequence in JSON, as in Spark's Kafka source."""
 SEQUENCE_MAX: Final = (1 << 63) - 1
 """Spark's long ends here; the broker's sequences go on."""
+TIME_MAX_NS: Final = (1 << 63) - 1
+"""The year 2262: no message is later, so a later time stands for this one."""
 
 OF_SPARK: Final = {"path", "checkpointlocation", "queryname"}
 """What Spark itself puts among the options."""
@@ -226,7 +228,8 @@ def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", 
     for name in filter(take.given, wrong_kind):
         take.complain(f"{name}: of {other} reads only")
     default_start = LATEST if kind == "stream" else EARLIEST
-    start, end = _start(take, channels, default_start), _end(take, channels)
+    start = _start(take, channels, default_start)
+    end = _end(take, channels, start)
     if assigned:
         for name in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", *BATCH_ONLY[:3]):
             if take.given(name):
@@ -313,11 +316,14 @@ def _start(take: OptionReader, channels: Sequence[str], default: int) -> Place:
     return _place(take, names, channels, default, latest_if_later=later)
 
 
-def _end(take: OptionReader, channels: Sequence[str]) -> Place:
+def _end(take: OptionReader, channels: Sequence[str], start: Place) -> Place:
     names = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
     place = _place(take, names, channels, LATEST, latest_if_later=True)
     if place.default == EARLIEST or EARLIEST in place.sequences.values():
         take.complain("endingOffsets: a batch cannot end at earliest")
+    for channel, last in place.sequences.items():
+        if 0 <= last < start.sequences.get(channel, 0):
+            take.complain(f"endingOffsets: {channel!r} ends at {last}, before it starts at {start.sequences[channel]}")
     return place
 
 
@@ -368,11 +374,12 @@ def _nanoseconds(take: OptionReader, name: str, text: str) -> int:
     """Unix time of milliseconds or ISO 8601; without a zone it is UTC."""
     try:
         if re.fullmatch(r"\d+", text):
-            return max(int(text), 1) * 1_000_000
+            return min(max(int(text), 1) * 1_000_000, TIME_MAX_NS)
         when = datetime.fromisoformat(text)
     except ValueError:
         take.complain(f"{name}: {text!r} is neither milliseconds since 1970 nor ISO 8601")
         return 0
     when = when if when.tzinfo else when.replace(tzinfo=UTC)
     since = when - datetime(1970, 1, 1, tzinfo=UTC)
-    return max((since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000, 1)
+    nanoseconds = (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+    return min(max(nanoseconds, 1), TIME_MAX_NS)

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 from stan_client.errors import StanClientError
 
-from pyspark_stan.identity import ContentIds, Identity, Task, identity_of, this_task
+from pyspark_stan.identity import ContentIds, Identity, Save, Task, identity_of, refuse_second_save, save_of, this_task
 from pyspark_stan.routing import Request, Router
 from pyspark_stan.sending import Submit, Window
 from pyspark_stan.sink_options import SinkOptions, sink_options
@@ -50,6 +50,7 @@ class StanCommitMessage(WriterCommitMessage):
     dead: int = 0  # in the dead-letter channel
     duplicates: int = 0  # known to the broker by their ids
     done_before: bool = False  # the work was committed before: nothing was sent
+    save: Save | None = None  # of which action, inside foreachBatch
 
 
 class StanBatchWriter(DataSourceArrowWriter):
@@ -64,7 +65,11 @@ class StanBatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
         """On the driver, after all tasks."""
-        _commit(self._options, _ours(messages))
+        ours = _ours(messages)
+        for each in ours:
+            if each.identity is not None:
+                refuse_second_save(each.identity, each.save)  # tasks see only those of their own process
+        _commit(self._options, ours)
 
     def abort(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
         """On the driver, if it failed: what is staged is dropped, what is committed stays."""
@@ -148,6 +153,7 @@ def _write(options: SinkOptions, iterator: "Iterator[RecordBatch]", *, streaming
     client = client_of(options.connection)
     if options.delivery != "at-least-once":
         message.identity = identity_of(options, task, streaming=streaming)
+        message.save = save_of(task)
         if client.last_committed(message.identity.app) >= message.identity.version:
             message.done_before = True
             for _ in iterator:  # to its end all the same: stateful operators save their state behind the last row

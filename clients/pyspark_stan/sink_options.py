@@ -96,7 +96,7 @@ def sink_options(
         include_reply=take.flag("includeReply", default=False),
     )
     if take.given("txnVersion") and kind == "stream":
-        take.complain("txnVersion: a stream has many versions, which its batch ids are; give it in foreachBatch only")
+        take.complain("txnVersion: a stream has many versions, which its batch ids are; for saves of your own only")
     if delivery == "at-least-once":
         for name in ("txnAppId", "txnVersion"):
             if take.given(name):

@@ -520,6 +520,12 @@ def test_two_saves_of_one_batch_under_one_identity_are_refused(client, task):
     with pytest.raises(IdentityError, match="another save of the same batch"):
         writer.write(iter([values(b"2")]))
 
+    pyspark_stan.identity._saves.clear()  # a process that has not seen the first one
+    second = writer.write(iter([values(b"2")]))
+    pyspark_stan.identity._saves[("run1", Identity("q1/a", 7))] = "10"  # the driver's
+    with pytest.raises(IdentityError, match="another save of the same batch"):
+        writer.commit([second])
+
     task(batch=7, **{"spark.jobGroup.id": "run2", "spark.sql.execution.id": "12"})
     assert writer.write(iter([values(b"1")])).done_before, "a restart repeats the batch"
 

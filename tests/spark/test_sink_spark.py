@@ -162,6 +162,23 @@ def test_two_saves_of_one_batch_are_told_apart_by_their_channels_or_refused(
         finish(source(name).repartition(4).writeStream.foreachBatch(save_twice(target)), tmp_path / "b")
 
 
+def test_a_foreach_batch_that_is_called_twice_for_a_batch_is_refused_but_not_after_a_failure(
+    client, put, target, source, broker, tmp_path
+):
+    write = pyspark_stan.foreach_batch(servers=broker.url, channel=target)
+
+    def once_more(frame, batch):
+        with pytest.raises(Exception, match="value: a column"):
+            write(frame.selectExpr("sequence"), batch)
+        write(frame, batch)
+        write(frame, batch)
+
+    name = put(b"1", b"2")
+    with pytest.raises(Exception, match="another save of the same batch"):
+        finish(source(name).coalesce(1).writeStream.foreachBatch(once_more), tmp_path)
+    assert values(client, target) == [b"1", b"2"]
+
+
 def test_a_failing_task_leaves_nothing_that_a_reader_sees(client, put, target, source, broker, tmp_path):
     name = put(*[b"%d" % n for n in range(1000)])
     fine = source(name).writeStream.format("stan").options(servers=broker.url, channel=target, batchRows="10")
@@ -223,3 +240,5 @@ def test_wrong_options_are_all_told(spark, broker):
 
     with pytest.raises(OptionsError, match="onError"):
         pyspark_stan.foreach_batch(servers=broker.url, channel="a", onError="x")
+    with pytest.raises(OptionsError, match="txnVersion"):
+        pyspark_stan.foreach_batch(servers=broker.url, channel="a", txnVersion=1)

@@ -99,6 +99,10 @@ def test_an_error_survives_the_way_to_the_driver():
         ({"subscribe": "a", "startingTimestamp": "yesterday"}, "startingTimestamp"),
         ({"subscribe": "a", "startingOffsetsByTimestampStrategy": "guess"}, "startingOffsetsByTimestampStrategy"),
         ({"subscribe": "a", "endingOffsets": "earliest"}, "endingOffsets"),
+        (
+            {"subscribe": "a", "startingOffsets": '{"a": 5}', "endingOffsets": '{"a": 3}'},
+            "endingOffsets: 'a' ends at 3",
+        ),
         ({"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "minOffsetsPerTrigger"),
         ({"subscribe": "a", "maxTriggerDelay": "1m"}, "maxTriggerDelay"),
         ({"subscribe": "a", "maxTriggerDelay": "soon", "minOffsetsPerTrigger": "9"}, "maxTriggerDelay"),
@@ -148,6 +152,9 @@ def test_assign():
         ("2023-11-14T22:13:20.123456", 1700000000123_456_000),
         ("2023-11-14T23:13:20+01:00", 1700000000_000_000_000),
         ("2023-11-14", 1699920000_000_000_000),
+        ("1960-01-01", 1),
+        ("9999-12-31", (1 << 63) - 1),
+        ("99999999999999", (1 << 63) - 1),
     ],
 )
 def test_times(text, nanoseconds):
