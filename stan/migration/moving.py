@@ -138,9 +138,12 @@ class _Mover:
         """Messages first, then positions, so that these never point behind the end."""
         positions, self._told.subscriptions_ended = read_positions(self._channel.subscriptions, self._report.note)
         for path in self._channel.slices:
+            before = self._report.problem_count
             for batch in self._reader.read(path):
                 self._take(batch)
                 progress(len(batch.records) + 4 * batch.count)
+            if self._report.problem_count == before:
+                self._compare(path)
         self._told.lost = self._reader.lost
         self._end(positions)
         for position in positions:
@@ -164,6 +167,12 @@ class _Mover:
         self._time = max(self._time, batch.timestamp)
         if self._sink is not None:
             self._sink.add(batch)
+
+    def _compare(self, path: Path) -> None:
+        """Tell of messages that only the index of a slice knows of; what is gone without a trace is not missed otherwise."""
+        newest = newest_in_index(path.with_suffix(".idx"), self._report.note)
+        if newest > self._reader.last:
+            self._report.note(str(path), path.stat().st_size, f"ends early: its index tells of messages up to {newest}")
 
     def _end(self, positions: list[Position]) -> None:
         """Make sure that no sequence that anyone knows of is given out again."""

@@ -1,25 +1,20 @@
 """Moving in: the directories that a real server has left, and made ones with everything that can be wrong with them."""
 
-import asyncio
 import hashlib
 import json
 import shutil
 
 import pytest
 
-from stan.config import Config, LogConfig, StoreConfig
-from stan.core.broker import Broker
 from stan.core.group import CursorKind
-from stan.edge.log import ServerLog
-from stan.edge.storage import Storage
 from stan.errors import StartError
 from stan.migration import target as target_module
 from stan.migration.crypto import opener
 from stan.migration.moving import Plan, move
-from stan.migration.records import Fields
 from stan.protocol.wire_py import number, text
 from tests.kit import old_store
 from tests.kit.old_store import ENCRYPTED, EPOCH, KEY, PLAIN, acked, durable, message, record, sent
+from tests.kit.opened_store import Opened
 
 MILLISECOND = 1_000_000
 
@@ -30,44 +25,6 @@ def run(source, target=None, **options):
 
 def listed(report):
     return {channel.name: channel for channel in report.channels}
-
-
-class Opened:
-    """What a server would find in a new directory: messages by channel, cursors by name."""
-
-    def __init__(self, directory, raft_groups=1):
-        self.config = Config(
-            cluster_id="test-cluster", store=StoreConfig(kind="file", directory=directory, raft_groups=raft_groups)
-        )
-        self.messages, self.cursors, self.last, self.first, self.batches = {}, {}, {}, {}, {}
-        asyncio.run(self._read())
-
-    async def _read(self):
-        storage = await Storage.open(self.config, ServerLog(LogConfig()))
-        broker = Broker(self.config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
-        try:
-            await storage.load(broker, self.config.cluster_id)
-            self.doubt = storage.doubt
-            for name, info in broker.shared.meta.channels.items():
-                log, machine = storage.logs[info.group], broker.shared.groups[info.group].machine
-                index = log.channel(info.uid)
-                refs = index.refs(index.first_sequence, index.last_sequence, 1 << 40, 1 << 40)
-                self.batches[name] = refs
-                self.messages[name] = [fields for ref in refs for fields in unpack(log.read(ref))]
-                self.first[name], self.last[name] = index.first_sequence, index.last_sequence
-                for cursor in machine.channel(info.uid).cursors.values():
-                    self.cursors[cursor.name] = cursor
-        finally:
-            await storage.close(clean=True)
-
-
-def unpack(records):
-    at, found = 0, []
-    while at < len(records):
-        size = int.from_bytes(records[at : at + 4], "little")
-        found.append(Fields(records[at + 4 : at + 4 + size]))
-        at += 4 + size
-    return found
 
 
 def sequences(messages):
