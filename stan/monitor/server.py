@@ -5,6 +5,7 @@ a page that fails is logged and harms nobody else. What is not ours is asked of 
 where they were. Reads only: nothing can be changed here.
 """
 
+import logging
 import os
 import ssl
 from collections.abc import Awaitable, Callable
@@ -63,7 +64,11 @@ class Server:
         config = self._config
         where = f"[{config.host}]:{config.port}" if ":" in config.host else f"{config.host}:{config.port}"
         tls = _tls(config) if config.secure else None
-        runner = self._runner = web.AppRunner(self._application(), access_log=None, handle_signals=False)
+        silent = logging.getLogger(
+            "stan.monitor"
+        )  # what strangers send is no news, and what fails here is told by _guard
+        silent.propagate, silent.disabled = False, True
+        runner = self._runner = web.AppRunner(self._application(), access_log=None, logger=silent)
         await runner.setup()
         try:
             await web.TCPSite(runner, config.host, max(config.port, 0), ssl_context=tls, shutdown_timeout=1.0).start()
@@ -152,17 +157,19 @@ class Server:
         """A page of the embedded nats-server, as it is."""
         embedded = self._view.embedded
         pages = None if embedded is None else embedded.pages
-        if embedded is None or request.path.startswith(f"{ROOT}/"):
+        target = request.raw_path  # that begins otherwise would name another server
+        if embedded is None or request.path.startswith(f"{ROOT}/") or not target.startswith("/"):
             return _plain(404, "404 page not found")
         if pages is None:
             return _plain(503, "nats-server does not run")
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=limits.PAGES_TIMEOUT / SECOND)
             self._session = aiohttp.ClientSession(auto_decompress=False, timeout=timeout)
-        url = f"http://{pages[0]}:{pages[1]}{request.raw_path}"
+        url = f"http://{pages[0]}:{pages[1]}{target}"
         asked = {name: request.headers[name] for name in ("Accept", "Accept-Encoding") if name in request.headers}
         try:
-            answer = await self._session.get(url, headers=asked, allow_redirects=False)
+            method = "HEAD" if request.method == "HEAD" else "GET"
+            answer = await self._session.request(method, url, headers=asked, allow_redirects=False)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             return _plain(502, f"nats-server does not answer: {error or type(error).__name__}")
         async with answer:

@@ -73,8 +73,10 @@ class View:
 
     def index(self, info: ChannelInfo) -> Index | None:
         """A channel's messages; None if the channel has gone meanwhile."""
-        shared = self.shared
-        if shared is None or self.group(info) is None or shared.meta.by_uid.get(info.uid) is not info:
+        shared, group = self.shared, self.group(info)
+        if shared is None or group is None or info.uid in group.machine.dropped:
+            return None
+        if shared.meta.by_uid.get(info.uid) is not info:
             return None
         return shared.indexes(info.group, info.uid)
 

@@ -141,6 +141,22 @@ def test_pages_of_nats_server_are_on_the_same_port_also_after_it_was_restarted(s
     until(lambda: server.get("/healthz/ready").status == 200, why=lambda: server.get("/healthz/ready").text)
 
 
+def test_what_strangers_send_reaches_no_other_server_and_no_log(server):
+    def answer(line):
+        with socket.create_connection(("127.0.0.1", server.http), timeout=20) as connection:
+            connection.sendall(f"{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+            with connection.makefile("rb") as file:
+                return file.read().decode()
+
+    before = server.log()
+    for target in ("@127.0.0.1/varz", "http://127.0.0.1/varz", "127.0.0.1:80", "*"):
+        assert answer(f"GET {target}").split()[1] in {"400", "404"}
+    assert answer("GET /varz").split()[1] == "200"
+    head, _, body = answer("HEAD /varz").partition("\r\n\r\n")
+    assert (head.split()[1], body) == ("200", "")
+    assert server.log() == before
+
+
 def test_health_of_a_broker_whose_nats_goes_and_comes(tmp_path):
     with NatsServer(tmp_path) as nats, Watched(tmp_path, nats_url=nats.url) as server:
         for state in ("live", "startup", "ready"):
@@ -197,10 +213,16 @@ def test_pages_over_https(tmp_path):
     conf = tmp_path / "stan.conf"
     port = free_port()
     conf.write_text(f'https: "127.0.0.1:{port}"\n')
-    with StanServer(tmp_path, "-c", str(conf), "--tlscert", str(certificate), "--tlskey", str(key), "--tls=false"):
+    with StanServer(
+        tmp_path, "-c", str(conf), "--tlscert", str(certificate), "--tlskey", str(key), "--tls=false"
+    ) as server:
         context = ssl.create_default_context(cafile=str(certificate))
         assert Answer(f"https://localhost:{port}/streaming/serverz", context).json["state"] == "STANDALONE"
         assert Answer(f"https://localhost:{port}/varz", context).status == 200
+        before = server.log()
+        with pytest.raises(OSError):  # noqa: PT011 - whatever the other side makes of it
+            Answer(f"http://localhost:{port}/varz")
+        assert server.log() == before
 
 
 async def test_each_node_of_a_cluster_tells_what_it_knows(tmp_path):
