@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 import urllib.error
 import urllib.request
 from contextlib import suppress
@@ -139,6 +140,33 @@ def test_pages_of_nats_server_are_on_the_same_port_also_after_it_was_restarted(s
 
     until(is_back, why=server.log)
     until(lambda: server.get("/healthz/ready").status == 200, why=lambda: server.get("/healthz/ready").text)
+
+
+async def test_248_pages_asked_for_while_it_starts_again(server):
+    async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+        for number in range(50):
+            await client.publish_many(f"c{number}", [b"x"] * 20)
+        seen, over = [], threading.Event()
+
+        def poll():
+            while not over.is_set():
+                for path in ("/streaming/channelsz?subs=1", "/streaming/serverz", "/metrics", "/healthz/ready"):
+                    with suppress(OSError):
+                        seen.append((path, server.get(path).status))
+
+        polling = threading.Thread(target=poll)
+        polling.start()
+        try:
+            for _ in range(2):
+                await asyncio.to_thread(server.kill9)
+                await asyncio.to_thread(server.start)
+                before = len(seen)
+                await asyncio.to_thread(until, lambda before=before: len(seen) > before + 4)
+        finally:
+            over.set()
+            polling.join()
+        assert {status for path, status in seen if path != "/healthz/ready"} == {200}
+        assert (await get(server, "/streaming/serverz")).json["total_msgs"] == 1000
 
 
 def test_what_strangers_send_reaches_no_other_server_and_no_log(server):

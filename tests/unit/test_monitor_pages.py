@@ -215,6 +215,55 @@ def test_copy_shows_what_the_leader_has_told_the_log_of(scene):
     assert scene.get("channelsz", channel="orders", subs="1") == before
 
 
+def test_240_traffic_counts_redeliveries():
+    scene = Scene()
+    scene.desk.connect()
+    acking = scene.desk.subscribe("foo", "i.1", wait=5)
+    scene.desk.subscribe("foo", "i.2", wait=5)
+    scene.desk.publish("foo", *[b"x"] * 5)
+    scene.desk.ack(acking.ack_inbox, *range(1, 6))
+    found = scene.get("serverz")
+    assert (found["in_msgs"], found["out_msgs"]) == (5, 10)
+    scene.desk.pass_time(6)
+    again = scene.get("serverz")
+    assert (again["in_msgs"], again["out_msgs"]) == (5, 15)
+    assert again["out_bytes"] == found["out_bytes"] * 15 // 10
+
+
+def test_241_244_counts_after_a_restart_and_an_unsubscribe(scene):
+    def counts():
+        return [scene.get("serverz")[name] for name in ("clients", "subscriptions", "channels", "total_msgs")]
+
+    before = scene.get("channelsz", subs="1")["channels"]
+    scene.desk.restart()
+    scene.view.node.broker = scene.desk.broker
+    assert counts() == [5, 4, 3, 58]
+    assert scene.get("channelsz", subs="1")["channels"] == before
+    again = scene.desk.subscribe("notes", client_id="reader", durable="bookmark", in_flight=1)
+    scene.desk.leave("notes", again.ack_inbox, client_id="reader", unsubscribe=True)
+    assert counts() == [5, 3, 3, 58]
+    assert "subscriptions" not in scene.get("channelsz", channel="notes", subs="1")
+
+
+def test_245_members_of_a_durable_group_are_counted(scene):
+    def count():
+        return scene.get("serverz")["subscriptions"], scene.get("channelsz", channel="foo")["subs_count"]
+
+    def member(number):
+        return scene.desk.subscribe("foo", f"m.{number}", client_id="loader", queue="q", durable="d").ack_inbox
+
+    one, two = member(1), member(2)
+    assert count() == (6, 2)
+    scene.desk.leave("foo", one, client_id="loader")
+    assert count() == (5, 1)
+    scene.desk.leave("foo", two, client_id="loader")
+    assert count() == (5, 1)  # offline, kept
+    (kept,) = scene.get("channelsz", channel="foo", subs="1")["subscriptions"]
+    assert (kept["is_offline"], kept["queue_name"], kept["client_id"]) == (True, "d:q", "loader")
+    scene.desk.leave("foo", member(3), client_id="loader", unsubscribe=True)
+    assert count() == (4, 0)
+
+
 def test_client_of_many_members_of_one_group(scene):
     for number in range(20):
         scene.desk.subscribe("orders", f"q.{number}", client_id="loader", queue="q")
