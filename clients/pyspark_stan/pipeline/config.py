@@ -74,6 +74,12 @@ class Source:
         """For people."""
         return ", ".join(self.channels) or f"channels like {self.pattern}"
 
+    def reads(self, channel: str) -> bool:
+        """Whether *channel* is one of them; a pattern that is none has no channels."""
+        with contextlib.suppress(re.error):
+            return channel in self.channels or bool(self.pattern and re.fullmatch(self.pattern, channel))
+        return False
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
@@ -174,7 +180,7 @@ def _pipeline(root: Table, directory: Path) -> Pipeline:
     root.finish()
     if not root.complained_of("connection"):
         _ask_the_options(pipeline, root)
-    if pipeline.sink.channel and pipeline.sink.channel in pipeline.source.channels:
+    if pipeline.sink.channel and pipeline.source.reads(pipeline.sink.channel):
         root.table("sink").complain("channel", "is read by this pipeline: it would read its own results for ever")
     return pipeline
 
@@ -207,6 +213,10 @@ def _source(table: Table) -> Source:
             table.complain("channels", 'is missing: write channels = ["..."], or pattern = "..."')
         elif channels:
             table.complain("pattern", "give channels or pattern, not both")
+        else:
+            for key in filter(table.given, ("channels", "pattern")):
+                if not table.complained_of(key):
+                    table.complain(key, "is empty")
     more = {"startingOffsets": _start(table)}
     for key, option in _SOURCE_KEYS.items():
         if table.given(key):
@@ -273,7 +283,7 @@ def _ask_the_options(pipeline: Pipeline, root: Table) -> None:
         from pyspark_stan.sink_options import sink_options  # noqa: PLC0415 - not installed everywhere
 
         if pipeline.sink.channel and not root.complained_of("sink"):
-            checks.append(("sink", lambda: sink_options(pipeline.sink_options(), None)))
+            checks.append(("sink", lambda: sink_options(pipeline.sink_options(), None, "stream")))
     told: set[str] = set()
     for key, check in checks:
         try:

@@ -91,7 +91,7 @@ def _type(words: _Words) -> None:
     elif name not in SIMPLE:
         known = ", ".join(sorted(SIMPLE))
         raise TypeTextError(
-            f"{name!r} is no type; there are {known}, decimal(p,s), array<...>, map<...,...>, struct<name:...,...>"
+            f"has {name!r} in it, which is none; there are {known}, decimal(p,s), array<...>, map<...,...>, struct<name:...,...>"
         )
 
 
