@@ -68,9 +68,11 @@ def test_raft_seed_gives_one_trace_in_two_processes():
 
 
 def complaints(seeds, *faults):
-    """The first words of what is found in a few runs."""
+    """The first words of what is found in the first run that finds anything. Another schedule may move it to another seed."""
     found = Counter()
     for seed in seeds:
+        if found:
+            break
         try:
             found.update(text.split()[1] for text in RaftWorld(seed, faults).run())
         except Exception as error:  # noqa: BLE001 - a group that notices by itself is as good
@@ -102,7 +104,7 @@ def test_raft_seeds_find_matching_entries_truncated(monkeypatch):
 
     monkeypatch.setattr(GroupJournal, "deleteEntriesFrom", delete)
     monkeypatch.setattr(Shell, "_without_known", lambda self, m: (m.prev_index, m.prev_term, m.entries))
-    assert complaints((10, 24, 26, 29, 41))
+    assert complaints((30, 66, 80, *range(200)))
 
 
 def test_raft_seeds_find_votes_against_a_lease(monkeypatch):
@@ -123,7 +125,7 @@ def test_raft_seeds_find_a_restart_that_forgets_the_leader_that_was_heard(monkey
 
 def test_raft_seeds_find_a_lease_that_is_kept_while_leadership_is_handed_over(monkeypatch):
     monkeypatch.setattr(Shell, "handing_over", property(lambda self: False))
-    assert complaints((8, 31), "transfer", "transfer", "transfer", "cut")["R8:"]
+    assert complaints((13, 20, *range(200)), "transfer", "transfer", "transfer", "cut")["R8:"]
 
 
 def test_raft_seeds_find_fresh_members_that_vote(monkeypatch):
