@@ -301,6 +301,29 @@ def test_missing_last_slice_is_told_by_its_index(tmp_path):
     assert Opened(tmp_path / "new").last[b"foo"] == 30
 
 
+def test_slice_that_is_empty_although_its_index_is_not_is_told(tmp_path):
+    channel = make(tmp_path / "old", [b"x"] * 30, per_slice=10)
+    (channel / "msgs.1.dat").write_bytes(b"")
+    report = run(tmp_path / "old", tmp_path / "new")
+
+    assert [(problem.file, problem.offset) for problem in report.problems] == [(str(channel / "msgs.1.dat"), 0)]
+    assert "messages up to 10" in report.problems[0].text
+    assert Opened(tmp_path / "new").first[b"foo"] == 11
+
+
+def test_state_behind_a_hole_survives_the_loss_of_its_database(tmp_path):
+    channel = make(tmp_path / "old", [b"x"] * 30, per_slice=10)
+    old_store.write_subscriptions(channel, durable(1, b"me", b"d", 7))
+    (channel / "msgs.2.dat").unlink()
+    run(tmp_path / "old", tmp_path / "new")
+    for path in (tmp_path / "new").glob("state.db*"):
+        path.unlink()
+
+    new = Opened(tmp_path / "new")
+    assert new.cursors[b"d"].last_sent == 7
+    assert sequences(new.messages[b"foo"]) == [*range(1, 11), *range(21, 31)]
+
+
 def test_store_that_lost_its_identity_needs_the_cluster_id(tmp_path):
     shutil.copytree(PLAIN, tmp_path / "old")
     (tmp_path / "old" / "server.dat").write_bytes(b"\1\0\0\0garbage")
