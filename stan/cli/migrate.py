@@ -69,7 +69,7 @@ def stan_filestore(
     plan = Plan(
         source=directory,
         target=to,
-        key=os.environ.get("NATS_STREAMING_ENCRYPTION_KEY", encryption_key).encode(),
+        key=(os.environ.get("NATS_STREAMING_ENCRYPTION_KEY") or encryption_key).encode(),
         plain=plain,
         cluster_id=cluster_id,
         raft_groups=raft_groups,
@@ -83,7 +83,7 @@ def stan_filestore(
     if as_json:
         sys.stdout.write(json.dumps(_facts(report), indent=2) + "\n")
     else:
-        _show(report, to)
+        _show(report, plan)
     raise typer.Exit(EXIT_INCOMPLETE if report.problem_count else 0)
 
 
@@ -112,7 +112,7 @@ def _facts(report: Report) -> dict[str, object]:
     return facts
 
 
-def _show(report: Report, to: Path | None) -> None:
+def _show(report: Report, plan: Plan) -> None:
     table = Table(title=f"{escape(report.directory)}, cluster id {escape(report.cluster_id) or 'unknown'}")
     for title in ("channel", "messages", "first", "last", "bytes", "durables and groups", "problems"):
         right = title not in ("channel", "durables and groups")
@@ -134,11 +134,12 @@ def _show(report: Report, to: Path | None) -> None:
     lost = sum(channel.lost for channel in report.channels)
     gone = f" {lost:,} are lost." if lost else ""
     done = f"{report.messages:,} messages in {len(report.channels):,} channels"
-    if to is None:
+    if plan.target is None:
         out.print(f"{done} can be moved.{gone}", highlight=False)
         return
     out.print(f"{done} are moved.{gone}", highlight=False)
-    start = f"Start with: stan-server -st file -dir {to} -cid {report.cluster_id}"
+    groups = "" if plan.raft_groups == RAFT_GROUPS_ALONE else f" --raft_groups {plan.raft_groups}"
+    start = f"Start with: stan-server -st file -dir {plan.target} -cid {report.cluster_id}{groups}"
     out.print(start, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -52,7 +52,7 @@ class _Message(NamedTuple):
 
     sequence: int
     payload: bytes
-    timestamp: int
+    timestamp: int  # 0: as `_timestamp` finds it
 
 
 class SliceReader:
@@ -121,16 +121,15 @@ class SliceReader:
             if want >> 7 != self._page:
                 want, low, middle = self._expect(want)
                 fixed = 2 + len(middle)
-            time = 0
-            sequence = want
-            if not (
-                plain
-                and record.startswith(low[want & 0x7F] + middle)
-                and record.startswith(shapes[size - fixed], fixed)
+            sequence, time, shape = want, 0, shapes[size - fixed]
+            usual = (
+                record.startswith(low[want & 0x7F] + middle)
+                and record.startswith(shape, fixed)
                 and record[-_TIME_SIZE] == _TIME_TAG
                 and record[-1] < 0x80
-            ):
-                message = self._parse(record, base + here)
+            )
+            if not (usual and plain):
+                message = self._parse(record, base + here, (fixed, fixed + len(shape)) if usual else None)
                 if message is None:
                     here = stop
                     continue
@@ -141,7 +140,7 @@ class SliceReader:
                     parts.clear()
                 gap = sequence != want and self._missing(want, sequence, base + here)
                 first, room, high, tick = sequence, BATCH_BYTES_MAX, record[-_TIME_HIGH:], record[-_TIME_HIGH - 1] >> 3
-            parts += (data[here : here + 4] if not time else len(record).to_bytes(4, "little"), record)
+            parts += (len(record).to_bytes(4, "little"), record)
             room -= size
             payload, stamp = record, time
             self.last = sequence
@@ -169,21 +168,29 @@ class SliceReader:
             self._note(self._path, at, f"messages {want} to {sequence - 1} are missing here")
         return True
 
-    def _parse(self, payload: bytes, at: int) -> _Message | None:
-        """Take a message apart and put it together as the original would today; None if that is not possible."""
+    def _parse(self, payload: bytes, at: int, usual: tuple[int, int] | None) -> _Message | None:
+        """Take a message apart and put it together as the original would today; None if that is not possible.
+
+        *usual*: where data with its tag, and data begin, in one that looks as expected and is to be opened only.
+        """
         try:
+            if usual is not None:
+                head, data = usual
+                content = text(4, self._opened(payload[data:-_TIME_SIZE]))
+                return _Message(self.last + 1, payload[:head] + content + payload[-_TIME_SIZE:], 0)
             fields = Fields(payload)
-            sequence, content = fields.number(1), fields.text(4)
+            sequence, stamp = fields.number(1), fields.number(5) or 1
             if not self.last < sequence <= _SEQUENCE_MAX:
                 raise ValueError(f"sequence {sequence} follows {self.last}")
-            if self._opener is not None and content:
-                content = self._opener(content)
+            content = text(3, fields.text(3)) + text(4, self._opened(fields.text(4)))
         except ValueError as error:
             self._tell(at, f"left out: {error}")
             return None
-        stamp = fields.number(5) or 1
-        rebuilt = number(1, sequence) + self._subject + text(3, fields.text(3)) + text(4, content) + number(5, stamp)
+        rebuilt = number(1, sequence) + self._subject + content + number(5, stamp)
         return _Message(sequence, rebuilt, stamp if stamp <= _SEQUENCE_MAX else 1)
+
+    def _opened(self, content: bytes) -> bytes:
+        return self._opener(content) if self._opener is not None and content else content
 
     # --- damage -----------------------------------------------------------------------------------------------------
 

@@ -109,9 +109,12 @@ class OldStore:
                 self._note(str(directory), 0, "left out: not the name of a channel")
                 continue
             try:
-                yield Channel(name, directory, self._slices(directory, "dat"), self._slices(directory, "idx"))
+                channel = Channel(name, directory, self._slices(directory, "dat"), self._slices(directory, "idx"))
             except OSError as error:
                 self._note(str(directory), 0, f"left out: {error.strerror}")
+                continue
+            if channel.slices or channel.indexes or channel.subscriptions.exists():  # else the file system's lost+found
+                yield channel
 
     def _slices(self, directory: Path, ending: str) -> list[Path]:
         """Files of messages, or their indexes, in the order of their numbers."""

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from zlib import crc32
 
-from stan.limits import ENTRY_BYTES_MAX
+from stan.limits import NATS_PAYLOAD_BYTES_MAX
 from stan.migration.report import Note
 from stan.protocol.wire_py import read_fields
 from stan.types import MiB
@@ -20,8 +20,8 @@ HEADER = Struct("<II")
 VERSION = b"\1\0\0\0"
 READ_BYTES = 4 * MiB
 """Read at once from a file of messages."""
-SIZE_MAX = ENTRY_BYTES_MAX
-"""No message is larger: NATS carries at most 64 MiB."""
+SIZE_MAX = NATS_PAYLOAD_BYTES_MAX + 1 * MiB
+"""No message is larger than what NATS carries, by much."""
 _TYPED_SIZE_MAX = (1 << 24) - 1
 
 

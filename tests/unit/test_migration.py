@@ -3,6 +3,8 @@
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -95,6 +97,24 @@ def test_both_ciphers_and_plain_text_are_read_side_by_side():
     for wrong in (b"\1short", sealed[:-1] + bytes([sealed[-1] ^ 1])):
         with pytest.raises(ValueError, match="decrypt"):
             open_payload(wrong)
+
+
+def test_payload_that_cannot_be_decrypted_is_told_and_the_rest_is_moved(tmp_path):
+    aead = pytest.importorskip("cryptography.hazmat.primitives.ciphers.aead")
+    cipher = aead.AESGCM(hashlib.sha256(bytes(36) + hashlib.sha256(KEY).digest() + b".foo").digest())
+    payloads = [b"\1" + bytes(12) + cipher.encrypt(bytes(12), b"payload %d" % n, None) for n in range(1, 31)]
+    payloads[9] = payloads[9][:-1] + bytes([payloads[9][-1] ^ 1])
+    payloads[19] = b""
+    channel = make(tmp_path / "old", payloads)
+    report = run(tmp_path / "old", tmp_path / "new", key=KEY)
+
+    (problem,) = report.problems
+    offset = (channel / "msgs.1.dat").read_bytes().index(message(b"foo", 10, payloads[9], EPOCH + 10 * MILLISECOND)) - 8
+    assert (problem.file, problem.offset) == (str(channel / "msgs.1.dat"), offset)
+    found = Opened(tmp_path / "new").messages[b"foo"]
+    kept = [n for n in range(1, 31) if n != 10]
+    assert sequences(found) == kept
+    assert [fields.text(4) for fields in found] == [b"payload %d" % n if n != 20 else b"" for n in kept]
 
 
 def test_looking_makes_nothing_and_tells_the_same(tmp_path):
@@ -370,6 +390,22 @@ def test_finished_directory_is_not_overwritten(tmp_path):
     with pytest.raises(StartError, match="is not empty"):
         run(PLAIN, tmp_path / "new")
     check_fixture(Opened(tmp_path / "new"))
+
+
+def test_directory_that_a_server_has_locked_is_refused(tmp_path):
+    shutil.copytree(PLAIN, tmp_path / "old")
+    (tmp_path / "old" / "lost+found").mkdir()
+    lock = tmp_path / "old" / ".rootdir.lck"
+    lock.touch()
+    assert len(run(tmp_path / "old").channels) == 3
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StartError, match="in use by another server"):
+            run(tmp_path / "old")
+        holder.communicate("\n")
 
 
 def test_other_directories_are_refused(tmp_path):
