@@ -261,6 +261,11 @@ def test_a_query_that_is_told_to_stop_is_stopped_behind_its_batch():
 
 
 FAILED = "[STREAM_FAILED] terminated with exception: Job aborted\n=== Streaming Query ===\nCaused by: a.B: first\n\tat x.Y(Z:1)\n"
+DRIVER = (
+    "[PYTHON_ERROR] Failed when latestOffset: Traceback (most recent call last):\n  File 'x', line 1\nOSError: refused\n\n"
+    "Traceback (most recent call last):\n  File 'y', line 1\nstan_client.errors.Lost: the reason\n SQLSTATE: 38000\n"
+    "=== Streaming Query ===\nIdentifier: [id = 1]\n\nCurrent State: INITIALIZING\nThread State: RUNNABLE"
+)
 PYTHON = "Caused by: org.apache.PythonException: Traceback (most recent call last):\n  File 'x', line 1\n    f()\n"
 
 
@@ -269,6 +274,7 @@ PYTHON = "Caused by: org.apache.PythonException: Traceback (most recent call las
     [
         "the reason",
         f"{FAILED}Caused by: c.d.E$F: the reason\n\tat y",
+        DRIVER,
         f"{FAILED}{PYTHON}stan_client.errors.Lost: the reason\n\n\tat org.apache.Runner(Runner:1)\n",
     ],
 )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.2
 FINISH_S: Final = 20.0
 """How long a batch that runs may take to its end when the pipeline is to stop; then it is aborted."""
+_BEHIND_THE_REASON: Final = re.compile(r"\s*at |=== Streaming Query ===")
 _CLASS: Final = re.compile(r"^(?:[A-Za-z_$][\w$]*\.)+[\w$]+: ")
 """Of an exception, in front of what it says."""
 
@@ -88,7 +89,7 @@ def reason_of(error: BaseException) -> str:
     """Why a query has failed, in a line: the innermost of the reasons that Spark tells one after the other."""
     lines = str(error).splitlines() or [type(error).__name__]
     begin = max((number for number, line in enumerate(lines) if line.startswith("Caused by: ")), default=0)
-    told = list(takewhile(lambda line: not line.lstrip().startswith("at "), lines[begin:])) or lines[:1]
+    told = list(takewhile(lambda line: not _BEHIND_THE_REASON.match(line), lines[begin:])) or lines[:1]
     if "Traceback (most recent call last)" in told[0]:  # of a worker, in Python: the reason is at its end
         told = [line for line in told if line and not line[0].isspace()][-1:]
     return _CLASS.sub("", told[0].removeprefix("Caused by: ")).strip()
