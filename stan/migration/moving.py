@@ -17,6 +17,7 @@ from stan.migration.subscriptions import Position, read_positions
 from stan.migration.target import Target, TargetChannel
 from stan.protocol.channels import folded
 from stan.protocol.kernel import seal
+from stan.types import MiB
 
 ENCRYPTED = "the payloads look encrypted: set NATS_STREAMING_ENCRYPTION_KEY or give --encryption-key, or --plain if they are not"
 WRONG_KEY = "no payload can be decrypted with this key"
@@ -32,6 +33,7 @@ NOW_PLAIN = "payloads are decrypted and stored in plain: this version does not e
 
 Progress = Callable[[int], None]
 """Hears how many bytes were read since it was told last."""
+_PROGRESS_BYTES = 1 * MiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +141,14 @@ class _Mover:
         positions, self._told.subscriptions_ended = read_positions(self._channel.subscriptions, self._report.note)
         for path in self._channel.slices:
             before = self._report.problem_count
+            done = 0
             for batch in self._reader.read(path):
                 self._take(batch)
-                progress(len(batch.records) + 4 * batch.count)
+                done += len(batch.records) + 4 * batch.count
+                if done > _PROGRESS_BYTES:
+                    progress(done)
+                    done = 0
+            progress(done)
             if self._report.problem_count == before:
                 self._compare(path)
         self._told.lost = self._reader.lost
