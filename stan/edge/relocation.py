@@ -70,14 +70,14 @@ class Relocation:
         holding = {*roster.read_replicas(now), *roster.holders(number, now)}
         return observers(number, voters, self.placement[number].voters, self.names, holding)
 
-    def peers(self, now: Nanos) -> set[str]:
-        """Nodes to have a link with: all nodes, and who is there and belongs to the same cluster."""
+    def peers(self, now: Nanos) -> list[str]:
+        """Nodes to have a link with, sorted: all nodes, and who is there and belongs to the same cluster."""
         roster = self._member.roster
         there = (roster.nodes[name].hello for name in roster.alive_since(now) if name in roster.nodes)
         names = {hello.node for hello in there if not difference(roster.me, hello)}
         for group in self._member.groups.values():
             names.update(group.members)
-        return (names | set(self.names)) - {self._member.me}
+        return sorted((names | set(self.names)) - {self._member.me})
 
     def under_way(self) -> str:
         """Why another change of the nodes has to wait; "" if every group is where the last one wants it."""
