@@ -120,9 +120,9 @@ class Committing:
             _confirm(found, last, already=True)
             return
         sequences = _sequences(known, uid, request)
-        if sequences is None:
+        if isinstance(sequences, str):
             self.asked[uid].remove(found)
-            found.refuse(errors.STAGED_GONE)
+            found.refuse(sequences)
             return
         self.publishing.reserve(channel)
         commit = pb.Commit(
@@ -323,15 +323,18 @@ def _complaint(request: ext.CommitRequest) -> str:
     return ""
 
 
-def _sequences(known: Transactions, uid: ChannelUid, request: ext.CommitRequest) -> list[int] | None:
-    """Where the parts lie that a request names, in the order of their rows; None if one is missing."""
+def _sequences(known: Transactions, uid: ChannelUid, request: ext.CommitRequest) -> list[int] | str:
+    """Where the parts lie that a request names, in the order of their rows; or why not: one is missing, or there is one more,
+    whose rows would be dropped in silence."""
     sequences = []
     for txn in request.txns:
         for number in range(txn.parts):
             part = known.find(uid, txn.txn, number)
             if part is None or (part.app, part.version) != (request.app, request.version):
-                return None
+                return errors.STAGED_GONE
             sequences.append(part.sequence)
+        if known.find(uid, txn.txn, txn.parts):
+            return errors.STAGED_UNNAMED
     return sequences
 
 

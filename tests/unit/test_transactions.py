@@ -187,6 +187,14 @@ def test_missing_part_refuses_the_commit(desk):
     assert desk.commit_rows((b"t", 3)).last_sequence == 3
 
 
+@pytest.mark.parametrize("named", [0, 1])
+def test_a_commit_that_names_too_few_parts_is_refused(desk, named):
+    desk.stage(b"a", part=0)
+    desk.stage(b"b", part=1)
+    assert desk.commit_rows((b"t", named)).error.decode() == errors.STAGED_UNNAMED
+    assert desk.commit_rows((b"t", 2)).last_sequence == 2
+
+
 def test_part_of_another_version_is_not_taken(desk):
     desk.stage(b"a", version=1)
     assert desk.commit_rows((b"t", 1), version=2).error.decode() == errors.STAGED_GONE
