@@ -62,6 +62,7 @@ class _Channels:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._nameless: set[str] = set()  # channels that were told of
 
     def infos(self, newer_than: Mapping[str, int] | None = None, wait_s: float = 0) -> dict[str, ChannelInfo]:
         """What there is of the channels that are read; sooner than after *wait_s* if one has something newer."""
@@ -73,7 +74,18 @@ class _Channels:
         if not options.pattern:
             return found
         matches = re.compile(options.pattern).fullmatch
-        return {name: info for name, info in found.items() if matches(name)}
+        return {name: info for name, info in found.items() if matches(name) and self._has_text(name)}
+
+    def _has_text(self, name: str) -> bool:
+        """Whether Spark can tell a channel by its name; NATS takes any bytes."""
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            if name not in self._nameless:
+                log.warning("channel %r is not read: its name is not UTF-8", name)
+            self._nameless.add(name)
+            return False
+        return True
 
     def resolver(self, infos: Infos) -> Resolver:
         """To find the sequences of what the user has said."""

@@ -140,6 +140,12 @@ def test_channels_by_pattern_match_as_a_whole(broker):
     assert values_of(batch(subscribePattern=r"(payments|orders\.\w+)")) == [b"old", b"p1", b"p2"]
 
 
+def test_a_channel_whose_name_is_no_text_is_not_read_by_a_pattern(broker, caplog):
+    broker.channels["orders\udcff"] = Channel(9, [b"foreign"])
+    assert values_of(batch(subscribePattern="orders.*"))
+    assert "is not read: its name is not UTF-8" in caplog.text
+
+
 def test_no_channel_at_all_is_an_empty_table(broker):
     reader = batch(subscribePattern="none")
     assert reader.partitions() == []
