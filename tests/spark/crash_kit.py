@@ -30,6 +30,8 @@ from tests.spark.conftest import slim_home
 ROWS = 80_000
 TRIGGERS = 4
 ROWS_PER_REQUEST = 4_000
+ATTEMPTS = 3
+"""To run the query to its end: Spark 4.3 at times cannot read a task that it has serialized while three queries begin."""
 JOB_SECONDS_MAX = 480.0
 EVENTS = {
     "writing": "driver killed while tasks write",
@@ -111,10 +113,14 @@ class Job:
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
 
+    def succeeds(self):
+        """Whether it ends well; returns when it has ended."""
+        until(lambda: self._process.poll() is not None, JOB_SECONDS_MAX, self.log)
+        return self._process.returncode == 0
+
     def succeed(self):
         """Return when it has ended well."""
-        until(lambda: self._process.poll() is not None, JOB_SECONDS_MAX, self.log)
-        assert self._process.returncode == 0, self.log()
+        assert self.succeeds(), self.log()
 
     def __enter__(self):
         return self
@@ -190,8 +196,11 @@ def provoke(directory, described, event, broker):
             job.succeed()
             return
         job.kill9()
-        with Job(directory, described, "") as again:
-            again.succeed()
+        for attempts_left in reversed(range(ATTEMPTS)):
+            with Job(directory, described, "") as again:
+                if again.succeeds() or not attempts_left:
+                    assert again.succeeds(), again.log()
+                    return
 
 
 def fill(client, channel, rows):
