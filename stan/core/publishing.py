@@ -193,13 +193,9 @@ class Publishing:
 
     def refuse_waiting(self, channel: Channel, error: str) -> None:
         """What a reservation keeps from being stored goes on later than anybody waits."""
-        for batch in channel.unsealed:
-            self.unsealed[channel.info.group] -= len(batch.bodies)
-            if isinstance(batch, Rows):
-                batch.told(Stored(error=error, retry=True))
-            else:
-                self._refuse(batch.acks, error)
-        channel.unsealed = []
+        waiting, channel.unsealed = channel.unsealed, []
+        self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
+        self._give_up(waiting, error)
 
     def _wait(self, channel: Channel, batch: Publishes | Rows) -> None:
         self.unsealed[channel.info.group] += len(batch.bodies)
@@ -240,7 +236,7 @@ class Publishing:
             for channel in self.waiting.pop(group).values():
                 waiting = self._take_waiting(channel)
                 if channel.deleting:
-                    self._give_up(waiting)
+                    self._give_up(waiting, errors.CHANNEL_DELETING)
                     continue
                 for part in _parts(channel, waiting):
                     self._seal_channel(channel, part, entry)
@@ -261,12 +257,12 @@ class Publishing:
         self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
         return waiting
 
-    def _give_up(self, waiting: list[Publishes | Rows]) -> None:
+    def _give_up(self, waiting: list[Publishes | Rows], error: str) -> None:
         for batch in waiting:
             if isinstance(batch, Rows):
-                batch.told(Stored(error=errors.CHANNEL_DELETING, retry=True))
+                batch.told(Stored(error=error, retry=True))
             else:
-                self._refuse(batch.acks, errors.CHANNEL_DELETING)
+                self._refuse(batch.acks, error)
 
     @property
     def can_seal(self) -> bool:
