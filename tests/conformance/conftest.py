@@ -7,7 +7,8 @@ import pytest
 
 from tests.conformance.clients import Client, Program, c, javascript
 from tests.conformance.wire import Session, Wire, speaking, unique
-from tests.kit.server import StanServer, external_nats, stan_server
+from tests.kit.cluster import StanCluster
+from tests.kit.server import NatsServer, StanServer, external_nats, stan_server
 
 __all__ = ["external_nats", "stan_server"]
 
@@ -29,6 +30,22 @@ def program(request: pytest.FixtureRequest) -> Program:
     """The published client of one language after the other."""
     found: Program = request.getfixturevalue(f"{request.param}_program")
     return found
+
+
+@pytest.fixture(scope="module")
+def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StanCluster]:
+    """One cluster for all tests of a module, over a nats-server that stays up."""
+    directory = tmp_path_factory.mktemp("cluster")
+    with NatsServer(directory) as nats, StanCluster(directory, "-mc", "0", nats=nats) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(one_cluster: StanCluster) -> StanCluster:
+    """It, with all nodes running."""
+    if one_cluster.down:
+        one_cluster.start(*one_cluster.down)
+    return one_cluster
 
 
 @pytest.fixture(scope="session")

@@ -7,26 +7,9 @@ what comes again says so.
 import pytest
 
 from tests.conformance.clients import numbered, payloads, sequences
-from tests.kit.cluster import StanCluster
-from tests.kit.server import NatsServer, until
+from tests.kit.server import until
 
 FLOOD = 4_000
-
-
-@pytest.fixture(scope="module")
-def one_cluster(tmp_path_factory):
-    """One cluster for all tests of this module, over a nats-server that stays up."""
-    directory = tmp_path_factory.mktemp("cluster")
-    with NatsServer(directory) as nats, StanCluster(directory, "-mc", "0", nats=nats) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(one_cluster):
-    """It, with all nodes running."""
-    if one_cluster.down:
-        one_cluster.start(*one_cluster.down)
-    return one_cluster
 
 
 def check(messages, acked):

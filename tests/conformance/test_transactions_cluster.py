@@ -6,26 +6,9 @@ import pytest
 from stan_client.blocking import BlockingClient
 
 from tests.kit.batches import rows_of
-from tests.kit.cluster import StanCluster
-from tests.kit.server import NatsServer, until
+from tests.kit.server import until
 
 PARTS, ROWS = 120, 700
-
-
-@pytest.fixture(scope="module")
-def one_cluster(tmp_path_factory):
-    """One cluster for all tests of this module, over a nats-server that stays up."""
-    directory = tmp_path_factory.mktemp("cluster")
-    with NatsServer(directory) as nats, StanCluster(directory, "-mc", "0", nats=nats) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(one_cluster):
-    """It, with all nodes running."""
-    if one_cluster.down:
-        one_cluster.start(*one_cluster.down)
-    return one_cluster
 
 
 @pytest.fixture
