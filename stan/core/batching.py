@@ -134,7 +134,8 @@ class Batching:
         line.going = True
         while line.waiting and not line.busy:
             taken = self._take(line)
-            self._propose(line, named, taken, self._windows(line.channel.info.group))
+            windows = self.shared.groups[line.channel.info.group].machine.part(Windows)
+            self._propose(line, named, taken, windows)
         line.going = False
         if not line.busy:
             del self.lines[line.channel.info.group][named]
@@ -202,9 +203,6 @@ class Batching:
         line.busy = False
         if not line.going:
             self._go_on(line, named)
-
-    def _windows(self, number: GroupId) -> Windows:
-        return next(part for part in self.shared.groups[number].machine.parts if isinstance(part, Windows))
 
     # --- answers --------------------------------------------------------------------------------------------------------
 

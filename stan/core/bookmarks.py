@@ -75,11 +75,6 @@ class Bookmarks:
         self.dirty.add(_key(uid, name))
 
 
-def bookmarks_of(parts: Iterable[object]) -> dict[ChannelUid, dict[bytes, int]]:
-    """Of a machine with these parts: by channel and name."""
-    return next(part for part in parts if isinstance(part, Bookmarks)).by_channel
-
-
 def _key(uid: ChannelUid, name: bytes) -> bytes:
     return uid.to_bytes(UID_BYTES, "big") + name
 

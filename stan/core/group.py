@@ -7,6 +7,7 @@ cursor with the sequences it was sent and has not acked. What a cursor `owes` wa
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TypeVar
 
 from stan.core.parts import Part, make_parts
 from stan.core.runs import Run, Runs, pairs
@@ -15,6 +16,8 @@ from stan.errors import DUPLICATE_DURABLE, INVALID_SUBSCRIPTION, TOO_MANY_SUBSCR
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import STAGING_UID
 from stan.types import ChannelUid, GroupId, RaftIndex
+
+PartKind = TypeVar("PartKind")
 
 
 class CursorKind(IntEnum):
@@ -127,7 +130,11 @@ class GroupMachine:
     transactions: Transactions = field(init=False)  # one of the parts
 
     def __post_init__(self) -> None:
-        self.transactions = next(part for part in self.parts if isinstance(part, Transactions))
+        self.transactions = self.part(Transactions)
+
+    def part(self, kind: type[PartKind]) -> PartKind:
+        """The part of that class."""
+        return next(part for part in self.parts if isinstance(part, kind))
 
     def channel(self, uid: ChannelUid) -> GroupChannel:
         """The channel's part; made empty when it is asked for first."""

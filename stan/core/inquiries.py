@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 
 from stan import limits
 from stan.core.asked import Asked, asked
-from stan.core.bookmarks import bookmarks_of
+from stan.core.bookmarks import Bookmarks
 from stan.core.catchup import Catchup
 from stan.core.channels import Channels
 from stan.core.group import GroupResult
@@ -222,7 +222,7 @@ class Inquiries:
     ) -> Iterator[tuple[bytes, bytes, int, int]]:
         after = (request.after_name, request.after_channel)
         for number in groups:
-            for uid, of_channel in bookmarks_of(self.shared.groups[number].machine.parts).items():
+            for uid, of_channel in self.shared.groups[number].machine.part(Bookmarks).by_channel.items():
                 info = self.shared.meta.by_uid.get(uid)
                 if info is None:
                     continue
