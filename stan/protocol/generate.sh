@@ -3,4 +3,4 @@
 cd "$(dirname "$0")/../.." || exit 1
 exec python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
   stan/protocol/wire.proto stan/protocol/entries.proto stan/protocol/node.proto \
-  stan/protocol/extension.proto
+  stan/protocol/extension.proto stan/protocol/admin.proto

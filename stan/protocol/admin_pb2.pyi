@@ -1,0 +1,633 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PLAIN: _ClassVar[Kind]
+    DURABLE: _ClassVar[Kind]
+    QUEUE: _ClassVar[Kind]
+    DURABLE_QUEUE: _ClassVar[Kind]
+PLAIN: Kind
+DURABLE: Kind
+QUEUE: Kind
+DURABLE_QUEUE: Kind
+
+class ChannelsRequest(_message.Message):
+    __slots__ = ("version", "pattern", "after", "max")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    pattern: bytes
+    after: bytes
+    max: int
+    def __init__(self, version: _Optional[int] = ..., pattern: _Optional[bytes] = ..., after: _Optional[bytes] = ..., max: _Optional[int] = ...) -> None: ...
+
+class ChannelsResponse(_message.Message):
+    __slots__ = ("error", "retry", "pool", "groups", "channels", "more")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    pool: int
+    groups: _containers.RepeatedScalarFieldContainer[int]
+    channels: _containers.RepeatedCompositeFieldContainer[ChannelStatus]
+    more: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class ChannelStatus(_message.Message):
+    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    LAST_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    OFFLINE_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    EDITED_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    uid: int
+    group: int
+    first_sequence: int
+    last_sequence: int
+    messages: int
+    bytes: int
+    first_timestamp: int
+    last_timestamp: int
+    subscriptions: int
+    offline: int
+    limits: Limits
+    edited: Limits
+    deleted: int
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("max_msgs", "max_bytes", "max_age", "max_subs", "max_inactivity")
+    MAX_MSGS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_AGE_FIELD_NUMBER: _ClassVar[int]
+    MAX_SUBS_FIELD_NUMBER: _ClassVar[int]
+    MAX_INACTIVITY_FIELD_NUMBER: _ClassVar[int]
+    max_msgs: int
+    max_bytes: int
+    max_age: int
+    max_subs: int
+    max_inactivity: int
+    def __init__(self, max_msgs: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_age: _Optional[int] = ..., max_subs: _Optional[int] = ..., max_inactivity: _Optional[int] = ...) -> None: ...
+
+class SubscriptionsRequest(_message.Message):
+    __slots__ = ("version", "pattern", "name", "client_id", "durable_only", "after_channel", "after_cursor", "max")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    AFTER_CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    AFTER_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    pattern: bytes
+    name: bytes
+    client_id: bytes
+    durable_only: bool
+    after_channel: bytes
+    after_cursor: int
+    max: int
+    def __init__(self, version: _Optional[int] = ..., pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., durable_only: bool = ..., after_channel: _Optional[bytes] = ..., after_cursor: _Optional[int] = ..., max: _Optional[int] = ...) -> None: ...
+
+class SubscriptionsResponse(_message.Message):
+    __slots__ = ("error", "retry", "pool", "groups", "cursors", "more")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CURSORS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    pool: int
+    groups: _containers.RepeatedScalarFieldContainer[int]
+    cursors: _containers.RepeatedCompositeFieldContainer[CursorStatus]
+    more: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[CursorStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class CursorStatus(_message.Message):
+    __slots__ = ("channel", "cursor_id", "group", "kind", "durable_name", "queue_group", "client_id", "paused", "last_sent", "acked_up_to", "pending", "owed", "waiting", "redelivered", "oldest_pending", "members", "last_sequence", "last_ack", "max_in_flight", "ack_wait_s", "first_sequence", "owed_runs", "pending_runs", "inbox")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    LAST_SENT_FIELD_NUMBER: _ClassVar[int]
+    ACKED_UP_TO_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    OWED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERED_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PENDING_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_ACK_FIELD_NUMBER: _ClassVar[int]
+    MAX_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    ACK_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    OWED_RUNS_FIELD_NUMBER: _ClassVar[int]
+    PENDING_RUNS_FIELD_NUMBER: _ClassVar[int]
+    INBOX_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    cursor_id: int
+    group: int
+    kind: Kind
+    durable_name: bytes
+    queue_group: bytes
+    client_id: bytes
+    paused: bool
+    last_sent: int
+    acked_up_to: int
+    pending: int
+    owed: int
+    waiting: int
+    redelivered: int
+    oldest_pending: int
+    members: _containers.RepeatedCompositeFieldContainer[MemberStatus]
+    last_sequence: int
+    last_ack: int
+    max_in_flight: int
+    ack_wait_s: int
+    first_sequence: int
+    owed_runs: _containers.RepeatedScalarFieldContainer[int]
+    pending_runs: _containers.RepeatedScalarFieldContainer[int]
+    inbox: bytes
+    def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., group: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., durable_name: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., paused: bool = ..., last_sent: _Optional[int] = ..., acked_up_to: _Optional[int] = ..., pending: _Optional[int] = ..., owed: _Optional[int] = ..., waiting: _Optional[int] = ..., redelivered: _Optional[int] = ..., oldest_pending: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., last_sequence: _Optional[int] = ..., last_ack: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., first_sequence: _Optional[int] = ..., owed_runs: _Optional[_Iterable[int]] = ..., pending_runs: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ...) -> None: ...
+
+class MemberStatus(_message.Message):
+    __slots__ = ("client_id", "subscription_id", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "pending", "last_sent", "stalled", "failing", "oldest_pending")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    INBOX_FIELD_NUMBER: _ClassVar[int]
+    ACK_INBOX_FIELD_NUMBER: _ClassVar[int]
+    MAX_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    ACK_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    LAST_SENT_FIELD_NUMBER: _ClassVar[int]
+    STALLED_FIELD_NUMBER: _ClassVar[int]
+    FAILING_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PENDING_FIELD_NUMBER: _ClassVar[int]
+    client_id: bytes
+    subscription_id: int
+    inbox: bytes
+    ack_inbox: bytes
+    max_in_flight: int
+    ack_wait_s: int
+    pending: int
+    last_sent: int
+    stalled: bool
+    failing: bool
+    oldest_pending: int
+    def __init__(self, client_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[int] = ..., last_sent: _Optional[int] = ..., stalled: bool = ..., failing: bool = ..., oldest_pending: _Optional[int] = ...) -> None: ...
+
+class ClientsRequest(_message.Message):
+    __slots__ = ("version", "client_id", "after", "max")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    client_id: bytes
+    after: bytes
+    max: int
+    def __init__(self, version: _Optional[int] = ..., client_id: _Optional[bytes] = ..., after: _Optional[bytes] = ..., max: _Optional[int] = ...) -> None: ...
+
+class ClientsResponse(_message.Message):
+    __slots__ = ("error", "retry", "clients", "more", "total")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    clients: _containers.RepeatedCompositeFieldContainer[ClientStatus]
+    more: bool
+    total: int
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., more: bool = ..., total: _Optional[int] = ...) -> None: ...
+
+class ClientStatus(_message.Message):
+    __slots__ = ("client_id", "conn_id", "heartbeat_inbox", "protocol", "ping_interval_s", "ping_max_out", "failing")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CONN_ID_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_INBOX_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    PING_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    PING_MAX_OUT_FIELD_NUMBER: _ClassVar[int]
+    FAILING_FIELD_NUMBER: _ClassVar[int]
+    client_id: bytes
+    conn_id: bytes
+    heartbeat_inbox: bytes
+    protocol: int
+    ping_interval_s: int
+    ping_max_out: int
+    failing: bool
+    def __init__(self, client_id: _Optional[bytes] = ..., conn_id: _Optional[bytes] = ..., heartbeat_inbox: _Optional[bytes] = ..., protocol: _Optional[int] = ..., ping_interval_s: _Optional[int] = ..., ping_max_out: _Optional[int] = ..., failing: bool = ...) -> None: ...
+
+class NodesRequest(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class NodeStatus(_message.Message):
+    __slots__ = ("error", "retry", "node", "server_id", "product", "nodes", "nodes_version", "started", "replica", "groups", "not_ready", "clients", "channels", "monitor", "disk_free", "disk_total", "rss", "kernel", "sync", "store", "now", "messages_in", "messages_out", "bytes_in", "bytes_out")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    SERVER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCT_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    NODES_VERSION_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NOT_READY_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    MONITOR_FIELD_NUMBER: _ClassVar[int]
+    DISK_FREE_FIELD_NUMBER: _ClassVar[int]
+    DISK_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    RSS_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_FIELD_NUMBER: _ClassVar[int]
+    SYNC_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_IN_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    node: str
+    server_id: str
+    product: str
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    nodes_version: int
+    started: int
+    replica: bool
+    groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
+    not_ready: _containers.RepeatedScalarFieldContainer[str]
+    clients: int
+    channels: int
+    monitor: str
+    disk_free: int
+    disk_total: int
+    rss: int
+    kernel: str
+    sync: str
+    store: str
+    now: int
+    messages_in: int
+    messages_out: int
+    bytes_in: int
+    bytes_out: int
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., server_id: _Optional[str] = ..., product: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., nodes_version: _Optional[int] = ..., started: _Optional[int] = ..., replica: bool = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., not_ready: _Optional[_Iterable[str]] = ..., clients: _Optional[int] = ..., channels: _Optional[int] = ..., monitor: _Optional[str] = ..., disk_free: _Optional[int] = ..., disk_total: _Optional[int] = ..., rss: _Optional[int] = ..., kernel: _Optional[str] = ..., sync: _Optional[str] = ..., store: _Optional[str] = ..., now: _Optional[int] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ...) -> None: ...
+
+class GroupStatus(_message.Message):
+    __slots__ = ("group", "role", "leader", "term", "last_index", "committed", "applied", "voters", "trouble", "replicas", "state_hash")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    STATE_HASH_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    role: str
+    leader: str
+    term: int
+    last_index: int
+    committed: int
+    applied: int
+    voters: _containers.RepeatedScalarFieldContainer[str]
+    trouble: str
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaStatus]
+    state_hash: bytes
+    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., term: _Optional[int] = ..., last_index: _Optional[int] = ..., committed: _Optional[int] = ..., applied: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., trouble: _Optional[str] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., state_hash: _Optional[bytes] = ...) -> None: ...
+
+class ReplicaStatus(_message.Message):
+    __slots__ = ("node", "match", "connected")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    MATCH_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    match: int
+    connected: bool
+    def __init__(self, node: _Optional[str] = ..., match: _Optional[int] = ..., connected: bool = ...) -> None: ...
+
+class OptionsRequest(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class OptionsResponse(_message.Message):
+    __slots__ = ("error", "retry", "node", "options")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    node: str
+    options: _containers.RepeatedCompositeFieldContainer[Option]
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., options: _Optional[_Iterable[_Union[Option, _Mapping]]] = ...) -> None: ...
+
+class Option(_message.Message):
+    __slots__ = ("name", "value", "source")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    source: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
+
+class ChangeResponse(_message.Message):
+    __slots__ = ("error", "retry", "changed", "first_sequence", "last_sequence")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    changed: int
+    first_sequence: int
+    last_sequence: int
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., changed: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ...) -> None: ...
+
+class PurgeRequest(_message.Message):
+    __slots__ = ("version", "channel", "up_to", "keep")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    UP_TO_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    up_to: int
+    keep: int
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., up_to: _Optional[int] = ..., keep: _Optional[int] = ...) -> None: ...
+
+class DeleteMessageRequest(_message.Message):
+    __slots__ = ("version", "channel", "sequence")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    sequence: int
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class CreateChannelRequest(_message.Message):
+    __slots__ = ("version", "channel")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ...) -> None: ...
+
+class DeleteChannelRequest(_message.Message):
+    __slots__ = ("version", "channel", "uid")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    uid: int
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., uid: _Optional[int] = ...) -> None: ...
+
+class EditLimitsRequest(_message.Message):
+    __slots__ = ("version", "channel", "limits", "reset")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    limits: Limits
+    reset: bool
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., reset: bool = ...) -> None: ...
+
+class Which(_message.Message):
+    __slots__ = ("channel", "cursor_id", "durable_name", "client_id", "queue_group")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    cursor_id: int
+    durable_name: bytes
+    client_id: bytes
+    queue_group: bytes
+    def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., durable_name: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ...) -> None: ...
+
+class MoveRequest(_message.Message):
+    __slots__ = ("version", "which", "sequence", "time", "new_only", "all")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WHICH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    NEW_ONLY_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    which: Which
+    sequence: int
+    time: int
+    new_only: bool
+    all: bool
+    def __init__(self, version: _Optional[int] = ..., which: _Optional[_Union[Which, _Mapping]] = ..., sequence: _Optional[int] = ..., time: _Optional[int] = ..., new_only: bool = ..., all: bool = ...) -> None: ...
+
+class SkipRequest(_message.Message):
+    __slots__ = ("version", "which", "runs")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WHICH_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    which: Which
+    runs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., which: _Optional[_Union[Which, _Mapping]] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RedeliverRequest(_message.Message):
+    __slots__ = ("version", "which", "runs")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WHICH_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    which: Which
+    runs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., which: _Optional[_Union[Which, _Mapping]] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PauseRequest(_message.Message):
+    __slots__ = ("version", "which")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WHICH_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    which: Which
+    def __init__(self, version: _Optional[int] = ..., which: _Optional[_Union[Which, _Mapping]] = ...) -> None: ...
+
+class ResumeRequest(_message.Message):
+    __slots__ = ("version", "which")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WHICH_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    which: Which
+    def __init__(self, version: _Optional[int] = ..., which: _Optional[_Union[Which, _Mapping]] = ...) -> None: ...
+
+class EvictMemberRequest(_message.Message):
+    __slots__ = ("version", "channel", "subscription_id")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    subscription_id: int
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., subscription_id: _Optional[int] = ...) -> None: ...
+
+class DeleteCursorRequest(_message.Message):
+    __slots__ = ("version", "which")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WHICH_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    which: Which
+    def __init__(self, version: _Optional[int] = ..., which: _Optional[_Union[Which, _Mapping]] = ...) -> None: ...
+
+class EvictClientRequest(_message.Message):
+    __slots__ = ("version", "client_id")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    client_id: bytes
+    def __init__(self, version: _Optional[int] = ..., client_id: _Optional[bytes] = ...) -> None: ...
+
+class StepDownRequest(_message.Message):
+    __slots__ = ("version", "group", "to")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    group: int
+    to: str
+    def __init__(self, version: _Optional[int] = ..., group: _Optional[int] = ..., to: _Optional[str] = ...) -> None: ...
+
+class NodeRequest(_message.Message):
+    __slots__ = ("version", "node")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    node: str
+    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ...) -> None: ...
+
+class RestoreChannelRequest(_message.Message):
+    __slots__ = ("version", "channel", "restore", "first_sequence", "limits")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    restore: bytes
+    first_sequence: int
+    limits: Limits
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., restore: _Optional[bytes] = ..., first_sequence: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+
+class RestoreRowsRequest(_message.Message):
+    __slots__ = ("version", "channel", "restore", "runs", "rows")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    restore: bytes
+    runs: _containers.RepeatedCompositeFieldContainer[RestoredRun]
+    rows: bytes
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., restore: _Optional[bytes] = ..., runs: _Optional[_Iterable[_Union[RestoredRun, _Mapping]]] = ..., rows: _Optional[bytes] = ...) -> None: ...
+
+class RestoredRun(_message.Message):
+    __slots__ = ("first_sequence", "count", "timestamp")
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    first_sequence: int
+    count: int
+    timestamp: int
+    def __init__(self, first_sequence: _Optional[int] = ..., count: _Optional[int] = ..., timestamp: _Optional[int] = ...) -> None: ...
+
+class RestoreCursorRequest(_message.Message):
+    __slots__ = ("version", "channel", "restore", "cursor")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    restore: bytes
+    cursor: CursorStatus
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., restore: _Optional[bytes] = ..., cursor: _Optional[_Union[CursorStatus, _Mapping]] = ...) -> None: ...
+
+class RestoreEndRequest(_message.Message):
+    __slots__ = ("version", "channel", "restore", "last_sequence")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    restore: bytes
+    last_sequence: int
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., restore: _Optional[bytes] = ..., last_sequence: _Optional[int] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("time", "node", "kind", "text", "channel", "client_id", "group", "cursor_id")
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    time: int
+    node: str
+    kind: str
+    text: str
+    channel: bytes
+    client_id: bytes
+    group: int
+    cursor_id: int
+    def __init__(self, time: _Optional[int] = ..., node: _Optional[str] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., channel: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., group: _Optional[int] = ..., cursor_id: _Optional[int] = ...) -> None: ...
