@@ -34,6 +34,15 @@ def extensions(broker: "Broker") -> dict[str, Handle]:
     return {f"{prefix}.{kind}": handle for kind, handle in taken.items()}
 
 
-def admin_requests(broker: "Broker") -> dict[str, Handle]:  # noqa: ARG001
+def admin_requests(broker: "Broker") -> dict[str, Handle]:
     """Requests of operators that the core answers, by kind."""
-    return {}
+    positions = broker.positions
+    return {
+        "move": positions.move,
+        "skip": positions.skip,
+        "redeliver": positions.redeliver,
+        "pause": positions.pause,
+        "resume": positions.resume,
+        "evict_member": positions.evict,
+        "delete_cursor": positions.delete,
+    }

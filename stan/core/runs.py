@@ -50,6 +50,11 @@ class Runs:
         return "Runs(" + ", ".join(f"{r.first}-{r.last}" for r in self._runs) + ")"
 
     @property
+    def pieces(self) -> int:
+        """Number of runs."""
+        return len(self._runs)
+
+    @property
     def first(self) -> int:
         """Lowest sequence; 0 when empty."""
         return self._runs[0].first if self._runs else 0
