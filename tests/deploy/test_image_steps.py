@@ -1,4 +1,4 @@
-"""The steps of the image, run in a clean virtual environment: what it would install starts, serves, and answers its health check."""
+"""The steps of the image, run in a clean virtual environment: what it installs serves and is healthy."""
 
 import json
 import os
