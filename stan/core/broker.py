@@ -212,7 +212,7 @@ class Broker:
         for acks in batches:
             group = self.shared.groups.get(GroupId(acks.group))
             if group is not None and group.leads:
-                group.dispatch.ack(acks.key, acks.ranges)
+                group.dispatch.ack(acks.key, acks.ranges, self.shared.clock.wall)
 
     def step_malformed(self, frames: Iterable[Frame], pub_sid: int) -> None:
         """Payloads on the publish and ack subjects that could not be taken."""
