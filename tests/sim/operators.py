@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from stan.protocol import admin_pb2 as admin
 from stan.types import MILLISECOND, SECOND
-from tests.sim.cluster_world import ClusterWorld
 from tests.sim.clients import SimClient
+from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Acked, Delivered
 from tests.sim.world import World
 
@@ -33,7 +33,7 @@ class Operation:
     asked_at: int
     until: int = FOREVER  # it may show until then that it was not in force yet
     done_at: int = 0
-    attempts: int = 0
+    lost: int = 0  # attempts of which nobody knows what became of them
     runs: list[int] = field(default_factory=list)  # what it is about: first, last
     sequence: int = 0  # of a move: from here on everything comes again
     known: bool = False  # that is sure
@@ -57,8 +57,15 @@ class Operator(SimClient):
         if self.paused and (self.world.quiet or self.random.random() < 0.5):
             position = self.random.choice(list(self.paused))
             self._ask("resume", position, self.paused[position], {})
-        elif not self.world.quiet:
-            target = self.random.choice([c for c in self.world.clients.values() if c.client_id[:3] in ("dur", "grp")])
+            return
+        if self.world.quiet:
+            return
+        durable = [c for c in self.world.clients.values() if c.client_id[:3] in ("dur", "grp")]
+        targets = [client for client in durable if client.sub is not None and client.sub.joined_at]
+        if not targets:
+            self.later(100 * MILLISECOND, self._next)
+        else:
+            target = self.random.choice(targets)
             which = {"channel": target.channel.encode(), "durable_name": f"d{target.epoch}".encode()}
             which |= {"queue_group": b"q"} if target.shared else {"client_id": target.client_id.encode()}
             kind = self.random.choice(KINDS)
@@ -83,10 +90,12 @@ class Operator(SimClient):
         self._attempt(operation, position, made)
 
     def _attempt(self, operation, position, made):
-        operation.attempts += 1
-
         def again():
             self._attempt(operation, position, made)
+
+        def late():
+            operation.lost += 1
+            again()
 
         def answer(payload):
             response = admin.ChangeResponse.FromString(payload)
@@ -95,11 +104,11 @@ class Operator(SimClient):
             else:
                 self._answered(operation, position, made, response)
 
-        self.request(f"{SUBJECT}.{operation.kind}", made, answer, again)
+        self.request(f"{SUBJECT}.{operation.kind}", made, answer, late)
 
     def _answered(self, operation, position, made, response):
         self.busy = False
-        more = ON_ITS_WAY if operation.attempts > 1 else 0  # an earlier attempt may still be on its way
+        more = ON_ITS_WAY if operation.lost else 0  # an earlier attempt may still be on its way
         beyond = ENDS.search(response.error.decode())
         self.last[made.which.channel.decode()] = int(beyond[1]) if beyond else response.last_sequence or 1
         if not response.error:
@@ -123,8 +132,8 @@ class Operating:
         self.add(Operator(self, "operator"))
         super().make_clients(**options)
 
-    def run(self):
-        return super().run() + [f"check_operations: {text}" for text in check_operations(self.history)]
+    def run(self, *args):
+        return super().run(*args) + [f"check_operations: {text}" for text in check_operations(self.history)]
 
     def _at_work(self):
         operator = self.clients["operator"]
@@ -143,6 +152,9 @@ class NodeOperator(Operating, World):
 
 class ClusterOperator(Operating, ClusterWorld):
     """A cluster."""
+
+    def run(self, safety_s=10):
+        return super().run(safety_s)
 
 
 def check_operations(history):
