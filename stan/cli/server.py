@@ -34,10 +34,10 @@ _EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 128 + signal.SIGTERM}
 def main(argv: "Sequence[str] | None" = None) -> int:
     """Run the command with *argv*, by default the process's own arguments; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    parsed = parse(words, _read)
+    parsed = parse(words, _read, os.environ)
     match parsed.action:
         case Action.SERVE:
-            return _serve(parsed, lambda: parse(words, _read_again))
+            return _serve(parsed, lambda: parse(words, _read_again, os.environ))
         case Action.HELP:
             from stan.cli.help import help_text  # noqa: PLC0415 - not needed to serve
 
