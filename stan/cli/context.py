@@ -201,7 +201,9 @@ def check(name: Name = "") -> None:
 async def _check(name: str, target: Target) -> int:
     async with operating(target) as direct:
         nodes = await direct.admin.nodes()
-    out.print(f"Context {name} works: {len(nodes.answers)} node(s) of cluster {target.cluster_id} answer.", markup=False)
+    out.print(
+        f"Context {name} works: {len(nodes.answers)} node(s) of cluster {target.cluster_id} answer.", markup=False
+    )
     return 0
 
 

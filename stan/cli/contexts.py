@@ -73,7 +73,9 @@ def load(name: str) -> dict[str, str]:
         known = ", ".join(names()) or "none yet; make one with `stan context add NAME --server URL`"
         raise ContextError(f"There is no context {name!r}. There are: {known}.") from None
     except (OSError, ValueError) as error:
-        raise ContextError(f"{path} cannot be read: {error}. Mend it, or remove it and add the context again.") from None
+        raise ContextError(
+            f"{path} cannot be read: {error}. Mend it, or remove it and add the context again."
+        ) from None
 
 
 def checked(found: object, where: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 So an answer does not wait for what other commands need, and the list of commands here is what `stan --help` shows.
 """
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -112,7 +111,7 @@ class _Commands(TyperGroup):
 def loaded(entry: Entry) -> Any:
     """The command itself."""
     module, _, attribute = entry.place.partition(":")
-    found: Callable[..., None] | typer.Typer = getattr(import_module(module), attribute)
+    found: Any = getattr(import_module(module), attribute)
     if isinstance(found, typer.Typer):
         command = typer.main.get_command(found)
     else:

@@ -7,12 +7,13 @@ network: what is no printable text in them is shown escaped, so that none of it 
 import asyncio
 import json
 import sys
+import textwrap
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from stan.cli.common import CliError, out, run, stop_on_signals
+from stan.cli.common import out, stop_on_signals
 from stan.cli.options import View
 from stan.cli.values import told_time
 
@@ -66,6 +67,8 @@ def table(sheet: Sheet, width: int = 0, *, bold: bool = False) -> list[str]:
         cut = min(excess, widths[widest] - CELL_MIN)
         widths[widest] -= cut
         excess -= cut
+    if width and not titles:
+        return _wrapped(rows, widths[:-1], width)
     cells = []
     for at, column in enumerate(columns):
         size = widths[at]
@@ -78,6 +81,17 @@ def table(sheet: Sheet, width: int = 0, *, bold: bool = False) -> list[str]:
     lines = [GAP.join(row).rstrip() for row in zip(*cells, strict=True)]
     if titles and bold:
         lines[0] = f"\x1b[1m{lines[0]}\x1b[0m"
+    return lines
+
+
+def _wrapped(rows: list[tuple[str, ...]], widths: list[int], width: int) -> list[str]:
+    """Labels and values, values over as many lines as they need."""
+    lines = []
+    for *labels, value in rows:
+        head = "".join(label.ljust(size) + GAP for label, size in zip(labels, widths, strict=True))
+        lines += textwrap.wrap(
+            value, max(width, len(head) + 20), initial_indent=head, subsequent_indent=" " * len(head)
+        ) or [head.rstrip()]
     return lines
 
 
@@ -135,6 +149,3 @@ def present(fetch: Callable[[], Awaitable[Sheet]], view: View) -> Callable[[], A
 def done(text: str) -> None:
     """Say to people that something is done; pipes get it, too."""
     write([clean(text)])
-
-
-__all__ = ["CliError", "Sheet", "clean", "done", "present", "run", "show", "table", "write"]
