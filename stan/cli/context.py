@@ -5,7 +5,7 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ from stan.cli import contexts
 from stan.cli.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, out, run
 from stan.cli.contexts import ContextError
 from stan.cli.operating import operating
-from stan.cli.options import Sure, View, builds, injected, resolved
+from stan.cli.options import Sure, Text, View, builds, injected, resolved
 from stan.cli.output import Sheet, done, show
 
 Name = Annotated[
@@ -27,8 +27,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_TEXT: Final = str | None
-
 
 def _names(incomplete: str) -> list[str]:
     return [name for name in contexts.names() if name.startswith(incomplete)]
@@ -36,16 +34,16 @@ def _names(incomplete: str) -> list[str]:
 
 def fields_of(
     *,
-    server: Annotated[_TEXT, typer.Option("--server", "-s", help="NATS URL, or several with commas.")] = None,
-    cluster_id: Annotated[_TEXT, typer.Option("--cluster-id", "-c", help="Cluster id of the server.")] = None,
-    creds: Annotated[_TEXT, typer.Option(help="NATS credentials file.")] = None,
-    nkey: Annotated[_TEXT, typer.Option(help="File with an nkey seed.")] = None,
-    user: Annotated[_TEXT, typer.Option(help="NATS user.")] = None,
-    password: Annotated[_TEXT, typer.Option(help="NATS password; `-` asks for it.")] = None,
-    token: Annotated[_TEXT, typer.Option(help="NATS token; `-` asks for it.")] = None,
-    tls_ca: Annotated[_TEXT, typer.Option(help="File of certificates that are trusted.")] = None,
-    tls_cert: Annotated[_TEXT, typer.Option(help="File of our certificate.")] = None,
-    tls_key: Annotated[_TEXT, typer.Option(help="File of its key.")] = None,
+    server: Annotated[Text, typer.Option("--server", "-s", help="NATS URL, or several with commas.")] = None,
+    cluster_id: Annotated[Text, typer.Option("--cluster-id", "-c", help="Cluster id of the server.")] = None,
+    creds: Annotated[Text, typer.Option(help="NATS credentials file.")] = None,
+    nkey: Annotated[Text, typer.Option(help="File with an nkey seed.")] = None,
+    user: Annotated[Text, typer.Option(help="NATS user.")] = None,
+    password: Annotated[Text, typer.Option(help="NATS password; `-` asks for it.")] = None,
+    token: Annotated[Text, typer.Option(help="NATS token; `-` asks for it.")] = None,
+    tls_ca: Annotated[Text, typer.Option(help="File of certificates that are trusted.")] = None,
+    tls_cert: Annotated[Text, typer.Option(help="File of our certificate.")] = None,
+    tls_key: Annotated[Text, typer.Option(help="File of its key.")] = None,
 ) -> "Fields":
     """What is told of a context; "" takes a field back."""
     given = {
@@ -60,7 +58,7 @@ def fields_of(
         "tls_cert": tls_cert,
         "tls_key": tls_key,
     }
-    told = {}
+    told: dict[str, str] = {}
     for key, value in given.items():
         if value is None:
             continue

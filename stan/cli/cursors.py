@@ -11,14 +11,15 @@ from stan_client.session import text_of
 from stan.cli.values import counted, told_age, told_duration
 from stan.protocol import admin_pb2 as pb
 
-DURABLES: Final = frozenset({pb.DURABLE})
-QUEUES: Final = frozenset({pb.QUEUE, pb.DURABLE_QUEUE})
+DURABLES: Final[frozenset[int]] = frozenset({pb.DURABLE})
+QUEUES: Final[frozenset[int]] = frozenset({pb.QUEUE, pb.DURABLE_QUEUE})
 KINDS: Final = {pb.PLAIN: "plain", pb.DURABLE: "durable", pb.QUEUE: "queue", pb.DURABLE_QUEUE: "durable queue"}
 STUCK_WAITS: Final = 3
 """Ack waits without an ack after which a full window counts as stuck."""
 
 PAUSED: Final = "paused"
 OFFLINE: Final = "offline"
+RESTING: Final = "offline, nothing waits"
 SILENT: Final = "not answering"
 STUCK: Final = "stuck"
 FULL: Final = "window full"
@@ -57,19 +58,23 @@ def window(cursor: pb.CursorStatus) -> int:
 def state_of(cursor: pb.CursorStatus, now_ns: int) -> str:
     """One of the words above."""
     members = cursor.members
-    if cursor.paused:
-        return PAUSED
-    if not members:
-        return OFFLINE if lag(cursor) or cursor.owed else f"{OFFLINE}, nothing waits"
+    if cursor.paused or not members:
+        return PAUSED if cursor.paused else OFFLINE if lag(cursor) or cursor.owed else RESTING
     if all(member.failing for member in members):
         return SILENT
     if all(member.stalled or member.failing for member in members):
-        return STUCK if _is_stuck(cursor, now_ns) else FULL if cursor.waiting or cursor.owed else UNACKED
+        return _full_state(cursor, now_ns)
     if cursor.owed:
         return OWED
     if cursor.waiting:
         return BEHIND
     return UNACKED if cursor.pending else WELL
+
+
+def _full_state(cursor: pb.CursorStatus, now_ns: int) -> str:
+    if _is_stuck(cursor, now_ns):
+        return STUCK
+    return FULL if cursor.waiting or cursor.owed else UNACKED
 
 
 def _is_stuck(cursor: pb.CursorStatus, now_ns: int) -> bool:
@@ -101,9 +106,10 @@ def why(cursor: pb.CursorStatus, command: str, now_ns: int) -> list[str]:
     failing = [member for member in cursor.members if member.failing]
     if len(failing) == len(cursor.members):
         who = _listed(text_of(member.client_id) for member in failing)
+        silent = "Its client does" if len(failing) == 1 else "All its clients do"
+        cause = "the process hangs, has no network, or was killed and is not closed yet"
         return [
-            f"{'Its client' if len(failing) == 1 else 'All its clients'} ({who}) do not answer heartbeats: the process hangs, "
-            f"has no network, or was killed and is not closed yet. {waits}.",
+            f"{silent} not answer heartbeats ({who}): {cause}. {waits}.",
             f"Look at the process; or close it from here: stan client evict {text_of(failing[0].client_id)}",
         ]
     if all(member.stalled or member.failing for member in cursor.members):

@@ -42,7 +42,7 @@ class Family:
 
     word: str  # of the command line
     noun: str
-    kinds: frozenset[pb.Kind.ValueType]
+    kinds: frozenset[int]
 
     @property
     def command(self) -> str:

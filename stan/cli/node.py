@@ -56,7 +56,7 @@ def list_(*, target: Target, view: View) -> None:
 
 def nodes_sheet(nodes: Nodes, now_ns: int) -> Sheet:
     """One a line."""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             name_of(one),
             state_of(one),

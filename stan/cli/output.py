@@ -9,7 +9,7 @@ import json
 import sys
 import textwrap
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ class Sheet:
     """One thing to show."""
 
     columns: tuple[str, ...] = ()  # titles; one that begins with ">" is aligned to the right; none: labels and values
-    rows: list[tuple[str, ...]] = field(default_factory=list)
+    rows: Sequence[tuple[str, ...]] = ()
     document: dict[str, Any] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     head: str = ""
@@ -52,7 +52,7 @@ def _escaped(char: str) -> str:
 def table(sheet: Sheet, width: int = 0, *, bold: bool = False) -> list[str]:
     """The lines of a sheet's table; *width*: of the terminal, 0 if there is none."""
     if not sheet.rows:
-        return [sheet.empty]
+        return [sheet.empty] if sheet.empty else []
     rows = [tuple(map(clean, row)) for row in sheet.rows]
     titles = tuple(title.removeprefix(">") for title in sheet.columns)
     columns = list(zip(*([titles] if titles else []), *rows, strict=True))

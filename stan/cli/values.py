@@ -18,7 +18,7 @@ UNITS_NS: Final = {
     "d": 86400 * SECOND_NS,
     "w": 7 * 86400 * SECOND_NS,
 }
-SIZES: Final = {
+SIZES: Final[dict[str, int]] = {
     "": 1,
     "B": 1,
     **{f"{letter}B": 1000**power for power, letter in enumerate("KMGT", 1)},

@@ -28,6 +28,7 @@ from stan.edge.node import Node
 from stan.edge.reloading import Reloading
 from stan.edge.runtime import Ticker
 from stan.edge.storage import Storage
+from stan.edge.verifying import Verifying
 from stan.errors import StanError, StartError, go_quote
 from stan.monitor.view import View
 from stan.protocol import kernel
@@ -141,6 +142,7 @@ class Standalone(Node):
         )
         self.gateway.wake = self.driver.look
         Fetching(self.broker, groups, self.gateway, self.runtime, lambda _group: True)
+        Verifying(self.broker, groups, self.gateway, self.runtime, "")
 
     def _index(self, group: GroupId, uid: ChannelUid) -> Index:
         return self.storage.logs[group].channel(uid)
