@@ -182,6 +182,9 @@ REPORTS_MAX = 256
 REPORT_RUNS_MAX = 10_000
 """Runs of pending messages told of one position."""
 
+EVENTS_PER_SECOND_MAX = 200
+"""Events that one node tells; what is more is counted only."""
+
 # --- clients in a cluster --------------------------------------------------------------------------------------
 HEARD_ENOUGH = 1500 * MILLISECOND
 """A node that has heard clients for less than this leaves it to others to lead: publishes of before it would miss."""
