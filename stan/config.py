@@ -222,6 +222,10 @@ class MonitorConfig:
         return found
 
 
+KEY_VARIABLES: Final = ("STAN_ENCRYPTION_KEY", "NATS_STREAMING_ENCRYPTION_KEY")
+"""Variables of the environment that give the encryption key; no process that we start gets them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionConfig:
     """With what messages are encrypted on the disk."""
@@ -231,7 +235,7 @@ class EncryptionConfig:
 
     def complaints(self) -> list[str]:
         """What is wrong with these settings by themselves, in the original's words (STAN-SPEC 8.10)."""
-        found = [] if self.key else ["encryption key required"]
+        found = [] if self.key else ["encryption key required: give it in NATS_STREAMING_ENCRYPTION_KEY"]
         known = self.cipher.upper() in {"", "AES", "CHACHA"}
         return found if known else [*found, "encryption cipher not supported"]
 

@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from stan.config import KEY_VARIABLES
 from stan.errors import Damage, StartError, go_quote
 from stan.log.files import Files, OsFiles, read_file, write_durably
-from stan.log.vault import ENVIRONMENT, Vault
+from stan.log.vault import Vault
 
 FORMAT = 1
 NAME = "stan.json"
@@ -150,7 +151,9 @@ def _refuse_other_key(manifest: Manifest, path: str, vault: Vault | None) -> Non
     if not manifest.encryption:
         return
     if vault is None:
-        raise StartError(f"{path}: the messages here are encrypted: start with --encrypt, and the key in {ENVIRONMENT}")
+        raise StartError(
+            f"{path}: the messages here are encrypted: start with --encrypt, and the key in {KEY_VARIABLES[1]}"
+        )
     if not vault.fits(manifest.encryption):
         raise StartError(f"{path}: the messages here are encrypted with another key than the one given")
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 CIPHERS: Final = {"AES": 1, "CHACHA": 2}
 """By name; the number is in the flags of a sealed batch and in no other."""
-ENVIRONMENT: Final = "NATS_STREAMING_ENCRYPTION_KEY"
 _SALT_BYTES = 16
 _COUNTER = Struct(">Q")
 _FRONT = _SALT_BYTES + _COUNTER.size

@@ -1,4 +1,4 @@
-"""The contract of `GroupLog`, held by the log on disk, in clear and encrypted, by the same on a simulated disk, and by the one in memory."""
+"""The contract of `GroupLog`, held by the log on disk, in clear and encrypted, on a simulated disk, and in memory."""
 
 from itertools import count
 from pathlib import Path
@@ -14,11 +14,10 @@ from tests.kit.batches import batch, change, entry, records
 from tests.kit.files import CrashingFiles
 
 ALL = 10**9
+KINDS = ["disk", "disk without cache", "encrypted disk", "encrypted disk without cache", "simulated disk", "memory"]
 
 
-@pytest.fixture(
-    params=["disk", "disk without cache", "encrypted disk", "encrypted disk without cache", "simulated disk", "memory"]
-)
+@pytest.fixture(params=KINDS)
 def log(request, tmp_path):
     """A log with tiny segments, 40 bytes accounted per message."""
     if request.param == "memory":
