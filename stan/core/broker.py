@@ -16,6 +16,7 @@ from stan.config import Config
 from stan.core.answering import Answering
 from stan.core.batching import Batching
 from stan.core.catchup import Catchup
+from stan.core.channel_changes import ChannelChanges
 from stan.core.channels import Channels
 from stan.core.clients import Clients
 from stan.core.committing import Committing
@@ -66,6 +67,7 @@ class Broker:
         self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup, self.hearing)
         self.inquiries = Inquiries(self.shared, self.channels, self.answering)
         self.watching = self.inquiries.watching
+        self.channel_changes = ChannelChanges(self.shared, self.channels, self.answering)
         self.nodes = Nodes(self.shared)
         self.progress_sent: dict[int, list[pb.Progress]] = {}  # by ticket, until written
         self.undecided: deque[Frame] = deque(maxlen=limits.UNDECIDED_REQUESTS_MAX)  # until it is known who leads
@@ -173,6 +175,7 @@ class Broker:
         self.batching.follow(number)
         self.staging.follow(number)
         self.committing.follow(number)
+        self.channel_changes.follow(number)
         self.channels.follow(number)
         shared.groups[number].dispatch.follow()
         self.watching.follow(number)
@@ -296,6 +299,7 @@ class Broker:
             self.watching.registered(info)
         if applied.deleted is not None:
             self.channels.unregistered(applied.deleted.uid)
+            self.channel_changes.unregistered(applied.deleted.uid)
             self.watching.unregistered(applied.deleted)
         self.catchup.applied()
         return applied
@@ -309,6 +313,8 @@ class Broker:
             self.shared.trims.append((number, STAGING_UID, machine.transactions.floor))
         if change.HasField("trim"):
             self.channels.trimmed(number, change.trim)
+        if change.HasField("removal") and not applied.error:
+            self.channels.removed(number, change.removal)
         if change.HasField("drop_channel"):
             self.channels.drop_committed(number, ChannelUid(change.drop_channel.uid))
             self.committing.dropped(ChannelUid(change.drop_channel.uid))

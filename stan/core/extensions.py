@@ -34,6 +34,6 @@ def extensions(broker: "Broker") -> dict[str, Handle]:
     return {f"{prefix}.{kind}": handle for kind, handle in taken.items()}
 
 
-def admin_requests(broker: "Broker") -> dict[str, Handle]:  # noqa: ARG001
+def admin_requests(broker: "Broker") -> dict[str, Handle]:
     """Requests of operators that the core answers, by kind."""
-    return {}
+    return broker.channel_changes.requests()

@@ -5,14 +5,16 @@ of a plain subscription, of a durable, or shared by the members of a queue group
 cursor with the sequences it was sent and has not acked. What a cursor `owes` was delivered once and is now nobody's.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
+from stan.core.deleted import Deleted, behind
 from stan.core.parts import Part, make_parts
 from stan.core.runs import Run, Runs, pairs
 from stan.core.transactions import Transactions
-from stan.errors import DUPLICATE_DURABLE, INVALID_SUBSCRIPTION, TOO_MANY_SUBSCRIPTIONS
+from stan.errors import DUPLICATE_DURABLE, INVALID_SUBSCRIPTION, TOO_MANY_SUBSCRIPTIONS, UNKNOWN_CHANNEL
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import STAGING_UID
 from stan.types import ChannelUid, GroupId, RaftIndex
@@ -128,9 +130,11 @@ class GroupMachine:
     dirty_subscriptions: set[int] = field(default_factory=set)
     dirty_channels: set[int] = field(default_factory=set)
     transactions: Transactions = field(init=False)  # one of the parts
+    deleted: Deleted = field(init=False)  # another one
 
     def __post_init__(self) -> None:
         self.transactions = self.part(Transactions)
+        self.deleted = self.part(Deleted)
 
     def part(self, kind: type[PartKind]) -> PartKind:
         """The part of that class."""
@@ -166,7 +170,9 @@ class GroupMachine:
                 return self._of_part(name, getattr(change, name), index)
         return GroupResult()
 
-    def _of_part(self, name: str, change: object, index: RaftIndex) -> GroupResult:
+    def _of_part(self, name: str, change: Any, index: RaftIndex) -> GroupResult:
+        if name in _WIDER:
+            return _WIDER[name](self, change, index)
         part = next((part for part in self.parts if name in part.CHANGES), None)
         result = GroupResult(of_part=part.apply(name, change, index) if part is not None else None)
         self._trim_staging()
@@ -183,6 +189,30 @@ class GroupMachine:
         if first_sequence > channel.first_sequence:
             channel.first_sequence = first_sequence
             self.dirty_channels.add(uid)
+            if uid in self.deleted.by_channel:
+                self.deleted.trim(uid, first_sequence)
+
+    def _remove(self, removal: pb.Removal, index: RaftIndex) -> GroupResult:
+        """Messages are gone because somebody wants it: nobody has them pending any more."""
+        uid = ChannelUid(removal.uid)
+        if uid in self.dropped:
+            return GroupResult(error=UNKNOWN_CHANNEL)
+        channel = self.channel(uid)
+        error = self.deleted.apply("removal", removal, index)
+        if error:
+            return GroupResult(error=error)
+        self.trim(uid, removal.first_sequence)
+        self.deleted.trim(uid, channel.first_sequence)
+        oldest = max(channel.first_sequence, 1)
+        left = behind(self.deleted.by_channel.get(uid), oldest)
+        if left > oldest:
+            self.trim(uid, left)
+        for cursor in channel.cursors.values():
+            for first, last in removed_runs(removal):
+                self._take(cursor, first, last)
+            cursor.last_sent = max(cursor.last_sent, removal.first_sequence - 1)
+            self.dirty_cursors.add(cursor.cursor_id)
+        return GroupResult()
 
     def _subscribe(self, request: pb.Subscribe, index: RaftIndex) -> GroupResult:
         uid = ChannelUid(request.uid)
@@ -250,6 +280,8 @@ class GroupMachine:
             for first, last in pairs(held.runs):
                 self._take(cursor, first, last)
                 (cursor.owed if member is None else member.pending).add(Run(first, last))
+                for gone in self.deleted.within(cursor.uid, first, last):
+                    self._take(cursor, gone.first, gone.last)
             if member is not None:
                 member.last_sent = max(member.last_sent, member.pending.last)
                 self.dirty_subscriptions.add(member.subscription_id)
@@ -338,6 +370,18 @@ class GroupMachine:
             cursor.max_in_flight, cursor.ack_wait_s = member.max_in_flight, member.ack_wait_s
             cursor.subscription_id = member.subscription_id
         self.dirty_cursors.add(cursor.cursor_id)
+
+
+_WIDER: Final[dict[str, Callable[[GroupMachine, Any, RaftIndex], GroupResult]]] = {
+    "removal": GroupMachine._remove,  # noqa: SLF001
+}
+"""Changes of a part that concern the rest of the machine, too."""
+
+
+def removed_runs(removal: pb.Removal) -> list[tuple[int, int]]:
+    """The sequences that a removal is about."""
+    below = [(1, removal.first_sequence - 1)] if removal.first_sequence > 1 else []
+    return below + list(pairs(removal.deleted))
 
 
 def kind_and_name(queue_group: bytes, durable_name: bytes) -> tuple[CursorKind, bytes]:

@@ -80,10 +80,13 @@ class View:
             return None
         return shared.indexes(info.group, info.uid)
 
-
-def count_of(index: Index) -> int:
-    """Messages that are kept."""
-    return index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0
+    def messages(self, info: ChannelInfo, index: Index) -> int:
+        """How many messages of a channel are kept."""
+        if not index.last_sequence:
+            return 0
+        first, last = index.first_sequence, index.last_sequence
+        gone = None if self.shared is None else self.shared.deleted(info.group, info.uid)
+        return last - first + 1 - (0 if gone is None else sum(run.size for run in gone.within(first, last)))
 
 
 def cursors_of(group: Group, info: ChannelInfo) -> list[Cursor]:
