@@ -172,6 +172,20 @@ APPS_MAX = 4096
 APP_MEMORY = 30 * 24 * 3600 * SECOND
 """The last version of an app is known at least this long after it was committed."""
 
+# --- what operators ask -----------------------------------------------------------------------------------------
+REPORT_PATIENCE = 1 * SECOND
+"""How long an answer about channels waits for news of the metadata, before it tells what is known."""
+REPORT_ITEMS_MAX = 1000
+"""Channels, positions or clients in one answer."""
+REPORT_STEPS = 3000
+"""Names looked at in one turn for all such answers together; an item that is shown counts as REPORT_ITEM_STEPS of them."""
+REPORT_ITEM_STEPS = 12
+"""See REPORT_STEPS."""
+REPORTS_MAX = 256
+"""Answers being made at once; whoever asks for more is told to come again."""
+REPORT_RUNS_MAX = 10_000
+"""Runs of pending messages told of one position."""
+
 # --- clients in a cluster --------------------------------------------------------------------------------------
 HEARD_ENOUGH = 1500 * MILLISECOND
 """A node that has heard clients for less than this leaves it to others to lead: publishes of before it would miss."""
@@ -220,6 +234,8 @@ JOIN_PATIENCE = 15 * SECOND
 """How long a node that joins waits for a cluster to say what it is."""
 DRAIN_PATIENCE = 5 * SECOND
 """How long a node that stops waits for others to take its leaderships over."""
+FULL_DISK_RETRY = 1 * SECOND
+"""After it a leader whose disk is full, and that nobody can take over from, tries again."""
 
 # --- subscriptions ---------------------------------------------------------------------------------------------
 REDELIVERY_SLACK = 15 * MILLISECOND

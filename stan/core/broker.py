@@ -198,6 +198,12 @@ class Broker:
                 self.step_frame(step)
         shared.replaying = None
 
+    def reconfigure(self, config: Config) -> None:
+        """Other settings from now on: limits, heartbeats, what becomes of a second durable. Everything else stays as it is."""
+        self.shared.config = config
+        self.channels.reconfigure()
+        self.clients.reconfigure(config.heartbeat)
+
     def _retain(self, now: Nanos) -> None:
         self.channels.expire()
         self.staging.expire()
@@ -215,7 +221,7 @@ class Broker:
         for acks in batches:
             group = self.shared.groups.get(GroupId(acks.group))
             if group is not None and group.leads:
-                group.dispatch.ack(acks.key, acks.ranges)
+                group.dispatch.ack(acks.key, acks.ranges, self.shared.clock.wall)
 
     def step_malformed(self, frames: Iterable[Frame], pub_sid: int) -> None:
         """Payloads on the publish and ack subjects that could not be taken."""

@@ -30,6 +30,12 @@ class LiveMember:
         return 0 if self.leaving else max(0, self.sub.max_in_flight - len(self.window))
 
     @property
+    def oldest(self) -> int:
+        """Nanos when the lowest pending message was sent first, about; 0 if none is pending."""
+        run = next(iter(self.window), None)
+        return 0 if run is None else max(1, run.deadline - (run.count + 1) * self.ack_wait_ns)
+
+    @property
     def ack_wait_ns(self) -> int:
         """Time from a delivery to its redelivery."""
         return self.sub.ack_wait_s * SECOND
@@ -53,6 +59,8 @@ class LiveCursor:
     hungry: bool = False  # queued for the next pump
     touched: Runs = field(default_factory=Runs)  # sequences whose holder changed since the last progress entry
     reported: int = 0  # last_sent of the last progress entry
+    redelivered: int = 0  # messages that were sent again
+    acked_at: int = 0  # Unix ns of the last ack; 0 = none was seen
 
     @property
     def dirty(self) -> bool:

@@ -174,8 +174,8 @@ class Dispatch:
         for live in self.by_channel.get(uid, {}).values():
             self.feed(live)
 
-    def ack(self, key: int, ranges: Iterable[tuple[int, int]]) -> bool:
-        """Sequences were acked on one ack inbox; False if nobody has it (any more)."""
+    def ack(self, key: int, ranges: Iterable[tuple[int, int]], wall: int = 0) -> bool:
+        """Sequences were acked on one ack inbox, at *wall*; False if nobody has it (any more)."""
         found = self.by_ack_key.get(key)
         if found is None:
             return False
@@ -188,6 +188,7 @@ class Dispatch:
                     live.ahead.merge(Run(max(first, live.last_sent + 1), min(last, live.doubt_until)))
             for run in runs:
                 live.touch(run.first, run.last)
+        live.acked_at = wall
         self._mark(live)
         self.feed(live)
         return True
@@ -335,6 +336,7 @@ class Dispatch:
         self.out_bytes += len(batch.records) * run.size // batch.count
         if run.count:
             self.redelivered_messages += run.size
+            live.redelivered += run.size
         return Delivery(
             member.sub.inbox, batch.records, batch.base_sequence, run.first, run.last, run.count, self.machine.group
         )

@@ -6,6 +6,7 @@ Requests of operators (`.admin.<request>`, stan/protocol/admin.proto) stand in a
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from stan.core.reporting import Reporting
 from stan.protocol.frames import Frame
 
 if TYPE_CHECKING:
@@ -36,4 +37,13 @@ def extensions(broker: "Broker") -> dict[str, Handle]:
 
 def admin_requests(broker: "Broker") -> dict[str, Handle]:
     """Requests of operators that the core answers, by kind."""
+<<<<<<< HEAD
     return broker.channel_changes.requests()
+=======
+    reporting = Reporting(broker.shared, broker.channels, broker.answering)
+    return {
+        "channels": reporting.channels_asked,
+        "subscriptions": reporting.subscriptions_asked,
+        "clients": reporting.clients_asked,
+    }
+>>>>>>> main
