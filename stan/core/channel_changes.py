@@ -12,7 +12,7 @@ from stan import limits
 from stan.core.answering import Answering
 from stan.core.asked import Asked
 from stan.core.channels import Channel, Channels
-from stan.core.deleted import below_newest
+from stan.core.deleted import below_newest, deleted_from
 from stan.core.group import GroupResult
 from stan.core.intake import can_open_later
 from stan.core.meta import ChannelInfo
@@ -103,8 +103,7 @@ class ChannelChanges:
         """How many messages there are up to *last*."""
         info = channel.info
         first = max(self.shared.indexes(info.group, info.uid).first_sequence, 1)
-        machine = self.shared.group_of(info).machine
-        return last - first + 1 - machine.deleted.count(info.uid, first, last)
+        return last - first + 1 - deleted_from(self.shared.deleted(info.group, info.uid), first, last)
 
     # --- channels -----------------------------------------------------------------------------------------------------
 

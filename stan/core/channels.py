@@ -247,13 +247,12 @@ class Channels:
         for uid, first in pairs(trim.first_sequences):
             self.shared.trims.append((group, ChannelUid(uid), Sequence(first)))
 
-<<<<<<< HEAD
     def removed(self, group: GroupId, removal: pb.Removal) -> None:
         """A Removal entry was applied."""
         uid, part = ChannelUid(removal.uid), self.shared.groups[group]
         self.shared.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
         part.dispatch.removed(uid, removal)
-=======
+
     def reconfigure(self) -> None:
         """Other limits from now on, also for what is kept already."""
         changed = []
@@ -271,7 +270,6 @@ class Channels:
 
     def _limits_of(self, info: ChannelInfo) -> ChannelLimits:
         return self.shared.config.limits.for_channel(text(info.name))
->>>>>>> main
 
     # --- idle channels --------------------------------------------------------------------------------------------------
 

@@ -35,10 +35,6 @@ class Deleted:
         runs = self.by_channel.get(uid)
         return [] if runs is None else runs.within(first, last)
 
-    def count(self, uid: ChannelUid, first: int, last: int) -> int:
-        """How many of [first, last] were deleted."""
-        return sum(run.size for run in self.within(uid, first, last))
-
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def apply(self, _name: str, change: pb.Removal, _index: RaftIndex) -> str:
@@ -82,6 +78,11 @@ class Deleted:
     def load(self, key: bytes, state: bytes) -> None:
         """See Part."""
         self.by_channel[_uid(key)] = from_flat(pb.Removal.FromString(state).deleted)
+
+
+def deleted_from(deleted: Runs | None, first: int, last: int) -> int:
+    """How many of [first, last] were *deleted*."""
+    return 0 if deleted is None else sum(run.size for run in deleted.within(first, last))
 
 
 def behind(deleted: Runs | None, sequence: int) -> int:

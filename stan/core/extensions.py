@@ -37,13 +37,10 @@ def extensions(broker: "Broker") -> dict[str, Handle]:
 
 def admin_requests(broker: "Broker") -> dict[str, Handle]:
     """Requests of operators that the core answers, by kind."""
-<<<<<<< HEAD
-    return broker.channel_changes.requests()
-=======
     reporting = Reporting(broker.shared, broker.channels, broker.answering)
     return {
         "channels": reporting.channels_asked,
         "subscriptions": reporting.subscriptions_asked,
         "clients": reporting.clients_asked,
+        **broker.channel_changes.requests(),
     }
->>>>>>> main

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from stan import limits
 from stan.config import Config
 from stan.core.cursors import LiveCursor
+from stan.core.deleted import deleted_from
 from stan.core.group import Cursor, Subscription
 from stan.core.meta import ChannelInfo
 from stan.core.ready import Index
@@ -86,7 +87,7 @@ class View:
             return 0
         first, last = index.first_sequence, index.last_sequence
         gone = None if self.shared is None else self.shared.deleted(info.group, info.uid)
-        return last - first + 1 - (0 if gone is None else sum(run.size for run in gone.within(first, last)))
+        return last - first + 1 - deleted_from(gone, first, last)
 
 
 def cursors_of(group: Group, info: ChannelInfo) -> list[Cursor]:

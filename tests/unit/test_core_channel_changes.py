@@ -234,6 +234,16 @@ def test_late_progress_cannot_bring_a_deleted_message_back(desk) -> None:
     assert member.pending.flat() == [1, 3, 5, 6]
 
 
+def test_what_is_left_is_shown(desk) -> None:
+    sub = desk.subscribe("foo", "dur", durable="d", in_flight=1)
+    assert sub.error == b""
+    ask(desk, "delete_message", sequence=4)
+    (shown,) = Desk.ask(desk, f"{ADMIN}.channels", pb.ChannelsRequest(), pb.ChannelsResponse).channels
+    assert (shown.first_sequence, shown.last_sequence, shown.messages, shown.deleted) == (1, 6, 5, 1)
+    (cursor,) = Desk.ask(desk, f"{ADMIN}.subscriptions", pb.SubscriptionsRequest(), pb.SubscriptionsResponse).cursors
+    assert (cursor.pending, cursor.waiting) == (1, 4)
+
+
 def test_too_many_holes_are_refused(desk, monkeypatch) -> None:
     monkeypatch.setattr(limits, "DELETED_RUNS_MAX", 1)
     assert ask(desk, "delete_message", sequence=3).changed == 1
