@@ -246,6 +246,10 @@ HOLDING_CURSORS_MAX = 64
 """Cursors that keep what they read (READ_BYTES_MAX each) while their window is full; others read again."""
 PROGRESS_RUNS_MAX = 1000
 """Sent and acked runs in one progress entry."""
+STEERING_RUNS_MAX = 1000
+"""Runs of skipped messages, and of those sent before, that are kept of a cursor which an operator has moved."""
+MOVE_MEMORY = 60 * SECOND
+"""A new leader takes no ack for a cursor that was moved so short before which it may have heard before the move."""
 
 # --- clients ---------------------------------------------------------------------------------------------------
 DUPLICATE_CHECK_TIMEOUT = 500 * MILLISECOND
@@ -348,3 +352,4 @@ invariant(RAFT_APPEND_BYTES_MAX + KiB * RAFT_APPEND_ENTRIES_MAX // 16 < RAFT_MES
 invariant(HELLO_ANSWER_MAX < HELLO_LISTEN, "answers are heard in time")
 invariant(NODE_TIMEOUT > 3 * HELLO_INTERVAL, "two lost hellos make no node absent")
 invariant(BALANCE_RETRY_MIN > RAFT_TRANSFER_TIMEOUT, "a handover has ended before it is asked for again")
+invariant(MOVE_MEMORY > HEARD_AGE_MAX, "an ack of before a move is known by then, with room for clocks that differ")

@@ -27,10 +27,12 @@ from stan.core.hearing import Hearing
 from stan.core.inquiries import Inquiries
 from stan.core.meta import MetaMachine, MetaResult
 from stan.core.nodes import Nodes
+from stan.core.positions import Positions
 from stan.core.publishing import Publishing
 from stan.core.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
 from stan.core.shared import META_GROUP, Clock, Group, Shared, text
 from stan.core.staging import Staging
+from stan.core.steered import is_outdated
 from stan.core.subscribing import Subscribing
 from stan.core.transactions import Ended
 from stan.protocol import entries_pb2 as pb
@@ -69,6 +71,7 @@ class Broker:
         self.watching = self.inquiries.watching
         self.channel_changes = ChannelChanges(self.shared, self.channels, self.answering)
         self.nodes = Nodes(self.shared)
+        self.positions = Positions(self.shared, self.channels, self.answering)
         self.progress_sent: dict[int, list[pb.Progress]] = {}  # by ticket, until written
         self.undecided: deque[Frame] = deque(maxlen=limits.UNDECIDED_REQUESTS_MAX)  # until it is known who leads
         self.requests: dict[bytes, Callable[[Frame], None]] = {
@@ -193,7 +196,8 @@ class Broker:
             if isinstance(step, Publishes):
                 self.publishing.take_sorted(next(left))
             elif isinstance(step, Acks):
-                self.step_acks((step,))
+                if not is_outdated(shared.groups[group].dispatch, step.key, shared.clock.wall):
+                    self.step_acks((step,))
             elif step not in done:
                 self.step_frame(step)
         shared.replaying = None
@@ -315,6 +319,8 @@ class Broker:
         floor = machine.transactions.floor
         applied = machine.apply(change, index)
         self.subscribing.applied(number, applied)
+        if applied.steered:
+            self.positions.applied(number, applied)
         if machine.transactions.floor > floor:
             self.shared.trims.append((number, STAGING_UID, machine.transactions.floor))
         if change.HasField("trim"):

@@ -262,6 +262,7 @@ class Reporting:
             durable_name=durable_name,
             queue_group=queue_group,
             client_id=cursor.client_id,
+            paused=cursor.paused,
             last_sent=last_sent,
             acked_up_to=max(lowest, index.first_sequence) - 1,
             pending=len(owed) + sum(map(len, windows)),
