@@ -12,8 +12,9 @@ from functools import partial
 
 from stan import limits
 from stan.core.cursors import LiveCursor, LiveMember
-from stan.core.group import Cursor, GroupMachine, Subscription, removed_runs
+from stan.core.group import Cursor, GroupMachine, Subscription
 from stan.core.ready import Delivery, Fetch, Fetched, Index, Indexes, Ready
+from stan.core.removing import removed_runs
 from stan.core.runs import Run, Runs, pairs
 from stan.core.steered import steer
 from stan.core.timers import Timers

@@ -5,14 +5,14 @@ of a plain subscription, of a durable, or shared by the members of a queue group
 cursor with the sequences it was sent and has not acked. What a cursor `owes` was delivered once and is now nobody's.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from stan import limits
-from stan.core.deleted import Deleted, behind
+from stan.core.deleted import Deleted
 from stan.core.parts import Part, make_parts
+from stan.core.removing import remove
 from stan.core.runs import Run, Runs, pairs
 from stan.core.steering import Steering, of_cursor
 from stan.core.transactions import Transactions
@@ -22,7 +22,6 @@ from stan.errors import (
     INVALID_SUBSCRIPTION,
     TOO_MANY_SKIPPED,
     TOO_MANY_SUBSCRIPTIONS,
-    UNKNOWN_CHANNEL,
 )
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import STAGING_UID
@@ -191,14 +190,14 @@ class GroupMachine:
                     self._doubt(cursor_id, until)
             case "drop_channel":
                 self._drop(ChannelUid(change.drop_channel.uid))
+            case "removal":
+                return GroupResult(error=remove(self, change.removal, index))
             case str(name):
                 take = self._steer if name in STEERED else self._of_part
                 return take(name, getattr(change, name), index)
         return GroupResult()
 
-    def _of_part(self, name: str, change: Any, index: RaftIndex) -> GroupResult:
-        if name in _WIDER:
-            return _WIDER[name](self, change, index)
+    def _of_part(self, name: str, change: object, index: RaftIndex) -> GroupResult:
         part = next((part for part in self.parts if name in part.CHANGES), None)
         result = GroupResult(of_part=part.apply(name, change, index) if part is not None else None)
         self._trim_staging()
@@ -217,30 +216,6 @@ class GroupMachine:
             self.dirty_channels.add(uid)
             if uid in self.deleted.by_channel:
                 self.deleted.trim(uid, first_sequence)
-
-    def _remove(self, removal: pb.Removal, index: RaftIndex) -> GroupResult:
-        """Messages are gone because somebody wants it: nobody has them pending any more."""
-        uid = ChannelUid(removal.uid)
-        if uid in self.dropped:
-            return GroupResult(error=UNKNOWN_CHANNEL)
-        channel = self.channel(uid)
-        error = self.deleted.apply("removal", removal, index)
-        if error:
-            return GroupResult(error=error)
-        self.trim(uid, removal.first_sequence)
-        self.deleted.trim(uid, channel.first_sequence)
-        oldest = max(channel.first_sequence, 1)
-        left = behind(self.deleted.by_channel.get(uid), oldest)
-        if left > oldest:
-            self.trim(uid, left)
-        for cursor in channel.cursors.values():
-            for first, last in removed_runs(removal):
-                self._take(cursor, first, last)
-            cursor.last_sent = max(cursor.last_sent, removal.first_sequence - 1)
-            if cursor.steering is not None:
-                cursor.steering.passed(cursor.last_sent)
-            self.dirty_cursors.add(cursor.cursor_id)
-        return GroupResult()
 
     def _subscribe(self, request: pb.Subscribe, index: RaftIndex) -> GroupResult:
         uid = ChannelUid(request.uid)
@@ -305,16 +280,16 @@ class GroupMachine:
             self._told_late(cursor, steering, progress)
             return
         for first, last in pairs(progress.acked):
-            self._take(cursor, first, last)
+            self.take(cursor, first, last)
         for held in progress.held:
             member = self.subscriptions.get(held.subscription_id)
             if member is not None and member.cursor_id != cursor.cursor_id:
                 member = None
             for first, last in pairs(held.runs):
-                self._take(cursor, first, last)
+                self.take(cursor, first, last)
                 (cursor.owed if member is None else member.pending).add(Run(first, last))
                 for gone in self.deleted.within(cursor.uid, first, last):
-                    self._take(cursor, gone.first, gone.last)
+                    self.take(cursor, gone.first, gone.last)
             if member is not None:
                 member.last_sent = max(member.last_sent, member.pending.last)
                 self.dirty_subscriptions.add(member.subscription_id)
@@ -330,7 +305,7 @@ class GroupMachine:
                 steering.was_sent(first, last, cursor.last_sent)
         self.dirty_cursors.add(cursor.cursor_id)
 
-    def _take(self, cursor: Cursor, first: int, last: int) -> None:
+    def take(self, cursor: Cursor, first: int, last: int) -> None:
         """Take [first, last] from whoever holds it (G1)."""
         cursor.owed.remove(first, last)
         for member in cursor.members:
@@ -385,7 +360,7 @@ class GroupMachine:
     def _skip(self, cursor: Cursor, steering: Steering, runs: list[tuple[int, int]]) -> int:
         before = self._unacked(cursor) - len(steering.skipped)
         for first, last in runs:
-            self._take(cursor, first, last)
+            self.take(cursor, first, last)
             if last > cursor.last_sent:
                 steering.skipped.merge(Run(max(first, cursor.last_sent + 1), last))
         return before - self._unacked(cursor) + len(steering.skipped)
@@ -478,18 +453,6 @@ class GroupMachine:
             cursor.max_in_flight, cursor.ack_wait_s = member.max_in_flight, member.ack_wait_s
             cursor.subscription_id = member.subscription_id
         self.dirty_cursors.add(cursor.cursor_id)
-
-
-_WIDER: Final[dict[str, Callable[[GroupMachine, Any, RaftIndex], GroupResult]]] = {
-    "removal": GroupMachine._remove,  # noqa: SLF001
-}
-"""Changes of a part that concern the rest of the machine, too."""
-
-
-def removed_runs(removal: pb.Removal) -> list[tuple[int, int]]:
-    """The sequences that a removal is about."""
-    below = [(1, removal.first_sequence - 1)] if removal.first_sequence > 1 else []
-    return below + list(pairs(removal.deleted))
 
 
 def kind_and_name(queue_group: bytes, durable_name: bytes) -> tuple[CursorKind, bytes]:
