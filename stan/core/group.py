@@ -190,14 +190,14 @@ class GroupMachine:
                     self._doubt(cursor_id, until)
             case "drop_channel":
                 self._drop(ChannelUid(change.drop_channel.uid))
-            case "removal":
-                return GroupResult(error=remove(self, change.removal, index))
             case str(name):
                 take = self._steer if name in STEERED else self._of_part
                 return take(name, getattr(change, name), index)
         return GroupResult()
 
     def _of_part(self, name: str, change: object, index: RaftIndex) -> GroupResult:
+        if isinstance(change, pb.Removal):
+            return GroupResult(error=remove(self, change, index))
         part = next((part for part in self.parts if name in part.CHANGES), None)
         result = GroupResult(of_part=part.apply(name, change, index) if part is not None else None)
         self._trim_staging()
