@@ -40,6 +40,7 @@ def admin_requests(broker: "Broker") -> dict[str, Handle]:
     """Requests of operators that the core answers, by kind."""
     reporting = Reporting(broker.shared, broker.channels, broker.answering)
     managing = Managing(broker.shared, broker.answering, broker.clients, broker.nodes)
+    positions = broker.positions
     return {
         "evict_client": managing.evict_client,
         "add_node": managing.add_node,
@@ -47,4 +48,12 @@ def admin_requests(broker: "Broker") -> dict[str, Handle]:
         "channels": reporting.channels_asked,
         "subscriptions": reporting.subscriptions_asked,
         "clients": reporting.clients_asked,
+        **broker.channel_changes.requests(),
+        "move": positions.move,
+        "skip": positions.skip,
+        "redeliver": positions.redeliver,
+        "pause": positions.pause,
+        "resume": positions.resume,
+        "evict_member": positions.evict,
+        "delete_cursor": positions.delete,
     }
