@@ -142,7 +142,7 @@ def read_manifest(directory: str, files: Files | None = None) -> Manifest:
     """What `stan.json` says. Raises Damage; FileNotFoundError if there is none."""
     path = f"{directory}/{NAME}"
     try:
-        found = json.loads(read_file(files or OsFiles(), path))
+        found = dict(json.loads(read_file(files or OsFiles(), path)))
         manifest = Manifest(**found | {"nodes": Nodes(**found.get("nodes", {}))})
         _ = manifest.store_bytes
     except (ValueError, TypeError) as error:
