@@ -23,6 +23,8 @@ SEGMENT_BYTES_MAX = 64 * MiB
 """A segment is rolled once it holds this much."""
 TAIL_CACHE_BYTES_MAX = 16 * MiB
 """Record batches kept in memory behind the end of each group's log."""
+VAULT_KEYS_MAX = 4096
+"""Keys of encrypted logs in memory: one for each time that a log was opened, as long as batches of then are read."""
 READ_BYTES_MAX = 1 * MiB
 """Records handed to one cursor by one read (a single larger message is handed out alone)."""
 BATCHES_PER_READ_MAX = 256
@@ -143,6 +145,10 @@ BOOKMARK_NAME_BYTES_MAX = 255
 """Longest name of a bookmark."""
 BOOKMARKS_MAX = 16_384
 """Bookmarks in the channels of one group; all of them are in memory."""
+DELETED_RUNS_MAX = 10_000
+"""Runs of messages of one channel that were deleted one by one; they are in memory, and are written whole when one is added."""
+CHANNEL_CHANGES_WAITING_MAX = 1_000
+"""Requests of operators that wait until a channel is made, or is out of the registry."""
 
 # --- transactions (TRANSACT) -----------------------------------------------------------------------------------
 APP_BYTES_MAX = 255
@@ -242,6 +248,10 @@ HOLDING_CURSORS_MAX = 64
 """Cursors that keep what they read (READ_BYTES_MAX each) while their window is full; others read again."""
 PROGRESS_RUNS_MAX = 1000
 """Sent and acked runs in one progress entry."""
+STEERING_RUNS_MAX = 1000
+"""Runs of skipped messages, and of those sent before, that are kept of a cursor which an operator has moved."""
+MOVE_MEMORY = 60 * SECOND
+"""A new leader takes no ack for a cursor that was moved so short before which it may have heard before the move."""
 
 # --- clients ---------------------------------------------------------------------------------------------------
 DUPLICATE_CHECK_TIMEOUT = 500 * MILLISECOND
@@ -344,3 +354,4 @@ invariant(RAFT_APPEND_BYTES_MAX + KiB * RAFT_APPEND_ENTRIES_MAX // 16 < RAFT_MES
 invariant(HELLO_ANSWER_MAX < HELLO_LISTEN, "answers are heard in time")
 invariant(NODE_TIMEOUT > 3 * HELLO_INTERVAL, "two lost hellos make no node absent")
 invariant(BALANCE_RETRY_MIN > RAFT_TRANSFER_TIMEOUT, "a handover has ended before it is asked for again")
+invariant(MOVE_MEMORY > HEARD_AGE_MAX, "an ack of before a move is known by then, with room for clocks that differ")

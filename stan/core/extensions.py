@@ -38,8 +38,17 @@ def extensions(broker: "Broker") -> dict[str, Handle]:
 def admin_requests(broker: "Broker") -> dict[str, Handle]:
     """Requests of operators that the core answers, by kind."""
     reporting = Reporting(broker.shared, broker.channels, broker.answering)
+    positions = broker.positions
     return {
         "channels": reporting.channels_asked,
         "subscriptions": reporting.subscriptions_asked,
         "clients": reporting.clients_asked,
+        **broker.channel_changes.requests(),
+        "move": positions.move,
+        "skip": positions.skip,
+        "redeliver": positions.redeliver,
+        "pause": positions.pause,
+        "resume": positions.resume,
+        "evict_member": positions.evict,
+        "delete_cursor": positions.delete,
     }
