@@ -19,6 +19,8 @@ from stan.log.files import Files, OsFiles, read_file, write_durably
 FORMAT = 1
 NAME = "stan.json"
 OLD_STORE_FILES = ("server.dat", "clients.dat")
+SHARED = "ft"
+"""Directory with the leases of a store that several servers share."""
 MIGRATING = "unfinished-migration"
 """Name of a file that is in the directory from the beginning of a migration to its end."""
 NOT_CLUSTERED_BEFORE = "stan: cannot restart server in clustered mode if it was not previously clustered"
@@ -100,15 +102,9 @@ def open_manifest(
     names = files.listdir(directory)
     path = f"{directory}/{NAME}"
     if NAME not in names:
-        if any(name in names for name in OLD_STORE_FILES):
-            raise StartError(
-                f"{directory} holds the file store of a NATS Streaming Server, which has another format; "
-                f"move it with: stan migrate stan-filestore {directory} --to NEW_DIRECTORY"
-            )
-        if MIGRATING in names:
-            raise StartError(f"the migration into {directory} was not finished; run stan migrate once more")
-        if "groups" in names:
-            raise Damage(f"{path}: missing, but there are logs beside it; put it back from a backup")
+        refuse_foreign(directory, names)
+        if SHARED in names:
+            raise StartError(f"{directory} is shared by the servers of a fault tolerance group; start it with -ft_group")
         store_id = store_id or secrets.token_hex(16)
         manifest = Manifest(cluster_id, raft_groups, store_id, boot, clean=False, node_id=node_id)
         write_manifest(directory, manifest, files)
@@ -121,6 +117,19 @@ def open_manifest(
     manifest.boot_id = boot
     write_manifest(directory, manifest, files)
     return Opened(manifest, doubt, fresh=False)
+
+
+def refuse_foreign(directory: str, names: list[str]) -> None:
+    """Raise StartError or Damage if *directory*, without a manifest, holds what must not be taken for an empty one."""
+    if any(name in names for name in OLD_STORE_FILES):
+        raise StartError(
+            f"{directory} holds the file store of a NATS Streaming Server, which has another format; "
+            f"move it with: stan migrate stan-filestore {directory} --to NEW_DIRECTORY"
+        )
+    if MIGRATING in names:
+        raise StartError(f"the migration into {directory} was not finished; run stan migrate once more")
+    if "groups" in names:
+        raise Damage(f"{directory}/{NAME}: missing, but there are logs beside it; put it back from a backup")
 
 
 def _refuse_others(manifest: Manifest, directory: str, cluster_id: str, raft_groups: int, node_id: str) -> None:
