@@ -277,6 +277,17 @@ class Config:
         """Each option in force with its value and where it comes from, without secrets; none if nothing was read."""
         return self.settings
 
+    def reloaded(self, wanted: "Config") -> "Config":
+        """These settings with those of *wanted* that a running server takes over."""
+        return replace(
+            self,
+            limits=wanted.limits,
+            heartbeat=wanted.heartbeat,
+            replace_durable=wanted.replace_durable,
+            log=replace(self.log, debug=wanted.log.debug, trace=wanted.log.trace),
+            settings=wanted.settings,
+        )
+
     def validate(self) -> list[str]:
         """Every complaint, one sentence each; an empty list means that the server may start."""
         found = self.limits.complaints()

@@ -195,6 +195,12 @@ class Broker:
                 self.step_frame(step)
         shared.replaying = None
 
+    def reconfigure(self, config: Config) -> None:
+        """Other settings from now on: limits, heartbeats, what becomes of a second durable. Everything else stays as it is."""
+        self.shared.config = config
+        self.channels.reconfigure()
+        self.clients.reconfigure(config.heartbeat)
+
     def _retain(self, now: Nanos) -> None:
         self.channels.expire()
         self.staging.expire()
