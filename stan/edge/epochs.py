@@ -4,9 +4,9 @@
     <root>/epoch-<n>/      the data, of whoever has or had the lease <n>; the newest one is whole, older ones go
     <root>/epoch-<n>.building/
 
-Promises: what an earlier holder does after the lease was taken reaches nothing here, whether it was frozen between two calls or in
-one. Files that it may still have open for writing are copied, those that never change again are linked, and names are in another
-directory than the one it knows. A crash leaves the old directory whole, or the new one. Blocking; raises OSError.
+Promises: what an earlier holder does after the lease was taken reaches nothing here, whether it was frozen between two calls
+or in one. Files that it may still have open for writing are copied, those that never change again are linked, and names are in
+another directory than the one it knows. A crash leaves the old directory whole, or the new one. Blocking; raises OSError.
 """
 
 import contextlib
@@ -64,6 +64,8 @@ class Epochs:
         target = self.root / f"epoch-{epoch:010d}"
         building = target.with_name(target.name + _BUILDING)
         source = self.current()
+        if source == target:  # entered before, and then something went wrong
+            return target
         if source is not None and alone:
             source.rename(target)
         elif source is None and not (self.root / MANIFEST).exists():
@@ -119,9 +121,8 @@ class Epochs:
         segments = [name for name in names if name.endswith(_SEGMENT)]
         changing = {Path(name).stem for name in segments[-_FILES_THAT_CHANGE:]} if shared else set()
         for name in names:
-            if name.endswith(_SNAPSHOT):
-                link_file(source / name, target / name)
-            elif name.endswith((_SEGMENT, _SIDECAR)) and Path(name).stem not in changing:
+            ended = name.endswith((_SEGMENT, _SIDECAR)) and Path(name).stem not in changing
+            if ended or name.endswith(_SNAPSHOT):
                 link_file(source / name, target / name)
             elif name.endswith(_SEGMENT):
                 copy_file(source / name, target / name)

@@ -1,8 +1,8 @@
-"""A server of a fault tolerance group: standby until it gets the lease of the store, then active, never standby again (STAN-SPEC 10).
+"""A server of a fault tolerance group: standby until it gets the lease of the store, then active to its end (STAN-SPEC 10).
 
-Servers tell each other over NATS that one is active; who may be is decided by the lease alone (stan.edge.lease). A standby has opened
-nothing of the store and listens to nothing of the clients'. An active one that has lost the lease ends at once, in the original's
-words.
+Servers tell each other over NATS that one is active; who may be is decided by the lease alone (stan.edge.lease). A standby has
+opened nothing of the store and listens to nothing of the clients'. An active one that has lost the lease ends at once, in the
+original's words.
 """
 
 import asyncio
@@ -215,11 +215,14 @@ class GroupMember:
         self._told(ACTIVE)
         self._activated = WallNanos(time.time_ns())
         loop = asyncio.get_running_loop()
-        keeper = Keeper(
-            lease,
-            lambda problem: loop.call_soon_threadsafe(self._fail, problem),
-            lambda text: loop.call_soon_threadsafe(self._log.error, text),
-        )
+
+        def lost(problem: LostLock) -> None:
+            loop.call_soon_threadsafe(self._fail, problem)
+
+        def note(text: str) -> None:
+            loop.call_soon_threadsafe(self._log.error, text)
+
+        keeper = Keeper(lease, lost, note)
         over = False  # and closed in order
         try:
             directory = await self._enter(lease, alone=alone)
@@ -242,11 +245,12 @@ class GroupMember:
 
     async def _enter(self, lease: Lease, *, alone: bool) -> Path:
         """The data of the last active server, as ours. Raises LostLock, StartError."""
+        epoch = lease.epoch  # it may grow, the directory stays
         for attempt in range(_ENTER_ATTEMPTS):
             try:
-                directory = await asyncio.to_thread(partial(self.epochs.enter, lease.epoch, alone=alone))
+                directory = await asyncio.to_thread(partial(self.epochs.enter, epoch, alone=alone))
                 await asyncio.to_thread(lease.check)
-                await asyncio.to_thread(self.epochs.tidy, lease.epoch)
+                await asyncio.to_thread(self.epochs.tidy, epoch)
             except OSError as problem:  # who had it before may still be removing something
                 if attempt == _ENTER_ATTEMPTS - 1:
                     raise StartError(f"ft: cannot take over the store: {problem}") from problem

@@ -2,13 +2,13 @@
 
     <place>/lease-<epoch>    made once by whoever takes the lease (O_EXCL), locked (flock) and renewed by it
 
-The newest epoch is the lease. It is never removed and never given back, so that every server finds out by one look at the directory
-whether it has lost it, whatever clocks say. Promises:
-    F1  Of each epoch there is one holder; it makes or changes nothing that others see unless `check` has found, after the change was
-        on stable storage and before anybody was told, that there is no newer epoch.
+The newest epoch is the lease. It is never removed and never given back, so that every server finds out by one look at the
+directory whether it has lost it, whatever clocks say. Promises:
+    F1  Of each epoch there is one holder. It tells nobody of a change of the store unless `check`, made after the change was on
+        stable storage, has found no newer epoch.
     F2  Who takes a newer epoch looks at the store only afterwards. So what was told is there, and what is written later is not.
-    F3  A lease is taken only if its holder has let it go, or is gone from this very machine (its flock is free), or was not seen
-        renewing it for LEASE_TAKEN on the taker's clock. A frozen holder finds LEASE_HELD < LEASE_TAKEN over and asks first.
+    F3  A lease is taken only if its holder has let it go, or is gone from this very machine (its flock is free), or was not
+        seen renewing it for LEASE_TAKEN on the taker's clock. A frozen holder finds LEASE_HELD < LEASE_TAKEN over and asks first.
 Times are nanoseconds of a clock that goes on while the machine sleeps. `check` may run beside `renew` in another thread.
 """
 
@@ -213,6 +213,13 @@ class Lease:
         if self._clock() >= self._until:
             self.renew()
 
+    def fence(self) -> None:
+        """Raise LostLock unless the store says that it is still ours."""
+        try:
+            self.check()
+        except OSError as error:
+            raise LostLock(f"lost store lock, aborting: {error}") from error
+
     def holds(self) -> bool:
         """Whether `check` finds nothing."""
         try:
@@ -222,7 +229,7 @@ class Lease:
         return True
 
     def renew(self) -> None:
-        """Prolong it; blocking. One that is over is taken once more instead, which fails if anybody else did. Raises as `check`."""
+        """Prolong it; blocking. One that is over is taken once more, which fails if anybody else has. Raises as `check`."""
         with self._turn:
             if self._lost:
                 raise LostLock(self._lost)

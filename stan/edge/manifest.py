@@ -100,11 +100,12 @@ def open_manifest(
     boot = boot_id() if boot is None else boot
     files.makedirs(directory)
     names = files.listdir(directory)
-    path = f"{directory}/{NAME}"
     if NAME not in names:
         refuse_foreign(directory, names)
         if SHARED in names:
-            raise StartError(f"{directory} is shared by the servers of a fault tolerance group; start it with -ft_group")
+            raise StartError(
+                f"{directory} is shared by the servers of a fault tolerance group; start it with -ft_group"
+            )
         store_id = store_id or secrets.token_hex(16)
         manifest = Manifest(cluster_id, raft_groups, store_id, boot, clean=False, node_id=node_id)
         write_manifest(directory, manifest, files)
