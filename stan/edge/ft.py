@@ -151,7 +151,7 @@ class GroupMember:
         self._heard_at = clock()
         self._activated = WallNanos(0)
         self._claims: Counter[bytes] = Counter()  # heartbeats by server
-        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lost: asyncio.Future[LostLock] = asyncio.get_running_loop().create_future()
         self._complain_at = Nanos(0)
         self._complain_again = SECOND
 
@@ -236,7 +236,7 @@ class GroupMember:
                 serving.cancel()
                 await asyncio.gather(beating, serving, return_exceptions=True)
             if self._lost.done():
-                self._lost.result()
+                raise self._lost.result()
             over = True
             serving.result()
         finally:
@@ -251,6 +251,7 @@ class GroupMember:
                 directory = await asyncio.to_thread(partial(self.epochs.enter, epoch, alone=alone))
                 await asyncio.to_thread(lease.check)
                 await asyncio.to_thread(self.epochs.tidy, epoch)
+                await asyncio.to_thread(lease.files.forget_before, epoch)
             except OSError as problem:  # who had it before may still be removing something
                 if attempt == _ENTER_ATTEMPTS - 1:
                     raise StartError(f"ft: cannot take over the store: {problem}") from problem
@@ -292,4 +293,4 @@ class GroupMember:
 
     def _fail(self, problem: LostLock) -> None:
         if not self._lost.done():
-            self._lost.set_exception(problem)
+            self._lost.set_result(problem)
