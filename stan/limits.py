@@ -163,6 +163,10 @@ BOOKMARK_NAME_BYTES_MAX = 255
 """Longest name of a bookmark."""
 BOOKMARKS_MAX = 16_384
 """Bookmarks in the channels of one group; all of them are in memory."""
+DELETED_RUNS_MAX = 10_000
+"""Runs of messages of one channel that were deleted one by one; they are in memory, and are written whole when one is added."""
+CHANNEL_CHANGES_WAITING_MAX = 1_000
+"""Requests of operators that wait until a channel is made, or is out of the registry."""
 
 # --- transactions (TRANSACT) -----------------------------------------------------------------------------------
 APP_BYTES_MAX = 255
@@ -187,6 +191,20 @@ APPS_MAX = 4096
 """Apps and channels of which one group knows the last committed version, and apps of which it knows the last finished one."""
 APP_MEMORY = 30 * 24 * 3600 * SECOND
 """The last version of an app is known at least this long after it was committed."""
+
+# --- what operators ask -----------------------------------------------------------------------------------------
+REPORT_PATIENCE = 1 * SECOND
+"""How long an answer about channels waits for news of the metadata, before it tells what is known."""
+REPORT_ITEMS_MAX = 1000
+"""Channels, positions or clients in one answer."""
+REPORT_STEPS = 3000
+"""Names looked at in one turn for all such answers together; an item that is shown counts as REPORT_ITEM_STEPS of them."""
+REPORT_ITEM_STEPS = 12
+"""See REPORT_STEPS."""
+REPORTS_MAX = 256
+"""Answers being made at once; whoever asks for more is told to come again."""
+REPORT_RUNS_MAX = 10_000
+"""Runs of pending messages told of one position."""
 
 # --- clients in a cluster --------------------------------------------------------------------------------------
 HEARD_ENOUGH = 1500 * MILLISECOND
@@ -248,6 +266,10 @@ HOLDING_CURSORS_MAX = 64
 """Cursors that keep what they read (READ_BYTES_MAX each) while their window is full; others read again."""
 PROGRESS_RUNS_MAX = 1000
 """Sent and acked runs in one progress entry."""
+STEERING_RUNS_MAX = 1000
+"""Runs of skipped messages, and of those sent before, that are kept of a cursor which an operator has moved."""
+MOVE_MEMORY = 60 * SECOND
+"""A new leader takes no ack for a cursor that was moved so short before which it may have heard before the move."""
 
 # --- clients ---------------------------------------------------------------------------------------------------
 DUPLICATE_CHECK_TIMEOUT = 500 * MILLISECOND
@@ -350,3 +372,4 @@ invariant(RAFT_APPEND_BYTES_MAX + KiB * RAFT_APPEND_ENTRIES_MAX // 16 < RAFT_MES
 invariant(HELLO_ANSWER_MAX < HELLO_LISTEN, "answers are heard in time")
 invariant(NODE_TIMEOUT > 3 * HELLO_INTERVAL, "two lost hellos make no node absent")
 invariant(BALANCE_RETRY_MIN > RAFT_TRANSFER_TIMEOUT, "a handover has ended before it is asked for again")
+invariant(MOVE_MEMORY > HEARD_AGE_MAX, "an ack of before a move is known by then, with room for clocks that differ")

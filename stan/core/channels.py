@@ -247,6 +247,12 @@ class Channels:
         for uid, first in pairs(trim.first_sequences):
             self.shared.trims.append((group, ChannelUid(uid), Sequence(first)))
 
+    def removed(self, group: GroupId, removal: pb.Removal) -> None:
+        """A Removal entry was applied."""
+        uid, part = ChannelUid(removal.uid), self.shared.groups[group]
+        self.shared.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
+        part.dispatch.removed(uid, removal)
+
     def reconfigure(self) -> None:
         """Other limits from now on, also for what is kept already."""
         changed = []
@@ -298,13 +304,15 @@ class Channels:
     def _has_staged(self, channel: Channel) -> bool:
         return channel.info.uid in self.shared.group_of(channel.info).machine.transactions.parts
 
-    def delete(self, channel: Channel) -> None:
-        """Remove a channel with everything on it; until that is committed, requests for it are refused."""
+    def delete(self, channel: Channel, told: Callable[[str], None] = lambda _error: None) -> None:
+        """Remove a channel with everything on it; until that is committed, requests for it are refused. *told* hears why it
+        was not removed, or "" as soon as its group has dropped it."""
         channel.deleting = True
         drop = pb.DropChannel(uid=channel.info.uid)
-        self.shared.change_group(channel.info.group, partial(self._dropped, channel), drop_channel=drop)
+        self.shared.change_group(channel.info.group, partial(self._dropped, channel, told), drop_channel=drop)
 
-    def _dropped(self, channel: Channel, result: object, error: str) -> None:
+    def _dropped(self, channel: Channel, told: Callable[[str], None], result: object, error: str) -> None:
+        told(error)
         if not isinstance(result, GroupResult):
             self.shared.note("ERR", f"Unable to delete channel {go_quote(text(channel.info.name))}: {error}")
             channel.deleting = False

@@ -14,6 +14,7 @@ from stan.core.marks import Marked
 from stan.core.meta import ChannelInfo, Client, MetaMachine
 from stan.core.oversize import PAYLOAD_DEFAULT
 from stan.core.ready import Delivery, Index, Indexes, Proposal, Ready
+from stan.core.runs import Runs
 from stan.core.timers import Timers
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import Subjects, publication
@@ -147,6 +148,11 @@ class Shared:
         """The same, of an index at hand."""
         found = self.groups.get(group)
         return index if found is None else found.machine.transactions.visible(uid, index)
+
+    def deleted(self, group: GroupId, uid: ChannelUid) -> Runs | None:
+        """Messages of a channel that were deleted one by one; None: none were."""
+        found = self.groups.get(group)
+        return None if found is None else found.machine.deleted.by_channel.get(uid)
 
     # --- proposals ----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from stan.config import ChannelLimits
 from stan.core.group import CursorKind
 from stan.core.meta import ChannelInfo, Client
 from stan.core.shared import META_GROUP
-from stan.monitor.view import Breath, Member, View, count_of, cursors_of, members_of
+from stan.monitor.view import Breath, Member, View, cursors_of, members_of
 from stan.monitor.words import array, extended, flat, moment, pretty, quoted, shown, uptime
 from stan.raft.group import RaftGroup
 from stan.types import WallNanos
@@ -113,7 +113,7 @@ class Pages:
         for info in self._view.channels():
             index = self._view.index(info)
             if index is not None:
-                messages += count_of(index)
+                messages += self._view.messages(info, index)
                 size += index.bytes
             await breath.take()
         return {"total_msgs": messages, "total_bytes": size}
@@ -236,7 +236,7 @@ class Pages:
         cursors = cursors_of(group, info)
         head = {
             "name": shown(info.name),
-            "msgs": count_of(index),
+            "msgs": self._view.messages(info, index),
             "bytes": index.bytes,
             "first_seq": index.first_sequence,
             "last_seq": index.last_sequence,

@@ -278,8 +278,8 @@ def test_complaints_come_all_at_once(tmp_path):
     result = run("-clustered", "-encrypt", "-mc", "-1", "-mb", "12abc", "-st", "FILE", "-c", str(file))
     assert result.returncode == 1
     assert result.stderr.splitlines() == [
-        f"nats-streaming-server: slice_archive ({file}:4): this version runs no archive script",
         "nats-streaming-server: -encrypt: this version does not encrypt what it stores",
+        f"nats-streaming-server: slice_archive ({file}:4): this version runs no archive script",
         f'nats-streaming-server: {file}:3: parameter "hbf" value is expected to be int64, got string',
         f'nats-streaming-server: {file}:3: time: missing unit in duration "5"',
         "nats-streaming-server: max_bytes should be a size, got '12abc'",
