@@ -38,6 +38,10 @@ class Damage(StanError):
     """The disk gave back something else than was written; the text names file and position."""
 
 
+class WrongKey(Damage):
+    """What the disk gave back is what was written, but with another encryption key than the one that was given."""
+
+
 class ConfigError(StanError):
     """Settings that cannot work; `complaints` holds all of them, one sentence each."""
 

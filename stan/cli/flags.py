@@ -11,7 +11,6 @@ from stan.cli.goflags import Flag, Kind
 _BOOL, _INT, _TEXT, _DURATION, _SIZE = Kind.BOOL, Kind.INT, Kind.TEXT, Kind.DURATION, Kind.SIZE
 
 NO_SQL = "this version has no SQL store"
-NO_ENCRYPTION = "this version does not encrypt what it stores"
 NO_PARTITIONING = "this version does no partitioning"
 NO_ARCHIVE = "this version runs no archive script"
 
@@ -38,9 +37,15 @@ _SERVER = (
         "<signal>[=<pid>]",
         "Send stop, quit, term, ldm, reopen or reload to a running server (by pid or pid file) and exit",
     ),
-    Flag(("encrypt",), _BOOL, False, "<bool>", "Encrypt what is stored", refused=NO_ENCRYPTION),
-    Flag(("encryption_cipher",), _TEXT, "", "<cipher>", "AES or CHACHA", refused=NO_ENCRYPTION),
-    Flag(("encryption_key",), _TEXT, "", "<key>", "Encryption key", refused=NO_ENCRYPTION),
+    Flag(
+        ("encrypt",),
+        _BOOL,
+        False,
+        "<bool>",
+        "Encrypt messages on the disk; the key is best given by $NATS_STREAMING_ENCRYPTION_KEY",
+    ),
+    Flag(("encryption_cipher",), _TEXT, "", "<cipher>", "AES or CHACHA (default: the better one here)"),
+    Flag(("encryption_key",), _TEXT, "", "<key>", "Encryption key; others on this machine may see it here"),
     Flag(("replace_durable",), _BOOL, False, "<bool>", "A second subscription of a durable replaces the first"),
     Flag(("io_batch_size",), _INT, 1024, "<count>"),
     Flag(("io_sleep_time",), _INT, 0, "<microseconds>"),

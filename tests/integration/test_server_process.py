@@ -278,7 +278,6 @@ def test_complaints_come_all_at_once(tmp_path):
     result = run("-clustered", "-encrypt", "-mc", "-1", "-mb", "12abc", "-st", "FILE", "-c", str(file))
     assert result.returncode == 1
     assert result.stderr.splitlines() == [
-        "nats-streaming-server: -encrypt: this version does not encrypt what it stores",
         f"nats-streaming-server: slice_archive ({file}:4): this version runs no archive script",
         f'nats-streaming-server: {file}:3: parameter "hbf" value is expected to be int64, got string',
         f'nats-streaming-server: {file}:3: time: missing unit in duration "5"',
@@ -286,6 +285,7 @@ def test_complaints_come_all_at_once(tmp_path):
         "nats-streaming-server: fault tolerance groups and clustering exclude each other: leave out -ft_group",
         "nats-streaming-server: max channels limit cannot be negative (-1)",
         "nats-streaming-server: for FILE stores, root directory must be specified",
+        "nats-streaming-server: encryption key required: give it in NATS_STREAMING_ENCRYPTION_KEY",
     ]
 
 

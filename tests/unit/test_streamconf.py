@@ -232,8 +232,6 @@ def test_file_that_cannot_be_opened_is_told():
     ("text", "complaint"),
     [
         ("partitioning: true", "partitioning (s.conf:1): this version does no partitioning"),
-        ("encrypt: true", "encrypt (s.conf:1): this version does not encrypt what it stores"),
-        ("encryption_key: k", "encryption_key (s.conf:1): this version does not encrypt what it stores"),
         ("sql { driver: mysql }", "driver (s.conf:1): this version has no SQL store"),
         ("store: sql", "store (s.conf:1): this version has no SQL store"),
         ("file { slice_archive: x }", "slice_archive (s.conf:1): this version runs no archive script"),
