@@ -118,7 +118,7 @@ def open_manifest(
         return Opened(manifest, doubt=False, fresh=True)
     manifest = read_manifest(directory, files)
     _refuse_others(manifest, directory, cluster_id, raft_groups, node_id)
-    _refuse_other_key(manifest, path, vault)
+    _refuse_other_key(manifest, f"{directory}/{NAME}", vault)
     if vault is not None and not manifest.encryption:
         manifest.encryption = vault.check()  # what is there stays as it is, what comes is encrypted
     same_boot = bool(manifest.boot_id) and manifest.boot_id == boot
