@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from struct import Struct, error
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -230,7 +231,8 @@ class GroupMember:
             serving = asyncio.ensure_future(serve(replace(self._config, store=store), lease))
             beating = asyncio.ensure_future(self._beat(lease))
             try:
-                await asyncio.wait({serving, self._lost}, return_when=asyncio.FIRST_COMPLETED)
+                waiting: set[asyncio.Future[Any]] = {serving, self._lost}
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 beating.cancel()
                 serving.cancel()
