@@ -30,6 +30,10 @@ class InDoubt(Frozen):
     """The very write that failed and froze the group: what it carried may or may not be there after a restart."""
 
 
+class LostLock(StanError):
+    """Another server of the fault tolerance group has the store: this one must do nothing more and end."""
+
+
 class Damage(StanError):
     """The disk gave back something else than was written; the text names file and position."""
 

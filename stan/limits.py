@@ -42,6 +42,26 @@ MARK_BYTES = 64 * KiB
 CLEAN_BELOW_PERCENT = 25
 """A sealed segment that keeps less of its bytes than this is rewritten: at most a third as much is written as gets free."""
 
+# --- fault tolerance group -------------------------------------------------------------------------------------
+FT_HEARTBEAT_INTERVAL = 1 * SECOND
+"""Between heartbeats of the active server to the standbys (STAN-SPEC 10); each server takes up to 10 % more or less."""
+FT_MISSED_INTERVAL = 1250 * MILLISECOND
+"""Silence after which a standby asks the store whether it may take over; each server takes up to 10 % more or less."""
+FT_LOOK_INTERVAL = SECOND // 4
+"""Between a standby's looks at the lease."""
+FT_COMPLAINT_MAX = 60 * SECOND
+"""Longest time between two lines of a standby that cannot have the lock; it begins with 1 s and doubles."""
+LEASE_RENEWAL = 1 * SECOND
+"""Between the renewals of the lease of a store."""
+LEASE_HELD = 4 * SECOND
+"""How long a renewal counts for its holder, from before it was written; longer than the stalls of a busy disk."""
+LEASE_TAKEN = 5 * SECOND
+"""How long a standby must see no renewal before it takes the lease: clocks may run differently, and it looks now and then."""
+LEASE_RECORD_BYTES_MAX = 4 * KiB
+"""Of a lease's file; what is longer is none."""
+COPY_ATTEMPTS_MAX = 8
+"""How often a file is copied again that another process has written to meanwhile."""
+
 # --- publish ---------------------------------------------------------------------------------------------------
 UNCOMMITTED_BYTES_MAX = 64 * MiB
 """Published bytes waiting for their commit above which reading from NATS pauses."""
