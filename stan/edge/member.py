@@ -29,6 +29,7 @@ from stan.edge.roster import Roster
 from stan.edge.runtime import Runtime
 from stan.edge.storage import Storage
 from stan.edge.supply import Supply
+from stan.edge.verifying import Verifying
 from stan.errors import ConfigError, NotNow, StartError
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
@@ -123,6 +124,7 @@ class Member:
         self.supply = Supply(self)
         subjects = self.broker.shared.subjects
         Fetching(self.broker, self.groups, self.gateway, world.runtime, self._may_lead)
+        Verifying(self.broker, self.groups, self.gateway, world.runtime, self.me)
         self.gateway.hear_nodes(self.wire.subscription, self._raft_frame, quiet=True)
         self.gateway.hear_nodes(subjects.hello, self._hello_heard)
         self._founded = False

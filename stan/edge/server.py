@@ -30,6 +30,7 @@ from stan.edge.node import Node
 from stan.edge.reloading import Reloading
 from stan.edge.runtime import Ticker
 from stan.edge.storage import Storage
+from stan.edge.verifying import Verifying
 from stan.errors import StanError, StartError, go_quote
 from stan.monitor.view import View
 from stan.protocol import kernel
@@ -169,6 +170,7 @@ class Standalone(Node):
         )
         self.gateway.wake = self.driver.look
         Fetching(self.broker, groups, self.gateway, self.runtime, lambda _group: lease is None or lease.holds())
+        Verifying(self.broker, groups, self.gateway, self.runtime, "")
         if lease is not None:
             self.driver.fence = lease.fence
 
