@@ -216,6 +216,10 @@ REPORTS_MAX = 256
 REPORT_RUNS_MAX = 10_000
 """Runs of pending messages told of one position."""
 
+NODE_ANSWERS_MAX = 256
+"""Who asks a node how it is and waits for the answer; more are told to come again."""
+DISK_PATIENCE = 250 * MILLISECOND
+"""How long such an answer waits for the disk to tell its space."""
 EVENTS_PER_SECOND_MAX = 200
 """Events that one node tells; what is more is counted only."""
 

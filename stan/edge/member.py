@@ -90,6 +90,7 @@ class Member:
         self.groups: dict[GroupId, RaftGroup] = {}
         channel_groups = [number for number in storage.logs if number != META_GROUP]
         self.broker = Broker(config, self._index, reply_prefix, channel_groups)
+        self.broker.shared.events.node = self.me
         self.broker.nodes.founders, self.broker.nodes.under_way = self.voters, self.relocation.under_way
         self.gateway = Gateway(self.broker, "", world.note)
         self.driver = Driver(
@@ -435,11 +436,13 @@ class Member:
         able = set(group.members) - set(group.lacking())
         return {peer: missing for peer, missing in group.lag().items() if peer in able}
 
-    def hand_over(self, number: GroupId, to: str) -> None:
-        """Let another voter lead a group, if this one does still."""
+    def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
+        """Let another voter lead a group, if this one does still; *told*: whether this one leads no more."""
         if number in self.pool.led and number in self.groups:
             self.world.note("DBG", f"group {number}: is handed over to {to}")
-            self.groups[number].transfer(to, partial(self._handed_over, number, to))
+            self.groups[number].transfer(to, told or partial(self._handed_over, number, to))
+        elif told is not None:
+            told(True)  # noqa: FBT003 - the answer
 
     def _handed_over(self, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
         if not done:

@@ -15,6 +15,7 @@ from stan import limits
 from stan.config import Config
 from stan.core.broker import Broker
 from stan.core.ready import Index
+from stan.edge.administration import Administration
 from stan.edge.connection import Connection
 from stan.edge.driver import Driver
 from stan.edge.embedded import EmbeddedNats
@@ -113,6 +114,7 @@ async def _serve(
         node = Standalone(config, storage, log, view.server_id, lease)
     else:
         node = Clustered(config, storage, log, view.server_id)
+    Administration(view, node, node.member if isinstance(node, Clustered) else None)
     view.node = node
     view.config = config
     clean = False
