@@ -30,8 +30,16 @@ class InDoubt(Frozen):
     """The very write that failed and froze the group: what it carried may or may not be there after a restart."""
 
 
+class LostLock(StanError):
+    """Another server of the fault tolerance group has the store: this one must do nothing more and end."""
+
+
 class Damage(StanError):
     """The disk gave back something else than was written; the text names file and position."""
+
+
+class WrongKey(Damage):
+    """What the disk gave back is what was written, but with another encryption key than the one that was given."""
 
 
 class ConfigError(StanError):
@@ -68,6 +76,7 @@ INVALID_FETCH = "stan: invalid fetch request"
 INVALID_QUESTION = "stan: invalid request about channels"
 INVALID_ADMIN = "stan: invalid admin request"
 UNKNOWN_VERSION = "stan: the server does not know this version of the request"
+ALONE = "stan: this node is alone"
 INVALID_WHICH = "stan: name a durable or a queue group, or give the number of a position"
 INVALID_MOVE = "stan: say where to: a sequence from 1 on, a time, new messages only, or all"
 INVALID_RUNS = "stan: sequences are given as first, last, first, last, ..., from 1 on"
@@ -90,6 +99,9 @@ STAGED_UNNAMED = "stan: more is staged than the commit names"
 STAGED_TOO_MUCH = "stan: too much is staged"
 TOO_MANY_APPS = "stan: too many apps have committed"
 INVALID_CLOSE = "stan: invalid close request"
+CHANNEL_RESTORING = "stan: channel is being restored"
+TOO_MANY_DELETED = "stan: too many messages of the channel were deleted one by one; purge it instead"
+UNKNOWN_MESSAGE = "stan: the channel has no message of this sequence"
 CHANNEL_DELETING = "stan: channel is being deleted"
 TOO_MANY_CHANNELS = "too many channels"
 TOO_MANY_SUBSCRIPTIONS = "too many subscriptions per channel"

@@ -16,10 +16,12 @@ from stan.config import Config
 from stan.core.answering import Answering
 from stan.core.batching import Batching
 from stan.core.catchup import Catchup
+from stan.core.channel_changes import ChannelChanges
 from stan.core.channels import Channels
 from stan.core.clients import Clients
 from stan.core.committing import Committing
 from stan.core.dispatch import Dispatch
+from stan.core.events import Clock
 from stan.core.extensions import extensions
 from stan.core.group import GroupMachine, GroupResult
 from stan.core.hearing import Hearing
@@ -29,7 +31,7 @@ from stan.core.nodes import Nodes
 from stan.core.positions import Positions
 from stan.core.publishing import Publishing
 from stan.core.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
-from stan.core.shared import META_GROUP, Clock, Group, Shared, text
+from stan.core.shared import META_GROUP, Group, Shared, text
 from stan.core.staging import Staging
 from stan.core.steered import is_outdated
 from stan.core.subscribing import Subscribing
@@ -68,6 +70,7 @@ class Broker:
         self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup, self.hearing)
         self.inquiries = Inquiries(self.shared, self.channels, self.answering)
         self.watching = self.inquiries.watching
+        self.channel_changes = ChannelChanges(self.shared, self.channels, self.answering)
         self.nodes = Nodes(self.shared)
         self.positions = Positions(self.shared, self.channels, self.answering)
         self.progress_sent: dict[int, list[pb.Progress]] = {}  # by ticket, until written
@@ -176,6 +179,7 @@ class Broker:
         self.batching.follow(number)
         self.staging.follow(number)
         self.committing.follow(number)
+        self.channel_changes.follow(number)
         self.channels.follow(number)
         shared.groups[number].dispatch.follow()
         self.watching.follow(number)
@@ -306,6 +310,7 @@ class Broker:
             self.watching.registered(info)
         if applied.deleted is not None:
             self.channels.unregistered(applied.deleted.uid)
+            self.channel_changes.unregistered(applied.deleted.uid)
             self.watching.unregistered(applied.deleted)
         self.catchup.applied()
         return applied
@@ -321,6 +326,8 @@ class Broker:
             self.shared.trims.append((number, STAGING_UID, machine.transactions.floor))
         if change.HasField("trim"):
             self.channels.trimmed(number, change.trim)
+        if change.HasField("removal") and not applied.error:
+            self.channels.removed(number, change.removal)
         if change.HasField("drop_channel"):
             self.channels.drop_committed(number, ChannelUid(change.drop_channel.uid))
             self.committing.dropped(ChannelUid(change.drop_channel.uid))

@@ -14,6 +14,7 @@ from stan import limits
 from stan.core.cursors import LiveCursor, LiveMember
 from stan.core.group import Cursor, GroupMachine, Subscription
 from stan.core.ready import Delivery, Fetch, Fetched, Index, Indexes, Ready
+from stan.core.removing import removed_runs
 from stan.core.runs import Run, Runs, pairs
 from stan.core.steered import steer
 from stan.core.timers import Timers
@@ -119,6 +120,16 @@ class Dispatch:
         for run in member.window:
             live.owed.merge(Run(run.first, run.last, 0, run.count))
         self.feed(live)
+
+    def removed(self, uid: ChannelUid, removal: pb.Removal) -> None:
+        """Messages were removed by an operator: they are settled, whoever has them."""
+        for live in self.by_channel.get(uid, {}).values():
+            for first, last in removed_runs(removal):
+                for run in live.holders(first, last):
+                    live.touch(run.first, run.last)
+            self._skip(live, removal.first_sequence - 1)
+            self.mark(live)
+            self.feed(live)
 
     def drop_channel(self, uid: ChannelUid) -> None:
         """The channel and everything on it is gone."""
@@ -278,6 +289,7 @@ class Dispatch:
         self._settle_removed(live, index.first_sequence - 1)
         if live.owed:
             return self._fetch_owed(live, ready)
+        deleted = self.machine.deleted.by_channel.get(live.cursor.uid)
         sent = 0
         while live.last_sent < last:
             first = live.last_sent + 1
@@ -285,6 +297,10 @@ class Dispatch:
                 run = next(iter(live.ahead))
                 live.ahead.remove(1, run.last)
                 self._skip(live, run.last)
+                continue
+            gone = deleted.following(first) if deleted is not None else None
+            if gone is not None and gone.first <= first:
+                self._skip(live, gone.last)
                 continue
             member = live.choose()
             if member is None:
@@ -299,6 +315,7 @@ class Dispatch:
                 self._skip(live, batch.base_sequence - 1)
                 continue
             end = min(batch.base_sequence + batch.count - 1, last, live.ahead.first - 1 if live.ahead else last)
+            end = end if gone is None else min(end, gone.first - 1)
             size = min(end - first + 1, member.open_slots)
             size = min(size, live.share(member, end - first + 1)) if len(live.members) > 1 else size
             sent += self._deliver_new(live, member, batch, Run(first, first + size - 1), ready, now)

@@ -10,7 +10,9 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from stan import limits
+from stan.core.deleted import Deleted
 from stan.core.parts import Part, make_parts
+from stan.core.removing import remove
 from stan.core.runs import Run, Runs, pairs
 from stan.core.steering import Steering, of_cursor
 from stan.core.transactions import Transactions
@@ -152,9 +154,11 @@ class GroupMachine:
     dirty_subscriptions: set[int] = field(default_factory=set)
     dirty_channels: set[int] = field(default_factory=set)
     transactions: Transactions = field(init=False)  # one of the parts
+    deleted: Deleted = field(init=False)  # another one
 
     def __post_init__(self) -> None:
         self.transactions = self.part(Transactions)
+        self.deleted = self.part(Deleted)
 
     def part(self, kind: type[PartKind]) -> PartKind:
         """The part of that class."""
@@ -192,6 +196,8 @@ class GroupMachine:
         return GroupResult()
 
     def _of_part(self, name: str, change: object, index: RaftIndex) -> GroupResult:
+        if isinstance(change, pb.Removal):
+            return GroupResult(error=remove(self, change, index))
         part = next((part for part in self.parts if name in part.CHANGES), None)
         result = GroupResult(of_part=part.apply(name, change, index) if part is not None else None)
         self._trim_staging()
@@ -208,6 +214,8 @@ class GroupMachine:
         if first_sequence > channel.first_sequence:
             channel.first_sequence = first_sequence
             self.dirty_channels.add(uid)
+            if uid in self.deleted.by_channel:
+                self.deleted.trim(uid, first_sequence)
 
     def _subscribe(self, request: pb.Subscribe, index: RaftIndex) -> GroupResult:
         uid = ChannelUid(request.uid)
@@ -272,14 +280,16 @@ class GroupMachine:
             self._told_late(cursor, steering, progress)
             return
         for first, last in pairs(progress.acked):
-            self._take(cursor, first, last)
+            self.take(cursor, first, last)
         for held in progress.held:
             member = self.subscriptions.get(held.subscription_id)
             if member is not None and member.cursor_id != cursor.cursor_id:
                 member = None
             for first, last in pairs(held.runs):
-                self._take(cursor, first, last)
+                self.take(cursor, first, last)
                 (cursor.owed if member is None else member.pending).add(Run(first, last))
+                for gone in self.deleted.within(cursor.uid, first, last):
+                    self.take(cursor, gone.first, gone.last)
             if member is not None:
                 member.last_sent = max(member.last_sent, member.pending.last)
                 self.dirty_subscriptions.add(member.subscription_id)
@@ -295,7 +305,7 @@ class GroupMachine:
                 steering.was_sent(first, last, cursor.last_sent)
         self.dirty_cursors.add(cursor.cursor_id)
 
-    def _take(self, cursor: Cursor, first: int, last: int) -> None:
+    def take(self, cursor: Cursor, first: int, last: int) -> None:
         """Take [first, last] from whoever holds it (G1)."""
         cursor.owed.remove(first, last)
         for member in cursor.members:
@@ -350,7 +360,7 @@ class GroupMachine:
     def _skip(self, cursor: Cursor, steering: Steering, runs: list[tuple[int, int]]) -> int:
         before = self._unacked(cursor) - len(steering.skipped)
         for first, last in runs:
-            self._take(cursor, first, last)
+            self.take(cursor, first, last)
             if last > cursor.last_sent:
                 steering.skipped.merge(Run(max(first, cursor.last_sent + 1), last))
         return before - self._unacked(cursor) + len(steering.skipped)

@@ -18,6 +18,7 @@ from stan import limits
 from stan.core.answering import HEAD_ROOM, ITEM_ROOM, Answering, Question, matcher
 from stan.core.channels import Channels
 from stan.core.cursors import LiveCursor, LiveMember
+from stan.core.deleted import deleted_from
 from stan.core.group import Cursor, CursorKind, Subscription
 from stan.core.meta import ChannelInfo
 from stan.core.ready import Index
@@ -181,19 +182,22 @@ class Reporting:
         cursors = known.cursors.values() if known is not None else ()
         channel = self.channels.by_uid.get(info.uid)
         in_force = shared.config.limits.for_channel(text(info.name)) if channel is None else channel.limits
+        span = index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0
+        gone = deleted_from(shared.deleted(info.group, info.uid), index.first_sequence, index.last_sequence)
         return pb.ChannelStatus(
             name=info.name,
             uid=info.uid,
             group=info.group,
             first_sequence=index.first_sequence,
             last_sequence=index.last_sequence,
-            messages=index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0,
+            messages=span - gone,
             bytes=index.bytes,
             first_timestamp=index.first_timestamp,
             last_timestamp=index.last_timestamp,
             subscriptions=sum(len(cursor.members) for cursor in cursors),
             offline=sum(not cursor.members for cursor in cursors),
             limits=shown_limits(in_force),
+            deleted=gone,
         )
 
     # --- positions ----------------------------------------------------------------------------------------------------
@@ -263,7 +267,10 @@ class Reporting:
             acked_up_to=max(lowest, index.first_sequence) - 1,
             pending=len(owed) + sum(map(len, windows)),
             owed=len(owed),
-            waiting=waiting(index, last_sent),
+            waiting=waiting(index, last_sent)
+            - deleted_from(
+                self.shared.deleted(info.group, info.uid), max(last_sent + 1, index.first_sequence), index.last_sequence
+            ),
             max_in_flight=cursor.max_in_flight,
             ack_wait_s=cursor.ack_wait_s,
             first_sequence=index.first_sequence,

@@ -124,6 +124,11 @@ class Runs:
             at += 1
         return found
 
+    def following(self, sequence: int) -> Run | None:
+        """The lowest run that reaches *sequence* or lies behind it."""
+        at = self._from(sequence)
+        return self._runs[at] if at < len(self._runs) else None
+
     def remove(self, first: int, last: int) -> list[Run]:
         """Take [first, last] out; returns what was there, cut to that interval, in order."""
         runs = self._runs
