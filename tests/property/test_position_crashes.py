@@ -35,7 +35,9 @@ class Few(Publisher):
 class Planned(Operator):
     """Asks for one change after the other."""
 
-    plan = list(CHANGES)
+    def __init__(self, world, client_id):
+        super().__init__(world, client_id)
+        self.plan = list(CHANGES)
 
     def _next(self):
         target = self.world.clients["dur0"]
