@@ -6,7 +6,7 @@ file, the environment or the command line. Secrets are left out of every repr.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -279,6 +279,7 @@ class Config:
     monitor: MonitorConfig = MonitorConfig()
     log: LogConfig = LogConfig()
     cluster: ClusterConfig | None = None  # None: alone
+    ft_group: str = ""  # servers that share one store, of which one is active; "": none
     encryption: EncryptionConfig | None = None  # None: messages are stored in clear
     replace_durable: bool = False
     io_batch_size: int = 1024
@@ -323,6 +324,7 @@ class Config:
             found += self.cluster.complaints()
             if self.store.kind == "memory":
                 found.append("stan: clustering mode not supported with MEMORY store type")
+        found += self._mode_complaints()
         if self.encryption is not None:
             found += self.encryption.complaints()
         beat = self.heartbeat
@@ -331,6 +333,13 @@ class Config:
         if not -1 <= self.embedded.port <= 65535:
             found.append(f"port must be between -1 and 65535, not {self.embedded.port}")
         return found + self.monitor.complaints()
+
+    def _mode_complaints(self) -> Iterator[str]:
+        """What speaks against sharing the work, or the store, with other servers in this way."""
+        if self.ft_group and self.store.kind == "memory":
+            yield "ft: only FILE or SQL stores supported in FT mode"
+        if any(char.isspace() or char in "*>" for char in self.ft_group):
+            yield f"invalid ft group {go_quote(self.ft_group)}: it becomes part of NATS subjects"
 
 
 def go_duration(nanos: int) -> str:

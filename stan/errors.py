@@ -30,6 +30,10 @@ class InDoubt(Frozen):
     """The very write that failed and froze the group: what it carried may or may not be there after a restart."""
 
 
+class LostLock(StanError):
+    """Another server of the fault tolerance group has the store: this one must do nothing more and end."""
+
+
 class Damage(StanError):
     """The disk gave back something else than was written; the text names file and position."""
 
@@ -72,6 +76,7 @@ INVALID_FETCH = "stan: invalid fetch request"
 INVALID_QUESTION = "stan: invalid request about channels"
 INVALID_ADMIN = "stan: invalid admin request"
 UNKNOWN_VERSION = "stan: the server does not know this version of the request"
+ALONE = "stan: this node is alone"
 INVALID_WHICH = "stan: name a durable or a queue group, or give the number of a position"
 INVALID_MOVE = "stan: say where to: a sequence from 1 on, a time, new messages only, or all"
 INVALID_RUNS = "stan: sequences are given as first, last, first, last, ..., from 1 on"

@@ -42,6 +42,26 @@ MARK_BYTES = 64 * KiB
 CLEAN_BELOW_PERCENT = 25
 """A sealed segment that keeps less of its bytes than this is rewritten: at most a third as much is written as gets free."""
 
+# --- fault tolerance group -------------------------------------------------------------------------------------
+FT_HEARTBEAT_INTERVAL = 1 * SECOND
+"""Between heartbeats of the active server to the standbys (STAN-SPEC 10); each server takes up to 10 % more or less."""
+FT_MISSED_INTERVAL = 1250 * MILLISECOND
+"""Silence after which a standby asks the store whether it may take over; each server takes up to 10 % more or less."""
+FT_LOOK_INTERVAL = SECOND // 4
+"""Between a standby's looks at the lease."""
+FT_COMPLAINT_MAX = 60 * SECOND
+"""Longest time between two lines of a standby that cannot have the lock; it begins with 1 s and doubles."""
+LEASE_RENEWAL = 1 * SECOND
+"""Between the renewals of the lease of a store."""
+LEASE_HELD = 4 * SECOND
+"""How long a renewal counts for its holder, from before it was written; longer than the stalls of a busy disk."""
+LEASE_TAKEN = 5 * SECOND
+"""How long a standby must see no renewal before it takes the lease: clocks may run differently, and it looks now and then."""
+LEASE_RECORD_BYTES_MAX = 4 * KiB
+"""Of a lease's file; what is longer is none."""
+COPY_ATTEMPTS_MAX = 8
+"""How often a file is copied again that another process has written to meanwhile."""
+
 # --- publish ---------------------------------------------------------------------------------------------------
 UNCOMMITTED_BYTES_MAX = 64 * MiB
 """Published bytes waiting for their commit above which reading from NATS pauses."""
@@ -130,6 +150,14 @@ FETCH_UNSENT_BYTES_MAX = OUTBOUND_BYTES_HIGH // 2
 FETCH_BATCHES_MAX = 1024
 """Record batches in one answer; looking them up takes the event loop's time."""
 
+# --- verifying copies (VERIFY) ---------------------------------------------------------------------------------
+VERIFY_BYTES_MAX = 8 * MiB
+"""Record bytes that are read for one answer: some ten milliseconds of a thread that reads for others, too."""
+VERIFIES_UNDER_WAY_MAX = 4
+"""Requests to verify that wait for the disk; more are told to ask again."""
+VERIFY_DAMAGE_MAX = 16
+"""Damaged batches in one answer; it ends with the last of them."""
+
 # --- questions about channels (ASK) ----------------------------------------------------------------------------
 QUESTIONS_WAITING_MAX = 1024
 """Questions that wait for news of the metadata; more are told to ask again."""
@@ -189,6 +217,13 @@ REPORTS_MAX = 256
 """Answers being made at once; whoever asks for more is told to come again."""
 REPORT_RUNS_MAX = 10_000
 """Runs of pending messages told of one position."""
+
+NODE_ANSWERS_MAX = 256
+"""Who asks a node how it is and waits for the answer; more are told to come again."""
+DISK_PATIENCE = 250 * MILLISECOND
+"""How long such an answer waits for the disk to tell its space."""
+EVENTS_PER_SECOND_MAX = 200
+"""Events that one node tells; what is more is counted only."""
 
 # --- clients in a cluster --------------------------------------------------------------------------------------
 HEARD_ENOUGH = 1500 * MILLISECOND

@@ -11,7 +11,6 @@ from stan.cli.goflags import Flag, Kind
 _BOOL, _INT, _TEXT, _DURATION, _SIZE = Kind.BOOL, Kind.INT, Kind.TEXT, Kind.DURATION, Kind.SIZE
 
 NO_SQL = "this version has no SQL store"
-NO_FT = "this version has no fault tolerance groups"
 NO_PARTITIONING = "this version does no partitioning"
 NO_ARCHIVE = "this version runs no archive script"
 
@@ -30,7 +29,7 @@ _SERVER = (
     Flag(("hbi", "hb_interval"), _DURATION, 30_000_000_000, "<duration>", "Time between heartbeats to a client"),
     Flag(("hbt", "hb_timeout"), _DURATION, 10_000_000_000, "<duration>", "Time a client has to answer a heartbeat"),
     Flag(("hbf", "hb_fail_count"), _INT, 10, "<count>", "Missed heartbeats that a client survives"),
-    Flag(("ft_group",), _TEXT, "", "<name>", "Fault tolerance group", refused=NO_FT),
+    Flag(("ft_group",), _TEXT, "", "<name>", "Share the store with the servers of this fault tolerance group"),
     Flag(
         ("sl", "signal"),
         _TEXT,

@@ -177,6 +177,7 @@ def _config(values: _Values) -> Config:
         monitor=_monitor(values),
         log=_log(values),
         cluster=_cluster(values),
+        ft_group=values.text("ft_group"),
         encryption=_encryption(values),
         replace_durable=values.flag("replace_durable"),
         io_batch_size=values.number("io_batch_size"),

@@ -21,6 +21,7 @@ from stan.core.channels import Channels
 from stan.core.clients import Clients
 from stan.core.committing import Committing
 from stan.core.dispatch import Dispatch
+from stan.core.events import Clock
 from stan.core.extensions import extensions
 from stan.core.group import GroupMachine, GroupResult
 from stan.core.hearing import Hearing
@@ -31,7 +32,7 @@ from stan.core.positions import Positions
 from stan.core.publishing import Publishing
 from stan.core.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
 from stan.core.restoring import Restoring
-from stan.core.shared import META_GROUP, Clock, Group, Shared, text
+from stan.core.shared import META_GROUP, Group, Shared, text
 from stan.core.staging import Staging
 from stan.core.steered import is_outdated
 from stan.core.subscribing import Subscribing

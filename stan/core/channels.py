@@ -156,6 +156,12 @@ class Channels:
                 self.unregister(info.uid)
                 return
             self.shared.note("INF", f"Channel {go_quote(text(info.name))} has been created")
+            self.shared.say(
+                "channel_created",
+                f"channel {go_quote(text(info.name))} was created",
+                channel=info.name,
+                group=info.group,
+            )
             self._opened(info.name, channel, "")
 
     def _opened(self, name: bytes, channel: Channel | None, error: str) -> None:
@@ -379,7 +385,14 @@ class Channels:
         channel = self.by_uid.get(uid)
         if channel is not None:
             self._forget(channel)
-            self.shared.note("INF", f"Channel {go_quote(text(channel.info.name))} has been deleted")
+            name = go_quote(text(channel.info.name))
+            self.shared.note("INF", f"Channel {name} has been deleted")
+            self.shared.say(
+                "channel_deleted",
+                f"channel {name} was deleted",
+                channel=channel.info.name,
+                group=channel.info.group,
+            )
 
     def _forget(self, channel: Channel) -> None:
         del self.by_uid[channel.info.uid], self.by_name[channel.info.name]

@@ -6,6 +6,7 @@ Requests of operators (`.admin.<request>`, stan/protocol/admin.proto) stand in a
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from stan.core.managing import Managing
 from stan.core.reporting import Reporting
 from stan.protocol.frames import Frame
 
@@ -38,8 +39,12 @@ def extensions(broker: "Broker") -> dict[str, Handle]:
 def admin_requests(broker: "Broker") -> dict[str, Handle]:
     """Requests of operators that the core answers, by kind."""
     reporting = Reporting(broker.shared, broker.channels, broker.answering)
+    managing = Managing(broker.shared, broker.answering, broker.clients, broker.nodes)
     positions = broker.positions
     return {
+        "evict_client": managing.evict_client,
+        "add_node": managing.add_node,
+        "remove_node": managing.remove_node,
         "channels": reporting.channels_asked,
         "subscriptions": reporting.subscriptions_asked,
         "clients": reporting.clients_asked,

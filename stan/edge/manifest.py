@@ -21,6 +21,8 @@ from stan.log.vault import Vault
 FORMAT = 1
 NAME = "stan.json"
 OLD_STORE_FILES = ("server.dat", "clients.dat")
+SHARED = "ft"
+"""Directory with the leases of a store that several servers share."""
 MIGRATING = "unfinished-migration"
 """Name of a file that is in the directory from the beginning of a migration to its end."""
 NOT_CLUSTERED_BEFORE = "stan: cannot restart server in clustered mode if it was not previously clustered"
@@ -103,17 +105,12 @@ def open_manifest(
     boot = boot_id() if boot is None else boot
     files.makedirs(directory)
     names = files.listdir(directory)
-    path = f"{directory}/{NAME}"
     if NAME not in names:
-        if any(name in names for name in OLD_STORE_FILES):
+        refuse_foreign(directory, names)
+        if SHARED in names:
             raise StartError(
-                f"{directory} holds the file store of a NATS Streaming Server, which has another format; "
-                f"move it with: stan migrate stan-filestore {directory} --to NEW_DIRECTORY"
+                f"{directory} is shared by the servers of a fault tolerance group; start it with -ft_group"
             )
-        if MIGRATING in names:
-            raise StartError(f"the migration into {directory} was not finished; run stan migrate once more")
-        if "groups" in names:
-            raise Damage(f"{path}: missing, but there are logs beside it; put it back from a backup")
         store_id = store_id or secrets.token_hex(16)
         check = vault.check() if vault is not None else ""
         manifest = Manifest(cluster_id, raft_groups, store_id, boot, clean=False, node_id=node_id, encryption=check)
@@ -121,7 +118,7 @@ def open_manifest(
         return Opened(manifest, doubt=False, fresh=True)
     manifest = read_manifest(directory, files)
     _refuse_others(manifest, directory, cluster_id, raft_groups, node_id)
-    _refuse_other_key(manifest, path, vault)
+    _refuse_other_key(manifest, f"{directory}/{NAME}", vault)
     if vault is not None and not manifest.encryption:
         manifest.encryption = vault.check()  # what is there stays as it is, what comes is encrypted
     same_boot = bool(manifest.boot_id) and manifest.boot_id == boot
@@ -130,6 +127,19 @@ def open_manifest(
     manifest.boot_id = boot
     write_manifest(directory, manifest, files)
     return Opened(manifest, doubt, fresh=False)
+
+
+def refuse_foreign(directory: str, names: list[str]) -> None:
+    """Raise StartError or Damage if *directory*, without a manifest, holds what must not be taken for an empty one."""
+    if any(name in names for name in OLD_STORE_FILES):
+        raise StartError(
+            f"{directory} holds the file store of a NATS Streaming Server, which has another format; "
+            f"move it with: stan migrate stan-filestore {directory} --to NEW_DIRECTORY"
+        )
+    if MIGRATING in names:
+        raise StartError(f"the migration into {directory} was not finished; run stan migrate once more")
+    if "groups" in names:
+        raise Damage(f"{directory}/{NAME}: missing, but there are logs beside it; put it back from a backup")
 
 
 def _refuse_others(manifest: Manifest, directory: str, cluster_id: str, raft_groups: int, node_id: str) -> None:
@@ -162,7 +172,7 @@ def read_manifest(directory: str, files: Files | None = None) -> Manifest:
     """What `stan.json` says. Raises Damage; FileNotFoundError if there is none."""
     path = f"{directory}/{NAME}"
     try:
-        found = json.loads(read_file(files or OsFiles(), path))
+        found = dict(json.loads(read_file(files or OsFiles(), path)))
         manifest = Manifest(**found | {"nodes": Nodes(**found.get("nodes", {}))})
         _ = manifest.store_bytes
     except (ValueError, TypeError) as error:

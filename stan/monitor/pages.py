@@ -68,7 +68,7 @@ class Pages:
                 "server_id": view.server_id,
                 "version": stan.COMPATIBLE_VERSION,
                 "go": f"python{platform.python_version()}",
-                "state": self._state(),
+                "state": self.state(),
                 **self._role(),
                 "now": moment(now),
                 "start_time": moment(view.started),
@@ -87,12 +87,15 @@ class Pages:
             }
         )
 
-    def _state(self) -> str:
+    def state(self) -> str:
+        """What the server is, or that it has failed or stops."""
         node = self._view.node
         if node is not None and node.crash.done():
             return "FAILED"
         if node is not None and node.driver.stopped:
             return "SHUTDOWN"
+        if self._view.ft_state:
+            return self._view.ft_state
         return "STANDALONE" if self._view.config.cluster is None else "CLUSTERED"
 
     def _role(self) -> Json:

@@ -231,7 +231,6 @@ def test_file_that_cannot_be_opened_is_told():
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("ft_group: g", "ft_group (s.conf:1): this version has no fault tolerance groups"),
         ("partitioning: true", "partitioning (s.conf:1): this version does no partitioning"),
         ("sql { driver: mysql }", "driver (s.conf:1): this version has no SQL store"),
         ("store: sql", "store (s.conf:1): this version has no SQL store"),
