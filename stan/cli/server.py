@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from stan import COMPATIBLE_VERSION, __version__, limits
+from stan.cli.hiding import hide_arguments
 from stan.cli.settings import Action, Parsed, parse
-from stan.cli.title import hide
 from stan.edge.log import ServerLog
 from stan.edge.nats_process import NatsProcess, find_binary, unnamed_file, version
-from stan.errors import StartError
+from stan.errors import LostLock, StartError
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,10 +36,9 @@ _EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 128 + signal.SIGTERM}
 def main(argv: "Sequence[str] | None" = None) -> int:
     """Run the command with *argv*, by default the process's own arguments; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    if argv is None:
-        hide()
     own_password = os.urandom(24).hex()
     parsed = parse(words, _read, os.environ, own_password)
+    hide_arguments()
     match parsed.action:
         case Action.SERVE:
             return _serve(parsed, lambda: parse(words, _read_again, os.environ, own_password))
@@ -133,6 +132,9 @@ def _serve(parsed: Parsed, again: "Callable[[], Parsed]") -> int:
         return _run(config, process, log, received, again)
     except StartError as error:
         log.fatal(f"Failed to start: {error}")
+        return 1
+    except LostLock as error:
+        log.fatal(str(error))
         return 1
     finally:
         if process is not None:

@@ -61,6 +61,7 @@ class Driver:
         self._stopped = False
         self._down_since = 0
         self.pool: Pool | None = None  # who leads what, in a cluster; alone this node leads everything
+        self.fence: Callable[[], None] | None = None  # raises if another server may have the store meanwhile
 
     def wake(self) -> None:
         """Run a turn soon."""
@@ -189,6 +190,8 @@ class Driver:
             entries = group.take_committed()
             if not entries:
                 continue
+            if self.fence is not None:  # after they became durable, before anybody hears of it
+                self.fence()
             group.log.commit(entries[-1].index)
             for entry in entries:
                 if entry.kind == Kind.CONFIG and not self._configured(number, entry):
@@ -220,6 +223,8 @@ class Driver:
         if silent:
             self.broker.not_sent([s for s in ready.sends if isinstance(s, Delivery) and s.group in silent])
             ready.sends = [s for s in ready.sends if isinstance(s, bytes) or s.group not in silent]
+        if self.fence is not None and ready.sends:
+            self.fence()
         self.gateway.send(ready.sends)
         for fetch in ready.fetches:
             self._fetch(fetch)

@@ -137,7 +137,7 @@ class Server:
         return web.Response(text=INDEX, content_type="text/html", charset="utf-8")
 
     async def _is_ft_active(self, _request: web.Request) -> web.Response:
-        return web.Response(status=204)
+        return web.Response(status=200 if self._pages.state() == "FT_ACTIVE" else 204)
 
     def _health(self, asked: Callable[[View], list[str]]) -> Handler:
         async def answer(_request: web.Request) -> web.Response:

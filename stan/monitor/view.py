@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from stan import limits
 from stan.config import Config
 from stan.core.cursors import LiveCursor
+from stan.core.deleted import deleted_from
 from stan.core.group import Cursor, Subscription
 from stan.core.meta import ChannelInfo
 from stan.core.ready import Index
@@ -45,6 +46,11 @@ class View:
         self.embedded = embedded
         self.started = started
         self.node: Node | None = None
+        self.ft_state = ""  # of a server of a fault tolerance group: FT_STANDBY or FT_ACTIVE
+
+    def told_ft_state(self, state: str) -> None:
+        """A server of a fault tolerance group is in another state."""
+        self.ft_state = state
 
     @property
     def shared(self) -> Shared | None:
@@ -80,10 +86,13 @@ class View:
             return None
         return shared.indexes(info.group, info.uid)
 
-
-def count_of(index: Index) -> int:
-    """Messages that are kept."""
-    return index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0
+    def messages(self, info: ChannelInfo, index: Index) -> int:
+        """How many messages of a channel are kept."""
+        if not index.last_sequence:
+            return 0
+        first, last = index.first_sequence, index.last_sequence
+        gone = None if self.shared is None else self.shared.deleted(info.group, info.uid)
+        return last - first + 1 - deleted_from(gone, first, last)
 
 
 def cursors_of(group: Group, info: ChannelInfo) -> list[Cursor]:
