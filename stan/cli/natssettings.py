@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from stan.cli.flags import TABLE
+from stan.cli.given import Values, clustered
 from stan.cli.goflags import Kind
-from stan.cli.values import Values, clustered
 from stan.config import EmbeddedConfig, NatsConfig, TlsConfig, parse_nats_urls
 from stan.errors import ConfigError
 

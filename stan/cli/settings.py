@@ -11,11 +11,11 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from stan.cli.flags import NO_PARTITIONING, TABLE
+from stan.cli.given import Values, clustered
 from stan.cli.goflags import FlagError, scan
 from stan.cli.natssettings import OWN_USER, embedded_settings, nats_settings
 from stan.cli.natsusers import Login
 from stan.cli.shown import shown
-from stan.cli.values import Values, clustered
 from stan.config import (
     ChannelLimits,
     ClusterConfig,

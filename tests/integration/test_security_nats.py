@@ -70,7 +70,7 @@ def read(url: str) -> str:
 
 def command_lines(server: StanServer) -> str:
     """Of all processes of a server."""
-    found = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in server._survivors()]
+    found = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in server.survivors()]
     return b"\n".join(found).decode()
 
 
