@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from stan.cli.filekeys import ENVIRONMENT, FILE_ONLY
-from stan.cli.flags import NO_PARTITIONING, TABLE
+from stan.cli.flags import TABLE
 from stan.cli.goflags import FlagError, Kind, Value, parse_size, scan
 from stan.cli.shown import shown
 from stan.config import (
@@ -177,6 +177,7 @@ def _config(values: _Values) -> Config:
         monitor=_monitor(values),
         log=_log(values),
         cluster=_cluster(values),
+        partitioning=values.flag("partitioning"),
         ft_group=values.text("ft_group"),
         encryption=_encryption(values),
         replace_durable=values.flag("replace_durable"),
@@ -383,10 +384,6 @@ def _refused(values: _Values) -> list[str]:
     ]
     if values.text("store").upper() == "SQL":
         found.append(f"{values.name('store').replace('-store', '-store SQL')}: this version has no SQL store")
-    if values.flag("partitioning"):
-        found.append(f"{values.name('partitioning')}: {NO_PARTITIONING}")
-        if _clustered(values):
-            found.append("stan: channels partitioning in clustering mode is not supported")
     return found
 
 
