@@ -164,6 +164,14 @@ FETCH_UNSENT_BYTES_MAX = OUTBOUND_BYTES_HIGH // 2
 FETCH_BATCHES_MAX = 1024
 """Record batches in one answer; looking them up takes the event loop's time."""
 
+# --- verifying copies (VERIFY) ---------------------------------------------------------------------------------
+VERIFY_BYTES_MAX = 8 * MiB
+"""Record bytes that are read for one answer: some ten milliseconds of a thread that reads for others, too."""
+VERIFIES_UNDER_WAY_MAX = 4
+"""Requests to verify that wait for the disk; more are told to ask again."""
+VERIFY_DAMAGE_MAX = 16
+"""Damaged batches in one answer; it ends with the last of them."""
+
 # --- questions about channels (ASK) ----------------------------------------------------------------------------
 QUESTIONS_WAITING_MAX = 1024
 """Questions that wait for news of the metadata; more are told to ask again."""
@@ -181,6 +189,8 @@ BOOKMARKS_MAX = 16_384
 """Bookmarks in the channels of one group; all of them are in memory."""
 DELETED_RUNS_MAX = 10_000
 """Runs of messages of one channel that were deleted one by one; they are in memory, and are written whole when one is added."""
+RESTORE_NAME_BYTES_MAX = 64
+"""Name of a restore."""
 CHANNEL_CHANGES_WAITING_MAX = 1_000
 """Requests of operators that wait until a channel is made, or is out of the registry."""
 
@@ -222,6 +232,10 @@ REPORTS_MAX = 256
 REPORT_RUNS_MAX = 10_000
 """Runs of pending messages told of one position."""
 
+NODE_ANSWERS_MAX = 256
+"""Who asks a node how it is and waits for the answer; more are told to come again."""
+DISK_PATIENCE = 250 * MILLISECOND
+"""How long such an answer waits for the disk to tell its space."""
 EVENTS_PER_SECOND_MAX = 200
 """Events that one node tells; what is more is counted only."""
 

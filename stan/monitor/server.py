@@ -78,6 +78,7 @@ class Server:
             reason = os.strerror(number) if number is not None and number > 0 else str(error)
             raise StartError(f"unable to start monitoring server on {where}: {reason.lower()}") from error
         self.port = int(runner.addresses[0][1])
+        self._view.pages = f"{'https' if config.secure else 'http'}://{where.rpartition(':')[0]}:{self.port}"
         self._log.info(
             f"Starting {'https' if config.secure else 'http'} monitor on {where.rpartition(':')[0]}:{self.port}"
         )

@@ -46,6 +46,7 @@ class View:
         self.embedded = embedded
         self.started = started
         self.node: Node | None = None
+        self.pages = ""  # URL of the pages, if there are any
         self.ft_state = ""  # of a server of a fault tolerance group: FT_STANDBY or FT_ACTIVE
 
     def told_ft_state(self, state: str) -> None:
