@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from stan import limits as bounds
 from stan.errors import ConfigError, go_quote
@@ -26,6 +26,7 @@ __all__ = [
     "LogConfig",
     "MonitorConfig",
     "NatsConfig",
+    "Setting",
     "StoreConfig",
     "StoreLimits",
     "TlsConfig",
@@ -237,6 +238,14 @@ class LogConfig:
     syslog_name: str = ""
 
 
+class Setting(NamedTuple):
+    """One option in force, for people."""
+
+    name: str  # as the command line calls it
+    value: str  # as the command line takes it; secrets are masked
+    source: str  # default, flag, environment, or file:line
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All settings of one server."""
@@ -256,12 +265,28 @@ class Config:
     io_sleep_ns: int = 0
     pid_file: Path | None = None
     notices: tuple[str, ...] = ()  # warnings to log once at start, such as options without effect
+    settings: tuple[Setting, ...] = field(default=(), compare=False, repr=False)  # where they were read from anything
 
     def __post_init__(self) -> None:
         """Decide the number of groups where nobody did."""
         if self.store.raft_groups == 0:
             groups = RAFT_GROUPS_ALONE if self.cluster is None else RAFT_GROUPS_CLUSTERED
             object.__setattr__(self, "store", replace(self.store, raft_groups=groups))
+
+    def shown(self) -> tuple[Setting, ...]:
+        """Each option in force with its value and where it comes from, without secrets; none if nothing was read."""
+        return self.settings
+
+    def reloaded(self, wanted: "Config") -> "Config":
+        """These settings with those of *wanted* that a running server takes over."""
+        return replace(
+            self,
+            limits=wanted.limits,
+            heartbeat=wanted.heartbeat,
+            replace_durable=wanted.replace_durable,
+            log=replace(self.log, debug=wanted.log.debug, trace=wanted.log.trace),
+            settings=wanted.settings,
+        )
 
     def validate(self) -> list[str]:
         """Every complaint, one sentence each; an empty list means that the server may start."""

@@ -216,6 +216,8 @@ JOIN_PATIENCE = 15 * SECOND
 """How long a node that joins waits for a cluster to say what it is."""
 DRAIN_PATIENCE = 5 * SECOND
 """How long a node that stops waits for others to take its leaderships over."""
+FULL_DISK_RETRY = 1 * SECOND
+"""After it a leader whose disk is full, and that nobody can take over from, tries again."""
 
 # --- subscriptions ---------------------------------------------------------------------------------------------
 REDELIVERY_SLACK = 15 * MILLISECOND

@@ -8,6 +8,7 @@ async for message in client.read("orders"):  # without a subscription, to the en
     print(message.sequence, message.data)
 """
 
+from stan_client.admin import Admin, which
 from stan_client.client import Client, connect
 from stan_client.consumer import Position, PullConsumer
 from stan_client.direct import Direct
@@ -45,6 +46,7 @@ from stan_client.requests import BatchAck, ChannelInfo, Committed, Cursor
 from stan_client.subscription import Subscription
 
 __all__ = [
+    "Admin",
     "BadAckError",
     "BadConnectionError",
     "BadSubscriptionError",
@@ -90,4 +92,5 @@ __all__ = [
     "last_received",
     "new_only",
     "newest",
+    "which",
 ]

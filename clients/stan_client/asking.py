@@ -7,7 +7,7 @@ is not repeated after a silence: whether it was stored is not known then.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -24,6 +24,8 @@ RETRY_MAX_S: Final = 0.5
 SILENCE_FIRST_S: Final = 2.0
 SILENCE_MAX_S: Final = 10.0
 """How long an answer is waited for before a request is made again: doubled from the first to the longest."""
+NODES_SILENCE_S: Final = 0.5
+"""How long nodes are waited for before all of them are asked again."""
 TOGETHER_MAX: Final = 64
 """Requests for different channels that are on their way at once, of one call."""
 
@@ -146,6 +148,54 @@ class Asker:
                     await attempts.pause(silent=not frames)
         except TimeoutError:
             raise attempts.late() from None
+
+    async def ask_nodes(
+        self, kind: str, request: Message, answer: type[A], enough: Callable[[list[A]], bool], patience_s: float
+    ) -> list[A]:
+        """Answers of all nodes, newest last: until *enough* says so, or *patience_s* is over. Errors as of `ask`: none came."""
+        attempts = _Attempts(kind, patience_s)
+        found: list[A] = []
+        frames: list[Frame] = []
+
+        def take(frame: Frame) -> bool:
+            frames.append(frame)
+            if no_responders(frame):
+                return True
+            with contextlib.suppress(DecodeError):
+                response = answer.FromString(frame.payload)
+                if not response.error:
+                    found.append(response)
+            return enough(found)
+
+        try:
+            async with asyncio.timeout(patience_s):
+                while not enough(found):
+                    inbox, payload = await self._connected(attempts), request.SerializeToString()
+                    self._check_size(inbox, payload)
+                    frames.clear()
+                    await inbox.ask_all(self._subject(kind), payload, take, NODES_SILENCE_S)
+                    nobody = any(map(no_responders, frames))
+                    for frame in frames:
+                        if nobody:
+                            attempts.nobody()
+                        else:
+                            attempts.heard(_decoded(frame, answer, kind))
+                    if not enough(found):
+                        await attempts.pause(silent=not nobody)
+        except TimeoutError:
+            if not found:
+                raise attempts.late() from None
+        return found
+
+    @contextlib.asynccontextmanager
+    async def listening(self, subject: str, take: Callable[[list[Frame]], None]) -> AsyncGenerator[None, None]:
+        """Meanwhile *take* gets what the servers say on *subject*, without anybody having asked."""
+        link = (await self._ready()).link
+        sid = await link.listen(f"{self._prefix}{subject}", take)
+        try:
+            yield
+        finally:
+            await link.unlisten(sid)
 
     async def payload_max(self) -> int:
         """Bytes of the largest request and the largest answer."""

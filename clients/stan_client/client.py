@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from nats.aio.client import Client as NatsClient
 
+from stan_client.admin import Admin
 from stan_client.asking import Asker
 from stan_client.connection import CONNECT_FAILURES, BorrowedLink, Connection, Link, for_nats
 from stan_client.errors import (
@@ -99,6 +100,11 @@ class Client(Pulling, Requesting):
     def connected(self) -> bool:
         """Whether it has a session, as far as is known."""
         return self._session is not None
+
+    @property
+    def admin(self) -> Admin:
+        """What operators ask."""
+        return Admin(self._asker)
 
     @property
     def max_payload(self) -> int:

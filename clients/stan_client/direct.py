@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
+from stan_client.admin import Admin
 from stan_client.asking import SILENCE_FIRST_S, Asker
 from stan_client.connection import Connection, for_nats
 from stan_client.errors import BadConnectionError, ConnectionClosedError
@@ -60,6 +61,11 @@ class Direct(Pulling, Requesting):
     def __repr__(self) -> str:
         state = "closed" if self._inbox is None else "connected" if self._inbox.link.connected else "lost"
         return f"<Direct {','.join(self._servers)} {state}>"
+
+    @property
+    def admin(self) -> Admin:
+        """What operators ask."""
+        return Admin(self._asker)
 
     @property
     def max_payload(self) -> int:

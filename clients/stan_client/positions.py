@@ -7,9 +7,13 @@ they are. The server clamps positions outside the channel; none is ever an error
 import time
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 _NEW_ONLY, _LAST_RECEIVED, _TIME_DELTA, _SEQUENCE, _FIRST = range(5)  # StartPosition (STAN-SPEC 2.1)
 _NEWEST = -1  # fetch only
+
+RESUME_MARGIN_NS: Final = 500_000_000
+"""How late a server may read a request without the subscription missing what came just after it was first made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,14 @@ class Start:
         }[self.position]
 
     def since(self, elapsed_ns: int) -> "Start":
-        """The position that finds, *elapsed_ns* later, what this one would have found then and everything since."""
+        """The position that finds, *elapsed_ns* later, what this one would have found then and everything since.
+
+        The server counts back from the moment when it reads the request, which is later than the one meant here: so a little
+        more is asked for."""
         if self.position in (_NEW_ONLY, _LAST_RECEIVED):
-            return Start(_TIME_DELTA, delta_ns=elapsed_ns)
+            return Start(_TIME_DELTA, delta_ns=elapsed_ns + RESUME_MARGIN_NS)
         if self.position == _TIME_DELTA and not self.time_ns:
-            return Start(_TIME_DELTA, delta_ns=self.delta_ns + elapsed_ns)
+            return Start(_TIME_DELTA, delta_ns=self.delta_ns + elapsed_ns + RESUME_MARGIN_NS)
         return self
 
 

@@ -24,6 +24,12 @@ FILE_ONLY: Final[Mapping[str, Value]] = {
 """What no flag can say, with its default."""
 
 
+ENVIRONMENT: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "encryption_key": ("encrypt", ("STAN_ENCRYPTION_KEY", "NATS_STREAMING_ENCRYPTION_KEY")),
+}
+"""Secrets that the environment gives, over file and flags: key, the switch that asks for it, names of variables."""
+
+
 class Want(Enum):
     """What the value of a key must be; durations are strings that must be readable."""
 

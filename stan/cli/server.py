@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from stan.cli.natsconf import Document
+    from stan.cli.reload import Reloader
     from stan.config import Config
     from stan.edge.embedded import EmbeddedNats
 
@@ -34,10 +35,10 @@ _EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 128 + signal.SIGTERM}
 def main(argv: "Sequence[str] | None" = None) -> int:
     """Run the command with *argv*, by default the process's own arguments; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    parsed = parse(words, _read)
+    parsed = parse(words, _read, os.environ)
     match parsed.action:
         case Action.SERVE:
-            return _serve(parsed, lambda: parse(words, _read_again))
+            return _serve(parsed, lambda: parse(words, _read_again, os.environ))
         case Action.HELP:
             from stan.cli.help import help_text  # noqa: PLC0415 - not needed to serve
 
@@ -156,17 +157,23 @@ def _run(
     gc.enable()
 
     async def shell() -> None:
+        from stan.cli.reload import Reloader  # noqa: PLC0415 - imports asyncio
+        from stan.edge.reloading import Reloading  # noqa: PLC0415
+
         stop = asyncio.Event()
         embedded = _embedded(config, process, log)
-        _handle_signals(embedded, log, stop, received, again)
+        reloading = Reloading()
+        reloader = Reloader(config, again, embedded, log, reloading)
+        _handle_signals(reloader, log, stop, received)
         try:
             if received:  # while we were imported
                 log.info("Shutting down.")
                 return
             if embedded is not None:
                 await embedded.start()
-            await serve(config, embedded, log, stop)
+            await serve(config, embedded, log, stop, reloading)
         finally:
+            await reloader.stop()
             if embedded is not None:
                 await embedded.stop()
 
@@ -211,11 +218,7 @@ def _handle_early_signals(received: list[signal.Signals]) -> None:
 
 
 def _handle_signals(
-    embedded: "EmbeddedNats | None",
-    log: ServerLog,
-    stop: "asyncio.Event",
-    received: list[signal.Signals],
-    again: "Callable[[], Parsed]",
+    reloader: "Reloader", log: ServerLog, stop: "asyncio.Event", received: list[signal.Signals]
 ) -> None:
     """Set what the signals of STAN-SPEC 12.5 do; *received* gets those that end the server."""
     import asyncio  # noqa: PLC0415
@@ -226,22 +229,12 @@ def _handle_signals(
         received.append(number)
         stop.set()
 
-    def reload() -> None:
-        if embedded is None:
-            log.warning("Reload supported only for embedded NATS Server's configuration")
-            return
-        parsed = again()
-        for complaint in parsed.complaints:
-            log.error(f"Not reloaded: {complaint}")
-        if not parsed.complaints:
-            embedded.reload(parsed.config.embedded)
-
     loop = asyncio.get_running_loop()
     for number in _EXIT_CODES:
         loop.add_signal_handler(number, end, number)
     loop.add_signal_handler(signal.SIGUSR1, log.reopen)
     loop.add_signal_handler(signal.SIGUSR2, lambda: None)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGHUP, reloader.ask)
 
 
 def _complaints(parsed: Parsed) -> list[str]:

@@ -6,14 +6,15 @@ processing (STAN-SPEC 12.1, 12.2).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from stan.cli.filekeys import FILE_ONLY
+from stan.cli.filekeys import ENVIRONMENT, FILE_ONLY
 from stan.cli.flags import NO_PARTITIONING, TABLE
 from stan.cli.goflags import FlagError, Kind, Value, parse_size, scan
+from stan.cli.shown import shown
 from stan.config import (
     ChannelLimits,
     ClusterConfig,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _CLUSTER_ONLY = (
     *("cluster_node_id", "cluster_bootstrap", "cluster_peers", "cluster_log_path", "replicas"),
-    *("cluster_raft_logging"),
+    "cluster_raft_logging",
 )
 _STORES: dict[str, StoreKind] = {"MEMORY": "memory", "FILE": "file", "SQL": "sql"}
 
@@ -70,8 +71,9 @@ class Parsed:
     signal: str = ""
 
 
-def parse(argv: Sequence[str], read: "Reader | None" = None) -> Parsed:
-    """Understand the arguments behind the program's name, and the files that they name as far as *read* reads them.
+def parse(argv: Sequence[str], read: "Reader | None" = None, environ: Mapping[str, str] | None = None) -> Parsed:
+    """Understand the arguments behind the program's name, and the files that they name as far as *read* reads them; secrets may
+    come from *environ*.
 
     A line that cannot be read asks for the help with exit code 0, as the original does (STAN-SPEC 12.5).
     """
@@ -79,7 +81,7 @@ def parse(argv: Sequence[str], read: "Reader | None" = None) -> Parsed:
         scanned = scan(argv, TABLE)
     except FlagError as error:
         return Parsed(action=Action.HELP, complaint=str(error))
-    values = _Values(scanned.values)
+    values = _Values(scanned.values, environ=environ or {})
     for argument in scanned.arguments:
         if argument.lower() not in _WORDS:
             text = f"unrecognized command: {go_quote(argument)}"
@@ -94,8 +96,9 @@ def parse(argv: Sequence[str], read: "Reader | None" = None) -> Parsed:
     if read is not None and (streaming or nats):
         from stan.cli.streamconf import read_files  # noqa: PLC0415 - not needed without a file
 
-        values = _Values(scanned.values, read_files(streaming, nats, read))
+        values = _Values(scanned.values, read_files(streaming, nats, read), environ or {})
     config = _config(values)
+    config = replace(config, settings=tuple(shown(config, values.given, values.sources, values.file)))
     action = Action.CHECK if values.flag("t") else Action.SERVE
     return Parsed(action=action, config=config, complaints=(*_refused(values), *values.complaints))
 
@@ -103,15 +106,27 @@ def parse(argv: Sequence[str], read: "Reader | None" = None) -> Parsed:
 class _Values:
     """Typed access to values of the command line over those of files over defaults; collects what cannot be used."""
 
-    def __init__(self, flags: Mapping[str, Value], file: "FileSettings | None" = None) -> None:
+    def __init__(
+        self, flags: Mapping[str, Value], file: "FileSettings | None" = None, environ: Mapping[str, str] | None = None
+    ) -> None:
         told = dict(file.values) if file else {}
         if "SDV" in flags:  # decides over both
             told = {key: value for key, value in told.items() if key not in {"stan_debug", "stan_trace"}}
         self.file = file
         self.given: dict[str, Value] = {**told, **flags}
+        self.sources: dict[str, str] = {key: file.places[key].where for key in told if file and key in file.places}
+        self.sources |= dict.fromkeys(flags, "flag")
+        self._environment({} if environ is None else environ)
         self.complaints: list[str] = list(file.complaints) if file else []
         self._flags = flags
         self._defaults: dict[str, Value] = {**{flag.key: flag.default for flag in TABLE}, **FILE_ONLY}
+
+    def _environment(self, environ: Mapping[str, str]) -> None:
+        """Take keys of the environment, which win over all others, where they are asked for (STAN-SPEC 8.10)."""
+        for key, (switch, names) in ENVIRONMENT.items():
+            found = next((environ[name] for name in names if environ.get(name)), None)
+            if found is not None and (self.given.get(switch) or self.given.get(key)):
+                self.given[key], self.sources[key] = found, "environment"
 
     def name(self, key: str) -> str:
         """How the user has called the setting: `-dir`, `dir (stan.conf:3)`."""

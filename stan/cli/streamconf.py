@@ -28,7 +28,7 @@ from stan.cli.flags import TABLE
 from stan.cli.goflags import Kind, Value, parse_duration
 from stan.cli.natsconf import ConfError, Document, Moment, Node
 from stan.cli.natstext import render
-from stan.config import ChannelOverride
+from stan.config import ChannelOverride, Setting, go_duration
 from stan.errors import go_quote
 
 Reader = Callable[[Path], Document]
@@ -48,6 +48,7 @@ class FileSettings:
     values: dict[str, Value] = field(default_factory=dict)  # by key of a flag, or of FILE_ONLY
     places: dict[str, Place] = field(default_factory=dict)
     channels: dict[str, ChannelOverride] = field(default_factory=dict)
+    overrides: list[Setting] = field(default_factory=list)  # the same, to be shown
     idle: list[Place] = field(default_factory=list)  # without effect in this version, and no flag
     complaints: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
@@ -217,6 +218,8 @@ class _Section:
                 read = self._read(name, node, CHANNEL)
                 if read is not None:
                     limits[OVERRIDES[read[0]]] = int(read[1]) or -1  # 0 is no limit here, where it would inherit
+                    text = go_duration(int(read[1])) if OVERRIDES[read[0]].endswith("_ns") else str(read[1])
+                    self._found.overrides.append(Setting(f"channels.{channel}.{read[0]}", text, node.place))
             self._found.channels[channel] = ChannelOverride(**limits)
 
     def _read(self, name: str, node: Node, keys: Keys) -> tuple[str, Value] | None:

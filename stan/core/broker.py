@@ -13,12 +13,14 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.config import Config
+from stan.core.answering import Answering
 from stan.core.batching import Batching
 from stan.core.catchup import Catchup
 from stan.core.channels import Channels
 from stan.core.clients import Clients
 from stan.core.committing import Committing
 from stan.core.dispatch import Dispatch
+from stan.core.extensions import extensions
 from stan.core.group import GroupMachine, GroupResult
 from stan.core.hearing import Hearing
 from stan.core.inquiries import Inquiries
@@ -53,6 +55,7 @@ class Broker:
         for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
             self.reset(GroupId(number))
         self.catchup = Catchup(self.shared)
+        self.answering = Answering(self.shared, self.catchup)
         self.channels = Channels(self.shared)
         self.publishing = Publishing(self.shared, self.channels, self.catchup)
         self.batching = Batching(self.shared, self.channels, self.publishing)
@@ -61,7 +64,7 @@ class Broker:
         self.clients = Clients(self.shared)
         self.hearing = Hearing(subjects.discover.encode(), subjects.sub.encode())
         self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup, self.hearing)
-        self.inquiries = Inquiries(self.shared, self.channels, self.catchup)
+        self.inquiries = Inquiries(self.shared, self.channels, self.answering)
         self.watching = self.inquiries.watching
         self.nodes = Nodes(self.shared)
         self.progress_sent: dict[int, list[pb.Progress]] = {}  # by ticket, until written
@@ -74,18 +77,7 @@ class Broker:
             subjects.unsub.encode(): lambda frame: self.subscribing.leave(frame, unsubscribe=True),
             subjects.sub_close.encode(): lambda frame: self.subscribing.leave(frame, unsubscribe=False),
         }
-        self.extensions: dict[str, Callable[[Frame], None]] = {  # by subject: requests that the original does not know
-            f"{subjects.extension}.batch": self.batching.batch,
-            f"{subjects.extension}.stage": self.staging.stage,
-            f"{subjects.extension}.commit": self.committing.commit,
-            f"{subjects.extension}.abort": self.staging.abort,
-            f"{subjects.extension}.finish": self.staging.finish,
-            f"{subjects.extension}.last_committed": self.staging.last_committed,
-            f"{subjects.extension}.info": self.inquiries.info,
-            f"{subjects.extension}.seq_at_time": self.inquiries.sequence_at_time,
-            f"{subjects.extension}.cursor_set": self.inquiries.set_cursor,
-            f"{subjects.extension}.cursors": self.inquiries.cursors,
-        }
+        self.extensions = extensions(self)
         if self.shared.clustered:
             self.requests[subjects.meta.encode()] = self._asked_for_meta
         if config.cluster is not None and config.cluster.allow_add_remove:
@@ -202,6 +194,12 @@ class Broker:
             elif step not in done:
                 self.step_frame(step)
         shared.replaying = None
+
+    def reconfigure(self, config: Config) -> None:
+        """Other settings from now on: limits, heartbeats, what becomes of a second durable. Everything else stays as it is."""
+        self.shared.config = config
+        self.channels.reconfigure()
+        self.clients.reconfigure(config.heartbeat)
 
     def _retain(self, now: Nanos) -> None:
         self.channels.expire()

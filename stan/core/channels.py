@@ -161,7 +161,7 @@ class Channels:
         channel = Channel(
             info=info,
             deleting=info.uid in machine.dropped,  # the last leader did not live to see it out of the registry
-            limits=shared.config.limits.for_channel(text(info.name)),
+            limits=self._limits_of(info),
             next_sequence=self.written_end(info),
             last_timestamp=shared.written(info.group, info.uid).last_timestamp,
             quiet_since=shared.clock.now,
@@ -247,6 +247,24 @@ class Channels:
         for uid, first in pairs(trim.first_sequences):
             self.shared.trims.append((group, ChannelUid(uid), Sequence(first)))
 
+    def reconfigure(self) -> None:
+        """Other limits from now on, also for what is kept already."""
+        changed = []
+        for channel in self.by_uid.values():
+            old, channel.limits = channel.limits, self._limits_of(channel.info)
+            if channel.limits == old:
+                continue
+            changed.append(channel)
+            self.warned.discard(channel.info.uid)
+            (self.aging.add if channel.limits.age_ns else self.aging.discard)(channel.info.uid)
+            if channel.limits.inactivity_ns != old.inactivity_ns:
+                channel.idle_timer = False  # an armed one finds out by itself that it is not the time
+                self.watch_idle(channel)
+        self.retain(changed)
+
+    def _limits_of(self, info: ChannelInfo) -> ChannelLimits:
+        return self.shared.config.limits.for_channel(text(info.name))
+
     # --- idle channels --------------------------------------------------------------------------------------------------
 
     def watch_idle(self, channel: Channel) -> None:
@@ -267,6 +285,8 @@ class Channels:
         channel.idle_timer = False
         if self.by_uid.get(channel.info.uid) is not channel or channel.deleting or self._active(channel):
             return
+        if not channel.limits.inactivity_ns:
+            return  # switched off meanwhile
         over = channel.quiet_since + channel.limits.inactivity_ns
         if over > now:
             self._arm_idle(channel, over)

@@ -9,6 +9,7 @@ from functools import partial
 from google.protobuf.message import DecodeError
 
 from stan import errors, limits
+from stan.config import HeartbeatConfig
 from stan.core.meta import Client, MetaResult
 from stan.core.shared import META_GROUP, Done, Group, Shared, text
 from stan.errors import go_quote
@@ -99,6 +100,14 @@ class Clients:
             if group.machine.cursors[sub.cursor_id].kind.shared:
                 who = go_quote(text(sub.client_id))
                 self.shared.note("WRN", f"ghost durable queue subscriber: client {who} is not connected any more")
+
+    def reconfigure(self, heartbeat: HeartbeatConfig) -> None:
+        """Other heartbeats from now on; everybody gets a full interval before the next one."""
+        if heartbeat != self.heartbeat:
+            self.heartbeat = heartbeat
+            for beat in self.beats.values():
+                if not beat.waiting:  # else that one is waited for as long as it was to be
+                    self._arm(beat, heartbeat.interval_ns)
 
     # --- connect ------------------------------------------------------------------------------------------------------
 

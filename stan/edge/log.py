@@ -88,6 +88,11 @@ class ServerLog:
         else:
             self.info("File log re-opened")
 
+    def set_levels(self, config: LogConfig) -> None:
+        """Debug and trace lines as *config* has them, from now on."""
+        self.debug_on = config.debug
+        self.trace_on = config.trace
+
     def close(self) -> None:
         """Close the log file; later lines go to standard error."""
         with self._lock:

@@ -84,6 +84,14 @@ class Node:
             raise StartError(f"cannot connect to NATS at {shown}: {error or type(error).__name__}") from error
         return connection
 
+    def reconfigure(self, config: Config) -> None:
+        """Heed other settings from now on, as far as a running broker can."""
+        self.config = config
+        self.log.set_levels(config.log)
+        self.broker.tick(self.runtime.now(), self.runtime.wall())
+        self.broker.reconfigure(config)
+        self.driver.wake()
+
     def banner(self) -> None:
         """Say how messages are kept, and that clients are served."""
         self.serving = True

@@ -9,6 +9,7 @@ begins only when every earlier entry is applied; nothing is sent without a lease
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from stan import limits
 from stan.core.broker import Broker
 from stan.core.shared import META_GROUP
 from stan.edge.gateway import Gateway
@@ -45,6 +46,7 @@ class Pool:
         self._leases: dict[
             GroupId, Nanos
         ] = {}  # of the groups led, as last looked at; they end earlier only by our own doing
+        self._waiting: set[GroupId] = set()  # for room, with nobody to hand over to
         self.configured: Callable[[GroupId, RaftIndex, bytes], None]  # an entry that says who votes is committed
 
     def touched(self) -> list[tuple[GroupId, RaftGroup]]:
@@ -155,14 +157,28 @@ class Pool:
         self._turns.let_go()
 
     def passed_on(self, number: GroupId, error: NotNow) -> bool:
-        """A proposal was refused; whether another leader takes what this one has heard: a full disk need not stop a group."""
+        """A proposal was refused; whether it is left open, as another leader may take what this one has heard.
+
+        A full disk need not stop a group: another voter shall lead. Who has none within reach refuses nothing all the same, since
+        it may have been replaced without knowing it; it looks again later. The only voter means what it refuses."""
         group = self._groups[number]
-        if isinstance(error, DiskFull) and not group.transferring:
-            to = group.best_successor()
-            if to is not None:
-                self._note("WRN", f"group {number}: {error}; {to} is to lead")
-                group.transfer(to, partial(self._passed_on, number, group.term))
-        return group.transferring
+        if not isinstance(error, DiskFull) or group.transferring or len(group.members) == 1:
+            return group.transferring
+        to = group.best_successor()
+        if to is not None:
+            self._note("WRN", f"group {number}: {error}; {to} is to lead")
+            group.transfer(to, partial(self._passed_on, number, group.term))
+        elif number not in self._waiting:
+            self._waiting.add(number)
+            self._note("WRN", f"group {number}: {error}; nobody else is there to lead")
+            later = self._now() + limits.FULL_DISK_RETRY
+            self._broker.shared.timers.at(later, partial(self._look_again, number, group.term))
+        return True
+
+    def _look_again(self, number: GroupId, term: Term, _now: Nanos) -> None:
+        """There may be room by now."""
+        self._waiting.discard(number)
+        self._passed_on(number, term, gone=False)
 
     def _passed_on(self, number: GroupId, term: Term, gone: bool) -> None:  # noqa: FBT001 - an answer
         """Nobody took over: what was left to the next leader is for this one, which begins anew."""

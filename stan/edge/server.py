@@ -25,6 +25,7 @@ from stan.edge.log import ServerLog
 from stan.edge.manifest import new_nuid, recorded_node_id
 from stan.edge.member import Done, Member, World, held_groups
 from stan.edge.node import Node
+from stan.edge.reloading import Reloading
 from stan.edge.runtime import Ticker
 from stan.edge.storage import Storage
 from stan.errors import StanError, StartError, go_quote
@@ -40,15 +41,21 @@ NODE_PAYLOAD_MIN = limits.RAFT_FRAME_BYTES_MAX + HEADER_BYTES
 """Bytes of the largest payload between two nodes."""
 
 
-async def serve(config: Config, embedded: EmbeddedNats | None, log: ServerLog, stop: asyncio.Event) -> None:
-    """Run one node until *stop* is set. Raises StartError if it cannot start."""
+async def serve(
+    config: Config,
+    embedded: EmbeddedNats | None,
+    log: ServerLog,
+    stop: asyncio.Event,
+    reloading: Reloading | None = None,
+) -> None:
+    """Run one node until *stop* is set; what *reloading* tells meanwhile is heeded. Raises StartError if it cannot start."""
     server_id = new_nuid()
     log.info(f"Starting nats-streaming-server[{config.cluster_id}] version {stan.COMPATIBLE_VERSION}")
     log.info(f"ServerID: {server_id}")
     log.info(f"Product: stan {stan.__version__}, Python {platform.python_version()}, kernel: {kernel.NAME}")
     view = View(config, server_id, embedded, WallNanos(time.time_ns()))
     async with _pages(view, log):
-        await _serve(view, embedded, log, stop)
+        await _serve(view, embedded, log, stop, reloading or Reloading())
 
 
 @contextlib.asynccontextmanager
@@ -68,7 +75,9 @@ async def _pages(view: View, log: ServerLog) -> AsyncIterator[None]:
         await server.close()
 
 
-async def _serve(view: View, embedded: EmbeddedNats | None, log: ServerLog, stop: asyncio.Event) -> None:
+async def _serve(
+    view: View, embedded: EmbeddedNats | None, log: ServerLog, stop: asyncio.Event, reloading: Reloading
+) -> None:
     config = view.config
     node_id = _node_id(config)
     config = remembered(config, node_id, log.warning)
@@ -82,10 +91,17 @@ async def _serve(view: View, embedded: EmbeddedNats | None, log: ServerLog, stop
     node = view.node = kind(config, storage, log, view.server_id)
     view.config = config
     clean = False
+
+    def apply(wanted: Config) -> None:
+        view.config = view.config.reloaded(wanted)
+        node.reconfigure(view.config)
+
     try:
         await node.begin(embedded)
+        reloading.attach(apply)
         clean = await node.run(stop)
     finally:
+        reloading.detach()
         await node.close(clean=clean)
 
 

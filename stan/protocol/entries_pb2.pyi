@@ -37,7 +37,7 @@ class Channel(_message.Message):
     def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("cursor_id", "uid", "name", "kind", "client_id", "last_sent", "owed", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "subscription_id", "doubt_until")
+    __slots__ = ("cursor_id", "uid", "name", "kind", "client_id", "last_sent", "owed", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "subscription_id", "doubt_until", "begun", "steering")
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,8 @@ class Cursor(_message.Message):
     ACK_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     DOUBT_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    STEERING_FIELD_NUMBER: _ClassVar[int]
     cursor_id: int
     uid: int
     name: bytes
@@ -64,7 +66,25 @@ class Cursor(_message.Message):
     ack_wait_s: int
     subscription_id: int
     doubt_until: int
-    def __init__(self, cursor_id: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[bytes] = ..., kind: _Optional[int] = ..., client_id: _Optional[bytes] = ..., last_sent: _Optional[int] = ..., owed: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., subscription_id: _Optional[int] = ..., doubt_until: _Optional[int] = ...) -> None: ...
+    begun: int
+    steering: Steering
+    def __init__(self, cursor_id: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[bytes] = ..., kind: _Optional[int] = ..., client_id: _Optional[bytes] = ..., last_sent: _Optional[int] = ..., owed: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., subscription_id: _Optional[int] = ..., doubt_until: _Optional[int] = ..., begun: _Optional[int] = ..., steering: _Optional[_Union[Steering, _Mapping]] = ...) -> None: ...
+
+class Steering(_message.Message):
+    __slots__ = ("paused", "epoch", "moved_at", "skipped", "again", "unsent")
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MOVED_AT_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    UNSENT_FIELD_NUMBER: _ClassVar[int]
+    paused: bool
+    epoch: int
+    moved_at: int
+    skipped: _containers.RepeatedScalarFieldContainer[int]
+    again: _containers.RepeatedScalarFieldContainer[int]
+    unsent: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, paused: bool = ..., epoch: _Optional[int] = ..., moved_at: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., again: _Optional[_Iterable[int]] = ..., unsent: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("subscription_id", "cursor_id", "client_id", "incarnation", "inbox", "ack_inbox", "ack_key", "max_in_flight", "ack_wait_s", "pending", "last_sent", "reply")
@@ -177,7 +197,7 @@ class DeleteChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class GroupChange(_message.Message):
-    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "doubt", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark")
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "doubt", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +211,11 @@ class GroupChange(_message.Message):
     DROP_STAGED_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     BOOKMARK_FIELD_NUMBER: _ClassVar[int]
+    MOVE_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    SKIP_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    SEND_AGAIN_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    DROP_CURSOR_FIELD_NUMBER: _ClassVar[int]
     progress: _containers.RepeatedCompositeFieldContainer[Progress]
     subscribe: Subscribe
     leave: Leave
@@ -204,10 +229,15 @@ class GroupChange(_message.Message):
     drop_staged: DropStaged
     finished: Finished
     bookmark: Bookmark
-    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., doubt: _Optional[_Union[Doubt, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ...) -> None: ...
+    move_cursor: MoveCursor
+    skip_sequences: SkipSequences
+    send_again: SendAgain
+    pause_cursor: PauseCursor
+    drop_cursor: DropCursor
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., doubt: _Optional[_Union[Doubt, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid", "reply")
+    __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid", "reply", "sent_before")
     UID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -221,6 +251,7 @@ class Subscribe(_message.Message):
     REPLACE_DURABLE_FIELD_NUMBER: _ClassVar[int]
     NUID_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
+    SENT_BEFORE_FIELD_NUMBER: _ClassVar[int]
     uid: int
     client_id: bytes
     incarnation: int
@@ -234,7 +265,8 @@ class Subscribe(_message.Message):
     replace_durable: bool
     nuid: bytes
     reply: bytes
-    def __init__(self, uid: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., durable_name: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., start_sequence: _Optional[int] = ..., subscriptions_max: _Optional[int] = ..., replace_durable: bool = ..., nuid: _Optional[bytes] = ..., reply: _Optional[bytes] = ...) -> None: ...
+    sent_before: bool
+    def __init__(self, uid: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., durable_name: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., start_sequence: _Optional[int] = ..., subscriptions_max: _Optional[int] = ..., replace_durable: bool = ..., nuid: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., sent_before: bool = ...) -> None: ...
 
 class Leave(_message.Message):
     __slots__ = ("uid", "subscription_id", "unsubscribe")
@@ -265,16 +297,18 @@ class Doubt(_message.Message):
     def __init__(self, until: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("cursor_id", "last_sent", "held", "acked")
+    __slots__ = ("cursor_id", "last_sent", "held", "acked", "epoch")
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     LAST_SENT_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     ACKED_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     cursor_id: int
     last_sent: int
     held: _containers.RepeatedCompositeFieldContainer[Held]
     acked: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, cursor_id: _Optional[int] = ..., last_sent: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., acked: _Optional[_Iterable[int]] = ...) -> None: ...
+    epoch: int
+    def __init__(self, cursor_id: _Optional[int] = ..., last_sent: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., acked: _Optional[_Iterable[int]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Held(_message.Message):
     __slots__ = ("subscription_id", "runs")
@@ -459,3 +493,43 @@ class Bookmark(_message.Message):
     name: bytes
     sequence: int
     def __init__(self, uid: _Optional[int] = ..., name: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class MoveCursor(_message.Message):
+    __slots__ = ("cursor_id", "sequence", "at")
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    cursor_id: int
+    sequence: int
+    at: int
+    def __init__(self, cursor_id: _Optional[int] = ..., sequence: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
+
+class SkipSequences(_message.Message):
+    __slots__ = ("cursor_id", "runs")
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    cursor_id: int
+    runs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cursor_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SendAgain(_message.Message):
+    __slots__ = ("cursor_id", "runs")
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    cursor_id: int
+    runs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cursor_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PauseCursor(_message.Message):
+    __slots__ = ("cursor_id", "paused")
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    cursor_id: int
+    paused: bool
+    def __init__(self, cursor_id: _Optional[int] = ..., paused: bool = ...) -> None: ...
+
+class DropCursor(_message.Message):
+    __slots__ = ("cursor_id",)
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    cursor_id: int
+    def __init__(self, cursor_id: _Optional[int] = ...) -> None: ...

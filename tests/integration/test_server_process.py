@@ -22,7 +22,7 @@ STUB = f"""
 import os, sys, types
 from stan.errors import StartError
 
-async def serve(config, embedded, log, stop):
+async def serve(config, embedded, log, stop, reloading):
     if os.environ.get("STUB_FAILS"):
         raise StartError(os.environ["STUB_FAILS"])
     log.info("{READY}")

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 import stan_client
+from stan_client.positions import RESUME_MARGIN_NS
 from stan_client.subscription import _returns_awaitable, _runs
 
 NOW_NS = 1_700_000_000 * 10**9
@@ -26,13 +27,13 @@ def test_start_delta_of_time_positions_counts_back_from_now() -> None:
 def test_start_made_again_covers_what_was_published_meanwhile(start) -> None:
     again = start.since(5)
 
-    assert (again.position, again.start_time_delta()) == (2, 5)
+    assert (again.position, again.start_time_delta()) == (2, 5 + RESUME_MARGIN_NS)
 
 
 def test_start_made_again_keeps_fixed_places_and_moves_relative_ones() -> None:
     for fixed in (stan_client.everything(), stan_client.from_sequence(7), stan_client.from_time(datetime.now(UTC))):
         assert fixed.since(5) == fixed
-    assert stan_client.ago(1).since(5).start_time_delta() == 1_000_000_005
+    assert stan_client.ago(1).since(5).start_time_delta() == 1_000_000_005 + RESUME_MARGIN_NS
 
 
 def test_runs_join_what_follows_and_keep_the_order() -> None:

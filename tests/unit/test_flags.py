@@ -313,6 +313,12 @@ def test_cluster_options_of_a_lone_node_are_noticed():
     assert notice == "Options without effect, as -clustered is not given: -cluster_peers, -cluster_log_path"
 
 
+def test_raft_logging_of_a_lone_node_is_noticed_by_its_name():
+    assert serve("-cluster_raft_logging").notices == (
+        "Options without effect, as -clustered is not given: -cluster_raft_logging",
+    )
+
+
 def test_fault_tolerance_group_in_a_cluster_is_refused():
     text = "fault tolerance groups and clustering exclude each other: leave out -ft_group"
     assert text in parse([*NODE, "-ft_group", "x"]).complaints

@@ -2,6 +2,7 @@
 
 import pytest
 
+from stan import limits
 from stan.edge.pool import Pool
 from stan.errors import DiskFull, NotNow
 from stan.types import SECOND
@@ -20,6 +21,7 @@ class Group:
         self.frozen = ""
         self.has_committed = False
         self.successor = None
+        self.members = ("me", "n2", "n3")
 
     def best_successor(self):
         return self.successor
@@ -216,7 +218,6 @@ def test_a_leader_that_can_write_nothing_lets_another_one_lead(rig):
     group = rig.groups[1]
     group.leads = True
     rig.turn()
-    assert not rig.pool.passed_on(1, DiskFull("full")), "nobody can take over"
     assert not rig.pool.passed_on(1, NotNow("too much waits"))
     group.successor = "other"
     assert rig.pool.passed_on(1, DiskFull("full"))
@@ -250,3 +251,26 @@ def test_a_handover_that_ends_after_leadership_came_again_changes_nothing(rig):
     group.handed_over(False)  # noqa: FBT003 - an answer
     rig.turn()
     assert rig.shared.groups[1].life == life
+
+
+def test_a_leader_with_a_full_disk_that_reaches_nobody_refuses_nothing_and_looks_again(rig):
+    node, group = rig.node, rig.groups[1]
+    group.leads = True
+    rig.turn()
+    node.in_doubt = True  # what passed_on says: no answer, nothing written
+    node.publish("foo", b"a", b"b")
+    for _ in range(3):
+        assert rig.pool.passed_on(1, DiskFull("no room"))
+    assert len([note for note in rig.notes if "nobody else" in note]) == 1
+    node.in_doubt = False
+    node.now += limits.FULL_DISK_RETRY
+    rig.turn()  # the alarm rings
+    rig.turn()
+    assert node.stored() == [b"a", b"b"]
+
+
+def test_the_only_voter_means_what_it_refuses(rig):
+    group = rig.groups[1]
+    group.leads, group.members = True, ("me",)
+    rig.turn()
+    assert not rig.pool.passed_on(1, DiskFull("no room"))

@@ -1,0 +1,264 @@
+"""What operators ask of the servers: what there is, and changes of it (stan/protocol/ADMIN.md).
+
+admin = direct.admin  # of a Direct or a Client
+for channel in await admin.channels("orders.>"):
+    print(channel.name, channel.messages)
+await admin.purge("orders.old", keep=100)
+
+Answers come as the messages of stan.protocol.admin_pb2. Lists are whole and in order: the pages of all leaders are put together.
+Errors of all: ServerError: refused. RequestTimeoutError: no answer in time. ConnectionClosedError: the client is closed.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError, Message
+
+from stan.protocol import admin_pb2 as pb
+from stan.protocol.frames import Frame
+from stan_client.asking import Asker
+from stan_client.requests import raw
+
+NODES_PATIENCE_S: Final = 3.0
+"""How long the nodes that should be there are waited for."""
+EVENTS_MAX: Final = 1000
+"""Events that wait to be taken; older ones are dropped."""
+
+
+class Nodes(NamedTuple):
+    """What the nodes tell of themselves, by name, and who should be there and did not answer."""
+
+    answers: list[pb.NodeStatus]
+    missing: list[str]
+
+
+class Admin:
+    """See the module's docstring."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+
+    # --- what there is ------------------------------------------------------------------------------------------------
+
+    async def channels(self, pattern: str = ">", *, page: int = 0) -> list[pb.ChannelStatus]:
+        """Channels by name; in *pattern* `*` stands for one token, `>` for all that follow. *page*: size of an answer."""
+        request = pb.ChannelsRequest(version=1, pattern=raw(pattern), max=page)
+        found: dict[bytes, pb.ChannelStatus] = {}
+        while True:
+            answers = await self._asker.ask_leaders("admin.channels", lambda _: request, pb.ChannelsResponse)
+            found |= {channel.name: channel for answer in answers for channel in answer.channels}
+            ends = [answer.channels[-1].name for answer in answers if answer.more and answer.channels]
+            if not ends:
+                return [found[name] for name in sorted(found)]
+            request.after = min(ends)
+
+    async def channel(self, name: str) -> pb.ChannelStatus | None:
+        """One channel; None if there is none."""
+        return next(iter(await self.channels(name)), None)
+
+    async def subscriptions(
+        self,
+        pattern: str = ">",
+        *,
+        name: str = "",
+        client_id: str = "",
+        durable_only: bool = False,
+        page: int = 0,
+    ) -> list[pb.CursorStatus]:
+        """Positions by channel and id: of channels that match, with that *name* (of durable or group), of that client."""
+        request = pb.SubscriptionsRequest(
+            version=1,
+            pattern=raw(pattern),
+            name=raw(name),
+            client_id=raw(client_id),
+            durable_only=durable_only,
+            max=page,
+        )
+        found: dict[tuple[bytes, int], pb.CursorStatus] = {}
+        while True:
+            answers = await self._asker.ask_leaders("admin.subscriptions", lambda _: request, pb.SubscriptionsResponse)
+            found |= {(cursor.channel, cursor.cursor_id): cursor for answer in answers for cursor in answer.cursors}
+            last = [answer.cursors[-1] for answer in answers if answer.more and answer.cursors]
+            if not last:
+                return [found[key] for key in sorted(found)]
+            request.after_channel, request.after_cursor = min((end.channel, end.cursor_id) for end in last)
+
+    async def clients(self, client_id: str = "", *, page: int = 0) -> list[pb.ClientStatus]:
+        """Clients by id, or the one with that id."""
+        request = pb.ClientsRequest(version=1, client_id=raw(client_id), max=page)
+        found: list[pb.ClientStatus] = []
+        while True:
+            answer = await self._asker.ask("admin.clients", request, pb.ClientsResponse)
+            found += answer.clients
+            if not answer.more or not answer.clients:
+                return found
+            request.after = answer.clients[-1].client_id
+
+    async def nodes(self, *, patience_s: float = NODES_PATIENCE_S) -> Nodes:
+        """What each node tells of itself; who does not answer within *patience_s* is missing."""
+        answers = await self._asker.ask_nodes(
+            "admin.nodes", pb.NodesRequest(version=1), pb.NodeStatus, _all_told, patience_s
+        )
+        found = {answer.node: answer for answer in answers}
+        return Nodes([found[node] for node in sorted(found)], sorted(_expected(answers) - found.keys()))
+
+    async def options(self, *, patience_s: float = NODES_PATIENCE_S) -> dict[str, list[pb.Option]]:
+        """The configuration in force, by node; nodes that do not answer are left out."""
+        there = {answer.node for answer in (await self.nodes(patience_s=patience_s)).answers}
+
+        def enough(answers: list[pb.OptionsResponse]) -> bool:
+            return there <= {answer.node for answer in answers}
+
+        request = pb.OptionsRequest(version=1)
+        answers = await self._asker.ask_nodes("admin.options", request, pb.OptionsResponse, enough, patience_s)
+        return {answer.node: list(answer.options) for answer in sorted(answers, key=lambda answer: answer.node)}
+
+    async def events(self, kind: str = "*") -> AsyncGenerator[pb.Event, None]:
+        """What happens, from now on and until this is closed; events may be lost."""
+        waiting: deque[pb.Event] = deque(maxlen=EVENTS_MAX)
+        news = asyncio.Event()
+
+        def take(frames: list[Frame]) -> None:
+            for frame in frames:
+                try:
+                    waiting.append(pb.Event.FromString(frame.payload))
+                except DecodeError:
+                    continue
+            news.set()
+
+        async with self._asker.listening(f"events.{kind}", take):
+            while True:
+                await news.wait()
+                news.clear()
+                while waiting:
+                    yield waiting.popleft()
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    async def change(self, kind: str, request: Message, *, patience_s: float | None = None) -> pb.ChangeResponse:
+        """Ask for a change: `purge` with a PurgeRequest, ..."""
+        return await self._asker.ask(f"admin.{kind}", request, pb.ChangeResponse, patience_s=patience_s)
+
+    async def purge(self, channel: str, *, up_to: int | None = None, keep: int = 0) -> pb.ChangeResponse:
+        """Remove messages: those up to a sequence, or all but the *keep* newest."""
+        what: dict[str, Any] = {"keep": keep} if up_to is None else {"up_to": up_to}
+        return await self.change("purge", pb.PurgeRequest(version=1, channel=raw(channel), **what))
+
+    async def delete_message(self, channel: str, sequence: int) -> pb.ChangeResponse:
+        """Remove one message; its sequence stays unused."""
+        request = pb.DeleteMessageRequest(version=1, channel=raw(channel), sequence=sequence)
+        return await self.change("delete_message", request)
+
+    async def create_channel(self, channel: str) -> pb.ChangeResponse:
+        """Make a channel, if there is none yet."""
+        return await self.change("create_channel", pb.CreateChannelRequest(version=1, channel=raw(channel)))
+
+    async def delete_channel(self, channel: str, *, uid: int = 0) -> pb.ChangeResponse:
+        """Remove a channel with its messages and subscriptions; only if it is still that one, with *uid*."""
+        return await self.change("delete_channel", pb.DeleteChannelRequest(version=1, channel=raw(channel), uid=uid))
+
+    async def edit_limits(
+        self, channel: str, limits: pb.Limits | None = None, *, reset: bool = False
+    ) -> pb.ChangeResponse:
+        """Limits that are set take the place of the configuration's; *reset* takes all earlier edits back first."""
+        request = pb.EditLimitsRequest(version=1, channel=raw(channel), limits=limits, reset=reset)
+        return await self.change("edit_limits", request)
+
+    async def move(self, which: pb.Which, **to: Any) -> pb.ChangeResponse:
+        """Move a position: *to* is one of sequence=, time= (Unix ns), new_only=True, all=True."""
+        return await self.change("move", pb.MoveRequest(version=1, which=which, **to))
+
+    async def skip(self, which: pb.Which, runs: Iterable[int]) -> pb.ChangeResponse:
+        """Treat messages as if they had been acked; *runs*: first, last, ..."""
+        return await self.change("skip", pb.SkipRequest(version=1, which=which, runs=runs))
+
+    async def redeliver(self, which: pb.Which, runs: Iterable[int] = ()) -> pb.ChangeResponse:
+        """Send pending messages again now; without *runs* all of them."""
+        return await self.change("redeliver", pb.RedeliverRequest(version=1, which=which, runs=runs))
+
+    async def pause(self, which: pb.Which) -> pb.ChangeResponse:
+        """Send nothing to it until `resume`."""
+        return await self.change("pause", pb.PauseRequest(version=1, which=which))
+
+    async def resume(self, which: pb.Which) -> pb.ChangeResponse:
+        """Go on after `pause`."""
+        return await self.change("resume", pb.ResumeRequest(version=1, which=which))
+
+    async def evict_member(self, channel: str, subscription_id: int) -> pb.ChangeResponse:
+        """Close one subscription; a durable stays."""
+        request = pb.EvictMemberRequest(version=1, channel=raw(channel), subscription_id=subscription_id)
+        return await self.change("evict_member", request)
+
+    async def delete_cursor(self, which: pb.Which) -> pb.ChangeResponse:
+        """Remove a durable or queue group with its position and its members."""
+        return await self.change("delete_cursor", pb.DeleteCursorRequest(version=1, which=which))
+
+    async def evict_client(self, client_id: str) -> pb.ChangeResponse:
+        """As if that client had closed its connection."""
+        return await self.change("evict_client", pb.EvictClientRequest(version=1, client_id=raw(client_id)))
+
+    async def step_down(self, group: int, to: str = "") -> pb.ChangeResponse:
+        """Have the leader of a group (0: of the metadata) hand over, *to* a node or to whom it thinks best."""
+        return await self.change("step_down", pb.StepDownRequest(version=1, group=group, to=to))
+
+    async def add_node(self, node: str) -> pb.ChangeResponse:
+        """Add a node to the cluster."""
+        return await self.change("add_node", pb.NodeRequest(version=1, node=node))
+
+    async def remove_node(self, node: str) -> pb.ChangeResponse:
+        """Take a node out of the cluster."""
+        return await self.change("remove_node", pb.NodeRequest(version=1, node=node))
+
+    # --- restoring ----------------------------------------------------------------------------------------------------
+
+    async def restore_channel(
+        self, channel: str, restore: str, first_sequence: int, limits: pb.Limits | None = None
+    ) -> pb.ChangeResponse:
+        """Begin to restore a channel, under a name that no other restore has."""
+        request = pb.RestoreChannelRequest(
+            version=1, channel=raw(channel), restore=raw(restore), first_sequence=first_sequence, limits=limits
+        )
+        return await self.change("restore_channel", request)
+
+    async def restore_rows(
+        self, channel: str, restore: str, runs: Iterable[pb.RestoredRun], rows: bytes
+    ) -> pb.ChangeResponse:
+        """Put messages back, with their sequences and times."""
+        request = pb.RestoreRowsRequest(version=1, channel=raw(channel), restore=raw(restore), runs=runs, rows=rows)
+        return await self.change("restore_rows", request)
+
+    async def restore_cursor(self, channel: str, restore: str, cursor: pb.CursorStatus) -> pb.ChangeResponse:
+        """Put a durable or durable queue group back."""
+        request = pb.RestoreCursorRequest(version=1, channel=raw(channel), restore=raw(restore), cursor=cursor)
+        return await self.change("restore_cursor", request)
+
+    async def restore_end(self, channel: str, restore: str, last_sequence: int = 0) -> pb.ChangeResponse:
+        """The channel is whole."""
+        request = pb.RestoreEndRequest(
+            version=1, channel=raw(channel), restore=raw(restore), last_sequence=last_sequence
+        )
+        return await self.change("restore_end", request)
+
+
+def which(channel: str, *, cursor_id: int = 0, durable: str = "", client_id: str = "", queue: str = "") -> pb.Which:
+    """A position: by its id, a durable by client and name, a queue group by its name (durable ones: both names)."""
+    return pb.Which(
+        channel=raw(channel),
+        cursor_id=cursor_id,
+        durable_name=raw(durable),
+        client_id=raw(client_id),
+        queue_group=raw(queue),
+    )
+
+
+def _expected(answers: list[pb.NodeStatus]) -> set[str]:
+    """The nodes that should be there, as the newest of the answers know it."""
+    newest = max((answer.nodes_version for answer in answers), default=0)
+    named = {node for answer in answers if answer.nodes_version == newest for node in answer.nodes}
+    return named | {node for answer in answers for node in answer.read_replicas}
+
+
+def _all_told(answers: list[pb.NodeStatus]) -> bool:
+    return bool(answers) and _expected(answers) <= {answer.node for answer in answers}

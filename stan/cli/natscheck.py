@@ -1,0 +1,50 @@
+"""What nats-server has against its part of the configuration, asked of itself: it reads it and does not start.
+
+Promises: one complaint a line, each with the user's file and line as far as nats-server tells them; nothing is left running.
+"""
+
+import os
+import re
+import subprocess
+
+from stan import limits
+from stan.config import EmbeddedConfig
+from stan.edge.nats_process import find_binary, unnamed_file
+from stan.errors import StartError
+from stan.types import SECOND
+
+_PREFIX = "nats-server: "
+_COLUMN = re.compile(r"(?m)^(?P<place>[^\s:]+:[0-9]+):[0-9]+(?=: )")
+
+
+def check(config: EmbeddedConfig) -> list[str]:
+    """Complaints about the file of *config*; none if there is no file, or all is well. Blocks while nats-server reads it."""
+    if config.config_file is None:
+        return []
+    try:
+        binary = find_binary()
+    except StartError as error:
+        return [str(error)]
+    descriptor = unnamed_file(config) if config.config_text is not None else None
+    name = str(config.config_file) if descriptor is None else f"/dev/fd/{descriptor}"
+    try:
+        answer = subprocess.run(  # noqa: S603 - no shell, and the arguments are ours
+            [binary, "-t", "-c", name],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            pass_fds=() if descriptor is None else (descriptor,),
+            timeout=limits.NATS_READY_TIMEOUT / SECOND,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return [f"nats-server could not check its configuration: {error}"]
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+    if answer.returncode == 0:
+        return []
+    said = (answer.stderr + answer.stdout).strip().removeprefix(_PREFIX).replace(name, str(config.config_file))
+    return [line for line in _COLUMN.sub(r"\g<place>", said).splitlines() if line.strip()] or [
+        f"nats-server refuses {config.config_file}"
+    ]

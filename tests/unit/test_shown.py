@@ -1,0 +1,72 @@
+"""The settings in force, as `.options` and the dashboard show them: values, where they come from, and never a secret."""
+
+import pytest
+
+from stan.cli.settings import parse
+from stan.config import Config
+from tests.unit.test_streamconf import serve
+
+HIDDEN = "swordfish"
+
+
+def table(config: Config) -> dict[str, tuple[str, str]]:
+    """Value and source by name; each name once."""
+    found = {setting.name: (setting.value, setting.source) for setting in config.shown()}
+    assert len(found) == len(config.shown())
+    return found
+
+
+def test_settings_are_shown_with_value_and_source():
+    shown = table(serve("store_limits {\n max_msgs: 5, max_age: '90s'\n}\nhbi: 2s\nstore: FILE, dir: x", "-hbi", "3s"))
+    assert shown["max_msgs"] == ("5", "s.conf:2")
+    assert shown["max_age"] == ("1m30s", "s.conf:2")
+    assert shown["hb_interval"] == ("3s", "flag")
+    assert shown["hb_timeout"] == ("10s", "default")
+    assert shown["replace_durable"] == ("false", "default")
+    assert shown["raft_groups"] == ("1", "default")
+    assert shown["port"] == ("4222", "default")
+
+
+def test_limits_of_single_channels_are_shown():
+    shown = table(serve('limits {\n channels {\n "a.>" {\n mm: 3\n ma: "1h"\n}}}'))
+    assert shown["channels.a.>.max_msgs"] == ("3", "s.conf:4")
+    assert shown["channels.a.>.max_age"] == ("1h0m0s", "s.conf:5")
+
+
+def test_options_without_effect_are_not_in_force():
+    assert (
+        not {"cluster_log_cache_size", "help", "signal"} & table(parse(["-cluster_log_cache_size", "1"]).config).keys()
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"password: {HIDDEN}",
+        f"token: {HIDDEN}",
+        f"ns: 'nats://me:{HIDDEN}@host:4222'",
+        f"ns: 'nats://{HIDDEN}@host:4222'",
+        f"authorization {{ user: u, password: {HIDDEN} }}\nstreaming {{}}",
+    ],
+)
+def test_secrets_of_the_file_are_masked(text):
+    config = serve(text)
+    assert HIDDEN not in repr(config.shown())
+    assert HIDDEN not in repr(config)
+
+
+def test_secrets_of_flags_are_masked():
+    shown = table(
+        parse(["-pass", HIDDEN, "-auth", HIDDEN, "-routes", f"nats://u:{HIDDEN}@h:1", "-cluster", "x"]).config
+    )
+    assert shown["pass"] == shown["auth"] == ("[REDACTED]", "flag")
+    assert HIDDEN not in repr(shown)
+
+
+@pytest.mark.parametrize("name", ["STAN_ENCRYPTION_KEY", "NATS_STREAMING_ENCRYPTION_KEY"])
+def test_key_of_the_environment_wins_where_encryption_is_on(name):
+    assert table(parse(["-encrypt", "-encryption_key", "x"], environ={name: HIDDEN}).config)["encryption_key"] == (
+        "[REDACTED]",
+        "environment",
+    )
+    assert table(parse([], environ={name: HIDDEN}).config)["encryption_key"] == ("", "default")
