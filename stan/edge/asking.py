@@ -5,12 +5,15 @@ that say so mean "ask again". Promises: bounded patience; every request may be r
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from stan.edge.gateway import Gateway
 from stan.errors import Refused, Unanswered
+from stan.protocol import admin_pb2 as admin
 from stan.protocol.channels import extension_subject
 from stan.protocol.frames import Frame
 
@@ -132,6 +135,16 @@ def missing(answers: list[L]) -> set[int]:
     """The groups of channels that no answer tells about."""
     told = {group for answer in answers for group in answer.groups}
     return set(range(1, max((answer.pool for answer in answers), default=0) + 1)) - told
+
+
+def hear_events(gateway: Gateway, heard: Callable[[admin.Event], None]) -> None:
+    """Tell *heard* what happens in the cluster from when the gateway listens; call before that."""
+
+    def take(frame: Frame) -> None:
+        with contextlib.suppress(DecodeError):
+            heard(admin.Event.FromString(frame.payload))
+
+    gateway.take_requests(f"{extension_subject(gateway.broker.shared.config.cluster_id)}.events.>", take)
 
 
 class _Attempts:

@@ -88,8 +88,9 @@ async def _serve(
     except (StanError, OSError) as error:
         raise StartError(str(error)) from error
     kind = Standalone if config.cluster is None else Clustered
-    node = view.node = kind(config, storage, log, view.server_id)
+    node = kind(config, storage, log, view.server_id)
     view.config = config
+    view.opened(node)
     clean = False
 
     def apply(wanted: Config) -> None:

@@ -6,6 +6,7 @@ that it does not hold nothing. Reads only, never asks another node, and opens no
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from stan import limits
@@ -45,6 +46,17 @@ class View:
         self.embedded = embedded
         self.started = started
         self.node: Node | None = None
+        self._waiting: list[Callable[[Node], None]] = []
+
+    def when_open(self, call: Callable[["Node"], None]) -> None:
+        """Call once there is a node, before it listens to anybody."""
+        self._waiting.append(call)
+
+    def opened(self, node: "Node") -> None:
+        """There is a node."""
+        self.node = node
+        for call in self._waiting:
+            call(node)
 
     @property
     def shared(self) -> Shared | None:

@@ -23,6 +23,7 @@ from stan.monitor.dashboard.tables import BadQuestionError, Wanted, chosen, numb
 from stan.monitor.dashboard.wording import millis, name_of_key
 from stan.monitor.pages import UnknownNameError
 from stan.protocol import admin_pb2 as admin
+from stan.protocol.channels import is_channel_name
 from stan.types import MILLISECOND
 
 Json = dict[str, Any]
@@ -71,7 +72,7 @@ class Api:
         listed = [] if table is None else table.listing.rows
         worst = self._worst()
         return {
-            **self.news(),
+            **self.told(),
             "version": stan.__version__,
             "compatible": stan.COMPATIBLE_VERSION,
             "cluster_id": self._config.cluster_id,
@@ -86,8 +87,12 @@ class Api:
             "events": [rows.event(event) for event in reversed(self.events)],
         }
 
-    def news(self) -> Json:
-        """The part of it that is told to who listens, from what is known."""
+    async def news(self, _query: Query) -> Json:
+        """The part of it that changes most, for who cannot listen."""
+        return self.told()
+
+    def told(self) -> Json:
+        """The same for who listens: from what is known, asks nothing."""
         picture, found = self.survey.health()
         samples = self.survey.book.samples
         state = "ok" if not found else "bad" if any(problem.level == "bad" for problem in found) else "warn"
@@ -171,6 +176,8 @@ class Api:
         """One channel by its key, with who is subscribed, and how both have moved over the last minutes."""
         name = name_of_key(query.get("name", ""))
         asking = self.survey.asking
+        if not is_channel_name(name):
+            raise UnknownNameError(UNKNOWN_CHANNEL)
         try:
             found, cursors = await asyncio.gather(listing.channels(asking, name), listing.cursors(asking, name))
         except Refused as error:  # no name of a channel

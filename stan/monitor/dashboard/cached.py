@@ -56,4 +56,3 @@ class Cached(Generic[T]):
             self._asking = None
         if not asking.cancelled():
             asking.exception()  # who waits was told; nobody need wait
-

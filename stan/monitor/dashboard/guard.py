@@ -53,7 +53,10 @@ class Guard:
             return OFF
         if not self._known(host):
             return "this server is asked by a name that is not its own"
-        if urlsplit(origin).netloc.lower() != host.lower() or headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
+        if (
+            urlsplit(origin).netloc.lower() != host.lower()
+            or headers.get("Sec-Fetch-Site", "same-origin") != "same-origin"
+        ):
             return "changes are made by the dashboard's own pages only"
         if not headers.get("Content-Type", "").startswith("application/json"):
             return "changes come as JSON"

@@ -93,12 +93,12 @@ def _groups(picture: Picture) -> Iterator[Problem]:
         for group in status.groups:
             if group.trouble:
                 where = f"Group {group.group}" + (f" on {status.node}" if status.node else "")
-                yield Problem(
-                    f"trouble:{status.node}:{group.group}", f"{where}: {group.trouble}", "bad", "#/cluster"
-                )
+                yield Problem(f"trouble:{status.node}:{group.group}", f"{where}: {group.trouble}", "bad", "#/cluster")
     silent = sorted(picture.missing - set(leaderless))
     if silent:
-        text = f"The {'leader of group' if len(silent) == 1 else 'leaders of groups'} {listed([str(n) for n in silent])}"
+        text = (
+            f"The {'leader of group' if len(silent) == 1 else 'leaders of groups'} {listed([str(n) for n in silent])}"
+        )
         text += f" {'does' if len(silent) == 1 else 'do'} not answer, their channels are not shown"
         yield Problem("missing", text, "bad", "#/cluster")
 

@@ -6,6 +6,7 @@ are not counted.
 
 import asyncio
 from collections import OrderedDict
+from itertools import pairwise
 
 from stan import limits
 from stan.edge.asking import Asking
@@ -41,7 +42,7 @@ class Paces:
             lacking, await asyncio.gather(*(self._sequence(channel, moment) for moment in lacking)), strict=True
         ):
             known[moment] = sequence
-        pairs = zip(moments, moments[1:], strict=False)
+        pairs = pairwise(moments)
         return [(end, max(0, known[end] - known[begin]) * SECOND / STEP) for begin, end in pairs]
 
     async def _sequence(self, channel: bytes, moment: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from stan import limits
-from stan.edge.asking import Asking
+from stan.edge.asking import Asking, hear_events
 from stan.edge.node import Node
 from stan.errors import StanError, Unanswered
 from stan.monitor import health
@@ -24,15 +24,11 @@ from stan.monitor.dashboard.survey import Survey
 from stan.monitor.dashboard.tables import BadQuestionError
 from stan.monitor.pages import UnknownNameError
 from stan.monitor.view import View
-from stan.protocol import admin_pb2 as admin
-from stan.protocol.channels import extension_subject
-from stan.protocol.frames import Frame
 from stan.types import SECOND
 
 PAGES: Final = "/dashboard/"
 API: Final = "/api/v1/"
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_SHUT: Final = web.AppKey("shut", asyncio.Event)
 
 Json = dict[str, Any]
 
@@ -57,11 +53,7 @@ class Dashboard:
         survey = Survey(asking, config.store.raft_groups, lambda: health.ready(self._view))
         api = Api(survey, config)
 
-        def heard(frame: Frame) -> None:
-            with contextlib.suppress(admin.DecodeError):
-                api.events.append(admin.Event.FromString(frame.payload))
-
-        node.gateway.take_requests(f"{extension_subject(config.cluster_id)}.events.>", heard)
+        hear_events(node.gateway, api.events.append)
         self.serve(api)
 
     def serve(self, api: Api) -> None:
@@ -79,7 +71,7 @@ class Dashboard:
         """Take the paths."""
         app.router.add_get("/dashboard", self._to_pages)
         app.router.add_get(PAGES + "{name:[a-z.-]*}", self._file)
-        for name in ("overview", "channels", "durables", "clients", "channel", "messages", "cluster", "options"):
+        for name in ("overview", "news", "channels", "durables", "clients", "channel", "messages", "cluster", "options"):
             app.router.add_get(API + name, self._question(name))
         app.router.add_get(f"{API}payload", self._payload)
         app.router.add_get(f"{API}session", self._session)
@@ -130,14 +122,11 @@ class Dashboard:
         self._api.survey.watched()
         try:
             return await make(self._api)
-        except BadQuestionError as error:
-            return _json({"error": str(error)}, 400)
-        except UnknownNameError as error:
-            return _json({"error": str(error)}, 404)
         except Unanswered as error:
             return _json({"error": f"The cluster does not answer now: {error}"}, 503)
-        except StanError as error:
-            return _json({"error": str(error)}, status)
+        except (BadQuestionError, UnknownNameError, StanError) as error:
+            wrong = {BadQuestionError: 400, UnknownNameError: 404}
+            return _json({"error": str(error)}, wrong.get(type(error), status))
 
     async def _payload(self, request: web.Request) -> web.Response:
         async def made(api: Api) -> web.Response:
@@ -176,7 +165,7 @@ class Dashboard:
             await response.prepare(request)
             while not self._shut.is_set():
                 api.survey.watched()
-                await response.write(b"data: %b\n\n" % _encoded(api.news()))
+                await response.write(b"data: %b\n\n" % _encoded(api.told()))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(limits.DASHBOARD_TICK / SECOND):
                         await self._shut.wait()

@@ -37,9 +37,9 @@ def channel(row: admin.ChannelStatus, rate: float | None, lag: int, cursors: int
         "limits": {
             name: getattr(row.limits, name) // (SECOND if name in _NANOS else 1)
             for name in _LIMITS
-            if row.limits.HasField(name)  # type: ignore[arg-type]
+            if row.limits.HasField(name)
         },
-        "edited": [name for name in _LIMITS if row.edited.HasField(name)],  # type: ignore[arg-type]
+        "edited": [name for name in _LIMITS if row.edited.HasField(name)],
     }
 
 

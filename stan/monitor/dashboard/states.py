@@ -22,20 +22,25 @@ class State(NamedTuple):
 
 def state_of(cursor: admin.CursorStatus, now: int, left_s: float | None = None) -> State:
     """What a cursor does at *now* (Unix ns); *left_s*: seconds until it has caught up, as far as that can be told."""
-    waiting, pending = int(cursor.waiting), int(cursor.pending)
+    waiting = int(cursor.waiting)
     behind = f"{count(waiting, 'message')} behind" if waiting else "nothing is waiting"
     if cursor.paused:
         return State("paused", f"Paused by an operator; {behind}", "warn" if waiting else "busy")
     if not cursor.members:
         return _offline(cursor, behind, now)
-    failing = [member for member in cursor.members if member.failing]
-    if len(failing) == len(cursor.members):
-        who = "Its client does" if len(failing) == 1 else f"All {len(failing)} clients do"
+    failing = sum(member.failing for member in cursor.members)
+    if failing == len(cursor.members):
+        who = "Its client does" if failing == 1 else f"All {failing} clients do"
         return State("silent", f"{who} not answer heartbeats; {behind}", "warn")
+    return _held(cursor, behind, now) or _moving(cursor, behind, left_s)
+
+
+def _held(cursor: admin.CursorStatus, behind: str, now: int) -> State | None:
+    """What holds it: what was sent, and is not acknowledged."""
+    pending = int(cursor.pending)
     window = sum(member.max_in_flight for member in cursor.members) or cursor.max_in_flight
     still = _still(cursor, now)
-    full = bool(pending) and (pending >= window or all(member.stalled for member in cursor.members))
-    if full:
+    if pending and (pending >= window or all(member.stalled for member in cursor.members)):
         held = f"{pending:,} of {window:,} messages sent and not acknowledged"
         if still:
             return State("stuck", f"Stuck: its window is full, {held}, no ack for {span(still)}; {behind}", "bad")
@@ -43,10 +48,15 @@ def state_of(cursor: admin.CursorStatus, now: int, left_s: float | None = None) 
     if still:
         held = f"{count(pending, 'message')} sent and not acknowledged for {span(still)}"
         return State("not acknowledging", f"Not acknowledging: {held}; {behind}", "warn")
-    if waiting:
+    return None
+
+
+def _moving(cursor: admin.CursorStatus, behind: str, left_s: float | None) -> State:
+    if cursor.waiting:
         left = f", about {span(int(left_s * SECOND))} left" if left_s is not None else ""
         return State("catching up", f"Catching up: {behind}{left}", "busy")
-    return State("up to date", "Up to date" + (f"; {pending:,} sent, not acknowledged yet" if pending else ""), "ok")
+    sent = f"; {cursor.pending:,} sent, not acknowledged yet" if cursor.pending else ""
+    return State("up to date", f"Up to date{sent}", "ok")
 
 
 def _offline(cursor: admin.CursorStatus, behind: str, now: int) -> State:
