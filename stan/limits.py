@@ -325,8 +325,12 @@ DASHBOARD_IDLE_TICK = 10 * SECOND
 DASHBOARD_LINGER = 60 * SECOND
 """Somebody watches for so long after the last request."""
 DASHBOARD_COST_RATIO = 50
-"""What took so long to ask is not asked again within that many times as long: it takes 2 % of the time at most."""
-DASHBOARD_AGE_MAX = 60 * SECOND
+"""What took so much of the event loop's time is not asked again within that many times as long: 2 % of the time at most."""
+DASHBOARD_WAIT = 300 * MILLISECOND
+"""Somebody who looks waits so long for a new answer where there is an older one."""
+DASHBOARD_PATIENCE = 2 * SECOND
+"""How long what the pages ask is repeated; what was answered until then is shown."""
+DASHBOARD_AGE_MAX = 20 * SECOND
 """However long it took, an older answer is not shown."""
 DASHBOARD_ROWS_MAX = 500
 """Rows of a table in one answer."""

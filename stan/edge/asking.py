@@ -59,13 +59,15 @@ class Port(Protocol):
 
 
 class Asking:
-    """See the module's docstring. *kind* is what follows `_STAN.x.<cluster>.` in the subject."""
+    """See the module's docstring. *kind* is what follows `_STAN.x.<cluster>.` in the subject, *patience_s* how long
+    a request is repeated, in seconds."""
 
-    def __init__(self, port: Port, cluster_id: str) -> None:
+    def __init__(self, port: Port, cluster_id: str, patience_s: float = PATIENCE_S) -> None:
         self._port = port
+        self._patience_s = patience_s
         self._prefix = f"{extension_subject(cluster_id)}."
 
-    async def ask(self, kind: str, request: Message, answer: type[A], patience_s: float = PATIENCE_S) -> A:
+    async def ask(self, kind: str, request: Message, answer: type[A]) -> A:
         """The answer of the server that it concerns.
 
         Raises:
@@ -73,7 +75,7 @@ class Asking:
         """
         payload = request.SerializeToString()
         found: list[A] = []
-        attempts = _Attempts(kind, patience_s)
+        attempts = _Attempts(kind, self._patience_s)
 
         def take(frame: Frame) -> bool:
             attempts.heard(frame, answer, found)
@@ -86,9 +88,7 @@ class Asking:
             attempts.check()
             await attempts.pause()
 
-    async def ask_leaders(
-        self, kind: str, request: Message, answer: type[L], patience_s: float = PATIENCE_S
-    ) -> tuple[list[L], set[int]]:
+    async def ask_leaders(self, kind: str, request: Message, answer: type[L]) -> tuple[list[L], set[int]]:
         """Answers of all leaders, newest last, and the groups that nobody has answered for within the patience.
 
         Raises:
@@ -96,7 +96,7 @@ class Asking:
         """
         payload = request.SerializeToString()
         found: list[L] = []
-        attempts = _Attempts(kind, patience_s)
+        attempts = _Attempts(kind, self._patience_s)
 
         def take(frame: Frame) -> bool:
             return not attempts.heard(frame, answer, found) or not missing(found)

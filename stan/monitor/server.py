@@ -71,10 +71,10 @@ class Server:
             "stan.monitor"
         )  # what strangers send is no news, and what fails here is told by _guard
         silent.propagate, silent.disabled = False, True
-        runner = self._runner = web.AppRunner(self._application(), access_log=None, logger=silent)
+        runner = self._runner = web.AppRunner(self._application(), access_log=None, logger=silent, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            await web.TCPSite(runner, config.host, max(config.port, 0), ssl_context=tls, shutdown_timeout=1.0).start()
+            await web.TCPSite(runner, config.host, max(config.port, 0), ssl_context=tls).start()
         except (OSError, OverflowError) as error:
             await self.close()
             number = error.errno if isinstance(error, OSError) else None

@@ -63,11 +63,10 @@ class Api:
     async def overview(self, _query: Query) -> Json:
         """Health in words, rates, the newest events."""
         survey = self.survey
-        for cached in (survey.nodes, survey.cursors, survey.channels):
-            try:
-                await cached.get()
-            except StanError:  # what is missing is told among the problems
-                continue
+        asked = (survey.nodes.get(), survey.cursors.get(), survey.channels.get())
+        for failed in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(failed, BaseException) and not isinstance(failed, StanError):
+                raise failed  # what is only missing is told among the problems
         table = survey.channels.last
         listed = [] if table is None else table.listing.rows
         worst = self._worst()

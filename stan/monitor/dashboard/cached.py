@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from stan import limits
+from stan.types import SECOND
 
 T = TypeVar("T")
 
@@ -23,32 +24,39 @@ class Cached(Generic[T]):
         self._kept_ns = kept_ns
         self._clock = clock
         self._asking: asyncio.Future[T] | None = None
+        self._made_at = 0
         self._until = 0
         self._changes = 0
         self.last: T | None = None
 
     async def get(self) -> T:
-        """A recent answer. Raises what *ask* raises."""
-        if self.last is not None and self._clock() < self._until:
+        """A recent answer; an older one if a new one takes long. Raises what *ask* raises."""
+        now = self._clock()
+        if self.last is not None and now < self._until:
             return self.last
         if self._asking is None:
             self._asking = asyncio.ensure_future(self._made())
             self._asking.add_done_callback(self._over)
-        return await asyncio.shield(self._asking)
+        asking = self._asking
+        if self.last is not None and self._until and now < self._made_at + limits.DASHBOARD_AGE_MAX:
+            done, _ = await asyncio.wait({asking}, timeout=limits.DASHBOARD_WAIT / SECOND)
+            return asking.result() if done else self.last
+        return await asyncio.shield(asking)
 
     def outdated(self) -> None:
-        """Something was changed: what is on its way may be from before."""
+        """Something was changed: what is known, or on its way, may be from before."""
         self._until = 0
         self._changes += 1
         self._asking = None
 
     async def _made(self) -> T:
-        begun, changes = self._clock(), self._changes
+        begun, changes = time.thread_time_ns(), self._changes
         made = await self._ask()
         if changes == self._changes:
-            ended = self._clock()
-            kept = max(self._kept_ns, limits.DASHBOARD_COST_RATIO * (ended - begun))
-            self.last, self._until = made, ended + min(kept, limits.DASHBOARD_AGE_MAX)
+            cost = time.thread_time_ns() - begun
+            kept = max(self._kept_ns, limits.DASHBOARD_COST_RATIO * cost)
+            self._made_at = self._clock()
+            self.last, self._until = made, self._made_at + min(kept, limits.DASHBOARD_AGE_MAX)
         return made
 
     def _over(self, asking: asyncio.Future[T]) -> None:

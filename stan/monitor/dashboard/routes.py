@@ -49,7 +49,7 @@ class Dashboard:
     def _opened(self, node: Node) -> None:
         """There is a node to ask with."""
         config = self._view.config
-        asking = Asking(node.gateway, config.cluster_id)
+        asking = Asking(node.gateway, config.cluster_id, limits.DASHBOARD_PATIENCE / SECOND)
         survey = Survey(asking, config.store.raft_groups, lambda: health.ready(self._view))
         api = Api(survey, config)
 
@@ -71,7 +71,17 @@ class Dashboard:
         """Take the paths."""
         app.router.add_get("/dashboard", self._to_pages)
         app.router.add_get(PAGES + "{name:[a-z.-]*}", self._file)
-        for name in ("overview", "news", "channels", "durables", "clients", "channel", "messages", "cluster", "options"):
+        for name in (
+            "overview",
+            "news",
+            "channels",
+            "durables",
+            "clients",
+            "channel",
+            "messages",
+            "cluster",
+            "options",
+        ):
             app.router.add_get(API + name, self._question(name))
         app.router.add_get(f"{API}payload", self._payload)
         app.router.add_get(f"{API}session", self._session)
@@ -142,7 +152,10 @@ class Dashboard:
         if refusal:
             return _json({"error": refusal}, 403)
         may = self._guard.actions
-        return _json({"actions": may, "token": self._guard.token if may else "", "header": TOKEN_HEADER})
+        node, config = self._view.node, self._view.config
+        name = "" if node is None or config.cluster is None else node.storage.node_id
+        told = {"cluster": config.cluster_id, "node": name, "actions": may, "header": TOKEN_HEADER}
+        return _json({**told, "token": self._guard.token if may else ""})
 
     async def _nothing(self, _request: web.Request) -> web.Response:
         return _json({"error": "there is no such question"}, 404)

@@ -39,6 +39,7 @@ export async function metrics(signal) {
 
 export async function begin() {
   session = await ask("session");
+  return session;
 }
 
 export const mayAct = () => session.actions;

@@ -26,7 +26,7 @@ export function channel(context) {
   const draw = () => {
     const data = asked.data;
     return [
-      h("p", { class: "trail" }, h("a", { href: "#/channels" }, "Channels"), " /"),
+      h("p", { class: "trail" }, h("a", { href: "#/channels" }, "Channels"), " /", data && h("span", { class: "muted" }, ` group ${data.group}`)),
       h("div", { class: "head" }, h("h1", { class: "name" }, data?.name ?? name), data && mayAct() && buttons(data, () => { asked.refresh(); browser.newest(); }, context)),
       shown(asked, page(context, asked)),
       asked.data && browser.draw(asked.data),
@@ -64,7 +64,7 @@ const page = (context, asked) => (data) => {
       fact(limits.max_bytes ? `of ${size(limits.max_bytes)}` : "stored", size(data.bytes), fill(data.bytes, limits.max_bytes, "filled by size")),
       fact(limits.max_age ? `oldest, of ${span(limits.max_age)}` : "oldest", age ? span(age) : "–", fill(age, limits.max_age, "filled by age")),
       fact("sequences", data.last ? `${number(data.first)} – ${number(data.last)}` : "–"),
-      fact("published", rate(data.rate)), fact("newest", data.messages ? ago(data.last_time) : "–"), fact("group", number(data.group))),
+      fact("published", rate(data.rate)), fact("newest", data.messages ? ago(data.last_time) : "–")),
     h("div", { class: "columns" },
       h("section", { class: "card" }, chart("Published a second", [{ name: "in", points: data.pace }], rate)),
       h("section", { class: "card" }, chart("Lag", lags.map((row) => ({ name: row.name, points: row.trend })), number))),

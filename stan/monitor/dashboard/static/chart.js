@@ -14,7 +14,7 @@ export function chart(title, series, show, key = title) {
   const [begin, end] = [Math.min(...times), Math.max(...times)];
   const top = Math.max(...all.map((point) => point[1]), 0) || 1;
   const x = (at) => ((at - begin) / (end - begin || 1)) * WIDTH;
-  const y = (value) => HEIGHT - 2 - (value / top) * (HEIGHT - 10);
+  const y = (value) => HEIGHT - 2 - (value / top) * (HEIGHT - 24); // room for the words at the top
   const path = (points) => points.map(([at, value], index) => `${index ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
   const last = (one) => one.points.at(-1)?.[1] ?? 0;
   const text = series.map((one) => `${one.name} now ${show(last(one))}`).join(", ");

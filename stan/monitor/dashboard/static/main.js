@@ -93,7 +93,7 @@ function navigation(name) {
 function health(state, sentence) {
   const link = document.getElementById("health");
   link.dataset.state = state;
-  link.lastElementChild.textContent = { ok: "Healthy", warn: "Look", bad: "Trouble", unknown: "Unknown" }[state] ?? state;
+  link.lastElementChild.textContent = { ok: "Healthy", warn: "Warning", bad: "Trouble", unknown: "Unknown" }[state] ?? state;
   link.title = sentence;
 }
 
@@ -119,7 +119,8 @@ document.querySelector(".skip").onclick = (event) => {
 };
 navigation(read().path[0]);
 try {
-  await begin();
+  const { cluster: name, node } = await begin();
+  document.getElementById("cluster").textContent = node ? `${name} · ${node}` : name;
 } catch {
   // it only shows then
 }

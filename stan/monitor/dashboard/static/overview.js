@@ -15,6 +15,7 @@ export function overview(context) {
   return { title: "Overview", draw: () => shown(asked, page), refresh: () => asked.refresh(), close: () => asked.close() };
 }
 
+const since = (problem) => problem.since && h("span", { class: "muted" }, ` Since ${time(problem.since)} (${ago(problem.since)}).`);
 const WORDS = { ok: "All is well", warn: "Look at this", bad: "Something is wrong", unknown: "Not known yet" };
 
 function page(data) {
@@ -22,11 +23,11 @@ function page(data) {
   return [
     h("section", { class: `health-card ${data.state}`, "aria-label": "Health" },
       h("h1", {}, h("span", { class: "dot" }), WORDS[data.state]),
-      h("p", { id: "sentence", role: "status" }, data.sentence),
-      data.problems.length > 0 && h("ul", { class: "problems" }, data.problems.map((problem) => h("li", { class: problem.level },
+      h("p", { id: "sentence", role: "status" }, data.sentence, data.problems.length === 1 && since(data.problems[0])),
+      data.problems.length > 1 && h("ul", { class: "problems" }, data.problems.map((problem) => h("li", { class: problem.level },
         problem.link ? h("a", { href: problem.link }, problem.text) : problem.text,
-        problem.since && h("span", { class: "muted" }, ` since ${time(problem.since)} (${ago(problem.since)})`))))),
-    h("section", { class: "facts", "aria-label": "In figures" },
+        since(problem))))),
+    h("section", { class: "facts eight", "aria-label": "In figures" },
       fact("messages in", rate(into)), fact("messages out", rate(out)), fact("published", bytesIn === undefined ? "–" : `${size(Math.round(bytesIn))}/s`),
       fact("channels", number(data.channels), "#/channels"), fact("messages kept", number(data.messages), "#/channels"), fact("stored", size(data.bytes)),
       fact("durables and others", number(data.durables), "#/durables"), fact("clients", number(data.clients), "#/clients")),
