@@ -6,7 +6,7 @@ file, the environment or the command line. Secrets are left out of every repr.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -22,6 +22,7 @@ __all__ = [
     "ClusterConfig",
     "Config",
     "EmbeddedConfig",
+    "EncryptionConfig",
     "HeartbeatConfig",
     "LogConfig",
     "MonitorConfig",
@@ -222,6 +223,24 @@ class MonitorConfig:
         return found
 
 
+KEY_VARIABLES: Final = ("STAN_ENCRYPTION_KEY", "NATS_STREAMING_ENCRYPTION_KEY")
+"""Variables of the environment that give the encryption key; no process that we start gets them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptionConfig:
+    """With what messages are encrypted on the disk."""
+
+    key: bytes = field(default=b"", repr=False)
+    cipher: str = ""  # AES or CHACHA; "": the better one of this machine
+
+    def complaints(self) -> list[str]:
+        """What is wrong with these settings by themselves, in the original's words (STAN-SPEC 8.10)."""
+        found = [] if self.key else ["encryption key required: give it in NATS_STREAMING_ENCRYPTION_KEY"]
+        known = self.cipher.upper() in {"", "AES", "CHACHA"}
+        return found if known else [*found, "encryption cipher not supported"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
     """What is logged and where to."""
@@ -261,6 +280,8 @@ class Config:
     monitor: MonitorConfig = MonitorConfig()
     log: LogConfig = LogConfig()
     cluster: ClusterConfig | None = None  # None: alone
+    ft_group: str = ""  # servers that share one store, of which one is active; "": none
+    encryption: EncryptionConfig | None = None  # None: messages are stored in clear
     replace_durable: bool = False
     io_batch_size: int = 1024
     io_sleep_ns: int = 0
@@ -304,12 +325,22 @@ class Config:
             found += self.cluster.complaints()
             if self.store.kind == "memory":
                 found.append("stan: clustering mode not supported with MEMORY store type")
+        found += self._mode_complaints()
+        if self.encryption is not None:
+            found += self.encryption.complaints()
         beat = self.heartbeat
         if beat.interval_ns <= 0 or beat.timeout_ns <= 0 or beat.fail_count < 0:
             found.append("heartbeat interval and timeout must be above 0 and the fail count not below 0")
         if not -1 <= self.embedded.port <= 65535:
             found.append(f"port must be between -1 and 65535, not {self.embedded.port}")
         return found + self.monitor.complaints()
+
+    def _mode_complaints(self) -> Iterator[str]:
+        """What speaks against sharing the work, or the store, with other servers in this way."""
+        if self.ft_group and self.store.kind == "memory":
+            yield "ft: only FILE or SQL stores supported in FT mode"
+        if any(char.isspace() or char in "*>" for char in self.ft_group):
+            yield f"invalid ft group {go_quote(self.ft_group)}: it becomes part of NATS subjects"
 
 
 def go_duration(nanos: int) -> str:

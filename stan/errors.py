@@ -30,8 +30,16 @@ class InDoubt(Frozen):
     """The very write that failed and froze the group: what it carried may or may not be there after a restart."""
 
 
+class LostLock(StanError):
+    """Another server of the fault tolerance group has the store: this one must do nothing more and end."""
+
+
 class Damage(StanError):
     """The disk gave back something else than was written; the text names file and position."""
+
+
+class WrongKey(Damage):
+    """What the disk gave back is what was written, but with another encryption key than the one that was given."""
 
 
 class ConfigError(StanError):
@@ -76,6 +84,12 @@ INVALID_FETCH = "stan: invalid fetch request"
 INVALID_QUESTION = "stan: invalid request about channels"
 INVALID_ADMIN = "stan: invalid admin request"
 UNKNOWN_VERSION = "stan: the server does not know this version of the request"
+ALONE = "stan: this node is alone"
+INVALID_WHICH = "stan: name a durable or a queue group, or give the number of a position"
+INVALID_MOVE = "stan: say where to: a sequence from 1 on, a time, new messages only, or all"
+INVALID_RUNS = "stan: sequences are given as first, last, first, last, ..., from 1 on"
+CURSOR_GONE = "stan: this position is gone"
+TOO_MANY_SKIPPED = "stan: too many single messages are to be skipped"
 INVALID_BOOKMARK = "stan: invalid name of a position"
 TOO_MANY_BOOKMARKS = "stan: too many named positions"
 UNREADABLE = "stan: messages cannot be read"
@@ -93,6 +107,9 @@ STAGED_UNNAMED = "stan: more is staged than the commit names"
 STAGED_TOO_MUCH = "stan: too much is staged"
 TOO_MANY_APPS = "stan: too many apps have committed"
 INVALID_CLOSE = "stan: invalid close request"
+CHANNEL_RESTORING = "stan: channel is being restored"
+TOO_MANY_DELETED = "stan: too many messages of the channel were deleted one by one; purge it instead"
+UNKNOWN_MESSAGE = "stan: the channel has no message of this sequence"
 CHANNEL_DELETING = "stan: channel is being deleted"
 TOO_MANY_CHANNELS = "too many channels"
 TOO_MANY_SUBSCRIPTIONS = "too many subscriptions per channel"
@@ -106,6 +123,29 @@ def case_conflict(requested: str, existing: str) -> str:
         f"{CASE_CONFLICT}{go_quote(requested)} because channel {go_quote(existing)} "
         "alreay exists (different cases not allowed)"
     )
+
+
+def unknown_position(channel: str, what: str) -> str:
+    """Text for a durable or queue group that is not there; *what* names it."""
+    return f"stan: there is no {what} in channel {go_quote(channel)}"
+
+
+def ambiguous_position(channel: str, what: str, positions: list[str]) -> str:
+    """Text for a name that several have."""
+    return (
+        f"stan: {what} in channel {go_quote(channel)} is one of several, give the number or the client: "
+        + ", ".join(positions[:10])
+    )
+
+
+def unknown_subscription(subscription_id: int, channel: str) -> str:
+    """Text for a subscription that is not there, or not any more."""
+    return f"stan: there is no subscription {subscription_id} in channel {go_quote(channel)}"
+
+
+def beyond_end(channel: str, sequence: int, last: int) -> str:
+    """Text for a sequence that is not there yet."""
+    return f"stan: channel {go_quote(channel)} ends with sequence {last}, {sequence} is not there yet"
 
 
 def go_quote(text: str) -> str:

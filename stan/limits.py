@@ -23,6 +23,8 @@ SEGMENT_BYTES_MAX = 64 * MiB
 """A segment is rolled once it holds this much."""
 TAIL_CACHE_BYTES_MAX = 16 * MiB
 """Record batches kept in memory behind the end of each group's log."""
+VAULT_KEYS_MAX = 4096
+"""Keys of encrypted logs in memory: one for each time that a log was opened, as long as batches of then are read."""
 READ_BYTES_MAX = 1 * MiB
 """Records handed to one cursor by one read (a single larger message is handed out alone)."""
 BATCHES_PER_READ_MAX = 256
@@ -39,6 +41,26 @@ MARK_BYTES = 64 * KiB
 """Distance of the remembered entries of a segment: walking to any other entry reads no more than this."""
 CLEAN_BELOW_PERCENT = 25
 """A sealed segment that keeps less of its bytes than this is rewritten: at most a third as much is written as gets free."""
+
+# --- fault tolerance group -------------------------------------------------------------------------------------
+FT_HEARTBEAT_INTERVAL = 1 * SECOND
+"""Between heartbeats of the active server to the standbys (STAN-SPEC 10); each server takes up to 10 % more or less."""
+FT_MISSED_INTERVAL = 1250 * MILLISECOND
+"""Silence after which a standby asks the store whether it may take over; each server takes up to 10 % more or less."""
+FT_LOOK_INTERVAL = SECOND // 4
+"""Between a standby's looks at the lease."""
+FT_COMPLAINT_MAX = 60 * SECOND
+"""Longest time between two lines of a standby that cannot have the lock; it begins with 1 s and doubles."""
+LEASE_RENEWAL = 1 * SECOND
+"""Between the renewals of the lease of a store."""
+LEASE_HELD = 4 * SECOND
+"""How long a renewal counts for its holder, from before it was written; longer than the stalls of a busy disk."""
+LEASE_TAKEN = 5 * SECOND
+"""How long a standby must see no renewal before it takes the lease: clocks may run differently, and it looks now and then."""
+LEASE_RECORD_BYTES_MAX = 4 * KiB
+"""Of a lease's file; what is longer is none."""
+COPY_ATTEMPTS_MAX = 8
+"""How often a file is copied again that another process has written to meanwhile."""
 
 # --- publish ---------------------------------------------------------------------------------------------------
 UNCOMMITTED_BYTES_MAX = 64 * MiB
@@ -128,6 +150,14 @@ FETCH_UNSENT_BYTES_MAX = OUTBOUND_BYTES_HIGH // 2
 FETCH_BATCHES_MAX = 1024
 """Record batches in one answer; looking them up takes the event loop's time."""
 
+# --- verifying copies (VERIFY) ---------------------------------------------------------------------------------
+VERIFY_BYTES_MAX = 8 * MiB
+"""Record bytes that are read for one answer: some ten milliseconds of a thread that reads for others, too."""
+VERIFIES_UNDER_WAY_MAX = 4
+"""Requests to verify that wait for the disk; more are told to ask again."""
+VERIFY_DAMAGE_MAX = 16
+"""Damaged batches in one answer; it ends with the last of them."""
+
 # --- questions about channels (ASK) ----------------------------------------------------------------------------
 QUESTIONS_WAITING_MAX = 1024
 """Questions that wait for news of the metadata; more are told to ask again."""
@@ -143,6 +173,10 @@ BOOKMARK_NAME_BYTES_MAX = 255
 """Longest name of a bookmark."""
 BOOKMARKS_MAX = 16_384
 """Bookmarks in the channels of one group; all of them are in memory."""
+DELETED_RUNS_MAX = 10_000
+"""Runs of messages of one channel that were deleted one by one; they are in memory, and are written whole when one is added."""
+CHANNEL_CHANGES_WAITING_MAX = 1_000
+"""Requests of operators that wait until a channel is made, or is out of the registry."""
 
 # --- transactions (TRANSACT) -----------------------------------------------------------------------------------
 APP_BYTES_MAX = 255
@@ -167,6 +201,27 @@ APPS_MAX = 4096
 """Apps and channels of which one group knows the last committed version, and apps of which it knows the last finished one."""
 APP_MEMORY = 30 * 24 * 3600 * SECOND
 """The last version of an app is known at least this long after it was committed."""
+
+# --- what operators ask -----------------------------------------------------------------------------------------
+REPORT_PATIENCE = 1 * SECOND
+"""How long an answer about channels waits for news of the metadata, before it tells what is known."""
+REPORT_ITEMS_MAX = 1000
+"""Channels, positions or clients in one answer."""
+REPORT_STEPS = 3000
+"""Names looked at in one turn for all such answers together; an item that is shown counts as REPORT_ITEM_STEPS of them."""
+REPORT_ITEM_STEPS = 12
+"""See REPORT_STEPS."""
+REPORTS_MAX = 256
+"""Answers being made at once; whoever asks for more is told to come again."""
+REPORT_RUNS_MAX = 10_000
+"""Runs of pending messages told of one position."""
+
+NODE_ANSWERS_MAX = 256
+"""Who asks a node how it is and waits for the answer; more are told to come again."""
+DISK_PATIENCE = 250 * MILLISECOND
+"""How long such an answer waits for the disk to tell its space."""
+EVENTS_PER_SECOND_MAX = 200
+"""Events that one node tells; what is more is counted only."""
 
 # --- clients in a cluster --------------------------------------------------------------------------------------
 HEARD_ENOUGH = 1500 * MILLISECOND
@@ -228,6 +283,10 @@ HOLDING_CURSORS_MAX = 64
 """Cursors that keep what they read (READ_BYTES_MAX each) while their window is full; others read again."""
 PROGRESS_RUNS_MAX = 1000
 """Sent and acked runs in one progress entry."""
+STEERING_RUNS_MAX = 1000
+"""Runs of skipped messages, and of those sent before, that are kept of a cursor which an operator has moved."""
+MOVE_MEMORY = 60 * SECOND
+"""A new leader takes no ack for a cursor that was moved so short before which it may have heard before the move."""
 
 # --- clients ---------------------------------------------------------------------------------------------------
 DUPLICATE_CHECK_TIMEOUT = 500 * MILLISECOND
@@ -370,3 +429,4 @@ invariant(RAFT_APPEND_BYTES_MAX + KiB * RAFT_APPEND_ENTRIES_MAX // 16 < RAFT_MES
 invariant(HELLO_ANSWER_MAX < HELLO_LISTEN, "answers are heard in time")
 invariant(NODE_TIMEOUT > 3 * HELLO_INTERVAL, "two lost hellos make no node absent")
 invariant(BALANCE_RETRY_MIN > RAFT_TRANSFER_TIMEOUT, "a handover has ended before it is asked for again")
+invariant(MOVE_MEMORY > HEARD_AGE_MAX, "an ack of before a move is known by then, with room for clocks that differ")

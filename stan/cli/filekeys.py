@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from stan.cli.goflags import Value
+from stan.config import KEY_VARIABLES
 
 FILE_ONLY: Final[Mapping[str, Value]] = {
     "discover_prefix": "_STAN.discover",
@@ -25,7 +26,7 @@ FILE_ONLY: Final[Mapping[str, Value]] = {
 
 
 ENVIRONMENT: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "encryption_key": ("encrypt", ("STAN_ENCRYPTION_KEY", "NATS_STREAMING_ENCRYPTION_KEY")),
+    "encryption_key": ("encrypt", KEY_VARIABLES),
 }
 """Secrets that the environment gives, over file and flags: key, the switch that asks for it, names of variables."""
 

@@ -11,8 +11,6 @@ from stan.cli.goflags import Flag, Kind
 _BOOL, _INT, _TEXT, _DURATION, _SIZE = Kind.BOOL, Kind.INT, Kind.TEXT, Kind.DURATION, Kind.SIZE
 
 NO_SQL = "this version has no SQL store"
-NO_FT = "this version has no fault tolerance groups"
-NO_ENCRYPTION = "this version does not encrypt what it stores"
 NO_PARTITIONING = "this version does no partitioning"
 NO_ARCHIVE = "this version runs no archive script"
 
@@ -31,7 +29,7 @@ _SERVER = (
     Flag(("hbi", "hb_interval"), _DURATION, 30_000_000_000, "<duration>", "Time between heartbeats to a client"),
     Flag(("hbt", "hb_timeout"), _DURATION, 10_000_000_000, "<duration>", "Time a client has to answer a heartbeat"),
     Flag(("hbf", "hb_fail_count"), _INT, 10, "<count>", "Missed heartbeats that a client survives"),
-    Flag(("ft_group",), _TEXT, "", "<name>", "Fault tolerance group", refused=NO_FT),
+    Flag(("ft_group",), _TEXT, "", "<name>", "Share the store with the servers of this fault tolerance group"),
     Flag(
         ("sl", "signal"),
         _TEXT,
@@ -39,9 +37,15 @@ _SERVER = (
         "<signal>[=<pid>]",
         "Send stop, quit, term, ldm, reopen or reload to a running server (by pid or pid file) and exit",
     ),
-    Flag(("encrypt",), _BOOL, False, "<bool>", "Encrypt what is stored", refused=NO_ENCRYPTION),
-    Flag(("encryption_cipher",), _TEXT, "", "<cipher>", "AES or CHACHA", refused=NO_ENCRYPTION),
-    Flag(("encryption_key",), _TEXT, "", "<key>", "Encryption key", refused=NO_ENCRYPTION),
+    Flag(
+        ("encrypt",),
+        _BOOL,
+        False,
+        "<bool>",
+        "Encrypt messages on the disk; the key is best given by $NATS_STREAMING_ENCRYPTION_KEY",
+    ),
+    Flag(("encryption_cipher",), _TEXT, "", "<cipher>", "AES or CHACHA (default: the better one here)"),
+    Flag(("encryption_key",), _TEXT, "", "<key>", "Encryption key; others on this machine may see it here"),
     Flag(("replace_durable",), _BOOL, False, "<bool>", "A second subscription of a durable replaces the first"),
     Flag(("io_batch_size",), _INT, 1024, "<count>"),
     Flag(("io_sleep_time",), _INT, 0, "<microseconds>"),

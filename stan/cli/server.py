@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from stan import COMPATIBLE_VERSION, __version__, limits
+from stan.cli.hiding import hide_arguments
 from stan.cli.settings import Action, Parsed, parse
 from stan.edge.log import ServerLog
 from stan.edge.nats_process import NatsProcess, find_binary, unnamed_file, version
-from stan.errors import StartError
+from stan.errors import LostLock, StartError
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,6 +37,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     """Run the command with *argv*, by default the process's own arguments; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     parsed = parse(words, _read, os.environ)
+    hide_arguments()
     match parsed.action:
         case Action.SERVE:
             return _serve(parsed, lambda: parse(words, _read_again, os.environ))
@@ -129,6 +131,9 @@ def _serve(parsed: Parsed, again: "Callable[[], Parsed]") -> int:
         return _run(config, process, log, received, again)
     except StartError as error:
         log.fatal(f"Failed to start: {error}")
+        return 1
+    except LostLock as error:
+        log.fatal(str(error))
         return 1
     finally:
         if process is not None:

@@ -20,6 +20,7 @@ from stan.config import (
     ClusterConfig,
     Config,
     EmbeddedConfig,
+    EncryptionConfig,
     HeartbeatConfig,
     LogConfig,
     MonitorConfig,
@@ -176,6 +177,8 @@ def _config(values: _Values) -> Config:
         monitor=_monitor(values),
         log=_log(values),
         cluster=_cluster(values),
+        ft_group=values.text("ft_group"),
+        encryption=_encryption(values),
         replace_durable=values.flag("replace_durable"),
         io_batch_size=values.number("io_batch_size"),
         io_sleep_ns=values.number("io_sleep_time") * MICROSECOND,
@@ -202,6 +205,13 @@ def _store(values: _Values) -> StoreConfig:
         sync_interval_ns=max(interval, 0),
         raft_groups=values.number("raft_groups"),
     )
+
+
+def _encryption(values: _Values) -> EncryptionConfig | None:
+    key = values.text("encryption_key")
+    if not (key or values.flag("encrypt")):
+        return None
+    return EncryptionConfig(key=key.encode("utf-8", "surrogateescape"), cipher=values.text("encryption_cipher"))
 
 
 def _file_complaints(values: _Values) -> Iterator[str]:
@@ -388,6 +398,10 @@ def _notices(values: _Values) -> Iterator[str]:
         if values.flag("tls_skip_verify"):
             yield "TLS certificate chain and hostname will not be verified. DO NOT USE IN PRODUCTION!"
         idle += [f"{name} ({where})" for name, where in values.file.idle]
+    if values.sources.get("encryption_key") == "flag":
+        yield "Others on this machine may have seen the encryption key of the command line: NATS_STREAMING_ENCRYPTION_KEY"
+    if values.flag("encrypt") and values.text("store").upper() == "MEMORY":
+        yield f"{values.name('encrypt')} has no effect with the MEMORY store, which writes nothing"
     if idle:
         yield f"Options without effect in this version: {', '.join(idle)}"
     if _clustered(values):

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from stan import limits
 from stan.core.asked import Asked, asked
 from stan.core.catchup import Catchup
-from stan.core.meta import ChannelInfo
+from stan.core.meta import ChannelInfo, MetaMachine
 from stan.core.shared import META_GROUP, Shared
 from stan.errors import BUSY, INVALID_ADMIN, INVALID_QUESTION, UNKNOWN_CHANNEL, UNKNOWN_VERSION
 from stan.patterns import ONE, REST
@@ -66,6 +66,7 @@ class Answering:
         self.shared = shared
         self.catchup = catchup
         self._waiting = 0  # for the metadata
+        self._names: tuple[MetaMachine | None, int, int, list[bytes]] = (None, 0, 0, [])
 
     # --- for all leaders --------------------------------------------------------------------------------------------------
 
@@ -157,6 +158,14 @@ class Answering:
     def is_dropped(self, info: ChannelInfo) -> bool:
         """Whether a channel is gone, and the metadata do not tell it yet."""
         return info.uid in self.shared.group_of(info).machine.dropped
+
+    def sorted_names(self) -> list[bytes]:
+        """Of all channels; kept while none comes or goes, and never changed itself."""
+        meta = self.shared.meta
+        machine, next_uid, count, _ = self._names
+        if machine is not meta or (next_uid, count) != (meta.next_uid, len(meta.channels)):
+            self._names = (meta, meta.next_uid, len(meta.channels), sorted(meta.channels))
+        return self._names[3]
 
     # --- the metadata -----------------------------------------------------------------------------------------------------
 

@@ -4,15 +4,20 @@ Each is for the leader of one group, which all others leave it to. One that may 
 nothing but "ask again": what it would say may be wrong by now.
 """
 
+import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
-from stan.core.shared import Group, Shared
-from stan.errors import BUSY
+from stan.core.shared import Group, Shared, text
+from stan.errors import BUSY, go_quote
+from stan.protocol.admin_pb2 import ChangeResponse
 from stan.protocol.frames import Frame
 from stan.types import GroupId
+
+UNSAID: Final = frozenset({"Node", "RestoreRows", "RestoreCursor"})
+"""Changes of operators that are told otherwise, or come in great numbers."""
 
 
 class Asked(NamedTuple):
@@ -31,7 +36,23 @@ class Asked(NamedTuple):
 
     def answer(self, **told: object) -> None:
         """It is done."""
+        if self.response is ChangeResponse and not told.get("error"):
+            self._say(told.get("changed", 0))
         self.shared.respond(self.reply, self.response(**told).SerializeToString())
+
+    def _say(self, changed: object) -> None:
+        """Tell of what an operator has changed."""
+        request = self.request
+        kind = type(request).__name__.removesuffix("Request")
+        if kind in UNSAID:
+            return
+        channel = getattr(request, "channel", b"") or (request.which.channel if hasattr(request, "which") else b"")
+        words = " ".join(word.lower() for word in re.findall("[A-Z][a-z]*", kind))
+        where = f" on channel {go_quote(text(channel))}" if channel else ""
+        client_id = getattr(request, "client_id", b"")
+        who = f" {go_quote(text(client_id))}" if client_id else ""
+        said = f"an operator asked for: {words}{who}{where}, {changed} changed"
+        self.shared.say("admin", said, channel=channel, client_id=client_id, group=self.number)
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
         """It is not done; *retry*: that passes."""

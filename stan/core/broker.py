@@ -16,20 +16,24 @@ from stan.config import Config
 from stan.core.answering import Answering
 from stan.core.batching import Batching
 from stan.core.catchup import Catchup
+from stan.core.channel_changes import ChannelChanges
 from stan.core.channels import Channels
 from stan.core.clients import Clients
 from stan.core.committing import Committing
 from stan.core.dispatch import Dispatch
+from stan.core.events import Clock
 from stan.core.extensions import extensions
 from stan.core.group import GroupMachine, GroupResult
 from stan.core.hearing import Hearing
 from stan.core.inquiries import Inquiries
 from stan.core.meta import MetaMachine, MetaResult
 from stan.core.nodes import Nodes
+from stan.core.positions import Positions
 from stan.core.publishing import Publishing
 from stan.core.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
-from stan.core.shared import META_GROUP, Clock, Group, Shared, text
+from stan.core.shared import META_GROUP, Group, Shared, text
 from stan.core.staging import Staging
+from stan.core.steered import is_outdated
 from stan.core.subscribing import Subscribing
 from stan.core.transactions import Ended
 from stan.protocol import entries_pb2 as pb
@@ -66,7 +70,9 @@ class Broker:
         self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup, self.hearing)
         self.inquiries = Inquiries(self.shared, self.channels, self.answering)
         self.watching = self.inquiries.watching
+        self.channel_changes = ChannelChanges(self.shared, self.channels, self.answering)
         self.nodes = Nodes(self.shared)
+        self.positions = Positions(self.shared, self.channels, self.answering)
         self.progress_sent: dict[int, list[pb.Progress]] = {}  # by ticket, until written
         self.undecided: deque[Frame] = deque(maxlen=limits.UNDECIDED_REQUESTS_MAX)  # until it is known who leads
         self.requests: dict[bytes, Callable[[Frame], None]] = {
@@ -173,6 +179,7 @@ class Broker:
         self.batching.follow(number)
         self.staging.follow(number)
         self.committing.follow(number)
+        self.channel_changes.follow(number)
         self.channels.follow(number)
         shared.groups[number].dispatch.follow()
         self.watching.follow(number)
@@ -190,7 +197,8 @@ class Broker:
             if isinstance(step, Publishes):
                 self.publishing.take_sorted(next(left))
             elif isinstance(step, Acks):
-                self.step_acks((step,))
+                if not is_outdated(shared.groups[group].dispatch, step.key, shared.clock.wall):
+                    self.step_acks((step,))
             elif step not in done:
                 self.step_frame(step)
         shared.replaying = None
@@ -218,7 +226,7 @@ class Broker:
         for acks in batches:
             group = self.shared.groups.get(GroupId(acks.group))
             if group is not None and group.leads:
-                group.dispatch.ack(acks.key, acks.ranges)
+                group.dispatch.ack(acks.key, acks.ranges, self.shared.clock.wall)
 
     def step_malformed(self, frames: Iterable[Frame], pub_sid: int) -> None:
         """Payloads on the publish and ack subjects that could not be taken."""
@@ -302,6 +310,7 @@ class Broker:
             self.watching.registered(info)
         if applied.deleted is not None:
             self.channels.unregistered(applied.deleted.uid)
+            self.channel_changes.unregistered(applied.deleted.uid)
             self.watching.unregistered(applied.deleted)
         self.catchup.applied()
         return applied
@@ -311,10 +320,14 @@ class Broker:
         floor = machine.transactions.floor
         applied = machine.apply(change, index)
         self.subscribing.applied(number, applied)
+        if applied.steered:
+            self.positions.applied(number, applied)
         if machine.transactions.floor > floor:
             self.shared.trims.append((number, STAGING_UID, machine.transactions.floor))
         if change.HasField("trim"):
             self.channels.trimmed(number, change.trim)
+        if change.HasField("removal") and not applied.error:
+            self.channels.removed(number, change.removal)
         if change.HasField("drop_channel"):
             self.channels.drop_committed(number, ChannelUid(change.drop_channel.uid))
             self.committing.dropped(ChannelUid(change.drop_channel.uid))

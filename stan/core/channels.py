@@ -148,6 +148,12 @@ class Channels:
                 self.unregister(info.uid)
                 return
             self.shared.note("INF", f"Channel {go_quote(text(info.name))} has been created")
+            self.shared.say(
+                "channel_created",
+                f"channel {go_quote(text(info.name))} was created",
+                channel=info.name,
+                group=info.group,
+            )
             self._opened(info.name, channel, "")
 
     def _opened(self, name: bytes, channel: Channel | None, error: str) -> None:
@@ -247,6 +253,12 @@ class Channels:
         for uid, first in pairs(trim.first_sequences):
             self.shared.trims.append((group, ChannelUid(uid), Sequence(first)))
 
+    def removed(self, group: GroupId, removal: pb.Removal) -> None:
+        """A Removal entry was applied."""
+        uid, part = ChannelUid(removal.uid), self.shared.groups[group]
+        self.shared.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
+        part.dispatch.removed(uid, removal)
+
     def reconfigure(self) -> None:
         """Other limits from now on, also for what is kept already."""
         changed = []
@@ -298,13 +310,15 @@ class Channels:
     def _has_staged(self, channel: Channel) -> bool:
         return channel.info.uid in self.shared.group_of(channel.info).machine.transactions.parts
 
-    def delete(self, channel: Channel) -> None:
-        """Remove a channel with everything on it; until that is committed, requests for it are refused."""
+    def delete(self, channel: Channel, told: Callable[[str], None] = lambda _error: None) -> None:
+        """Remove a channel with everything on it; until that is committed, requests for it are refused. *told* hears why it
+        was not removed, or "" as soon as its group has dropped it."""
         channel.deleting = True
         drop = pb.DropChannel(uid=channel.info.uid)
-        self.shared.change_group(channel.info.group, partial(self._dropped, channel), drop_channel=drop)
+        self.shared.change_group(channel.info.group, partial(self._dropped, channel, told), drop_channel=drop)
 
-    def _dropped(self, channel: Channel, result: object, error: str) -> None:
+    def _dropped(self, channel: Channel, told: Callable[[str], None], result: object, error: str) -> None:
+        told(error)
         if not isinstance(result, GroupResult):
             self.shared.note("ERR", f"Unable to delete channel {go_quote(text(channel.info.name))}: {error}")
             channel.deleting = False
@@ -335,7 +349,14 @@ class Channels:
         channel = self.by_uid.get(uid)
         if channel is not None:
             self._forget(channel)
-            self.shared.note("INF", f"Channel {go_quote(text(channel.info.name))} has been deleted")
+            name = go_quote(text(channel.info.name))
+            self.shared.note("INF", f"Channel {name} has been deleted")
+            self.shared.say(
+                "channel_deleted",
+                f"channel {name} was deleted",
+                channel=channel.info.name,
+                group=channel.info.group,
+            )
 
     def _forget(self, channel: Channel) -> None:
         del self.by_uid[channel.info.uid], self.by_name[channel.info.name]

@@ -224,7 +224,7 @@ class Clients:
             done = self.shared.replaying is not None  # by the last leader, which may not have lived to say so
             self._refuse_close(frame.reply, "" if done else errors.UNKNOWN_CLIENT)
             return
-        self._disconnect(client, partial(self._disconnected, client, frame.reply), asked=True)
+        self.disconnect(client, partial(self._disconnected, client, frame.reply), asked=True)
 
     def _hear_close(self, client_id: bytes) -> None:
         """What the client sent before was heard before; the metadata tells, or has told already, that it is gone."""
@@ -250,7 +250,7 @@ class Clients:
     def _refuse_close(self, reply: bytes, error: str) -> None:
         self.shared.respond(reply, wire.CloseResponse(error=error.encode()).SerializeToString())
 
-    def _disconnect(self, client: Client, done: Done, *, asked: bool) -> None:
+    def disconnect(self, client: Client, done: Done, *, asked: bool) -> None:
         """Propose that *client* is gone; *asked*: by itself."""
         gone = pb.Disconnect(client_id=client.client_id, incarnation=client.incarnation, asked=asked)
         self.shared.change_meta(done, disconnect=gone)
@@ -267,11 +267,23 @@ class Clients:
         """A META entry was applied, on any node: start and stop heartbeats, close what a gone connection had open."""
         if result.gone is not None:
             self._gone(result.gone, asked=result.asked)
+        if self.shared.leads_meta:
+            self._tell(result)
         if result.connected is not None and self.shared.leads_meta:
             self.watch(result.connected)
         if result.beaten is not None:
             for _, group in self.shared.led():
                 group.dispatch.set_failed_heartbeat(result.beaten.incarnation, failed=result.beaten.failing)
+
+    def _tell(self, result: MetaResult) -> None:
+        """Say that a client has come or gone."""
+        client = result.connected or result.gone
+        if client is None:
+            return
+        name, kind, how = go_quote(text(client.client_id)), "client_connected", "has connected"
+        if result.connected is None:
+            kind, how = ("client_closed", "has closed") if result.asked else ("client_lost", "is gone")
+        self.shared.say(kind, f"client {name} {how}", client_id=client.client_id)
 
     def _gone(self, client: Client, *, asked: bool) -> None:
         """A close is a barrier: what the client sent before it may be heard here only after the metadata tells of the close."""
@@ -354,7 +366,7 @@ class Clients:
             told = pb.Heartbeat(client_id=beat.client.client_id, incarnation=beat.client.incarnation, failing=not alive)
             self.shared.change_meta(lambda _result, _error: None, heartbeat=told)
         if beat.failures > self.heartbeat.fail_count:
-            self._disconnect(beat.client, partial(self._timed_out, beat.client), asked=False)
+            self.disconnect(beat.client, partial(self._timed_out, beat.client), asked=False)
         self._arm(beat, self.heartbeat.interval_ns)
 
     def _timed_out(self, client: Client, result: object, _error: str) -> None:

@@ -30,6 +30,12 @@ class LiveMember:
         return 0 if self.leaving else max(0, self.sub.max_in_flight - len(self.window))
 
     @property
+    def oldest(self) -> int:
+        """Nanos when the lowest pending message was sent first, about; 0 if none is pending."""
+        run = next(iter(self.window), None)
+        return 0 if run is None else max(1, run.deadline - (run.count + 1) * self.ack_wait_ns)
+
+    @property
     def ack_wait_ns(self) -> int:
         """Time from a delivery to its redelivery."""
         return self.sub.ack_wait_s * SECOND
@@ -39,7 +45,7 @@ class LiveMember:
 class LiveCursor:
     """A cursor with at least one online member.
 
-    Invariants: C1 last_sent never decreases; G1 the members' windows and `owed` are disjoint.
+    Invariants: C1 last_sent never decreases, unless an operator moves it; G1 the members' windows and `owed` are disjoint.
     """
 
     cursor: Cursor
@@ -49,10 +55,15 @@ class LiveCursor:
     batches: deque[Fetched] = field(default_factory=deque)  # in hand, contiguous, for new messages only
     fetching: int = 0  # number of the Fetch under way; 0 = none
     doubt_until: int = 0  # sequences up to here may have been sent although no entry tells of it
-    ahead: Runs = field(default_factory=Runs)  # acked although this leader has not sent them: the last one had
+    ahead: Runs = field(default_factory=Runs)  # not to be sent: acked, as the last leader had sent them, or skipped
+    again: Runs = field(default_factory=Runs)  # above last_sent, sent before: the cursor was moved back
+    epoch: int = 0  # of the cursor's steering
+    untold: list[pb.Progress] = field(default_factory=list)  # what was sent in earlier epochs
     hungry: bool = False  # queued for the next pump
     touched: Runs = field(default_factory=Runs)  # sequences whose holder changed since the last progress entry
     reported: int = 0  # last_sent of the last progress entry
+    redelivered: int = 0  # messages that were sent again
+    acked_at: int = 0  # Unix ns of the last ack; 0 = none was seen
 
     @property
     def dirty(self) -> bool:
@@ -72,7 +83,7 @@ class LiveCursor:
 
     def progress(self) -> pb.Progress:
         """What changed since the last call, as the net result: who holds each touched sequence now."""
-        entry = pb.Progress(cursor_id=self.cursor.cursor_id, last_sent=self.last_sent)
+        entry = pb.Progress(cursor_id=self.cursor.cursor_id, last_sent=self.last_sent, epoch=self.epoch)
         held = Runs()
         holders = [(m.sub.subscription_id, m.window) for m in self.members] + [(0, self.owed)]
         for subscription_id, runs in holders:
@@ -89,6 +100,16 @@ class LiveCursor:
         self.touched.clear()
         self.reported = self.last_sent
         return entry
+
+    def sent_before(self, run: Run, *, flagged: bool) -> Run:
+        """As much of *run*, new messages, as can be sent at once: all of it was sent before (`count` is 1), or nothing."""
+        parts = self.again.within(run.first, run.last)
+        if parts and parts[0].first == run.first:
+            run, flagged = parts[0], True
+        elif parts and not flagged:
+            run = Run(run.first, parts[0].first - 1)
+        self.again.remove(1, run.last)
+        return Run(run.first, run.last, 0, int(flagged))
 
     def drop_before(self, sequence: int) -> None:
         """Forget batches in hand that end before *sequence*."""

@@ -14,7 +14,9 @@ from stan import limits
 from stan.core.cursors import LiveCursor, LiveMember
 from stan.core.group import Cursor, GroupMachine, Subscription
 from stan.core.ready import Delivery, Fetch, Fetched, Index, Indexes, Ready
+from stan.core.removing import removed_runs
 from stan.core.runs import Run, Runs, pairs
+from stan.core.steered import steer
 from stan.core.timers import Timers
 from stan.protocol import entries_pb2 as pb
 from stan.types import ChannelUid, Nanos, WallNanos
@@ -96,6 +98,7 @@ class Dispatch:
         if live is None:
             owed = Runs(Run(run.first, run.last) for run in cursor.owed)
             live = LiveCursor(cursor, cursor.last_sent, owed, reported=cursor.last_sent, doubt_until=cursor.doubt_until)
+            steer(live)
             self.cursors[cursor.cursor_id] = live
             self.by_channel.setdefault(cursor.uid, {})[cursor.cursor_id] = live
         member = LiveMember(sub)
@@ -118,13 +121,27 @@ class Dispatch:
             live.owed.merge(Run(run.first, run.last, 0, run.count))
         self.feed(live)
 
+    def removed(self, uid: ChannelUid, removal: pb.Removal) -> None:
+        """Messages were removed by an operator: they are settled, whoever has them."""
+        for live in self.by_channel.get(uid, {}).values():
+            for first, last in removed_runs(removal):
+                for run in live.holders(first, last):
+                    live.touch(run.first, run.last)
+            self._skip(live, removal.first_sequence - 1)
+            self.mark(live)
+            self.feed(live)
+
     def drop_channel(self, uid: ChannelUid) -> None:
         """The channel and everything on it is gone."""
         for live in list(self.by_channel.get(uid, {}).values()):
-            for member in live.members:
-                del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
-            live.members.clear()
-            self._forget(live)
+            self.drop_cursor(live)
+
+    def drop_cursor(self, live: LiveCursor) -> None:
+        """The cursor and all its members are gone."""
+        for member in live.members:
+            del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
+        live.members.clear()
+        self._forget(live)
 
     def _forget(self, live: LiveCursor) -> None:
         self.cursors.pop(live.cursor.cursor_id, None)
@@ -164,8 +181,8 @@ class Dispatch:
         for live in self.by_channel.get(uid, {}).values():
             self.feed(live)
 
-    def ack(self, key: int, ranges: Iterable[tuple[int, int]]) -> bool:
-        """Sequences were acked on one ack inbox; False if nobody has it (any more)."""
+    def ack(self, key: int, ranges: Iterable[tuple[int, int]], wall: int = 0) -> bool:
+        """Sequences were acked on one ack inbox, at *wall*; False if nobody has it (any more)."""
         found = self.by_ack_key.get(key)
         if found is None:
             return False
@@ -178,7 +195,8 @@ class Dispatch:
                     live.ahead.merge(Run(max(first, live.last_sent + 1), min(last, live.doubt_until)))
             for run in runs:
                 live.touch(run.first, run.last)
-        self._mark(live)
+        live.acked_at = wall
+        self.mark(live)
         self.feed(live)
         return True
 
@@ -189,7 +207,7 @@ class Dispatch:
             return []
         live.fetching = 0
         self.feed(live)
-        if self.frozen or self.held:
+        if self.frozen or self.held or live.cursor.paused:
             return []
         if live.owed:
             return self._redeliver(live, list(fetch.runs), batches, now)
@@ -220,7 +238,7 @@ class Dispatch:
                 for run in member.window.remove(lost_run.first, lost_run.last):
                     live.owed.add(Run(run.first, run.last, 0, run.count))
                     live.touch(run.first, run.last)
-                self._mark(live)
+                self.mark(live)
                 self.feed(live)
 
     def pause(self) -> None:
@@ -259,7 +277,9 @@ class Dispatch:
             live = self.hungry.popleft()
             live.hungry = False
             self.holding.discard(live.cursor.cursor_id)
-            if live.members and not live.fetching:
+            if live.cursor.steering is not None and live.cursor.paused:
+                live.batches.clear()
+            elif live.members and not live.fetching:
                 room -= self._pump_one(live, ready, now, room)
         return room
 
@@ -269,6 +289,7 @@ class Dispatch:
         self._settle_removed(live, index.first_sequence - 1)
         if live.owed:
             return self._fetch_owed(live, ready)
+        deleted = self.machine.deleted.by_channel.get(live.cursor.uid)
         sent = 0
         while live.last_sent < last:
             first = live.last_sent + 1
@@ -276,6 +297,10 @@ class Dispatch:
                 run = next(iter(live.ahead))
                 live.ahead.remove(1, run.last)
                 self._skip(live, run.last)
+                continue
+            gone = deleted.following(first) if deleted is not None else None
+            if gone is not None and gone.first <= first:
+                self._skip(live, gone.last)
                 continue
             member = live.choose()
             if member is None:
@@ -290,6 +315,7 @@ class Dispatch:
                 self._skip(live, batch.base_sequence - 1)
                 continue
             end = min(batch.base_sequence + batch.count - 1, last, live.ahead.first - 1 if live.ahead else last)
+            end = end if gone is None else min(end, gone.first - 1)
             size = min(end - first + 1, member.open_slots)
             size = min(size, live.share(member, end - first + 1)) if len(live.members) > 1 else size
             sent += self._deliver_new(live, member, batch, Run(first, first + size - 1), ready, now)
@@ -305,7 +331,8 @@ class Dispatch:
         if run.first <= doubt_until < run.last:  # the doubtful part is flagged, the rest is not
             run = Run(run.first, doubt_until)
         count = 1 if run.first <= doubt_until else 0
-        ready.sends.append(self._send(live, member, batch, Run(run.first, run.last, 0, count), now))
+        run = live.sent_before(run, flagged=bool(count)) if live.again else Run(run.first, run.last, 0, count)
+        ready.sends.append(self._send(live, member, batch, run, now))
         live.last_sent = run.last
         return max(1, len(batch.records) * run.size // batch.count)
 
@@ -313,12 +340,13 @@ class Dispatch:
         """One delivery, and what it does to the window; `run.count` is the number of redeliveries, this one included."""
         member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
         live.touch(run.first, run.last)
-        self._mark(live)
+        self.mark(live)
         self._arm(live, member)
         self.out_messages += run.size
         self.out_bytes += len(batch.records) * run.size // batch.count
         if run.count:
             self.redelivered_messages += run.size
+            live.redelivered += run.size
         return Delivery(
             member.sub.inbox, batch.records, batch.base_sequence, run.first, run.last, run.count, self.machine.group
         )
@@ -350,7 +378,7 @@ class Dispatch:
             for gap_first, gap_last in seen.missing(first, min(last, reached) if batches else last):
                 if live.owed.remove(gap_first, gap_last):
                     live.touch(gap_first, gap_last)
-                    self._mark(live)
+                    self.mark(live)
         return out
 
     def _hand_out(self, live: LiveCursor, batch: Fetched, run: Run, now: Nanos) -> list[Delivery]:
@@ -385,7 +413,7 @@ class Dispatch:
             else:
                 live.owed.add(Run(run.first, run.last, 0, run.count))
                 live.touch(run.first, run.last)
-                self._mark(live)
+                self.mark(live)
                 self.feed(live)
         self._arm(live, member)
 
@@ -396,6 +424,9 @@ class Dispatch:
         out: list[pb.Progress] = []
         while self.dirty and len(out) < runs_max:
             _, live = self.dirty.popitem()
+            if live.untold:
+                out += live.untold
+                live.untold = []
             if live.dirty:
                 out.append(live.progress())
         return out
@@ -404,16 +435,20 @@ class Dispatch:
         """These entries were not written: tell it all again."""
         for entry in entries:
             live = self.cursors.get(entry.cursor_id)
-            if live is not None:
+            if live is not None and entry.epoch != live.epoch:
+                live.untold.append(entry)
+                self.mark(live)
+            elif live is not None:
                 for numbers in (*(held.runs for held in entry.held), entry.acked):
                     for first, last in pairs(numbers):
                         live.touch(first, last)
                 live.reported = -1
-                self._mark(live)
+                self.mark(live)
 
     # --- small parts ------------------------------------------------------------------------------------------------
 
-    def _mark(self, live: LiveCursor) -> None:
+    def mark(self, live: LiveCursor) -> None:
+        """There is something to tell in a progress entry."""
         self.dirty[live.cursor.cursor_id] = live
 
     def _index(self, live: LiveCursor) -> Index:
@@ -429,7 +464,7 @@ class Dispatch:
         if live.owed and live.owed.first <= to:
             for run in live.owed.remove(1, to):
                 live.touch(run.first, run.last)
-            self._mark(live)
+            self.mark(live)
         self._skip(live, to)
 
     def _fetch_new(self, live: LiveCursor, first: int, last: int, room: int) -> Fetch:
@@ -451,4 +486,4 @@ class Dispatch:
         """Messages up to *to* are gone: the cursor stands behind them."""
         if to > live.last_sent:
             live.last_sent = to
-            self._mark(live)
+            self.mark(live)

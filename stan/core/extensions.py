@@ -6,6 +6,8 @@ Requests of operators (`.admin.<request>`, stan/protocol/admin.proto) stand in a
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from stan.core.managing import Managing
+from stan.core.reporting import Reporting
 from stan.protocol.frames import Frame
 
 if TYPE_CHECKING:
@@ -34,6 +36,24 @@ def extensions(broker: "Broker") -> dict[str, Handle]:
     return {f"{prefix}.{kind}": handle for kind, handle in taken.items()}
 
 
-def admin_requests(broker: "Broker") -> dict[str, Handle]:  # noqa: ARG001
+def admin_requests(broker: "Broker") -> dict[str, Handle]:
     """Requests of operators that the core answers, by kind."""
-    return {}
+    reporting = Reporting(broker.shared, broker.channels, broker.answering)
+    managing = Managing(broker.shared, broker.answering, broker.clients, broker.nodes)
+    positions = broker.positions
+    return {
+        "evict_client": managing.evict_client,
+        "add_node": managing.add_node,
+        "remove_node": managing.remove_node,
+        "channels": reporting.channels_asked,
+        "subscriptions": reporting.subscriptions_asked,
+        "clients": reporting.clients_asked,
+        **broker.channel_changes.requests(),
+        "move": positions.move,
+        "skip": positions.skip,
+        "redeliver": positions.redeliver,
+        "pause": positions.pause,
+        "resume": positions.resume,
+        "evict_member": positions.evict,
+        "delete_cursor": positions.delete,
+    }

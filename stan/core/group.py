@@ -7,17 +7,30 @@ cursor with the sequences it was sent and has not acked. What a cursor `owes` wa
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from stan import limits
+from stan.core.deleted import Deleted
 from stan.core.parts import Part, make_parts
+from stan.core.removing import remove
 from stan.core.runs import Run, Runs, pairs
+from stan.core.steering import Steering, of_cursor
 from stan.core.transactions import Transactions
-from stan.errors import DUPLICATE_DURABLE, INVALID_SUBSCRIPTION, TOO_MANY_SUBSCRIPTIONS
+from stan.errors import (
+    CURSOR_GONE,
+    DUPLICATE_DURABLE,
+    INVALID_SUBSCRIPTION,
+    TOO_MANY_SKIPPED,
+    TOO_MANY_SUBSCRIPTIONS,
+)
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import STAGING_UID
 from stan.types import ChannelUid, GroupId, RaftIndex
 
 PartKind = TypeVar("PartKind")
+
+STEERED = frozenset({"move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor"})
+"""Changes that operators make to a cursor, see stan.core.steering."""
 
 
 class CursorKind(IntEnum):
@@ -59,7 +72,8 @@ class Subscription:
 
 @dataclass(slots=True)
 class Cursor:
-    """A position in a channel. Invariants: G1 the members' pending sets and `owed` are disjoint; C1 last_sent never decreases."""
+    """A position in a channel. Invariants: G1 the members' pending sets and `owed` are disjoint; C1 last_sent never decreases,
+    unless an operator moves it: a new epoch of its steering begins then."""
 
     cursor_id: int
     uid: ChannelUid
@@ -76,6 +90,13 @@ class Cursor:
     ack_wait_s: int = 0
     subscription_id: int = 0
     doubt_until: int = 0  # sequences up to here may have been sent although no entry tells of it
+    begun: int = 0  # what is before it was never sent, unless the cursor was moved; 0: not known
+    steering: Steering | None = None  # what an operator has changed
+
+    @property
+    def paused(self) -> bool:
+        """Whether an operator wants nothing to be sent."""
+        return self.steering is not None and self.steering.paused
 
     @property
     def key(self) -> tuple[int, bytes, bytes]:
@@ -109,6 +130,11 @@ class GroupResult:
     again: bool = False  # it had joined before
     replaced: Subscription | None = None
     of_part: object = None  # what a part says that the change was for
+    steered: str = ""  # name of the change that an operator made to `cursor`
+    before: int = 0  # its last_sent before that
+    runs: list[tuple[int, int]] = field(default_factory=list)  # what that change was about
+    gone: list[Subscription] = field(default_factory=list)  # members that it took away
+    changed: int = 0  # messages, members, ...: how many it changed
 
 
 @dataclass(slots=True)
@@ -128,9 +154,11 @@ class GroupMachine:
     dirty_subscriptions: set[int] = field(default_factory=set)
     dirty_channels: set[int] = field(default_factory=set)
     transactions: Transactions = field(init=False)  # one of the parts
+    deleted: Deleted = field(init=False)  # another one
 
     def __post_init__(self) -> None:
         self.transactions = self.part(Transactions)
+        self.deleted = self.part(Deleted)
 
     def part(self, kind: type[PartKind]) -> PartKind:
         """The part of that class."""
@@ -163,10 +191,13 @@ class GroupMachine:
             case "drop_channel":
                 self._drop(ChannelUid(change.drop_channel.uid))
             case str(name):
-                return self._of_part(name, getattr(change, name), index)
+                take = self._steer if name in STEERED else self._of_part
+                return take(name, getattr(change, name), index)
         return GroupResult()
 
     def _of_part(self, name: str, change: object, index: RaftIndex) -> GroupResult:
+        if isinstance(change, pb.Removal):
+            return GroupResult(error=remove(self, change, index))
         part = next((part for part in self.parts if name in part.CHANGES), None)
         result = GroupResult(of_part=part.apply(name, change, index) if part is not None else None)
         self._trim_staging()
@@ -183,6 +214,8 @@ class GroupMachine:
         if first_sequence > channel.first_sequence:
             channel.first_sequence = first_sequence
             self.dirty_channels.add(uid)
+            if uid in self.deleted.by_channel:
+                self.deleted.trim(uid, first_sequence)
 
     def _subscribe(self, request: pb.Subscribe, index: RaftIndex) -> GroupResult:
         uid = ChannelUid(request.uid)
@@ -205,6 +238,7 @@ class GroupMachine:
                 return GroupResult(error=TOO_MANY_SUBSCRIPTIONS)
         if cursor is None:
             cursor = Cursor(self._new_id(), uid, kind, name, request.client_id, max(0, request.start_sequence - 1))
+            cursor.begun = 0 if request.sent_before else request.start_sequence
             self._index_cursor(cursor)
         resumed = cursor.subscription_id if not cursor.members else 0
         member = Subscription(
@@ -241,22 +275,37 @@ class GroupMachine:
         cursor = self.cursors.get(progress.cursor_id)
         if cursor is None:
             return
+        steering = cursor.steering
+        if steering is not None and progress.epoch != steering.epoch:
+            self._told_late(cursor, steering, progress)
+            return
         for first, last in pairs(progress.acked):
-            self._take(cursor, first, last)
+            self.take(cursor, first, last)
         for held in progress.held:
             member = self.subscriptions.get(held.subscription_id)
             if member is not None and member.cursor_id != cursor.cursor_id:
                 member = None
             for first, last in pairs(held.runs):
-                self._take(cursor, first, last)
+                self.take(cursor, first, last)
                 (cursor.owed if member is None else member.pending).add(Run(first, last))
+                for gone in self.deleted.within(cursor.uid, first, last):
+                    self.take(cursor, gone.first, gone.last)
             if member is not None:
                 member.last_sent = max(member.last_sent, member.pending.last)
                 self.dirty_subscriptions.add(member.subscription_id)
         cursor.last_sent = max(cursor.last_sent, progress.last_sent)
+        if steering is not None:
+            steering.passed(cursor.last_sent)
         self.dirty_cursors.add(cursor.cursor_id)
 
-    def _take(self, cursor: Cursor, first: int, last: int) -> None:
+    def _told_late(self, cursor: Cursor, steering: Steering, progress: pb.Progress) -> None:
+        """The leader did not know yet that the cursor was moved, or messages skipped, when it told this."""
+        for runs in (progress.acked, *(held.runs for held in progress.held)):
+            for first, last in pairs(runs):
+                steering.was_sent(first, last, cursor.last_sent)
+        self.dirty_cursors.add(cursor.cursor_id)
+
+    def take(self, cursor: Cursor, first: int, last: int) -> None:
         """Take [first, last] from whoever holds it (G1)."""
         cursor.owed.remove(first, last)
         for member in cursor.members:
@@ -268,6 +317,72 @@ class GroupMachine:
         if cursor is not None:
             cursor.doubt_until = max(cursor.doubt_until, until)
             self.dirty_cursors.add(cursor_id)
+
+    # --- what operators change ----------------------------------------------------------------------------------------
+
+    def _steer(self, name: str, change: Any, index: RaftIndex) -> GroupResult:
+        cursor = self.cursors.get(change.cursor_id)
+        if cursor is None:
+            return GroupResult(error=CURSOR_GONE)
+        result = GroupResult(cursor=cursor, steered=name, before=cursor.last_sent)
+        steering = cursor.steering or of_cursor(cursor.begun)
+        match name:
+            case "move_cursor":
+                self._move(cursor, steering, change.sequence - 1)
+                steering.epoch, steering.moved_at, result.changed = index, change.at, 1
+            case "skip_sequences":
+                result.runs = list(pairs(change.runs))
+                if steering.skipped.pieces + len(result.runs) > limits.STEERING_RUNS_MAX:
+                    return GroupResult(error=TOO_MANY_SKIPPED)
+                result.changed = self._skip(cursor, steering, result.runs)
+                steering.epoch = index
+            case "send_again":
+                result.runs = list(pairs(change.runs)) or [(1, cursor.last_sent)]
+                result.changed = self._send_again(cursor, result.runs)
+            case "pause_cursor":
+                result.changed = int(steering.paused != change.paused)
+                steering.paused = change.paused
+            case "drop_cursor":
+                self._drop_cursor(cursor, result)
+        cursor.steering = None if steering.idle else steering
+        self.dirty_cursors.add(cursor.cursor_id)
+        return result
+
+    def _move(self, cursor: Cursor, steering: Steering, to: int) -> None:
+        steering.move(cursor.last_sent, cursor.doubt_until, to)
+        for member in cursor.members:
+            member.pending.clear()
+            member.last_sent = min(member.last_sent, to)
+            self.dirty_subscriptions.add(member.subscription_id)
+        cursor.owed.clear()
+        cursor.last_sent, cursor.doubt_until = to, 0
+
+    def _skip(self, cursor: Cursor, steering: Steering, runs: list[tuple[int, int]]) -> int:
+        before = self._unacked(cursor) - len(steering.skipped)
+        for first, last in runs:
+            self.take(cursor, first, last)
+            if last > cursor.last_sent:
+                steering.skipped.merge(Run(max(first, cursor.last_sent + 1), last))
+        return before - self._unacked(cursor) + len(steering.skipped)
+
+    @staticmethod
+    def _unacked(cursor: Cursor) -> int:
+        return len(cursor.owed) + sum(len(member.pending) for member in cursor.members)
+
+    def _send_again(self, cursor: Cursor, runs: list[tuple[int, int]]) -> int:
+        for member in cursor.members:
+            for first, last in runs:
+                for run in member.pending.remove(first, last):
+                    cursor.owed.add(Run(run.first, run.last))
+                    self.dirty_subscriptions.add(member.subscription_id)
+        return sum(run.size for first, last in runs for run in cursor.owed.within(first, last))
+
+    def _drop_cursor(self, cursor: Cursor, result: GroupResult) -> None:
+        result.gone, result.ended = list(cursor.members), True
+        result.changed = 1
+        for member in result.gone:
+            self._unindex_member(cursor, member)
+        self._remove_cursor(cursor)
 
     def _drop(self, uid: ChannelUid) -> None:
         channel = self.channels.pop(uid, None)

@@ -17,7 +17,7 @@ from stan.core.asked import Asked, asked
 from stan.core.bookmarks import Bookmarks
 from stan.core.channels import Channels
 from stan.core.group import GroupResult
-from stan.core.meta import ChannelInfo, MetaMachine
+from stan.core.meta import ChannelInfo
 from stan.core.shared import Shared, text
 from stan.core.watching import Watching
 from stan.errors import (
@@ -41,7 +41,6 @@ class Inquiries:
         self.channels = channels
         self.answering = answering
         self.watching = Watching(shared)
-        self._names: tuple[MetaMachine | None, int, int, list[bytes]] = (None, 0, 0, [])
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
@@ -108,7 +107,7 @@ class Inquiries:
         shared, request = self.shared, question.request
         named = set(request.channels)
         if request.pattern:
-            names, covers = self._sorted_names(), matcher(request.pattern)
+            names, covers = self.answering.sorted_names(), matcher(request.pattern)
         else:
             names, covers = sorted(named), None
         for name in names[bisect_right(names, request.after) :] if request.after else names:
@@ -116,14 +115,6 @@ class Inquiries:
                 info = shared.meta.channels.get(name)
                 if info is not None and info.group in question.groups and not self.answering.is_dropped(info):
                     yield info
-
-    def _sorted_names(self) -> list[bytes]:
-        """Of all channels; kept while none comes or goes."""
-        meta = self.shared.meta
-        machine, next_uid, count, _ = self._names
-        if machine is not meta or (next_uid, count) != (meta.next_uid, len(meta.channels)):
-            self._names = (meta, meta.next_uid, len(meta.channels), sorted(meta.channels))
-        return self._names[3]
 
     # --- the place of a time --------------------------------------------------------------------------------------------
 

@@ -19,6 +19,9 @@ LAST = "it is the last node"
 ALONE = "a group with a single voter cannot be moved: it takes two nodes, and two replicas"
 TOO_EARLY = "the cluster has no identity yet"
 
+Told = Callable[[str, bool], None]
+"""Called with why it is not done, "" if it is, and whether that passes."""
+
 Why = Callable[[], str]
 """Says why something has to wait, "" if it need not."""
 
@@ -44,36 +47,50 @@ class Nodes:
 
     def add(self, frame: Frame) -> None:
         """Answer a request to add a node, which need not run yet."""
-        name = frame.payload.decode(errors="replace")
-        if self.shared.concerns(META_GROUP):
-            self._change(frame.reply, "adding", name, sorted({*self.names, name}))
+        self._asked(frame, "adding", add=True)
 
     def remove(self, frame: Frame) -> None:
         """Answer a request to remove a node, which need not exist."""
-        name = frame.payload.decode(errors="replace")
-        if self.shared.concerns(META_GROUP):
-            self._change(frame.reply, "removing", name, [other for other in self.names if other != name])
+        self._asked(frame, "removing", add=False)
 
-    def _change(self, reply: bytes, doing: str, name: str, names: list[str]) -> None:
+    def _asked(self, frame: Frame, doing: str, *, add: bool) -> None:
+        name = frame.payload.decode(errors="replace")
+
+        def done(why: str, _retry: bool) -> None:  # noqa: FBT001 - as Told has it
+            answer = f"-ERR {doing} node {go_quote(name)}: {why}".encode() if why else OK
+            self.shared.respond(frame.reply, answer)
+
+        if self.shared.concerns(META_GROUP):
+            self.change(name, done, add=add)
+
+    def change(self, name: str, done: Told, *, add: bool) -> None:
+        """Add or remove a node; for the leader of the metadata."""
         shared, nodes = self.shared, self.shared.meta.nodes
-        done = partial(self._changed, reply, doing, name)
+        names = sorted({*self.names, name}) if add else [other for other in self.names if other != name]
+        passes = False
         if not is_node_id(name):
-            done(None, INVALID)
+            why = INVALID
         elif tuple(names) == self.names:
-            done(MetaResult(), "")
+            why = ""
         elif not names:
-            done(None, LAST)
+            why = LAST
         elif (
             min(len(self.names), self.replicas) == 1
         ):  # who is new counts for nothing before an entry is committed without it
-            done(None, ALONE)
+            why = ALONE
         elif shared.meta.info is None:
-            done(None, TOO_EARLY)
+            why, passes = TOO_EARLY, True
         elif name != nodes.changed and (why := self.under_way()):  # the change under way may be taken back
-            done(None, why)
+            passes = True
         else:
-            shared.change_meta(done, nodes=pb.Nodes(names=names, version=nodes.version + 1, changed=name))
+            told = pb.Nodes(names=names, version=nodes.version + 1, changed=name)
+            shared.change_meta(partial(self._changed, name, done, add=add), nodes=told)
+            return
+        done(why, passes)
 
-    def _changed(self, reply: bytes, doing: str, name: str, result: object, error: str) -> None:
+    def _changed(self, name: str, done: Told, result: object, error: str, *, add: bool) -> None:
         why = error or (result.error if isinstance(result, MetaResult) else "")
-        self.shared.respond(reply, f"-ERR {doing} node {go_quote(name)}: {why}".encode() if why else OK)
+        if not why:
+            kind, verb = ("node_added", "added to") if add else ("node_removed", "taken out of")
+            self.shared.say(kind, f"node {name} was {verb} the cluster")
+        done(why, True)  # noqa: FBT003 - as Told has it

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Protocol
 
 from stan.core.bookmarks import Bookmarks
+from stan.core.deleted import Deleted
 from stan.core.transactions import Transactions
 from stan.core.windows import Windows
 from stan.types import ChannelUid, RaftIndex
@@ -41,4 +42,4 @@ class Part(Protocol):
 
 def make_parts() -> list[Part]:
     """The parts of a new machine."""
-    return [Transactions(), Windows(), Bookmarks()]
+    return [Transactions(), Windows(), Bookmarks(), Deleted()]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from stan.core.group import Cursor, CursorKind, GroupMachine, Subscription
 from stan.core.runs import from_flat, pairs
+from stan.core.steering import of_row
 from stan.protocol import entries_pb2 as pb
 from stan.types import ChannelUid
 
@@ -27,6 +28,8 @@ def cursor_row(cursor: Cursor) -> pb.Cursor:
         ack_wait_s=cursor.ack_wait_s,
         subscription_id=cursor.subscription_id,
         doubt_until=cursor.doubt_until,
+        begun=cursor.begun,
+        steering=cursor.steering.row() if cursor.steering is not None else None,
     )
 
 
@@ -65,6 +68,8 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
             ack_wait_s=row.ack_wait_s,
             subscription_id=row.subscription_id,
             doubt_until=row.doubt_until,
+            begun=row.begun,
+            steering=of_row(row.steering) if row.HasField("steering") else None,
         )
         machine._index_cursor(cursor)  # noqa: SLF001 - this module is the machine's other half
         machine.next_id = max(machine.next_id, cursor.cursor_id + 1, cursor.subscription_id + 1)

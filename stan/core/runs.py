@@ -50,6 +50,11 @@ class Runs:
         return "Runs(" + ", ".join(f"{r.first}-{r.last}" for r in self._runs) + ")"
 
     @property
+    def pieces(self) -> int:
+        """Number of runs."""
+        return len(self._runs)
+
+    @property
     def first(self) -> int:
         """Lowest sequence; 0 when empty."""
         return self._runs[0].first if self._runs else 0
@@ -118,6 +123,11 @@ class Runs:
             found.append(Run(max(run.first, first), min(run.last, last), run.deadline, run.count))
             at += 1
         return found
+
+    def following(self, sequence: int) -> Run | None:
+        """The lowest run that reaches *sequence* or lies behind it."""
+        at = self._from(sequence)
+        return self._runs[at] if at < len(self._runs) else None
 
     def remove(self, first: int, last: int) -> list[Run]:
         """Take [first, last] out; returns what was there, cut to that interval, in order."""

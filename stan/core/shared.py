@@ -5,15 +5,17 @@ Each part of the broker (publishing, clients, subscribing, channels) holds this 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any
 
 from stan.config import Config
 from stan.core.dispatch import Dispatch
+from stan.core.events import Clock, Events
 from stan.core.group import GroupMachine
 from stan.core.marks import Marked
 from stan.core.meta import ChannelInfo, Client, MetaMachine
 from stan.core.oversize import PAYLOAD_DEFAULT
 from stan.core.ready import Delivery, Index, Indexes, Proposal, Ready
+from stan.core.runs import Runs
 from stan.core.timers import Timers
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import Subjects, publication
@@ -28,13 +30,6 @@ Done = Callable[[object, str], None]
 
 Answered = Callable[[bytes | None], None]
 """Called once with the answer to a request, None if nobody listens or none came in time."""
-
-
-class Clock(NamedTuple):
-    """The two times of a turn."""
-
-    now: Nanos
-    wall: WallNanos
 
 
 @dataclass(slots=True)
@@ -97,6 +92,10 @@ class Shared:
     awaited: dict[int, Answered] = field(default_factory=dict)  # number of a request -> on answer
     tickets: int = 0
     requests: int = 0
+    events: Events = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.events = Events(self.subjects.events)
 
     @property
     def clustered(self) -> bool:
@@ -147,6 +146,11 @@ class Shared:
         """The same, of an index at hand."""
         found = self.groups.get(group)
         return index if found is None else found.machine.transactions.visible(uid, index)
+
+    def deleted(self, group: GroupId, uid: ChannelUid) -> Runs | None:
+        """Messages of a channel that were deleted one by one; None: none were."""
+        found = self.groups.get(group)
+        return None if found is None else found.machine.deleted.by_channel.get(uid)
 
     # --- proposals ----------------------------------------------------------------------------------------------------
 
@@ -223,6 +227,10 @@ class Shared:
     def note(self, level: str, text: str) -> None:
         """A line for the log: level INF, WRN, ERR or DBG."""
         self.notes.append((level, text))
+
+    def say(self, kind: str, text: str, **about: Any) -> None:
+        """Tell whoever listens what happens, see stan.core.events; *about*: channel=, client_id=, group=, cursor_id=."""
+        self.responses += self.events.frames(self.clock, kind, text, **about)
 
     # --- look-ups -----------------------------------------------------------------------------------------------------
 

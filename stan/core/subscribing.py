@@ -12,6 +12,7 @@ from stan.core.cursors import LiveMember
 from stan.core.group import GroupResult, Subscription
 from stan.core.hearing import Hearing
 from stan.core.shared import META_GROUP, Group, Shared, text
+from stan.errors import go_quote
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name, is_inbox
@@ -234,6 +235,7 @@ class Subscribing:
             self._remember(part, result.joined)
         if not part.leads:
             return
+        self._tell(group, result)
         dispatch = part.dispatch
         if result.replaced is not None:
             dispatch.leave(result.replaced, gone=True)
@@ -244,6 +246,18 @@ class Subscribing:
             channel = self.channels.by_uid.get(result.cursor.uid)
             if channel is not None:
                 self.channels.watch_idle(channel)
+
+    def _tell(self, group: GroupId, result: GroupResult) -> None:
+        """Say that a subscription has begun or ended."""
+        sub, cursor = result.joined or result.left, result.cursor
+        if sub is None or cursor is None or result.again:
+            return
+        info = self.shared.meta.by_uid.get(cursor.uid)
+        channel = b"" if info is None else info.name
+        name = f" as {go_quote(text(cursor.name))}" if cursor.name else ""
+        kind, verb = ("subscribed", "subscribed to") if result.joined is not None else ("unsubscribed", "left")
+        said = f"client {go_quote(text(sub.client_id))} {verb} channel {go_quote(text(channel))}{name}"
+        self.shared.say(kind, said, channel=channel, client_id=sub.client_id, group=group, cursor_id=cursor.cursor_id)
 
     def _remember(self, group: Group, sub: Subscription) -> None:
         """Its request may be heard again by whoever leads next, when it has ended."""

@@ -61,6 +61,7 @@ class Driver:
         self._stopped = False
         self._down_since = 0
         self.pool: Pool | None = None  # who leads what, in a cluster; alone this node leads everything
+        self.fence: Callable[[], None] | None = None  # raises if another server may have the store meanwhile
 
     def wake(self) -> None:
         """Run a turn soon."""
@@ -91,6 +92,11 @@ class Driver:
     def frozen(self) -> dict[GroupId, str]:
         """Groups whose disk failed, and how."""
         return {number: self._refusals.get(number, "") for number in self._frozen}
+
+    @property
+    def refusals(self) -> dict[GroupId, str]:
+        """Groups that refuse what is proposed, and why."""
+        return self._refusals
 
     # --- the turn -------------------------------------------------------------------------------------------------------
 
@@ -189,6 +195,8 @@ class Driver:
             entries = group.take_committed()
             if not entries:
                 continue
+            if self.fence is not None:  # after they became durable, before anybody hears of it
+                self.fence()
             group.log.commit(entries[-1].index)
             for entry in entries:
                 if entry.kind == Kind.CONFIG and not self._configured(number, entry):
@@ -220,6 +228,8 @@ class Driver:
         if silent:
             self.broker.not_sent([s for s in ready.sends if isinstance(s, Delivery) and s.group in silent])
             ready.sends = [s for s in ready.sends if isinstance(s, bytes) or s.group not in silent]
+        if self.fence is not None and ready.sends:
+            self.fence()
         self.gateway.send(ready.sends)
         for fetch in ready.fetches:
             self._fetch(fetch)
@@ -246,7 +256,7 @@ class Driver:
                 return
             if self._refusals.get(number) != why:
                 self._refusals[number] = why
-                self._note("ERR", f"group {number}: {why}")
+                self._trouble(number, why)
             for proposal in proposals:
                 self.broker.refused(proposal, f"stan: {why}")
             return
@@ -262,7 +272,11 @@ class Driver:
             if self.pool is not None:
                 self.pool.freeze(number, why)
             self.broker.freeze(number)
-            self._note("ERR", f"group {number}: the disk failed ({why}); it does nothing more until a restart")
+            self._trouble(number, f"the disk failed ({why}); it does nothing more until a restart")
+
+    def _trouble(self, number: GroupId, why: str) -> None:
+        self._note("ERR", f"group {number}: {why}")
+        self.broker.shared.say("trouble", f"group {number}: {why}", group=number)
 
     # --- reads ------------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,9 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.core.broker import Broker
+from stan.core.deleted import behind, below_newest
 from stan.core.ready import Fetched, Index
+from stan.core.runs import Runs
 from stan.core.shared import text
 from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_that_fill
@@ -27,7 +29,7 @@ from stan.protocol.extension_pb2 import FetchRequest, FetchResponse
 from stan.protocol.fetches import Batch
 from stan.protocol.frames import Frame
 from stan.raft.consensus import Consensus
-from stan.types import GroupId, Sequence, WallNanos
+from stan.types import ChannelUid, GroupId, Sequence, WallNanos
 
 REPLICA_QUEUE = "stan-replicas"
 """NATS queue group of the read replicas: one of them gets each request."""
@@ -122,7 +124,8 @@ class Fetching:
             return
         log = group.log
         index = log.channel(info.uid)
-        place = locate(request, index, shared.payload_bytes_max, shared.visible(number, info.uid, index))
+        deleted = shared.deleted(number, info.uid)
+        place = locate(request, index, shared.payload_bytes_max, shared.visible(number, info.uid, index), deleted)
         if place is None:
             self._refuse(asked.reply, INVALID_FETCH)
             return
@@ -154,8 +157,9 @@ class Fetching:
             Batch(ref.base_sequence, ref.count, ref.timestamp, fetched.records)
             for ref, fetched in zip(place.refs, found, strict=True)
         ]
-        payload_max = self._shared.payload_bytes_max
-        self._write(asked.reply, answer(asked.request, place, batches, payload_max))
+        shared = self._shared
+        deleted = shared.deleted(shared.group_number(asked.request.channel), ChannelUid(place.response.uid))
+        self._write(asked.reply, answer(asked.request, place, batches, shared.payload_bytes_max, deleted))
 
     def _busy(self, asked: _Asked) -> None:
         self._write(asked.reply, [FetchResponse(error=BUSY.encode(), retry=True).SerializeToString()])
@@ -168,8 +172,15 @@ class Fetching:
         self._gateway.connection.write(b"".join((b"PUB %b %d\r\n" % (reply, size), *pieces, b"\r\n")))
 
 
-def locate(request: FetchRequest, index: ChannelIndex, payload_max: int, visible: Index | None = None) -> _Place | None:
-    """Where the messages lie that *request* asks for, of those that are *visible* (by default all); None if it makes no sense."""
+def locate(
+    request: FetchRequest,
+    index: ChannelIndex,
+    payload_max: int,
+    visible: Index | None = None,
+    deleted: Runs | None = None,
+) -> _Place | None:
+    """Where the messages lie that *request* asks for, of those that are *visible* (by default all) and not *deleted*; None if
+    it makes no sense."""
     seen = visible or index
     oldest, newest = seen.first_sequence, seen.last_sequence
     last = request.last or NO_END
@@ -181,26 +192,28 @@ def locate(request: FetchRequest, index: ChannelIndex, payload_max: int, visible
         case "from_time":
             first = seen.sequence_at(WallNanos(request.from_time))
         case "newest":
-            first = newest - request.newest + 1
+            first = below_newest(deleted, newest, request.newest) + 1
             if not request.newest:
                 return None
         case _:
             first = newest + 1
     first, last = max(first, 1), min(last, newest)
     response = FetchResponse(first_sequence=oldest, last_sequence=newest, next_sequence=max(first, last + 1))
-    first = max(first, oldest)
+    first = behind(deleted, max(first, oldest))
     room = min(request.max_bytes or payload_max, payload_max)
     begin, end = Sequence(first), Sequence(last)
     refs = refs_that_fill(index, begin, end, room, limits.FETCH_BATCHES_MAX) if first <= last else []
     return _Place(response, begin, end, refs)
 
 
-def answer(request: FetchRequest, place: _Place, batches: list[Batch], payload_max: int) -> list[fetches.Records]:
+def answer(
+    request: FetchRequest, place: _Place, batches: list[Batch], payload_max: int, deleted: Runs | None = None
+) -> list[fetches.Records]:
     """The encoded answer to *request*, in pieces; *batches* are those that *place* names."""
     response, first, last, _ = place
     room = payload_max - fetches.HEAD_ROOM
     wanted = min(request.max_bytes or room, room)
-    chosen = fetches.select(batches, first, last, request.max_messages or NO_END, wanted)
+    chosen = _select(batches, place, deleted, request.max_messages or NO_END, wanted)
     if batches and not chosen:  # the first message alone is larger
         chosen = fetches.select(batches, first, last, 1, room) or fetches.select(batches, first, last, 1, NO_END)
     if not chosen:
@@ -210,6 +223,31 @@ def answer(request: FetchRequest, place: _Place, batches: list[Batch], payload_m
     if size <= room:
         return fetches.encode(response, chosen)
     if size - fetches.RUN_ROOM + fetches.BARE_ROOM <= payload_max:
+        if (
+            response.first_sequence <= request.from_sequence < first
+        ):  # alone it could not say that nothing is lost before it
+            response.next_sequence = first
+            return fetches.encode(response, [])
         return fetches.bare(chosen[0].records)
     response.error = MESSAGE_TOO_LARGE.encode()
     return fetches.encode(response, [])
+
+
+def _select(
+    batches: list[Batch], place: _Place, deleted: Runs | None, messages_max: int, bytes_max: int
+) -> list[Batch]:
+    """As `fetches.select`, without what was deleted."""
+    if deleted is None or not batches:
+        return fetches.select(batches, place.first, place.last, messages_max, bytes_max)
+    chosen: list[Batch] = []
+    end = min(place.last, batches[-1].first + batches[-1].count - 1)
+    for first, last in deleted.missing(place.first, end):
+        while batches and batches[0].first + batches[0].count <= first:
+            batches = batches[1:]
+        part = fetches.select(batches, first, last, messages_max, bytes_max)
+        chosen += part
+        messages_max -= sum(batch.count for batch in part)
+        bytes_max -= sum(fetches.RUN_ROOM + len(batch.records) for batch in part)
+        if not part or part[-1].first + part[-1].count <= last:
+            break
+    return chosen

@@ -23,11 +23,13 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from stan import limits
+from stan.config import EncryptionConfig
 from stan.edge.manifest import Manifest, write_manifest
 from stan.errors import Damage
 from stan.log.filelog import FileLog
 from stan.log.files import Files, OsFiles, read_file, remove_directory, write_durably
 from stan.log.types import GroupLog
+from stan.log.vault import Vault
 from stan.protocol import entries_pb2 as pb
 from stan.types import GroupId, RaftIndex
 
@@ -48,6 +50,13 @@ class Disk:
     store_id: str = ""  # 32 hex digits for a new directory; "": random ones
     segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
     tail_cache_bytes_max: int = limits.TAIL_CACHE_BYTES_MAX
+    vault: Vault | None = None  # messages are encrypted with it
+
+    @classmethod
+    def of(cls, directory: Path, encryption: EncryptionConfig | None) -> "Disk":
+        """A real one. Raises StartError: messages cannot be encrypted so."""
+        vault = None if encryption is None else Vault(encryption.key, encryption.cipher)
+        return cls(directory=str(directory), vault=vault)
 
 
 @dataclass(slots=True)
@@ -64,6 +73,7 @@ class GroupFiles:
     def __init__(self, disk: Disk, store_id: bytes, *, clustered: bool) -> None:
         self.files = disk.files
         self.store_id = store_id
+        self.vault = disk.vault
         self._disk = disk
         self._clustered = clustered
         self._groups = f"{disk.directory}/groups"
@@ -116,6 +126,7 @@ class GroupFiles:
             segment_bytes_max=self._disk.segment_bytes_max,
             tail_cache_bytes_max=self._disk.tail_cache_bytes_max,
             on_damage=on_damage if self._clustered else None,
+            vault=self.vault,
         )
         if not marked and not report.quarantined:
             self.mend(number)  # a file was damaged, no entry is lost
@@ -185,7 +196,8 @@ class GroupFiles:
 
     def carry_over(self, number: GroupId, old: GroupLog) -> None:
         """Append to what is incoming the entries that the group's log has behind it: what was acknowledged stays so."""
-        log, _ = FileLog.open(Path(self.path(number, ".incoming")), number, self.store_id, files=self.files)
+        path = Path(self.path(number, ".incoming"))
+        log, _ = FileLog.open(path, number, self.store_id, files=self.files, vault=self.vault)
         try:
             while log.last_index < old.last_index:
                 log.append(old.entries(RaftIndex(log.last_index + 1), old.last_index, limits.TURN_BYTES_MAX))

@@ -13,12 +13,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from stan.config import KEY_VARIABLES
 from stan.errors import Damage, StartError, go_quote
 from stan.log.files import Files, OsFiles, read_file, write_durably
+from stan.log.vault import Vault
 
 FORMAT = 1
 NAME = "stan.json"
 OLD_STORE_FILES = ("server.dat", "clients.dat")
+SHARED = "ft"
+"""Directory with the leases of a store that several servers share."""
 MIGRATING = "unfinished-migration"
 """Name of a file that is in the directory from the beginning of a migration to its end."""
 NOT_CLUSTERED_BEFORE = "stan: cannot restart server in clustered mode if it was not previously clustered"
@@ -47,6 +51,7 @@ class Manifest:
     node_id: str = ""  # of a node of a cluster; "" for a server alone
     format: int = FORMAT
     nodes: Nodes = field(default_factory=Nodes)
+    encryption: str = ""  # what the key is recognized by; "": nothing here is encrypted
 
     @property
     def store_bytes(self) -> bytes:
@@ -78,6 +83,7 @@ def open_manifest(
     files: Files | None = None,
     boot: str | None = None,
     store_id: str = "",
+    vault: Vault | None = None,
 ) -> Opened:
     """Read or make the manifest of *directory* and mark it as in use.
 
@@ -89,6 +95,7 @@ def open_manifest(
         files: the operating system, if not a simulation's.
         boot: which boot of the machine this is, if not the real one.
         store_id: of a new directory; by default a random one.
+        vault: with the key of what is encrypted; refused if it is another one, or missing.
 
     Raises:
         StartError: what is refused, and a directory of the original server.
@@ -98,29 +105,41 @@ def open_manifest(
     boot = boot_id() if boot is None else boot
     files.makedirs(directory)
     names = files.listdir(directory)
-    path = f"{directory}/{NAME}"
     if NAME not in names:
-        if any(name in names for name in OLD_STORE_FILES):
+        refuse_foreign(directory, names)
+        if SHARED in names:
             raise StartError(
-                f"{directory} holds the file store of a NATS Streaming Server, which has another format; "
-                f"move it with: stan migrate stan-filestore {directory} --to NEW_DIRECTORY"
+                f"{directory} is shared by the servers of a fault tolerance group; start it with -ft_group"
             )
-        if MIGRATING in names:
-            raise StartError(f"the migration into {directory} was not finished; run stan migrate once more")
-        if "groups" in names:
-            raise Damage(f"{path}: missing, but there are logs beside it; put it back from a backup")
         store_id = store_id or secrets.token_hex(16)
-        manifest = Manifest(cluster_id, raft_groups, store_id, boot, clean=False, node_id=node_id)
+        check = vault.check() if vault is not None else ""
+        manifest = Manifest(cluster_id, raft_groups, store_id, boot, clean=False, node_id=node_id, encryption=check)
         write_manifest(directory, manifest, files)
         return Opened(manifest, doubt=False, fresh=True)
     manifest = read_manifest(directory, files)
     _refuse_others(manifest, directory, cluster_id, raft_groups, node_id)
+    _refuse_other_key(manifest, f"{directory}/{NAME}", vault)
+    if vault is not None and not manifest.encryption:
+        manifest.encryption = vault.check()  # what is there stays as it is, what comes is encrypted
     same_boot = bool(manifest.boot_id) and manifest.boot_id == boot
     doubt = not manifest.clean and not same_boot
     manifest.clean = False
     manifest.boot_id = boot
     write_manifest(directory, manifest, files)
     return Opened(manifest, doubt, fresh=False)
+
+
+def refuse_foreign(directory: str, names: list[str]) -> None:
+    """Raise StartError or Damage if *directory*, without a manifest, holds what must not be taken for an empty one."""
+    if any(name in names for name in OLD_STORE_FILES):
+        raise StartError(
+            f"{directory} holds the file store of a NATS Streaming Server, which has another format; "
+            f"move it with: stan migrate stan-filestore {directory} --to NEW_DIRECTORY"
+        )
+    if MIGRATING in names:
+        raise StartError(f"the migration into {directory} was not finished; run stan migrate once more")
+    if "groups" in names:
+        raise Damage(f"{directory}/{NAME}: missing, but there are logs beside it; put it back from a backup")
 
 
 def _refuse_others(manifest: Manifest, directory: str, cluster_id: str, raft_groups: int, node_id: str) -> None:
@@ -138,11 +157,22 @@ def _refuse_others(manifest: Manifest, directory: str, cluster_id: str, raft_gro
         raise StartError(f"{directory} was made with {manifest.raft_groups} channel group(s), not {raft_groups}")
 
 
+def _refuse_other_key(manifest: Manifest, path: str, vault: Vault | None) -> None:
+    if not manifest.encryption:
+        return
+    if vault is None:
+        raise StartError(
+            f"{path}: the messages here are encrypted: start with --encrypt, and the key in {KEY_VARIABLES[1]}"
+        )
+    if not vault.fits(manifest.encryption):
+        raise StartError(f"{path}: the messages here are encrypted with another key than the one given")
+
+
 def read_manifest(directory: str, files: Files | None = None) -> Manifest:
     """What `stan.json` says. Raises Damage; FileNotFoundError if there is none."""
     path = f"{directory}/{NAME}"
     try:
-        found = json.loads(read_file(files or OsFiles(), path))
+        found = dict(json.loads(read_file(files or OsFiles(), path)))
         manifest = Manifest(**found | {"nodes": Nodes(**found.get("nodes", {}))})
         _ = manifest.store_bytes
     except (ValueError, TypeError) as error:
@@ -170,7 +200,10 @@ def recorded_node_id(directory: str, files: Files | None = None) -> str:
 
 def write_manifest(directory: str, manifest: Manifest, files: Files | None = None) -> None:
     """Replace `stan.json` durably."""
-    write_durably(files or OsFiles(), f"{directory}/{NAME}", json.dumps(asdict(manifest), indent=2).encode() + b"\n")
+    told = asdict(manifest)
+    if not manifest.encryption:  # earlier versions do not know it, and must not open what is encrypted
+        del told["encryption"]
+    write_durably(files or OsFiles(), f"{directory}/{NAME}", json.dumps(told, indent=2).encode() + b"\n")
 
 
 def lock_directory(directory: Path) -> int:

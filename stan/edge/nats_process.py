@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stan import limits
-from stan.config import EmbeddedConfig
+from stan.config import KEY_VARIABLES, EmbeddedConfig
 from stan.errors import StartError
 from stan.types import SECOND
 
@@ -69,6 +69,7 @@ class NatsProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=passed,
+                env={name: value for name, value in os.environ.items() if name not in KEY_VARIABLES},
                 process_group=0,  # Ctrl-C is for us, who then stop it in order
             )
         except OSError as error:

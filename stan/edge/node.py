@@ -64,6 +64,7 @@ class Node:
         """Nothing survives *error*: `run` ends with it."""
         if not self.crash.done():
             self.crash.set_exception(error)
+            self.crash.exception()  # seen: nobody may come to look at it, when this node is given up for another reason
 
     async def connect(self, embedded: EmbeddedNats | None) -> Connection:
         """Connect the gateway to NATS."""

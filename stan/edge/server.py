@@ -6,6 +6,7 @@ import platform
 import random
 import time
 from collections.abc import AsyncIterator, Coroutine
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
@@ -14,6 +15,7 @@ from stan import limits
 from stan.config import Config
 from stan.core.broker import Broker
 from stan.core.ready import Index
+from stan.edge.administration import Administration
 from stan.edge.connection import Connection
 from stan.edge.driver import Driver
 from stan.edge.embedded import EmbeddedNats
@@ -28,6 +30,7 @@ from stan.edge.node import Node
 from stan.edge.reloading import Reloading
 from stan.edge.runtime import Ticker
 from stan.edge.storage import Storage
+from stan.edge.verifying import Verifying
 from stan.errors import StanError, StartError, go_quote
 from stan.monitor.view import View
 from stan.protocol import kernel
@@ -36,6 +39,9 @@ from stan.protocol.channels import publication
 from stan.raft.link import HEADER_BYTES
 from stan.raft.solo import Solo
 from stan.types import SECOND, ChannelUid, GroupId, WallNanos
+
+if TYPE_CHECKING:
+    from stan.edge.lease import Lease
 
 NODE_PAYLOAD_MIN = limits.RAFT_FRAME_BYTES_MAX + HEADER_BYTES
 """Bytes of the largest payload between two nodes."""
@@ -55,7 +61,18 @@ async def serve(
     log.info(f"Product: stan {stan.__version__}, Python {platform.python_version()}, kernel: {kernel.NAME}")
     view = View(config, server_id, embedded, WallNanos(time.time_ns()))
     async with _pages(view, log):
-        await _serve(view, embedded, log, stop, reloading or Reloading())
+        reloading = reloading or Reloading()
+        if not config.ft_group:
+            await _serve(view, embedded, log, stop, reloading)
+            return
+        from stan.edge.ft import GroupMember  # noqa: PLC0415 - few want it
+
+        async def serve_active(config: Config, lease: "Lease") -> None:
+            view.config = config
+            await _serve(view, embedded, log, stop, reloading, lease)
+
+        member = GroupMember(config, server_id, log, view.told_ft_state)
+        await member.run(config.nats.urls or ((embedded.url,) if embedded else ()), stop, serve_active)
 
 
 @contextlib.asynccontextmanager
@@ -76,7 +93,12 @@ async def _pages(view: View, log: ServerLog) -> AsyncIterator[None]:
 
 
 async def _serve(
-    view: View, embedded: EmbeddedNats | None, log: ServerLog, stop: asyncio.Event, reloading: Reloading
+    view: View,
+    embedded: EmbeddedNats | None,
+    log: ServerLog,
+    stop: asyncio.Event,
+    reloading: Reloading,
+    lease: "Lease | None" = None,
 ) -> None:
     config = view.config
     node_id = _node_id(config)
@@ -87,8 +109,12 @@ async def _serve(
         storage = await _open_storage(config, node_id, log)
     except (StanError, OSError) as error:
         raise StartError(str(error)) from error
-    kind = Standalone if config.cluster is None else Clustered
-    node = kind(config, storage, log, view.server_id)
+    node: Node
+    if config.cluster is None:
+        node = Standalone(config, storage, log, view.server_id, lease)
+    else:
+        node = Clustered(config, storage, log, view.server_id)
+    Administration(view, node, node.member if isinstance(node, Clustered) else None)
     view.config = config
     view.opened(node)
     clean = False
@@ -123,9 +149,11 @@ async def _open_storage(config: Config, node_id: str, log: ServerLog) -> Storage
 
 
 class Standalone(Node):
-    """A broker alone."""
+    """A broker alone; with a *lease* of a store that others may take over."""
 
-    def __init__(self, config: Config, storage: Storage, log: ServerLog, server_id: str) -> None:
+    def __init__(
+        self, config: Config, storage: Storage, log: ServerLog, server_id: str, lease: "Lease | None" = None
+    ) -> None:
         super().__init__(config, storage, log)
         sync = "never" if config.store.kind == "memory" else config.store.sync  # memory has nothing to wait for
         groups = {number: Solo(number, kept, sync) for number, kept in storage.logs.items()}
@@ -141,7 +169,10 @@ class Standalone(Node):
             crashed=self.crashed,
         )
         self.gateway.wake = self.driver.look
-        Fetching(self.broker, groups, self.gateway, self.runtime, lambda _group: True)
+        Fetching(self.broker, groups, self.gateway, self.runtime, lambda _group: lease is None or lease.holds())
+        Verifying(self.broker, groups, self.gateway, self.runtime, "")
+        if lease is not None:
+            self.driver.fence = lease.fence
 
     def _index(self, group: GroupId, uid: ChannelUid) -> Index:
         return self.storage.logs[group].channel(uid)
@@ -157,7 +188,8 @@ class Standalone(Node):
         meta = self.broker.shared.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
         connection = await self.connect(embedded)
-        await self._refuse_company(connection)
+        if not config.ft_group:
+            await self._refuse_company(connection)
         self.broker.lead(self.runtime.now(), self.runtime.wall(), doubt=self.storage.doubt)
         self.gateway.listen(f"_INBOX.{self.broker.shared.nuid.decode()}.>")
         await connection.settle()

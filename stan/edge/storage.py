@@ -103,7 +103,7 @@ class Storage:
             (log.error if level == "ERR" else log.warning)(text)
 
         try:
-            disk = Disk(directory=str(directory))
+            disk = Disk.of(directory, config.encryption)
             self = cls.recover(
                 disk, config.cluster_id, config.store.raft_groups, groups=groups, node_id=node_id, note=note
             )
@@ -135,6 +135,7 @@ class Storage:
             files=disk.files,
             boot=disk.boot,
             store_id=disk.store_id,
+            vault=disk.vault,
         )
         files = GroupFiles(disk, opened.manifest.store_bytes, clustered=bool(node_id))
         self = cls({}, offload)
@@ -413,7 +414,7 @@ class Storage:
         files = self._of_disk()
         if number not in self._receivers:
             directory = files.path(number, ".incoming")
-            self._receivers[number] = Receiver(files.files, directory, number, files.store_id)
+            self._receivers[number] = Receiver(files.files, directory, number, files.store_id, files.vault)
         return self._receivers[number]
 
     def install(self, number: GroupId) -> GroupLog:

@@ -31,6 +31,7 @@ from stan.log.recovery import segment_name
 from stan.log.segment import SEGMENT_HEADER_SIZE, decode_segment_header
 from stan.log.segments import Extent
 from stan.log.types import GroupLog
+from stan.log.vault import Vault
 from stan.protocol import entries_pb2 as pb
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
@@ -192,6 +193,7 @@ class Receiver:
         directory: of its own, made by `begin`.
         group: which one.
         store_id: of this node's logs; replaces the sender's.
+        vault: of this node's logs; has to open what the sender has encrypted.
         chunk_bytes: asked for at once; an answer is a little longer.
     """
 
@@ -201,6 +203,7 @@ class Receiver:
         directory: str,
         group: GroupId,
         store_id: bytes,
+        vault: Vault | None = None,
         *,
         chunk_bytes: int = limits.TRANSFER_CHUNK_BYTES,
     ) -> None:
@@ -210,6 +213,7 @@ class Receiver:
         self._files = files
         self._directory = directory
         self._store_id = store_id
+        self._vault = vault
         self._chunk = chunk_bytes
         self._session = 0
         self._outstanding: dict[tuple[int, int, int], bytes] = {}  # verb, part, offset -> request
@@ -398,8 +402,12 @@ class Receiver:
             self._store_id,
             lost_found=Path(self._directory + ".damaged"),
             files=self._files,
+            vault=self._vault,
         )
-        log.close()
+        try:
+            log.check_key()
+        finally:
+            log.close()
         found = (log.first_index, log.last_index, log.last_term, report.segments)
         if report.texts or found != (offer.first_index, offer.index, offer.term, len(offer.segments)):
             raise Damage(f"what was received of group {self.group} is not what was offered: {report.texts or found}")

@@ -22,7 +22,7 @@ from threading import Lock
 from typing import Self
 
 from stan import limits
-from stan.errors import Damage, DiskFull, Frozen, InDoubt, NotNow, StartError
+from stan.errors import Damage, DiskFull, Frozen, InDoubt, NotNow, StartError, WrongKey
 from stan.invariant import invariant
 from stan.log.channels import Channels
 from stan.log.cleaner import Rewritten, rewrite
@@ -33,21 +33,20 @@ from stan.log.pending import Pending, Placed
 from stan.log.recovery import Recovery, RecoveryReport, create_segment, segment_name
 from stan.log.segment import (
     ENTRY_HEADER_SIZE,
-    POSITION_MAX,
-    Found,
     Row,
     Scan,
     Segment,
     SegmentHeader,
     Window,
-    encode_entry_header,
     outline,
-    rows_of,
+    place,
 )
 from stan.log.segments import Extent, Segments
 from stan.log.sidecar import SidecarWriter, sidecar_path
 from stan.log.tail import TailCache
 from stan.log.types import BatchRef, ChannelIndex, Entry
+from stan.log.vault import Sealer, Vault
+from stan.protocol.entries import SEALED_BYTES
 from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term
 
 FILE_MESSAGE_OVERHEAD = 40
@@ -66,12 +65,14 @@ class FileLog:
         segment_bytes_max: int,
         tail_cache_bytes_max: int,
         overhead: int,
+        vault: Vault | None,
     ) -> None:
         self._files = files
+        self._sealer = Sealer(vault) if vault is not None else None
         self._directory = directory
         self._segment_bytes_max = segment_bytes_max
         self._numbers = recovery.numbers
-        self._segments = Segments(files, directory, recovery.segments[:-1])
+        self._segments = Segments(files, directory, recovery.segments[:-1], vault)
         self._active = recovery.segments[-1]
         self._active_pin = self._segments.add(self._active, recovery.descriptor)
         self._sidecar = recovery.writer or SidecarWriter(files, sidecar_path(self._active.path))
@@ -84,9 +85,8 @@ class FileLog:
         self._released = RaftIndex(0)
         self._sync_lock = Lock()  # one fdatasync at a time: the kernel tells of a failed write-back only once
         self._clean_lock = Lock()  # held while a segment is chosen to be cleaned or deleted, not while it is rewritten
-        self._rewrite_lock = (
-            Lock()
-        )  # held while one is rewritten: a closed log touches no file, whoever owns the names then
+        # Held while one is rewritten: a closed log touches no file, whoever owns the names then.
+        self._rewrite_lock = Lock()
         self._closed = False
         self._cleaning: Segment | None = None  # being rewritten, or its rewritten file not yet in use
         self._rewritten: tuple[Rewritten, Pin] | None = None
@@ -107,6 +107,7 @@ class FileLog:
         tail_cache_bytes_max: int = limits.TAIL_CACHE_BYTES_MAX,
         overhead: int = FILE_MESSAGE_OVERHEAD,
         on_damage: Callable[[], None] | None = None,
+        vault: Vault | None = None,
     ) -> tuple[Self, RecoveryReport]:
         """Open the log in *directory*, made if need be; blocking. Nothing is indexed before commit().
 
@@ -121,6 +122,7 @@ class FileLog:
             overhead: bytes that a channel accounts per message on top of its encoding (STAN-SPEC 7.1).
             on_damage: called before a damaged segment is moved away, after which nothing here tells of it any more, and,
                 in the reader's thread, when a read finds something else than was written.
+            vault: seals the record batches that are appended, and opens what was sealed; by default they are in clear.
 
         Raises:
             StartError: the files belong to someone else, or the disk refuses; the text says which file and why.
@@ -139,6 +141,7 @@ class FileLog:
             segment_bytes_max=segment_bytes_max,
             tail_cache_bytes_max=tail_cache_bytes_max,
             overhead=overhead,
+            vault=vault,
         )
         log._on_damage = on_damage
         return log, recovery.report
@@ -183,31 +186,20 @@ class FileLog:
             return
         if self._active.end >= self._segment_bytes_max:
             self._roll(RaftIndex(self.last_index + 1))
-        segment = self._active
-        position, index, term = segment.end, segment.last_index, segment.last_term
-        placed: list[Found] = []
-        buffers: list[bytes] = []
-        for entry in entries:
-            invariant(entry.index == index + 1, "entries are consecutive", index=entry.index, last_index=index)
-            invariant(entry.term >= term, "terms never go back", term=entry.term, last_term=term)
-            invariant(len(entry.body) <= limits.ENTRY_BYTES_MAX, "an entry is bounded", length=len(entry.body))
-            index, term = entry.index, entry.term
-            header = encode_entry_header(entry)
-            end = position + len(header) + len(entry.body)
-            placed.append(Found(header, entry, rows_of(entry, position), position, end))
-            buffers += (header, entry.body)
-            position = end
-        invariant(position <= POSITION_MAX, "positions have 32 bits", position=position)
+        segment, sealer = self._active, self._sealer
+        placed = place(entries, segment, sealer.sealed if sealer is not None else None)
+        buffers = [part for found in placed for part in (found.header, found.entry.body)]
+        sealed = SEALED_BYTES if sealer is not None else 0
         try:
             self._files.pwritev(self._active_pin.descriptor, buffers, segment.end)
         except OSError as error:
             raise self._take_back(error) from error
-        for found in placed:
+        for entry, found in zip(entries, placed, strict=True):
             segment.note(found)
-            self._pending.add(Placed(found.entry.index, segment.number, found.rows))
-            self._tail.put(segment.number, found.entry.body, found.position + ENTRY_HEADER_SIZE, found.rows)
+            self._pending.add(Placed(entry.index, segment.number, found.rows))
+            self._tail.put(segment.number, entry.body, found.position + ENTRY_HEADER_SIZE, found.rows, sealed)
             self._sidecar.add(outline(found))
-        self._tip = index
+        self._tip = segment.last_index
 
     def sync(self) -> RaftIndex:
         """See GroupLog."""
@@ -344,13 +336,17 @@ class FileLog:
         """See GroupLog."""
         return self._segments.term_at(index) if self._first_index - 1 <= index <= self.last_index else Term(0)
 
-    def read(self, ref: BatchRef) -> bytes:
+    def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:
         """See GroupLog."""
-        cached = self.recent(ref)
+        cached = None if stored else self.recent(ref)
         if cached is not None:
             return bytes(cached)
         with self._telling_of_damage():
             return self._segments.read(ref)
+
+    def check_key(self) -> None:
+        """Open a batch of each segment that has been encrypted. Raises WrongKey, Damage, OSError."""
+        self._segments.check_key()
 
     @contextmanager
     def _telling_of_damage(self) -> Iterator[None]:
@@ -359,7 +355,8 @@ class FileLog:
             yield
         except Damage as damage:
             cause = damage.__cause__
-            if self._on_damage is not None and (not isinstance(cause, OSError) or cause.errno == errno.EIO):
+            lost = not isinstance(damage, WrongKey) and (not isinstance(cause, OSError) or cause.errno == errno.EIO)
+            if self._on_damage is not None and lost:
                 self._on_damage()
             raise
 

@@ -7,17 +7,19 @@ damage: a scan says where it ends and why. The byte format is in FORMAT.md; mode
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
 from contextlib import suppress
 from dataclasses import dataclass, field
 from struct import Struct, unpack_from
 from typing import NamedTuple
 
 from stan.errors import Damage
+from stan.invariant import invariant
 from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES, SURVIVOR_BYTES_MAX
 from stan.log.files import Files
 from stan.log.types import Entry
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, Kind
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SEALED_BYTES, Kind
 from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term, WallNanos
 
 SEGMENT_MAGIC = b"STANSEGM"
@@ -46,7 +48,7 @@ class Row(NamedTuple):
     timestamp: WallNanos
     first_sequence: Sequence
     position: int  # of the first byte of the records
-    length: int
+    length: int  # of the records, before they were sealed
 
 
 class Found(NamedTuple):
@@ -110,14 +112,39 @@ def rows_of(entry: Entry, position: int) -> list[Row]:
     body = entry.body
     at = 0
     while at + BATCH_HEADER.size <= len(body):
-        uid, base, count, timestamp, first, length, _, _ = BATCH_HEADER.unpack_from(body, at)
+        uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack_from(body, at)
         at += BATCH_HEADER.size
         if uid != BESIDE_UID:
-            rows.append(Row(uid, base, count, timestamp, first, position + ENTRY_HEADER_SIZE + at, length))
+            kept = length - SEALED_BYTES if flags else length
+            rows.append(Row(uid, base, count, timestamp, first, position + ENTRY_HEADER_SIZE + at, kept))
         at += length
     if at != len(body):
         raise Damage(f"record batches of {at} bytes in a body of {len(body)}")
     return rows
+
+
+def is_sealed(found: Found) -> bool:
+    """Whether the entry holds a batch that is encrypted."""
+    body, starts = found.entry.body, (row.position - found.position - ENTRY_HEADER_SIZE for row in found.rows)
+    return any(BATCH_HEADER.unpack_from(body, start - BATCH_HEADER.size)[7] for start in starts)
+
+
+def place(entries: Seq[Entry], segment: "Segment", sealed: Callable[[Entry], Entry] | None) -> list[Found]:
+    """Where *entries* will lie at the end of a segment that has room for them; as they will lie there, if they are *sealed*."""
+    position, index, term = segment.end, segment.last_index, segment.last_term
+    placed = []
+    for entry in entries:
+        invariant(entry.index == index + 1, "entries are consecutive", index=entry.index, last_index=index)
+        invariant(entry.term >= term, "terms never go back", term=entry.term, last_term=term)
+        index, term = entry.index, entry.term
+        stored = entry if sealed is None else sealed(entry)
+        invariant(len(stored.body) <= ENTRY_BYTES_MAX, "an entry is bounded", length=len(stored.body))
+        header = encode_entry_header(stored)
+        end = position + len(header) + len(stored.body)
+        placed.append(Found(header, stored, rows_of(stored, position), position, end))
+        position = end
+    invariant(position <= POSITION_MAX, "positions have 32 bits", position=position)
+    return placed
 
 
 def outline(found: Found) -> list[bytes]:

@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from stan.errors import Damage
+from stan.errors import Damage, WrongKey
 from stan.limits import SEGMENT_FILES_OPEN_MAX
 from stan.log.descriptors import Descriptors, Pin
 from stan.log.files import Files
 from stan.log.pending import Placed
-from stan.log.segment import Scan, Segment, Window, outline, read_entry
+from stan.log.segment import Found, Scan, Segment, Window, is_sealed, outline, read_entry
 from stan.log.sidecar import load_sidecar, sidecar_path, walk_outlines
 from stan.log.types import BatchRef, Entry, StaleRef
-from stan.protocol.entries import BATCH_HEADER
+from stan.log.vault import Vault
+from stan.protocol.entries import BATCH_HEADER, SEALED_BYTES
 from stan.types import RaftIndex, Term
 
 
@@ -35,12 +36,13 @@ class Extent(NamedTuple):
 class Segments:
     """Segments oldest first, `all[-1]` is the active one; by number for readers, who hold no lock."""
 
-    def __init__(self, files: Files, directory: str, sealed: list[Segment]) -> None:
+    def __init__(self, files: Files, directory: str, sealed: list[Segment], vault: Vault | None = None) -> None:
         self.all = sealed
         self.by_number = {segment.number: segment for segment in sealed}
         self.descriptors = Descriptors(files, SEGMENT_FILES_OPEN_MAX)
         self._files = files
         self._directory = directory
+        self._vault = vault
         self._closed = False
 
     # --- changes, on the event loop --------------------------------------------------------------------------------
@@ -135,11 +137,42 @@ class Segments:
                     if not self._is_current(segment):
                         continue  # deleted or rewritten since, hence below first_index
                     window = Window(self._files, descriptor, segment.end)
-                    if not _collect(window, segment, first, last, bytes_max, found):
+                    if not self._collect(window, segment, first, last, bytes_max, found):
                         break
             except FileNotFoundError:
                 continue  # deleted
         return found
+
+    def _collect(
+        self, window: Window, segment: Segment, first: RaftIndex, last: RaftIndex, bytes_max: int, found: list[Entry]
+    ) -> bool:
+        """Add the segment's entries [first, last] to *found*; False once *bytes_max* is reached. Raises Damage."""
+        size = sum(len(entry.body) for entry in found)
+        position = segment.position_before(first)
+        while position < window.end:
+            try:
+                read = read_entry(window, position)
+            except Damage as damage:
+                raise Damage(f"{segment.path}: position {position}: {damage}") from damage
+            entry, position = read.entry, read.end
+            if entry.index > last:
+                return False
+            if entry.index >= first:
+                entry = self._opened(segment, read)
+                size += len(entry.body)
+                if found and size > bytes_max:
+                    return False
+                found.append(entry)
+        return True
+
+    def _opened(self, segment: Segment, found: Found) -> Entry:
+        """The entry in clear. Raises WrongKey."""
+        if self._vault is None:
+            return found.entry
+        try:
+            return self._vault.opened(found.entry)
+        except WrongKey as error:
+            raise WrongKey(f"{segment.path}: position {found.position}: {error}") from error
 
     def read(self, ref: BatchRef) -> bytes:
         """The records of a batch, from the file; see GroupLog.read."""
@@ -152,19 +185,45 @@ class Segments:
             try:
                 if not self._is_current(segment):
                     raise StaleRef(f"segment {ref.segment} of {self._directory} is gone or was rewritten")
-                data = self._files.pread(pin.descriptor, BATCH_HEADER.size + ref.length, start)
+                more = SEALED_BYTES if self._vault is not None else 0
+                data = self._files.pread(pin.descriptor, BATCH_HEADER.size + ref.length + more, start)
             finally:
                 self.descriptors.unpin(pin)
         except FileNotFoundError as error:
             raise StaleRef(f"{segment.path} is gone") from error
         except OSError as error:
             raise Damage(f"{segment.path}: position {ref.position}: {error}") from error
-        records = data[BATCH_HEADER.size :]
+        records = data[BATCH_HEADER.size : BATCH_HEADER.size + ref.length]
         if len(records) == ref.length:
-            _, base, count, _, _, length, crc, _ = BATCH_HEADER.unpack_from(data)
-            if (base, count, length) == (ref.base_sequence, ref.count, ref.length) and crc == zlib.crc32(records):
-                return records
+            _, base, count, _, _, length, crc, flags = BATCH_HEADER.unpack_from(data)
+            if flags:
+                records, length = data[BATCH_HEADER.size :], length - SEALED_BYTES
+            if (base, count, length) == (ref.base_sequence, ref.count, ref.length):
+                if flags and self._vault is None:
+                    raise WrongKey(f"{segment.path}: position {ref.position}: encrypted, and no key was given")
+                if crc == zlib.crc32(records):
+                    return records if not flags else self._open(segment, ref, data)
         raise Damage(f"{segment.path}: position {ref.position}: not the batch that was written here")
+
+    def _open(self, segment: Segment, ref: BatchRef, data: bytes) -> bytes:
+        assert self._vault is not None  # noqa: S101 - the caller has asked
+        view = memoryview(data)
+        try:
+            return self._vault.open(view[: BATCH_HEADER.size], view[BATCH_HEADER.size :])
+        except WrongKey as error:
+            raise WrongKey(f"{segment.path}: position {ref.position}: {error}") from error
+
+    def check_key(self) -> None:
+        """See FileLog.check_key."""
+        for segment in self.all:
+            with self.descriptors.using(segment.number, segment.path) as descriptor:
+                found = next(
+                    filter(is_sealed, Scan(Window(self._files, descriptor, segment.end), segment.header)), None
+                )
+            if found is not None and self._vault is None:
+                raise WrongKey(f"{segment.path}: position {found.position}: encrypted, and no key was given")
+            if found is not None:
+                self._opened(segment, found)
 
     def _is_current(self, segment: Segment) -> bool:
         """Whether the file that has the segment's name is still the one meant; asked while it is pinned."""
@@ -198,25 +257,3 @@ class Segments:
         if scan.fault:
             raise Damage(f"{segment.path}: position {scan.position}: {scan.fault}")
         return b"".join(parts)
-
-
-def _collect(
-    window: Window, segment: Segment, first: RaftIndex, last: RaftIndex, bytes_max: int, found: list[Entry]
-) -> bool:
-    """Add the segment's entries [first, last] to *found*; False once *bytes_max* is reached. Raises Damage."""
-    size = sum(len(entry.body) for entry in found)
-    position = segment.position_before(first)
-    while position < window.end:
-        try:
-            read = read_entry(window, position)
-        except Damage as damage:
-            raise Damage(f"{segment.path}: position {position}: {damage}") from damage
-        entry, position = read.entry, read.end
-        if entry.index > last:
-            return False
-        if entry.index >= first:
-            size += len(entry.body)
-            if found and size > bytes_max:
-                return False
-            found.append(entry)
-    return True

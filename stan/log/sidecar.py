@@ -14,7 +14,7 @@ from struct import Struct
 from stan.limits import INDEX_BATCHES_FLUSH
 from stan.log.files import Files
 from stan.log.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, Row, Segment
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, Kind
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SEALED_BYTES, Kind
 from stan.types import RaftIndex, Term
 
 SIDECAR_MAGIC = b"STANSIDE"
@@ -142,11 +142,12 @@ def walk_outlines(data: bytes | bytearray | memoryview) -> Iterator[tuple[RaftIn
         rows = []
         if kind == Kind.RECORDS:
             while position < end:
-                uid, base, count, timestamp, first, size, _, _ = BATCH_HEADER.unpack_from(data, at)
+                uid, base, count, timestamp, first, size, _, flags = BATCH_HEADER.unpack_from(data, at)
                 at += BATCH_HEADER.size
                 position += BATCH_HEADER.size
                 if uid != BESIDE_UID:
-                    rows.append(Row(uid, base, count, timestamp, first, position, size))
+                    kept = size - SEALED_BYTES if flags else size
+                    rows.append(Row(uid, base, count, timestamp, first, position, kept))
                 position += size
         position = end
         yield index, rows

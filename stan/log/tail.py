@@ -20,8 +20,11 @@ class TailCache:
     def __len__(self) -> int:
         return self._bytes
 
-    def put(self, segment: int, body: bytes, body_position: int, rows: list[Row]) -> None:
-        """Remember the batches of an entry's body, which begins at *body_position* in the segment; drop the oldest."""
+    def put(self, segment: int, body: bytes, body_position: int, rows: list[Row], sealed: int = 0) -> None:
+        """Remember the batches of an entry's body, which begins at *body_position* in the segment; drop the oldest.
+
+        *sealed*: by how many bytes each batch is longer in the segment than in the body.
+        """
         size = len(body)
         if size > self._bytes_max or not rows:
             return
@@ -29,8 +32,8 @@ class TailCache:
         while self._bytes > self._bytes_max:
             self._drop_oldest()
         view = memoryview(body)
-        for row in rows:
-            start = row.position - body_position
+        for before, row in enumerate(rows):
+            start = row.position - body_position - before * sealed
             self._records[segment, row.position] = view[start : start + row.length]
         self._bodies.append((segment, size, rows))
 

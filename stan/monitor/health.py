@@ -1,6 +1,7 @@
 """Whether a node lives, has started, and is ready, with the reasons if not: for orchestrators.
 
-live: restart me if not. startup: clients are or were served. ready: everything that this node takes part in works now.
+live: restart me if not. startup: clients are or were served, or it is a standby. ready: everything that this node takes part in
+works now.
 """
 
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ def live(view: View) -> list[str]:
 def startup(view: View) -> list[str]:
     """Why it has not started."""
     if view.node is None:
-        return ["the store is not open yet"]
+        return [] if view.ft_state == "FT_STANDBY" else ["the store is not open yet"]
     return [] if view.node.serving else ["clients are not served yet", *_missing(view.node)]
 
 
@@ -29,6 +30,8 @@ def ready(view: View) -> list[str]:
     """Why it is not ready."""
     found = live(view) or startup(view)
     node = view.node
+    if node is None and not found:
+        return ["it is the standby of a fault tolerance group"]
     if found or node is None:
         return found
     if node.driver.stopped:
@@ -44,14 +47,17 @@ def _missing(node: Node) -> Iterator[str]:
 
 
 def _of_groups(node: Node) -> Iterator[str]:
-    frozen = node.driver.frozen
     for number, group in sorted(node.driver.groups.items()):
-        why = f"the disk failed: {frozen[number]}" if number in frozen else _of_group(node, number, group)
+        why = trouble(node, number, group)
         if why:
             yield f"group {number}: {why}"
 
 
-def _of_group(node: Node, number: GroupId, group: Consensus) -> str:
+def trouble(node: Node, number: GroupId, group: Consensus) -> str:
+    """What is wrong with a group on a node; "" if nothing is."""
+    frozen = node.driver.frozen
+    if number in frozen:
+        return f"the disk failed: {frozen[number]}"
     if not isinstance(group, RaftGroup):
         return ""
     if group.leader is None:

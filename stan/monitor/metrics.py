@@ -27,7 +27,7 @@ from stan.core.ready import Index
 from stan.core.shared import Group
 from stan.edge.node import Node
 from stan.edge.timing import Times
-from stan.monitor.view import Breath, View, count_of, cursors_of, live_of
+from stan.monitor.view import Breath, View, cursors_of, live_of
 from stan.monitor.words import shown
 from stan.raft.group import RaftGroup
 from stan.types import SECOND, WallNanos
@@ -74,7 +74,7 @@ async def _families(view: View, names: Sequence[str], now: WallNanos) -> list[Me
     for info in [] if many else led:
         index, group = view.index(info), view.group(info)
         if index is not None and group is not None:
-            channels.add(info, index)
+            channels.add(info, index, view.messages(info, index))
             if not many_cursors:
                 cursors.add_all(node, info, group, index, now)
         await breath.take()
@@ -84,9 +84,10 @@ async def _families(view: View, names: Sequence[str], now: WallNanos) -> list[Me
 async def _stored(view: View, led: list[ChannelInfo]) -> tuple[Metric, ...]:
     messages = size = 0
     breath = Breath()
-    for index in map(view.index, led):
+    for info in led:
+        index = view.index(info)
         if index is not None:
-            messages += count_of(index)
+            messages += view.messages(info, index)
             size += index.bytes
         await breath.take()
     return (
@@ -178,10 +179,10 @@ class _ChannelSeries:
         self._last = _gauge("channel_last_sequence", "Newest message", labels=("channel",))
         self.families = (self._messages, self._bytes, self._first, self._last)
 
-    def add(self, info: ChannelInfo, index: Index) -> None:
+    def add(self, info: ChannelInfo, index: Index, messages: int) -> None:
         """Tell of one."""
         label = (shown(info.name),)
-        self._messages.add_metric(label, count_of(index))
+        self._messages.add_metric(label, messages)
         self._bytes.add_metric(label, index.bytes)
         self._first.add_metric(label, index.first_sequence)
         self._last.add_metric(label, index.last_sequence)

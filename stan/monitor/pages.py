@@ -16,7 +16,7 @@ from stan.config import ChannelLimits
 from stan.core.group import CursorKind
 from stan.core.meta import ChannelInfo, Client
 from stan.core.shared import META_GROUP
-from stan.monitor.view import Breath, Member, View, count_of, cursors_of, members_of
+from stan.monitor.view import Breath, Member, View, cursors_of, members_of
 from stan.monitor.words import array, extended, flat, moment, pretty, quoted, shown, uptime
 from stan.raft.group import RaftGroup
 from stan.types import WallNanos
@@ -68,7 +68,7 @@ class Pages:
                 "server_id": view.server_id,
                 "version": stan.COMPATIBLE_VERSION,
                 "go": f"python{platform.python_version()}",
-                "state": self._state(),
+                "state": self.state(),
                 **self._role(),
                 "now": moment(now),
                 "start_time": moment(view.started),
@@ -87,12 +87,15 @@ class Pages:
             }
         )
 
-    def _state(self) -> str:
+    def state(self) -> str:
+        """What the server is, or that it has failed or stops."""
         node = self._view.node
         if node is not None and node.crash.done():
             return "FAILED"
         if node is not None and node.driver.stopped:
             return "SHUTDOWN"
+        if self._view.ft_state:
+            return self._view.ft_state
         return "STANDALONE" if self._view.config.cluster is None else "CLUSTERED"
 
     def _role(self) -> Json:
@@ -110,7 +113,7 @@ class Pages:
         for info in self._view.channels():
             index = self._view.index(info)
             if index is not None:
-                messages += count_of(index)
+                messages += self._view.messages(info, index)
                 size += index.bytes
             await breath.take()
         return {"total_msgs": messages, "total_bytes": size}
@@ -233,7 +236,7 @@ class Pages:
         cursors = cursors_of(group, info)
         head = {
             "name": shown(info.name),
-            "msgs": count_of(index),
+            "msgs": self._view.messages(info, index),
             "bytes": index.bytes,
             "first_seq": index.first_sequence,
             "last_seq": index.last_sequence,

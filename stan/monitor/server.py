@@ -81,6 +81,7 @@ class Server:
             reason = os.strerror(number) if number is not None and number > 0 else str(error)
             raise StartError(f"unable to start monitoring server on {where}: {reason.lower()}") from error
         self.port = int(runner.addresses[0][1])
+        self._view.pages = f"{'https' if config.secure else 'http'}://{where.rpartition(':')[0]}:{self.port}"
         self._log.info(
             f"Starting {'https' if config.secure else 'http'} monitor on {where.rpartition(':')[0]}:{self.port}"
         )
@@ -142,7 +143,7 @@ class Server:
         return web.Response(text=INDEX, content_type="text/html", charset="utf-8")
 
     async def _is_ft_active(self, _request: web.Request) -> web.Response:
-        return web.Response(status=204)
+        return web.Response(status=200 if self._pages.state() == "FT_ACTIVE" else 204)
 
     def _health(self, asked: Callable[[View], list[str]]) -> Handler:
         async def answer(_request: web.Request) -> web.Response:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from stan import limits
 from stan.config import Config
 from stan.core.cursors import LiveCursor
+from stan.core.deleted import deleted_from
 from stan.core.group import Cursor, Subscription
 from stan.core.meta import ChannelInfo
 from stan.core.ready import Index
@@ -47,6 +48,8 @@ class View:
         self.started = started
         self.node: Node | None = None
         self._waiting: list[Callable[[Node], None]] = []
+        self.pages = ""  # URL of the pages, if there are any
+        self.ft_state = ""  # of a server of a fault tolerance group: FT_STANDBY or FT_ACTIVE
 
     def when_open(self, call: Callable[["Node"], None]) -> None:
         """Call once there is a node, before it listens to anybody."""
@@ -57,6 +60,10 @@ class View:
         self.node = node
         for call in self._waiting:
             call(node)
+
+    def told_ft_state(self, state: str) -> None:
+        """A server of a fault tolerance group is in another state."""
+        self.ft_state = state
 
     @property
     def shared(self) -> Shared | None:
@@ -92,10 +99,13 @@ class View:
             return None
         return shared.indexes(info.group, info.uid)
 
-
-def count_of(index: Index) -> int:
-    """Messages that are kept."""
-    return index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0
+    def messages(self, info: ChannelInfo, index: Index) -> int:
+        """How many messages of a channel are kept."""
+        if not index.last_sequence:
+            return 0
+        first, last = index.first_sequence, index.last_sequence
+        gone = None if self.shared is None else self.shared.deleted(info.group, info.uid)
+        return last - first + 1 - deleted_from(gone, first, last)
 
 
 def cursors_of(group: Group, info: ChannelInfo) -> list[Cursor]:

@@ -32,6 +32,7 @@ class Subjects:
     __slots__ = (
         "close",
         "discover",
+        "events",
         "extension",
         "fetch",
         "hello",
@@ -61,6 +62,7 @@ class Subjects:
         self.node_add = f"_STAN.raft.{cluster_id}.node.add"
         self.node_remove = f"_STAN.raft.{cluster_id}.node.remove"
         self.extension = extension_subject(cluster_id)
+        self.events = f"{self.extension}.events"
         self.fetch, self.replica_fetch = fetch_subjects(cluster_id)
 
 

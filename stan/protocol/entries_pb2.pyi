@@ -197,7 +197,7 @@ class DeleteChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class GroupChange(_message.Message):
-    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "doubt", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor")
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "doubt", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +211,10 @@ class GroupChange(_message.Message):
     DROP_STAGED_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     BOOKMARK_FIELD_NUMBER: _ClassVar[int]
+    REMOVAL_FIELD_NUMBER: _ClassVar[int]
+    EDIT_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_CURSOR_FIELD_NUMBER: _ClassVar[int]
     MOVE_CURSOR_FIELD_NUMBER: _ClassVar[int]
     SKIP_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     SEND_AGAIN_FIELD_NUMBER: _ClassVar[int]
@@ -229,12 +233,16 @@ class GroupChange(_message.Message):
     drop_staged: DropStaged
     finished: Finished
     bookmark: Bookmark
+    removal: Removal
+    edit_limits: EditLimits
+    restore: Restore
+    restored_cursor: RestoredCursor
     move_cursor: MoveCursor
     skip_sequences: SkipSequences
     send_again: SendAgain
     pause_cursor: PauseCursor
     drop_cursor: DropCursor
-    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., doubt: _Optional[_Union[Doubt, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ...) -> None: ...
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., doubt: _Optional[_Union[Doubt, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ...) -> None: ...
 
 class Subscribe(_message.Message):
     __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid", "reply", "sent_before")
@@ -493,6 +501,56 @@ class Bookmark(_message.Message):
     name: bytes
     sequence: int
     def __init__(self, uid: _Optional[int] = ..., name: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class Removal(_message.Message):
+    __slots__ = ("uid", "first_sequence", "deleted")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    first_sequence: int
+    deleted: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., deleted: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class EditLimits(_message.Message):
+    __slots__ = ("uid", "reset", "max_msgs", "max_bytes", "max_age", "max_subs", "max_inactivity")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    MAX_MSGS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_AGE_FIELD_NUMBER: _ClassVar[int]
+    MAX_SUBS_FIELD_NUMBER: _ClassVar[int]
+    MAX_INACTIVITY_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    reset: bool
+    max_msgs: int
+    max_bytes: int
+    max_age: int
+    max_subs: int
+    max_inactivity: int
+    def __init__(self, uid: _Optional[int] = ..., reset: bool = ..., max_msgs: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_age: _Optional[int] = ..., max_subs: _Optional[int] = ..., max_inactivity: _Optional[int] = ...) -> None: ...
+
+class Restore(_message.Message):
+    __slots__ = ("uid", "name", "first_sequence", "ended", "limits")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    name: bytes
+    first_sequence: int
+    ended: bool
+    limits: EditLimits
+    def __init__(self, uid: _Optional[int] = ..., name: _Optional[bytes] = ..., first_sequence: _Optional[int] = ..., ended: bool = ..., limits: _Optional[_Union[EditLimits, _Mapping]] = ...) -> None: ...
+
+class RestoredCursor(_message.Message):
+    __slots__ = ("restore", "cursor")
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    restore: bytes
+    cursor: Cursor
+    def __init__(self, restore: _Optional[bytes] = ..., cursor: _Optional[_Union[Cursor, _Mapping]] = ...) -> None: ...
 
 class MoveCursor(_message.Message):
     __slots__ = ("cursor_id", "sequence", "at")

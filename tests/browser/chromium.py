@@ -24,7 +24,9 @@ def browser() -> Iterator[Any]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver_path = shutil.which("chromedriver")
     if chromium is None or driver_path is None:
-        pytest.skip("there is no chromium with its chromedriver here (Debian: apt-get install chromium chromium-driver)")
+        pytest.skip(
+            "there is no chromium with its chromedriver here (Debian: apt-get install chromium chromium-driver)"
+        )
     options = selenium.ChromeOptions()
     options.binary_location = chromium
     for argument in (
@@ -98,7 +100,9 @@ class Page:
                     return found
             time.sleep(POLL_S)
         seen = self.script("return document.body.innerText")
-        raise AssertionError(f"not so within {PATIENCE_S:g} s: {what or condition} {problem}\n{self.log()}\n{seen[:4000]}")
+        raise AssertionError(
+            f"not so within {PATIENCE_S:g} s: {what or condition} {problem}\n{self.log()}\n{seen[:4000]}"
+        )
 
     def text(self, selector: str) -> str:
         """What is read there, "" if there is no such element."""
@@ -157,4 +161,6 @@ class Page:
 
     def focused(self) -> str:
         """What has the focus: its text, or its label."""
-        return self.script("const e = document.activeElement; return e.getAttribute('aria-label') || e.innerText || e.id || e.tagName")
+        return self.script(
+            "const e = document.activeElement; return e.getAttribute('aria-label') || e.innerText || e.id || e.tagName"
+        )

@@ -1,4 +1,4 @@
-"""The contract of `GroupLog`, held by the log on disk, by the same on a simulated disk, and by the one in memory."""
+"""The contract of `GroupLog`, held by the log on disk, in clear and encrypted, on a simulated disk, and in memory."""
 
 from itertools import count
 from pathlib import Path
@@ -9,13 +9,15 @@ from stan.invariant import InvariantError
 from stan.log.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import StaleRef
+from stan.log.vault import Vault
 from tests.kit.batches import batch, change, entry, records
 from tests.kit.files import CrashingFiles
 
 ALL = 10**9
+KINDS = ["disk", "disk without cache", "encrypted disk", "encrypted disk without cache", "simulated disk", "memory"]
 
 
-@pytest.fixture(params=["disk", "disk without cache", "simulated disk", "memory"])
+@pytest.fixture(params=KINDS)
 def log(request, tmp_path):
     """A log with tiny segments, 40 bytes accounted per message."""
     if request.param == "memory":
@@ -28,7 +30,8 @@ def log(request, tmp_path):
             b"0123456789abcdef",
             files=CrashingFiles() if simulated else None,
             segment_bytes_max=700,
-            tail_cache_bytes_max=0 if request.param == "disk without cache" else 1000,
+            tail_cache_bytes_max=0 if request.param.endswith("without cache") else 1000,
+            vault=Vault(b"key") if request.param.startswith("encrypted") else None,
         )
     yield made
     made.close()

@@ -12,6 +12,7 @@ from tests.kit.server import NatsServer
 
 CHANNELS = [f"c{number}" for number in range(12)]
 ROWS = b"\x03\0\0\0\x22\x01x" * 100
+IDS, MORE_IDS = (b"".join(number.to_bytes(16, "big") for number in range(at, at + 100)) for at in (0, 100))
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ async def lasts(direct):
 
 async def test_all_leaders_answer_together_also_after_one_is_killed(cluster, direct) -> None:
     for channel in CHANNELS:
-        await direct.publish_batch(channel, ROWS, 100)
+        await direct.publish_batch(channel, ROWS, 100, producer="test", version=1, ids=IDS)  # leaderships still move
         await direct.cursor_set("job", {channel: 50})
     assert len({cluster.leader_of(channel) for channel in CHANNELS}) > 1
     expected = dict.fromkeys(CHANNELS, 100)
@@ -77,9 +78,9 @@ async def test_consumer_goes_on_when_the_leader_of_its_channel_is_killed(cluster
 
 
 async def test_leader_that_leaves_in_order_sends_those_who_wait_to_the_next(cluster, direct) -> None:
-    await direct.publish_batch("left", ROWS, 100)
+    await direct.publish_batch("left", ROWS, 100, producer="test", version=1, ids=IDS)
     waiting = asyncio.create_task(direct.info(newer_than={"left": 100}, wait_s=30))
     await direct.info(["left"])
     await asyncio.to_thread(cluster.terminate, cluster.leader_of("left"))
-    await direct.publish_batch("left", ROWS, 100)
+    await direct.publish_batch("left", ROWS, 100, producer="test", version=1, ids=MORE_IDS)
     assert (await waiting)["left"].last == 200

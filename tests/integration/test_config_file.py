@@ -108,11 +108,11 @@ async def test_three_files_make_a_cluster(tmp_path, monkeypatch):
 
 def test_wrong_file_ends_the_start_with_all_that_is_wrong(tmp_path):
     file = tmp_path / "stan.conf"
-    file.write_text("store: FILE\nhbf: ten\nlimits {\n  max_age: 10m\n  channels: []\n}\nft_group: g\n")
+    file.write_text("store: FILE\nhbf: ten\nlimits {\n  max_age: 10m\n  channels: []\n}\nfile { slice_archive: x }\n")
     result = subprocess.run([*COMMAND, "-sc", file], capture_output=True, text=True, timeout=20, cwd=ROOT, check=False)
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.splitlines() == [
-        f"nats-streaming-server: ft_group ({file}:7): this version has no fault tolerance groups",
+        f"nats-streaming-server: slice_archive ({file}:7): this version runs no archive script",
         f'nats-streaming-server: {file}:2: parameter "hbf" value is expected to be int64, got string',
         f'nats-streaming-server: {file}:4: parameter "max_age" value is expected to be string, got int64',
         f"nats-streaming-server: {file}:5: expected per channel limits to be a map/struct, got []",

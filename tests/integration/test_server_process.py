@@ -274,18 +274,18 @@ def test_version_without_nats_server_is_told_as_well():
 
 def test_complaints_come_all_at_once(tmp_path):
     file = tmp_path / "nats.conf"
-    file.write_text("port: 1\nstreaming {\n hbf: x, hbi: '5'\n ft_group: g\n}\n")
+    file.write_text("port: 1\nstreaming {\n hbf: x, hbi: '5'\n ft_group: g, file { slice_archive: x }\n}\n")
     result = run("-clustered", "-encrypt", "-mc", "-1", "-mb", "12abc", "-st", "FILE", "-c", str(file))
     assert result.returncode == 1
     assert result.stderr.splitlines() == [
-        f"nats-streaming-server: ft_group ({file}:4): this version has no fault tolerance groups",
-        "nats-streaming-server: -encrypt: this version does not encrypt what it stores",
+        f"nats-streaming-server: slice_archive ({file}:4): this version runs no archive script",
         f'nats-streaming-server: {file}:3: parameter "hbf" value is expected to be int64, got string',
         f'nats-streaming-server: {file}:3: time: missing unit in duration "5"',
         "nats-streaming-server: max_bytes should be a size, got '12abc'",
         "nats-streaming-server: fault tolerance groups and clustering exclude each other: leave out -ft_group",
         "nats-streaming-server: max channels limit cannot be negative (-1)",
         "nats-streaming-server: for FILE stores, root directory must be specified",
+        "nats-streaming-server: encryption key required: give it in NATS_STREAMING_ENCRYPTION_KEY",
     ]
 
 

@@ -139,9 +139,10 @@ def test_manifest_that_cannot_be_right_is_refused_by_name(tmp_path):
     open_manifest(directory, "c", 1)
     with pytest.raises(StartError, match=r"made with 1 channel group\(s\), not 2"):
         open_manifest(directory, "c", 2)
-    (tmp_path / "stan.json").write_text(json.dumps({"format": 1}))
-    with pytest.raises(Damage, match=r"stan\.json"):
-        open_manifest(directory, "c", 1)
+    for damaged in ({"format": 1}, 4, None, [1], "x"):
+        (tmp_path / "stan.json").write_text(json.dumps(damaged))
+        with pytest.raises(Damage, match=r"stan\.json"):
+            open_manifest(directory, "c", 1)
     (tmp_path / "stan.json").unlink()
     (tmp_path / "groups").mkdir()
     with pytest.raises(Damage, match="put it back"):

@@ -15,6 +15,7 @@ from stan.edge.gateway import Gateway
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
+from stan.protocol.admin_pb2 import Event
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.frames import Frame
 from stan.types import MILLISECOND, SECOND
@@ -106,6 +107,7 @@ class Desk:
         self.logs = defaultdict(list)  # group -> [(index, kind, body)]
         self.indexes = defaultdict(Index)
         self.said: list[Said] = []
+        self.events: list[Event] = []
         self.notes = []
         self.uncommitted = []
         self.inboxes = 0
@@ -211,6 +213,8 @@ class Desk:
         for said in _split(send):
             if said.reply and said.subject in self.alive:
                 self.broker.step_frame(Frame(3, said.reply.encode(), b"", b"", b""))
+            elif said.subject.startswith("_STAN.x.test-cluster.events."):
+                self.events.append(Event.FromString(said.payload))
             else:
                 self.said.append(said)
 

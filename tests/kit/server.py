@@ -135,10 +135,10 @@ class StanServer:
         """Return its exit code once it and its nats-server have ended."""
         assert self._process is not None, "not started"
         code = self._process.wait(END_SECONDS_MAX)
-        until(lambda: not self._survivors(), END_SECONDS_MAX, lambda: f"left behind: {self._survivors()}\n{self.log()}")
+        until(lambda: not self.survivors(), END_SECONDS_MAX, lambda: f"left behind: {self.survivors()}\n{self.log()}")
         return code
 
-    def _survivors(self) -> list[int]:
+    def survivors(self) -> list[int]:
         """Processes of its session; zombies do not count."""
         found = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -169,7 +169,7 @@ class StanServer:
         """Kill whatever is left of it."""
         if self._process is None:
             return
-        for pid in self._survivors():
+        for pid in self.survivors():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()

@@ -12,7 +12,7 @@ from tests.kit.files import CrashingFiles
 from tests.sim.database import SimDatabase
 from tests.sim.loop import run_now
 
-STORE_IDS = {"a": "a" * 32, "b": "b" * 32, "c": "c" * 32}
+STORE_IDS = {"a": "a" * 32, "b": "b" * 32, "c": "c" * 32, "d": "d" * 32}
 
 
 async def on_the_spot(call):
@@ -22,13 +22,14 @@ async def on_the_spot(call):
 class StorageNode:
     """One node; `boot` begins its next life. Messages of uid 7 in group 1, all committed as soon as they are written."""
 
-    def __init__(self, name="a", files=None, groups=2, segment_bytes=600, directory=""):
+    def __init__(self, name="a", files=None, groups=2, segment_bytes=600, directory="", vault=None):
         self.name = name
         self.directory = directory or f"/{name}"
         self.files = files or CrashingFiles()
         self.medium = SimDatabase()
         self.group_count = groups
         self.segment_bytes = segment_bytes
+        self.vault = vault
         self.notes = []
         self.storage = None
 
@@ -44,6 +45,7 @@ class StorageNode:
             store_id=STORE_IDS[self.name],
             segment_bytes_max=self.segment_bytes,
             tail_cache_bytes_max=0,
+            vault=self.vault,
         )
         self.storage = Storage.recover(
             disk,

@@ -3,6 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from stan.core.runs import Run, Runs
 from stan.edge.fetching import answer, locate
 from stan.errors import MESSAGE_TOO_LARGE
 from stan.log.index import BatchIndex
@@ -33,7 +34,7 @@ starts = st.one_of(
 class Channel:
     """A channel as a list of (sequence, timestamp, MsgProto), and the index with its batches."""
 
-    def __init__(self, batches, trim):
+    def __init__(self, batches, trim, deleted=()):
         self.index = BatchIndex(7, 40)
         self.messages = []
         self.records = {}  # by base sequence
@@ -52,7 +53,9 @@ class Channel:
             last = base + len(sizes) - 1
         self.first = int(trim * (last + 1))
         self.index.trim(self.first)
-        self.messages = [one for one in self.messages if one[0] >= self.first]
+        gone = {self.messages[at % len(self.messages)][0] for at in deleted if self.messages}
+        self.deleted = Runs(Run(sequence, sequence) for sequence in sorted(gone)) if gone else None
+        self.messages = [one for one in self.messages if one[0] >= self.first and one[0] not in gone]
         self.last = last
 
     def wanted(self, request):
@@ -63,17 +66,18 @@ class Channel:
         if "from_time" in request:
             return [one for one in self.messages if one[1] >= request["from_time"] and one[0] <= last]
         if "newest" in request:
-            return [one for one in self.messages if self.last - request["newest"] < one[0] <= last]
+            there = [at for at in range(1, self.last + 1) if at not in (self.deleted or ())][-request["newest"] :]
+            return [one for one in self.messages if there[0] <= one[0] <= last]
         return []
 
     def ask(self, **request):
         asked = FetchRequest(channel=b"foo", **request)
-        place = locate(asked, self.index, PAYLOAD_MAX)
+        place = locate(asked, self.index, PAYLOAD_MAX, None, self.deleted)
         batches = [
             fetches.Batch(ref.base_sequence, ref.count, ref.timestamp, self.records[ref.base_sequence])
             for ref in place.refs
         ]
-        encoded = b"".join(answer(asked, place, batches, PAYLOAD_MAX))
+        encoded = b"".join(answer(asked, place, batches, PAYLOAD_MAX, self.deleted))
         return encoded, FetchResponse.FromString(encoded)
 
 
@@ -141,6 +145,44 @@ def test_going_on_at_the_next_sequence_gives_everything_once(batches, trim, firs
         if response.records and not response.runs:
             got.append(response.records[fetches.LENGTH_PREFIX :])
             at = decode_message(got[-1])[0] + 1
+            continue
+        assert response.next_sequence > at
+        got += [message for _, _, message in received(response)]
+        at = response.next_sequence
+    most = PAYLOAD_MAX - fetches.LENGTH_PREFIX - fetches.BARE_ROOM
+    assert got == [one[2] for one in channel.messages if one[0] >= first and len(one[2]) <= most]
+
+
+@given(shapes, st.just(0.0) | st.floats(0, 1), starts, st.integers(0, 9), st.lists(st.integers(0, 99), max_size=30))
+def test_answer_has_nothing_that_was_deleted(batches, trim, start, messages_max, deleted):
+    channel = Channel(batches, trim, deleted)
+    wanted = channel.wanted(start)
+    encoded, response = channel.ask(**start, max_messages=messages_max)
+    assert len(encoded) <= PAYLOAD_MAX
+    if response.records and not response.runs:
+        assert response.records[fetches.LENGTH_PREFIX :] == wanted[0][2]
+    elif not response.error:
+        got = received(response)
+        assert got == wanted[: len(got)]
+        assert all(one[0] >= response.next_sequence for one in wanted[len(got) :])
+
+
+@given(
+    shapes,
+    sequences,
+    st.integers(0, 9),
+    st.just(0) | st.integers(1, 500),
+    st.lists(st.integers(0, 99), max_size=30),
+)
+def test_going_on_passes_over_what_was_deleted(batches, first, messages_max, bytes_max, deleted):
+    channel = Channel([(sizes, 0) for sizes, _ in batches], 0.0, deleted)
+    got, at = [], first
+    while at <= channel.last:
+        _, response = channel.ask(from_sequence=at, max_messages=messages_max, max_bytes=bytes_max)
+        if response.records and not response.runs:
+            got.append(response.records[fetches.LENGTH_PREFIX :])
+            assert decode_message(got[-1])[0] == at, "alone it would seem to be behind a loss"
+            at += 1
             continue
         assert response.next_sequence > at
         got += [message for _, _, message in received(response)]

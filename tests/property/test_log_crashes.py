@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from stan.errors import DiskFull
 from stan.log.filelog import FileLog
+from stan.log.vault import Vault
 from stan.protocol.entries import Kind, decode_batches
 from tests.kit.batches import batch, change, entry
 from tests.kit.files import CrashingFiles, PowerCut
@@ -37,9 +38,18 @@ class LogMachine(RuleBasedStateMachine):
         self.term = 1
         self.open()
 
+    def vault(self):
+        """With what this life of the log encrypts."""
+
     def open(self):
         self.log, report = FileLog.open(
-            DIRECTORY, 1, STORE, files=self.files, segment_bytes_max=400, tail_cache_bytes_max=300
+            DIRECTORY,
+            1,
+            STORE,
+            files=self.files,
+            segment_bytes_max=400,
+            tail_cache_bytes_max=300,
+            vault=self.vault(),
         )
         assert report.quarantined == []
         assert [path for path in self.files.paths() if "lost+found" in path] == []
@@ -247,7 +257,19 @@ class LogMachine(RuleBasedStateMachine):
             assert [self.log.read(ref) for ref in refs] == [one[3] for one in kept]
 
 
+class EncryptedLogMachine(LogMachine):
+    """The same, encrypted from the second life on, with one cipher or the other."""
+
+    lives = 0
+
+    def vault(self):
+        self.lives += 1
+        return Vault(b"a key", ("AES", "CHACHA")[self.lives % 2]) if self.lives > 1 else None
+
+
 TestLogMachine = LogMachine.TestCase
 TestLogMachine.settings = settings(
     max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
+TestEncryptedLogMachine = EncryptedLogMachine.TestCase
+TestEncryptedLogMachine.settings = TestLogMachine.settings

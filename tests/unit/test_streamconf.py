@@ -231,10 +231,7 @@ def test_file_that_cannot_be_opened_is_told():
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("ft_group: g", "ft_group (s.conf:1): this version has no fault tolerance groups"),
         ("partitioning: true", "partitioning (s.conf:1): this version does no partitioning"),
-        ("encrypt: true", "encrypt (s.conf:1): this version does not encrypt what it stores"),
-        ("encryption_key: k", "encryption_key (s.conf:1): this version does not encrypt what it stores"),
         ("sql { driver: mysql }", "driver (s.conf:1): this version has no SQL store"),
         ("store: sql", "store (s.conf:1): this version has no SQL store"),
         ("file { slice_archive: x }", "slice_archive (s.conf:1): this version runs no archive script"),

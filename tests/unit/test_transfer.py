@@ -8,9 +8,10 @@ import pytest
 
 from stan import limits
 from stan.edge.transfer_words import Offer, Part, Verb, Words, decode, encode
-from stan.errors import Damage, NotNow
+from stan.errors import Damage, NotNow, WrongKey
 from stan.log.files import OsFiles
 from stan.log.segment import SEGMENT_HEADER_SIZE, decode_segment_header
+from stan.log.vault import Vault
 from stan.types import SECOND, GroupId
 from tests.kit.batches import batch, entry
 from tests.kit.storage import StorageNode, TransferError, carry
@@ -547,3 +548,24 @@ def test_on_a_real_disk_a_hundred_segments_arrive_whole(tmp_path):
     for node in nodes:
         run_now(node.storage.close(clean=True))
         node.medium.close()
+
+
+def test_encrypted_log_is_carried_between_nodes_with_the_same_key_only():
+    a, b, c, d = (
+        StorageNode(name, vault=vault)
+        for name, vault in zip("abcd", (Vault(b"k"), Vault(b"k", "CHACHA"), Vault(b"other"), None), strict=True)
+    )
+    for node in (a, b, c, d):
+        node.boot()
+    a.publish(20)
+    a.flush()
+    b.receive(a.sender())
+    assert b.messages() == a.messages()
+    assert b.entries() == a.entries()
+    for other in (c, d):
+        receiver = other.storage.receiver(GroupId(1))
+        carry(receiver, a.sender())
+        with pytest.raises(WrongKey, match="encrypted"):
+            receiver.finish()
+    for node in (a, b, c, d):
+        node.close()

@@ -1,0 +1,53 @@
+"""Hiding secrets of the command line from those who list the processes of this machine.
+
+On Linux the arguments lie in the process's own memory, where /proc/<pid>/cmdline reads them: they are overwritten there as
+soon as they were read. Somebody who looked in the first moments has seen them all the same, so a secret belongs into the
+environment or a file. Elsewhere nothing happens.
+"""
+
+import ctypes
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+SECRET_FLAGS: Final = ("encryption_key", "pass", "auth")
+"""Flags of `stan-server` whose values nobody needs to see."""
+_ARG_START, _ARG_END = 47, 48  # fields of /proc/self/stat, counted from 0
+
+
+def hide_arguments(names: "Collection[str]" = SECRET_FLAGS) -> bool:
+    """Overwrite the values of these flags where the system shows them; whether there were any."""
+    if sys.platform != "linux":
+        return False
+    with suppress(OSError, ValueError, IndexError):
+        shown = Path("/proc/self/cmdline").read_bytes()
+        spans = secret_spans(shown, names)
+        if not spans:
+            return False
+        behind_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from the third field on
+        start, end = int(behind_name[_ARG_START - 2]), int(behind_name[_ARG_END - 2])
+        if start and end - start >= len(shown) - 1 and ctypes.string_at(start, len(shown)) == shown:
+            for at, length in spans:
+                ctypes.memset(start + at, ord("x"), length)
+            return True
+    return False
+
+
+def secret_spans(arguments: bytes, names: "Collection[str]") -> list[tuple[int, int]]:
+    """Place and length of the values of flags in a list of arguments that end with a zero byte each."""
+    flags = {dashes + name.encode() for name in names for dashes in (b"-", b"--")}
+    found = []
+    at, expected = 0, False
+    for argument in arguments.split(b"\0"):
+        name, mark, value = argument.partition(b"=")
+        if expected:
+            found.append((at, len(argument)))
+        elif mark and name in flags and value:
+            found.append((at + len(name) + 1, len(value)))
+        expected = not expected and argument in flags
+        at += len(argument) + 1
+    return [span for span in found if span[1]]

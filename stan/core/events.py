@@ -1,0 +1,59 @@
+"""What happens, told to whoever listens: `_STAN.x.<cluster>.events.<kind>`, one stan.admin.Event each (stan/protocol/ADMIN.md).
+
+At most once, by the node that does it, and no more than so many a second: what is left out is counted, and the count is told.
+Nothing waits for an event, and nothing on the path of a message makes one.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from stan import limits
+from stan.protocol import admin_pb2 as pb
+from stan.protocol.channels import publication
+from stan.types import SECOND, Nanos, WallNanos
+
+
+class Clock(NamedTuple):
+    """The two times of a turn."""
+
+    now: Nanos
+    wall: WallNanos
+
+
+@dataclass(slots=True)
+class Events:
+    """See the module's docstring. `node`: name of this one, "" alone."""
+
+    prefix: str
+    node: str = ""
+    begun: int = 0  # Nanos: of the second that is counted
+    told: int = 0  # in it
+    left_out: int = 0
+
+    def frames(
+        self,
+        clock: Clock,
+        kind: str,
+        text: str,
+        *,
+        channel: bytes = b"",
+        client_id: bytes = b"",
+        group: int = 0,
+        cursor_id: int = 0,
+    ) -> list[bytes]:
+        """What is to be sent to tell it; *kind* can stand in a subject, *text* is a sentence for people."""
+        frames = []
+        if clock.now - self.begun >= SECOND:
+            if self.left_out:
+                frames.append(self._frame(clock, "left_out", pb.Event(text=f"{self.left_out} events were left out")))
+            self.begun, self.told, self.left_out = clock.now, 0, 0
+        if self.told >= limits.EVENTS_PER_SECOND_MAX:
+            self.left_out += 1
+            return frames
+        self.told += 1
+        event = pb.Event(text=text, channel=channel, client_id=client_id, group=group, cursor_id=cursor_id)
+        return [*frames, self._frame(clock, kind, event)]
+
+    def _frame(self, clock: Clock, kind: str, event: pb.Event) -> bytes:
+        event.time, event.node, event.kind = clock.wall, self.node, kind
+        return publication(f"{self.prefix}.{kind}".encode(), event.SerializeToString())

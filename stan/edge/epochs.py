@@ -1,0 +1,166 @@
+"""The data directories of a store that several servers share: each server that takes the store over works in one of its own.
+
+    <root>/ft/             the leases (stan.edge.lease)
+    <root>/epoch-<n>/      the data, of whoever has or had the lease <n>; the newest one is whole, older ones go
+    <root>/epoch-<n>.building/
+
+Promises: what an earlier holder does after the lease was taken reaches nothing here, whether it was frozen between two calls
+or in one. Files that it may still have open for writing are copied, those that never change again are linked, and names are in
+another directory than the one it knows. A crash leaves the old directory whole, or the new one. Blocking; raises OSError.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+from pathlib import Path
+
+from stan import limits
+from stan.edge.groupfiles import LOST_FOUND
+from stan.edge.manifest import NAME as MANIFEST
+from stan.edge.manifest import SHARED, lock_directory, refuse_foreign
+from stan.log.files import OsFiles
+
+_EPOCH = re.compile(r"epoch-(\d{10})")
+_BUILDING = ".building"
+_PLAIN = (MANIFEST, "groups", LOST_FOUND, "state.db", "state.db-wal", "state.db-shm")
+"""What a server that shares with nobody has in the root."""
+_SEGMENT, _SIDECAR, _SNAPSHOT = ".log", ".idx", ".snap"
+_FILES_THAT_CHANGE = 2
+"""The newest segment may be written to, and the sidecar of the one before it."""
+
+
+class Epochs:
+    """The root of one store; see the module."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._files = OsFiles()
+        self._lock = -1
+
+    @property
+    def leases(self) -> Path:
+        """Directory of the leases."""
+        return self.root / SHARED
+
+    def make(self) -> None:
+        """Make the root. Raises StartError or Damage if a server that shares with nobody uses it, or it holds something else."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        if self.current() is not None:
+            return
+        if not (self.root / MANIFEST).exists():
+            refuse_foreign(str(self.root), os.listdir(self.root))  # noqa: PTH208 - names are wanted
+        elif self._lock < 0:
+            self._lock = lock_directory(self.root)
+
+    def current(self) -> Path | None:
+        """The newest data directory; None if there is none."""
+        found = [name for name in os.listdir(self.root) if _EPOCH.fullmatch(name)]  # noqa: PTH208 - names are wanted
+        return self.root / max(found) if found else None
+
+    def enter(self, epoch: int, *, alone: bool) -> Path:
+        """The data directory for *epoch*, with what there is. *alone*: who had the store before has closed it, or is gone."""
+        target = self.root / f"epoch-{epoch:010d}"
+        building = target.with_name(target.name + _BUILDING)
+        source = self.current()
+        if source == target:  # entered before, and then something went wrong
+            return target
+        if source is not None and alone:
+            source.rename(target)
+        elif source is None and not (self.root / MANIFEST).exists():
+            target.mkdir()
+        else:
+            shutil.rmtree(building, ignore_errors=True)
+            building.mkdir()
+            self._fill(building, source or self.root, shared=source is not None)
+            self._files.sync_directory(str(building))
+            building.rename(target)
+        self._files.sync_directory(str(self.root))
+        return target
+
+    def tidy(self, epoch: int) -> None:
+        """Remove everything of earlier holders, once *epoch* is entered and its lease still held."""
+        for name in os.listdir(self.root):  # noqa: PTH208 - names are wanted
+            found = _EPOCH.fullmatch(name.removesuffix(_BUILDING))
+            if found and int(found[1]) < epoch:
+                shutil.rmtree(self.root / name, ignore_errors=True)
+        for name in _PLAIN:
+            path = self.root / name
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let go of what `make` has locked."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    # --- filling a directory ------------------------------------------------------------------------------------------------
+
+    def _fill(self, target: Path, source: Path, *, shared: bool) -> None:
+        """Make *target* hold what *source* holds. *shared*: somebody may be writing there. The rows of the state are left out
+        then: they are made again from the snapshots and the logs."""
+        copy_file(source / MANIFEST, target / MANIFEST)
+        for name in () if shared else ("state.db", "state.db-wal"):
+            if (source / name).exists():
+                link_file(source / name, target / name)
+        for directory in sorted((source / "groups").glob("*")):
+            if directory.name.isdigit():
+                self._fill_group(target / "groups" / directory.name, directory, shared=shared)
+        if (target / "groups").exists():
+            self._files.sync_directory(str(target / "groups"))
+        if (source / LOST_FOUND).exists():
+            shutil.copytree(source / LOST_FOUND, target / LOST_FOUND, copy_function=link_file)
+
+    def _fill_group(self, target: Path, source: Path, *, shared: bool) -> None:
+        target.mkdir(parents=True)
+        names = sorted(os.listdir(source))  # noqa: PTH208 - names are wanted
+        segments = [name for name in names if name.endswith(_SEGMENT)]
+        changing = {Path(name).stem for name in segments[-_FILES_THAT_CHANGE:]} if shared else set()
+        for name in names:
+            ended = name.endswith((_SEGMENT, _SIDECAR)) and Path(name).stem not in changing
+            if ended or name.endswith(_SNAPSHOT):
+                link_file(source / name, target / name)
+            elif name.endswith(_SEGMENT):
+                copy_file(source / name, target / name)
+        self._files.sync_directory(str(target))
+
+
+def link_file(source: Path | str, target: Path | str) -> None:
+    """Give a file that does not change a second name; copy it where file systems have no such thing."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EXDEV):
+            raise
+        copy_file(Path(source), Path(target))
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file durably; again, if somebody has written to it meanwhile."""
+    for _ in range(limits.COPY_ATTEMPTS_MAX):
+        with source.open("rb") as old, target.open("wb") as new:
+            before = os.fstat(old.fileno())
+            _copy(old.fileno(), new.fileno(), before.st_size)
+            os.fsync(new.fileno())
+            after = os.fstat(old.fileno())
+        if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns):
+            return
+
+
+def _copy(source: int, target: int, size: int) -> None:
+    """Let the system copy: a file system that can share blocks does so."""
+    done = 0
+    with contextlib.suppress(OSError, AttributeError):
+        while done < size and (copied := os.copy_file_range(source, target, size - done)):
+            done += copied
+        return
+    os.lseek(source, done, os.SEEK_SET)
+    os.lseek(target, done, os.SEEK_SET)
+    while chunk := os.read(source, limits.SCAN_BYTES):
+        view = memoryview(chunk)
+        while view:
+            view = view[os.write(target, view) :]

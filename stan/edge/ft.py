@@ -1,0 +1,298 @@
+"""A server of a fault tolerance group: standby until it gets the lease of the store, then active to its end (STAN-SPEC 10).
+
+Servers tell each other over NATS that one is active; who may be is decided by the lease alone (stan.edge.lease). A standby has
+opened nothing of the store and listens to nothing of the clients'. An active one that has lost the lease ends at once, in the
+original's words.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from struct import Struct, error
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from stan import limits
+from stan.config import Config
+from stan.edge.connection import Connection
+from stan.edge.epochs import Epochs
+from stan.edge.lease import Keeper, Lease, LeaseFiles, Watch
+from stan.edge.log import ServerLog, redacted
+from stan.edge.runtime import CLOCK
+from stan.errors import LostLock, StanError, StartError, go_quote
+from stan.protocol import kernel
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.channels import publication
+from stan.types import SECOND, Nanos, WallNanos
+
+STANDBY, ACTIVE = "FT_STANDBY", "FT_ACTIVE"
+_HEARTBEAT = 3
+"""CtrlMsg.MsgType of a heartbeat."""
+_GO_TIME = Struct(">bqih")
+_GO_TIME_VERSION, _UTC = 1, -1
+_YEAR_1 = 62_135_596_800
+"""Seconds from year 1 to 1970."""
+_HEARD_SID = 1
+_ENTER_ATTEMPTS = 3
+_CLAIMS_BELIEVED = 2
+"""Heartbeats of another server after which it is one with a store of its own, not one that was frozen while it sent one."""
+
+Serve = Callable[[Config, Lease], Awaitable[None]]
+"""Serves clients from the given store until it is told to stop."""
+
+
+def encode_time(at: WallNanos) -> bytes:
+    """A time as Go's time.Time.MarshalBinary writes it, in UTC."""
+    seconds, nanos = divmod(at, SECOND)
+    return _GO_TIME.pack(_GO_TIME_VERSION, seconds + _YEAR_1, nanos, _UTC)
+
+
+def decode_time(data: bytes) -> WallNanos | None:
+    """The inverse; None if it is no such time."""
+    try:
+        version, seconds, nanos, _ = _GO_TIME.unpack(data)
+    except error:
+        return None
+    return WallNanos((seconds - _YEAR_1) * SECOND + nanos) if version == _GO_TIME_VERSION else None
+
+
+def boot_clock() -> Nanos:
+    """Time that goes on while the machine sleeps."""
+    return Nanos(time.clock_gettime_ns(CLOCK))
+
+
+class Link:
+    """A NATS connection for heartbeats."""
+
+    def __init__(self, config: Config, server_id: str, heard: Callable[[bytes], None]) -> None:
+        """*heard* gets what is said in the group."""
+        self._config = config
+        self._server_id = server_id.encode()
+        self._heard = heard
+        self._subject = f"_STAN.ft.{config.cluster_id}.{config.ft_group}"
+        self._rest = b""
+        self._connection = Connection(
+            {_HEARD_SID: self._subject}, on_data=self._read, on_up=self._anew, on_down=self._anew, on_drained=self._anew
+        )
+
+    async def open(self, urls: tuple[str, ...], note: Callable[[str], None]) -> None:
+        """Connect. Raises StartError."""
+        try:
+            await self._connection.open(self._config.nats, urls, f"_NSS-{self._config.cluster_id}-ft", note)
+        except Exception as problem:
+            shown = ", ".join(redacted(url) for url in urls)
+            raise StartError(f"cannot connect to NATS at {shown}: {problem or type(problem).__name__}") from problem
+
+    def beat(self, activated: WallNanos) -> None:
+        """Tell the others that this server is active, and since when."""
+        message = wire.CtrlMsg(msg_type=_HEARTBEAT, server_id=self._server_id, data=encode_time(activated))
+        self._connection.write(publication(self._subject.encode(), message.SerializeToString()))
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if not self._connection.is_closed:
+            await self._connection.close()
+
+    def _anew(self) -> None:
+        self._rest = b""
+
+    def _read(self, data: bytes) -> None:
+        data = self._rest + data
+        at = 0
+        with contextlib.suppress(ValueError):  # no NATS protocol: nats-server itself ends such a connection
+            while at < len(data):
+                scan = kernel.scan(data, at, 0, 0, b"")
+                if not scan.consumed:
+                    break
+                at += scan.consumed
+                for frame in scan.others:
+                    if frame.sid == _HEARD_SID:
+                        self._heard(frame.payload)
+                    elif frame.subject == b"PING":
+                        self._connection.write(b"PONG\r\n")
+                    elif frame.subject == b"PONG":
+                        self._connection.ponged()
+        self._rest = data[at:]
+
+
+class GroupMember:
+    """See the module."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_id: str,
+        log: ServerLog,
+        told: Callable[[str], None],
+        *,
+        clock: Callable[[], Nanos] = boot_clock,
+        random: Random | None = None,
+    ) -> None:
+        """*told* gets the state, FT_STANDBY or FT_ACTIVE."""
+        if config.store.directory is None:
+            raise StartError("ft: only FILE or SQL stores supported in FT mode")
+        random = random or Random()
+        self.epochs = Epochs(config.store.directory)
+        self.link = Link(config, server_id, self._heard)
+        self.lease: Lease | None = None
+        self._config = config
+        self._server_id = server_id
+        self._log = log
+        self._told = told
+        self._clock = clock
+        self._interval = round(limits.FT_HEARTBEAT_INTERVAL * random.uniform(0.9, 1.1))
+        self._missed = round(limits.FT_MISSED_INTERVAL * random.uniform(0.9, 1.1))
+        self._heard_at = clock()
+        self._activated = WallNanos(0)
+        self._claims: Counter[bytes] = Counter()  # heartbeats by server
+        self._lost: asyncio.Future[LostLock] = asyncio.get_running_loop().create_future()
+        self._complain_at = Nanos(0)
+        self._complain_again = SECOND
+
+    async def run(self, urls: tuple[str, ...], stop: asyncio.Event, serve: Serve) -> None:
+        """Take part until *stop*. Raises StartError; LostLock if it was active and is not any more."""
+        self._log.info("Starting in standby mode")
+        self._told(STANDBY)
+        await self.link.open(urls, self._log.error)
+        try:
+            alone = await self._standby(stop)
+            if self.lease is not None:
+                await self._active(self.lease, serve, alone=alone)
+        finally:
+            self.epochs.close()
+            await self.link.close()
+
+    # --- standby --------------------------------------------------------------------------------------------------------------
+
+    async def _standby(self, stop: asyncio.Event) -> bool:
+        """Until this server has the lease, or *stop*; whether nobody else can be writing to the store."""
+        files = LeaseFiles(self.epochs.leases)
+        watch = Watch(files)
+        while not stop.is_set():
+            try:
+                if await asyncio.to_thread(self._try, files, watch):
+                    return watch.alone
+            except (OSError, StanError) as problem:
+                self._complain(
+                    f"ft: error attempting to get the store lock: ft: fatal error getting the store lock: {problem}"
+                )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), limits.FT_LOOK_INTERVAL / SECOND)
+        return False
+
+    def _try(self, files: LeaseFiles, watch: Watch) -> bool:
+        """One look at the lease, and an attempt to have it once no heartbeat was heard for long enough."""
+        self.epochs.make()
+        files.make()
+        now = self._clock()
+        after = watch.look(now)
+        if now - self._heard_at < self._missed:
+            return False
+        if after is not None and self._clock() - now < limits.LEASE_RENEWAL:  # else look again: it was long ago
+            self.lease = Lease.take(files, after, self._server_id, self._clock)
+        if self.lease is None:
+            self._complain("ft: unable to get store lock at this time, going back to standby")
+        return self.lease is not None
+
+    def _complain(self, text: str) -> None:
+        """A line, if the last one is long enough ago."""
+        now = self._clock()
+        if now >= self._complain_at:
+            self._log.info(text)
+            self._complain_at = Nanos(now + self._complain_again)
+            self._complain_again = min(2 * self._complain_again, limits.FT_COMPLAINT_MAX)
+
+    # --- active ---------------------------------------------------------------------------------------------------------------
+
+    async def _active(self, lease: Lease, serve: Serve, *, alone: bool) -> None:
+        self._log.info("Server is active")
+        self._told(ACTIVE)
+        self._activated = WallNanos(time.time_ns())
+        loop = asyncio.get_running_loop()
+
+        def lost(problem: LostLock) -> None:
+            loop.call_soon_threadsafe(self._fail, problem)
+
+        def note(text: str) -> None:
+            loop.call_soon_threadsafe(self._log.error, text)
+
+        keeper = Keeper(lease, lost, note)
+        over = False  # and closed in order
+        try:
+            directory = await self._enter(lease, alone=alone)
+            store = replace(self._config.store, directory=directory)
+            serving = asyncio.ensure_future(serve(replace(self._config, store=store), lease))
+            beating = asyncio.ensure_future(self._beat(lease))
+            try:
+                waiting: set[asyncio.Future[Any]] = {serving, self._lost}
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                beating.cancel()
+                serving.cancel()
+                await asyncio.gather(beating, serving, return_exceptions=True)
+            if self._lost.done():
+                raise self._lost.result()
+            over = True
+            serving.result()
+        finally:
+            await asyncio.to_thread(keeper.stop)
+            lease.close(release=over)
+
+    async def _enter(self, lease: Lease, *, alone: bool) -> Path:
+        """The data of the last active server, as ours. Raises LostLock, StartError."""
+        epoch = lease.epoch  # it may grow, the directory stays
+        for attempt in range(_ENTER_ATTEMPTS):
+            try:
+                directory = await asyncio.to_thread(partial(self.epochs.enter, epoch, alone=alone))
+                await asyncio.to_thread(lease.check)
+                await asyncio.to_thread(self.epochs.tidy, epoch)
+                await asyncio.to_thread(lease.files.forget_before, epoch)
+            except OSError as problem:  # who had it before may still be removing something
+                if attempt == _ENTER_ATTEMPTS - 1:
+                    raise StartError(f"ft: cannot take over the store: {problem}") from problem
+            else:
+                return directory
+        raise StartError("ft: cannot take over the store")
+
+    async def _beat(self, lease: Lease) -> None:
+        while True:
+            if lease.holds():
+                self.link.beat(self._activated)
+            await asyncio.sleep(self._interval / SECOND)
+
+    def _heard(self, payload: bytes) -> None:
+        """Something was said in the group."""
+        self._heard_at = self._clock()
+        if self.lease is None or not self._activated:
+            return
+        try:
+            message = wire.CtrlMsg.FromString(payload)
+        except DecodeError:
+            return
+        if message.msg_type != _HEARTBEAT or message.server_id == self._server_id.encode():
+            return
+        try:
+            self.lease.check()
+        except LostLock as problem:
+            self._fail(problem)
+            return
+        except OSError:
+            return  # the store does not tell
+        claim = f"ft: serverID {go_quote(message.server_id.decode(errors='replace'))} claims to be active"
+        since = decode_time(message.data)
+        self._claims[message.server_id] += 1
+        if since is not None and since < self._activated and self._claims[message.server_id] >= _CLAIMS_BELIEVED:
+            self._fail(LostLock(f"{claim}, aborting"))
+        else:
+            self._log.error(claim)
+
+    def _fail(self, problem: LostLock) -> None:
+        if not self._lost.done():
+            self._lost.set_result(problem)

@@ -1,0 +1,306 @@
+"""The lease of a store that several servers share, of which one at most may use it (STAN-SPEC 10).
+
+    <place>/lease-<epoch>    made once by whoever takes the lease (O_EXCL), locked (flock) and renewed by it
+
+The newest epoch is the lease. It is never removed and never given back, so that every server finds out by one look at the
+directory whether it has lost it, whatever clocks say. Promises:
+    F1  Of each epoch there is one holder. It tells nobody of a change of the store unless `check`, made after the change was on
+        stable storage, has found no newer epoch.
+    F2  Who takes a newer epoch looks at the store only afterwards. So what was told is there, and what is written later is not.
+    F3  A lease is taken only if its holder has let it go, or is gone from this very machine (its flock is free), or was not
+        seen renewing it for LEASE_TAKEN on the taker's clock. A frozen holder finds LEASE_HELD < LEASE_TAKEN over and asks first.
+Times are nanoseconds of a clock that goes on while the machine sleeps. `check` may run beside `renew` in another thread.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Event, Lock, Thread
+
+from stan import limits
+from stan.edge.manifest import boot_id
+from stan.errors import LostLock, go_quote
+from stan.log.files import OsFiles
+from stan.types import SECOND, Nanos
+
+_NAME = re.compile(r"lease-(\d{10})")
+
+
+@dataclass(slots=True)
+class Holder:
+    """What a lease says about who has it."""
+
+    server_id: str
+    host: str = ""
+    boot: str = ""
+    process: int = 0
+    renewals: int = 0
+    locked: bool = False  # its file's flock tells whether it lives
+    released: bool = False
+
+    @classmethod
+    def here(cls, server_id: str) -> "Holder":
+        """This process."""
+        return cls(server_id, socket.gethostname(), boot_id(), os.getpid())
+
+    @property
+    def is_of_this_machine(self) -> bool:
+        """Whether it runs, or ran, under the very kernel that this process runs under."""
+        return bool(self.boot) and (self.host, self.boot) == (socket.gethostname(), boot_id())
+
+    @classmethod
+    def read(cls, content: bytes) -> "Holder | None":
+        """What a lease's file says; None if it says nothing yet."""
+        try:
+            return cls(**json.loads(content))
+        except (ValueError, TypeError):
+            return None
+
+
+class LeaseFiles:
+    """The directory with the leases of one store. Raises OSError."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def make(self) -> None:
+        """Make the directory; one that is there is fine."""
+        self.place.mkdir(parents=True, exist_ok=True)
+
+    def newest(self) -> int:
+        """The newest epoch; 0 if there is none."""
+        found = (_NAME.fullmatch(name) for name in os.listdir(self.place))  # noqa: PTH208 - asked before every answer
+        return max((int(name[1]) for name in found if name), default=0)
+
+    def path(self, epoch: int) -> Path:
+        """File of an epoch."""
+        return self.place / f"lease-{epoch:010d}"
+
+    def read(self, epoch: int) -> bytes:
+        """What an epoch's file says; b"" if there is none."""
+        try:
+            with self.path(epoch).open("rb") as file:
+                return file.read(limits.LEASE_RECORD_BYTES_MAX)
+        except FileNotFoundError:
+            return b""
+
+    def holder(self, epoch: int) -> Holder | None:
+        """Who has an epoch, as far as its file tells."""
+        return Holder.read(self.read(epoch))
+
+    def is_abandoned(self, epoch: int, holder: Holder | None) -> bool:
+        """Whether the holder has let go, or is known to be gone: it ran on this machine, and its lock is free."""
+        if holder is None or holder.released:
+            return holder is not None
+        if not (holder.locked and holder.is_of_this_machine):
+            return False
+        try:
+            handle = os.open(self.path(epoch), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return _lock(handle)
+        finally:
+            os.close(handle)
+
+    def take(self, epoch: int, holder: Holder) -> int | None:
+        """Make the file of *epoch*, which follows the newest; its descriptor, None if somebody else has. Durable."""
+        try:
+            handle = os.open(self.path(epoch), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        except FileExistsError:
+            return None
+        try:
+            holder.locked = _lock(handle)
+            write_record(handle, holder)
+            OsFiles().sync_directory(str(self.place))
+        except BaseException:
+            os.close(handle)
+            raise
+        if self.newest() > epoch:  # the files of others were removed since this one looked
+            os.close(handle)
+            self.path(epoch).unlink(missing_ok=True)
+            return None
+        return handle
+
+    def forget_before(self, epoch: int) -> None:
+        """Remove the files of older epochs."""
+        for name in os.listdir(self.place):  # noqa: PTH208 - as above
+            found = _NAME.fullmatch(name)
+            if found and int(found[1]) < epoch:
+                (self.place / name).unlink(missing_ok=True)
+
+
+def write_record(handle: int, holder: Holder) -> None:
+    """Replace what a lease's file says, durably. A reader may find a mixture, which is as good as a change."""
+    record = json.dumps(asdict(holder)).encode()
+    os.pwrite(handle, record.ljust(512) + b"\n", 0)
+    os.fdatasync(handle)
+
+
+def _lock(handle: int) -> bool:
+    """Whether the file is locked now; some file systems have no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+class Watch:
+    """What a standby sees of the lease."""
+
+    def __init__(self, files: LeaseFiles) -> None:
+        self._files = files
+        self._seen: tuple[int, bytes] = (0, b"")
+        self._since = Nanos(0)
+        self.alone = False  # what may be followed is of nobody who could still write
+
+    def look(self, now: Nanos) -> int | None:
+        """The newest epoch if it may be followed by a new one, else None. Raises OSError."""
+        newest = self._files.newest()
+        self.alone = False
+        if not newest:
+            return 0
+        seen = newest, self._files.read(newest)
+        if seen != self._seen:
+            self._seen, self._since = seen, now
+        self.alone = self._files.is_abandoned(newest, Holder.read(seen[1]))
+        return newest if self.alone or now - self._since >= limits.LEASE_TAKEN else None
+
+
+class Lease:
+    """A lease that this process has taken, until `close`."""
+
+    def __init__(self, files: LeaseFiles, epoch: int, handle: int, holder: Holder, clock: Callable[[], Nanos]) -> None:
+        """*clock* was asked for nothing yet: the lease counts from the first renewal on."""
+        self.files = files
+        self.epoch = epoch
+        self.holder = holder
+        self._handle = handle
+        self._clock = clock
+        self._until = Nanos(0)
+        self._turn = Lock()
+        self._lost = ""
+
+    @classmethod
+    def take(cls, files: LeaseFiles, after: int, server_id: str, clock: Callable[[], Nanos]) -> "Lease | None":
+        """Take the epoch after *after*, as `Watch.look` gave it; None if another server was faster. Raises OSError."""
+        started = clock()
+        holder = Holder.here(server_id)
+        handle = files.take(after + 1, holder)
+        if handle is None:
+            return None
+        lease = cls(files, after + 1, handle, holder, clock)
+        lease._until = Nanos(started + limits.LEASE_HELD)
+        return lease
+
+    def check(self) -> None:
+        """Raise LostLock if another server may have the store; OSError if that cannot be told.
+
+        Costs one look at a directory, and a renewal where one is overdue, as in a process that was stopped and goes on."""
+        if self._lost:
+            raise LostLock(self._lost)
+        if self.files.newest() != self.epoch:
+            with self._turn:  # it may be this one that has just taken a newer one
+                self._look()
+        if self._clock() >= self._until:
+            self.renew()
+
+    def fence(self) -> None:
+        """Raise LostLock unless the store says that it is still ours."""
+        try:
+            self.check()
+        except OSError as error:
+            raise LostLock(f"lost store lock, aborting: {error}") from error
+
+    def holds(self) -> bool:
+        """Whether `check` finds nothing."""
+        try:
+            self.check()
+        except (LostLock, OSError):
+            return False
+        return True
+
+    def renew(self) -> None:
+        """Prolong it; blocking. One that is over is taken once more, which fails if anybody else has. Raises as `check`."""
+        with self._turn:
+            if self._lost:
+                raise LostLock(self._lost)
+            started = self._clock()
+            self.holder.renewals += 1
+            if started >= self._until:
+                self._take_again()
+            else:
+                write_record(self._handle, self.holder)
+                self._look()
+            self._until = Nanos(started + limits.LEASE_HELD)
+
+    def _take_again(self) -> None:
+        self._look()
+        handle = self.files.take(self.epoch + 1, self.holder)
+        if handle is None:
+            self._look()
+            raise OSError(errno.EAGAIN, "a lease was made and is gone again", str(self.files.path(self.epoch + 1)))
+        os.close(self._handle)
+        self._handle, self.epoch = handle, self.epoch + 1
+        self.files.forget_before(self.epoch)
+
+    def _look(self) -> None:
+        newest = self.files.newest()
+        if newest != self.epoch:
+            holder = self.files.holder(newest)
+            other = f"ft: serverID {go_quote(holder.server_id)} claims to be active, aborting" if holder else ""
+            self._lost = other or "lost store lock, aborting"
+            raise LostLock(self._lost)
+
+    def close(self, *, release: bool) -> None:
+        """Renew it no more; *release* when nothing of the store is open any more, so that others need not wait."""
+        with self._turn:
+            if self._handle < 0:
+                return
+            if release and not self._lost:
+                self.holder.released = True
+                with contextlib.suppress(OSError):
+                    write_record(self._handle, self.holder)
+            os.close(self._handle)
+            self._handle = -1
+            self._lost = self._lost or "the lease was given up"
+
+
+class Keeper:
+    """Renews a lease in a thread of its own, as the event loop may be busy; *lost* is called there, once."""
+
+    def __init__(self, lease: Lease, lost: Callable[[LostLock], None], note: Callable[[str], None]) -> None:
+        self._lease = lease
+        self._lost = lost
+        self._note = note
+        self._stop = Event()
+        self._thread = Thread(target=self._run, name="lease", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        failing = False
+        while not self._stop.wait(limits.LEASE_RENEWAL / SECOND):
+            try:
+                self._lease.renew()
+                failing = False
+            except LostLock as error:
+                if not self._stop.is_set():
+                    self._lost(error)
+                return
+            except OSError as error:
+                if not failing:
+                    self._note(f"cannot renew the lease of the store ({error}); trying again")
+                failing = True
+
+    def stop(self) -> None:
+        """No more renewals."""
+        self._stop.set()
+        self._thread.join()

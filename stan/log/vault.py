@@ -1,0 +1,167 @@
+"""Encryption of what a log keeps: each record batch by itself, with AES-256-GCM or ChaCha20-Poly1305.
+
+Promises: no two batches are sealed with the same key and nonce, whatever crashes in between: every log that is opened draws
+a new salt, which gives a key of its own, and counts its batches. The batch's header is authenticated with it, so that
+no batch can take the place of another. Sealed records are SEALED_BYTES longer and hold: salt, counter, ciphertext, tag.
+Never shows the key. Only what somebody published is sealed: names, positions and times stay in clear (see FORMAT.md).
+"""
+
+import hashlib
+import hmac
+import os
+import platform
+import zlib
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from stan import limits
+from stan.errors import StartError, WrongKey
+from stan.log.types import Entry
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SEALED_BYTES, Kind
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+
+CIPHERS: Final = {"AES": 1, "CHACHA": 2}
+"""By name; the number is in the flags of a sealed batch and in no other."""
+_SALT_BYTES = 16
+_COUNTER = Struct(">Q")
+_FRONT = _SALT_BYTES + _COUNTER.size
+_CHECKED = b"stan: this is the key"
+_AHEAD = b"\0\0\0\0"
+"""A nonce has 12 bytes, the counter 8 of them."""
+
+
+def cipher_of(name: str) -> int:
+    """The number of a cipher: AES where processors have instructions for it, if none is named. Raises StartError."""
+    if not name:
+        name = "AES" if platform.machine().lower() in {"x86_64", "amd64", "i386", "i686"} else "CHACHA"
+    found = CIPHERS.get(name.upper())
+    if found is None:
+        raise StartError("encryption cipher not supported")
+    return found
+
+
+class Vault:
+    """Opens what was sealed with one key, with either cipher. Usable from any thread."""
+
+    def __init__(self, key: bytes, cipher: str = "") -> None:
+        """*key*: any bytes, the more random the better; *cipher*: of what is sealed from now on, "" for the machine's best.
+
+        Raises:
+            StartError: no key, no such cipher, or the package `cryptography` is missing.
+        """
+        if not key:
+            raise StartError("encryption key required")
+        try:
+            from cryptography.hazmat.primitives.ciphers import aead  # noqa: PLC0415 - an extra, of use here only
+        except ImportError as error:
+            raise StartError(
+                "encryption needs the package cryptography: pip install 'stan-broker[encryption]'"
+            ) from error
+        self.cipher = cipher_of(cipher)
+        self._kinds: dict[int, type[AESGCM | ChaCha20Poly1305]] = {1: aead.AESGCM, 2: aead.ChaCha20Poly1305}
+        self._master = hashlib.sha256(b"stan record batches\0" + key).digest()
+        self._known: dict[tuple[bytes, int], AESGCM | ChaCha20Poly1305] = {}
+
+    def __repr__(self) -> str:
+        return "<Vault>"
+
+    def aead(self, salt: bytes, cipher: int) -> "AESGCM | ChaCha20Poly1305":
+        """What seals and opens under *salt*. Raises KeyError: no such cipher."""
+        found = self._known.get((salt, cipher))
+        if found is None:
+            made = self._kinds[cipher](hmac.digest(self._master, salt, "sha256"))
+            if len(self._known) >= limits.VAULT_KEYS_MAX:
+                self._known.clear()
+            found = self._known[salt, cipher] = made
+        return found
+
+    def check(self) -> str:
+        """What `fits` recognizes the key by; tells nothing of it."""
+        salt = os.urandom(_SALT_BYTES)
+        return (salt + self.aead(salt, 1).encrypt(bytes(12), _CHECKED, None)).hex()
+
+    def fits(self, check: str) -> bool:
+        """Whether *check* was made with this key."""
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - it is there, else there were no vault
+
+        try:
+            data = bytes.fromhex(check)
+            return self.aead(data[:_SALT_BYTES], 1).decrypt(bytes(12), data[_SALT_BYTES:], None) == _CHECKED
+        except (InvalidTag, ValueError):
+            return False
+
+    def open(self, header: bytes | memoryview, records: bytes | memoryview) -> bytes:
+        """The records of a sealed batch with that header. Raises WrongKey."""
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see above
+
+        salt, counter = bytes(records[:_SALT_BYTES]), bytes(records[_SALT_BYTES:_FRONT])
+        try:
+            aead = self.aead(salt, BATCH_HEADER.unpack(header)[7])
+            return aead.decrypt(_AHEAD + counter, records[_FRONT:], _authenticated(header))
+        except (InvalidTag, KeyError, ValueError):
+            raise WrongKey("encrypted with another key than the one given") from None
+
+    def opened(self, entry: Entry) -> Entry:
+        """An entry as it was before it was sealed. Raises WrongKey."""
+        if entry.kind != Kind.RECORDS:
+            return entry
+        parts: list[bytes | memoryview] = []
+        body, at, sealed = memoryview(entry.body), 0, False
+        while at < len(body):
+            start = at + BATCH_HEADER.size
+            header: bytes | memoryview = body[at:start]
+            uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack(header)
+            records: bytes | memoryview = body[start : start + length]
+            if uid != BESIDE_UID and flags:
+                sealed = True
+                records = self.open(header, records)
+                header = _header(uid, base, count, timestamp, first, records, 0)
+            parts += (header, records)
+            at = start + length
+        return entry._replace(body=b"".join(parts)) if sealed else entry
+
+
+class Sealer:
+    """Seals the entries of one log since it was opened; for one thread."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._salt = os.urandom(_SALT_BYTES)
+        self._aead = vault.aead(self._salt, vault.cipher)
+        self._cipher = vault.cipher
+        self._count = 0
+
+    def sealed(self, entry: Entry) -> Entry:
+        """The entry with all its record batches sealed."""
+        if entry.kind != Kind.RECORDS:
+            return entry
+        parts: list[bytes | memoryview] = []
+        body, at = memoryview(entry.body), 0
+        while at < len(body):
+            start = at + BATCH_HEADER.size
+            header = body[at:start]
+            uid, base, count, timestamp, first, length, _, _ = BATCH_HEADER.unpack(header)
+            records = body[start : start + length]
+            at = start + length
+            if uid == BESIDE_UID:
+                parts += (header, records)
+                continue
+            self._count += 1
+            counter = _COUNTER.pack(self._count)
+            beside = BATCH_HEADER.pack(uid, base, count, timestamp, first, length + SEALED_BYTES, 0, self._cipher)
+            hidden = b"".join((self._salt, counter, self._aead.encrypt(_AHEAD + counter, records, beside)))
+            parts += (_header(uid, base, count, timestamp, first, hidden, self._cipher), hidden)
+        return entry._replace(body=b"".join(parts))
+
+
+def _authenticated(header: bytes | memoryview) -> bytes:
+    """The batch's header without its CRC."""
+    uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack(header)
+    return BATCH_HEADER.pack(uid, base, count, timestamp, first, length, 0, flags)
+
+
+def _header(
+    uid: int, base: int, count: int, timestamp: int, first: int, records: bytes | memoryview, flags: int
+) -> bytes:
+    return BATCH_HEADER.pack(uid, base, count, timestamp, first, len(records), zlib.crc32(records), flags)
