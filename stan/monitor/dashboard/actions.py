@@ -7,8 +7,6 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from google.protobuf.message import Message
-
 from stan import limits
 from stan.edge.asking import Asking
 from stan.monitor.dashboard.tables import BadQuestionError
@@ -27,7 +25,7 @@ class Action(NamedTuple):
     """How an action is asked for, and what is said when it is done."""
 
     kind: str
-    request: Callable[[Fields], Message]
+    request: Callable[[Fields], Any]
     done: Callable[[Any], str]
     answer: Any = admin.ChangeResponse
 
@@ -61,7 +59,7 @@ def _which(fields: Fields) -> admin.Which:
     return admin.Which(channel=_name(fields, "channel"), cursor_id=_number(fields, "cursor", 1))
 
 
-def _purge(fields: Fields) -> Message:
+def _purge(fields: Fields) -> Any:
     request = admin.PurgeRequest(version=1, channel=_name(fields, "channel"))
     if "up_to" in fields:
         request.up_to = _number(fields, "up_to", 1)
@@ -70,7 +68,7 @@ def _purge(fields: Fields) -> Message:
     return request
 
 
-def _move(fields: Fields) -> Message:
+def _move(fields: Fields) -> Any:
     request = admin.MoveRequest(version=1, which=_which(fields))
     match fields.get("to"):
         case "first":
@@ -86,12 +84,12 @@ def _move(fields: Fields) -> Message:
     return request
 
 
-def _skip(fields: Fields) -> Message:
+def _skip(fields: Fields) -> Any:
     sequence = _number(fields, "sequence", 1)
     return admin.SkipRequest(version=1, which=_which(fields), runs=[sequence, sequence])
 
 
-def _limits(fields: Fields) -> Message:
+def _limits(fields: Fields) -> Any:
     edited = admin.Limits()
     for name in ("max_msgs", "max_bytes", "max_subs"):
         if name in fields:
@@ -103,7 +101,7 @@ def _limits(fields: Fields) -> Message:
     return admin.EditLimitsRequest(version=1, channel=_name(fields, "channel"), limits=edited, reset=reset)
 
 
-def _publish(fields: Fields) -> Message:
+def _publish(fields: Fields) -> Any:
     text = fields.get("text")
     if not isinstance(text, str):
         raise BadQuestionError("text: the message is missing")
