@@ -330,9 +330,8 @@ class _Parser:
     def _end_of_value(self) -> None:
         match = _REST.match(self._text, self._at)
         if match is None:
-            raise self._error(
-                f"the value must end the line, but {go_quote(self._text[self._at : self._at + 20].strip().partition(chr(10))[0])} follows"
-            )
+            follows = self._text[self._at : self._at + 20].strip().split("\n")[0]
+            raise self._error(f"the value must end the line, but {go_quote(follows)} follows")
         self._at = match.end()
 
     def _skip(self, pattern: re.Pattern[str]) -> None:
