@@ -175,6 +175,8 @@ BOOKMARKS_MAX = 16_384
 """Bookmarks in the channels of one group; all of them are in memory."""
 DELETED_RUNS_MAX = 10_000
 """Runs of messages of one channel that were deleted one by one; they are in memory, and are written whole when one is added."""
+RESTORE_NAME_BYTES_MAX = 64
+"""Name of a restore."""
 CHANNEL_CHANGES_WAITING_MAX = 1_000
 """Requests of operators that wait until a channel is made, or is out of the registry."""
 
