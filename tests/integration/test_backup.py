@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from stan.cli.archive import read_index
 from stan.cli.main import app
+from stan.protocol import admin_pb2 as pb
 from tests.kit.batches import rows_of
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer, StanServer
@@ -45,7 +46,7 @@ async def _fill(server) -> None:
         await direct.admin.purge("emptied")
         await direct.admin.purge("orders", up_to=10)
         await direct.admin.delete_message("orders", 20)
-        await direct.admin.edit_limits("orders", max_msgs=100_000)
+        await direct.admin.edit_limits("orders", pb.Limits(max_msgs=100_000))
     client = await stan_client.connect(server.cluster_id, "ledger", servers=server.url)
     await client.publish("single", b"one")
     await take(client, "orders", ACKED, 100, durable="book", start=stan_client.everything())
