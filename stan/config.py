@@ -218,6 +218,7 @@ class MonitorConfig:
     secure: bool = False  # HTTPS, with these files
     certificate: Path | None = None
     key: Path | None = None
+    dashboard_actions: bool = False  # the dashboard may change things, not only show them
 
     def complaints(self) -> list[str]:
         """What is wrong with these settings by themselves."""

@@ -50,6 +50,14 @@ class ConfigError(StanError):
         self.complaints = complaints
 
 
+class Unanswered(NotNow):
+    """Nobody answered a request to the servers in time, or only with "ask again"; the text tells what was said last."""
+
+
+class Refused(StanError):
+    """A request to the servers was refused; the text is that of the answer."""
+
+
 class StartError(StanError):
     """The server cannot start; the text is the one the original server prints after "Failed to start: "."""
 

@@ -234,6 +234,7 @@ def _monitor(values: Values) -> MonitorConfig:
         secure=bool(secure),
         certificate=values.path("tlscert") or files.get("cert_file"),
         key=values.path("tlskey") or files.get("key_file"),
+        dashboard_actions=values.flag("dashboard_actions"),
     )
 
 

@@ -115,8 +115,8 @@ async def _serve(
     else:
         node = Clustered(config, storage, log, view.server_id)
     Administration(view, node, node.member if isinstance(node, Clustered) else None)
-    view.node = node
     view.config = config
+    view.opened(node)
     clean = False
 
     def apply(wanted: Config) -> None:
