@@ -30,7 +30,11 @@ class InDoubt(Frozen):
     """The very write that failed and froze the group: what it carried may or may not be there after a restart."""
 
 
-class LostLock(StanError):
+class Aborted(StanError):
+    """The server must do nothing more and end at once; the text is the last line of its log."""
+
+
+class LostLock(Aborted):
     """Another server of the fault tolerance group has the store: this one must do nothing more and end."""
 
 

@@ -62,6 +62,20 @@ LEASE_RECORD_BYTES_MAX = 4 * KiB
 COPY_ATTEMPTS_MAX = 8
 """How often a file is copied again that another process has written to meanwhile."""
 
+# --- partitioning ----------------------------------------------------------------------------------------------
+PARTITION_REPLY_TIMEOUT = 1 * SECOND
+"""Silence after which no other server has something against the channels of this one (STAN-SPEC 11.2)."""
+PARTITION_REPLIES_MAX = 1024
+"""Replies of other servers that are kept until they are looked at."""
+PARTITION_CHECK_DELAY = SECOND // 2
+"""From the news of another nats-server to the next check."""
+PARTITION_CLIENT_PATIENCE = 1 * SECOND
+"""How long a request of a client waits that was not let in yet, as each server lets clients in by itself."""
+PARTITION_STRANGERS_MAX = 256
+"""Clients that are remembered to have been waited for in vain; beyond, the oldest are forgotten."""
+PARTITION_STRANGERS_PRUNED = 33
+"""How many of them at once."""
+
 # --- publish ---------------------------------------------------------------------------------------------------
 UNCOMMITTED_BYTES_MAX = 64 * MiB
 """Published bytes waiting for their commit above which reading from NATS pauses."""

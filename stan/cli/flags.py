@@ -11,7 +11,6 @@ from stan.cli.goflags import Flag, Kind
 _BOOL, _INT, _TEXT, _DURATION, _SIZE = Kind.BOOL, Kind.INT, Kind.TEXT, Kind.DURATION, Kind.SIZE
 
 NO_SQL = "this version has no SQL store"
-NO_PARTITIONING = "this version does no partitioning"
 NO_ARCHIVE = "this version runs no archive script"
 
 _SERVER = (
