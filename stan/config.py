@@ -218,6 +218,7 @@ class MonitorConfig:
     secure: bool = False  # HTTPS, with these files
     certificate: Path | None = None
     key: Path | None = None
+    dashboard_actions: bool = False  # the dashboard may change things, not only show them
 
     def complaints(self) -> list[str]:
         """What is wrong with these settings by themselves."""
@@ -286,6 +287,7 @@ class Config:
     monitor: MonitorConfig = MonitorConfig()
     log: LogConfig = LogConfig()
     cluster: ClusterConfig | None = None  # None: alone
+    partitioning: bool = False  # only channels that `limits.per_channel` names are served, the others by other servers
     ft_group: str = ""  # servers that share one store, of which one is active; "": none
     encryption: EncryptionConfig | None = None  # None: messages are stored in clear
     replace_durable: bool = False
@@ -344,6 +346,10 @@ class Config:
 
     def _mode_complaints(self) -> Iterator[str]:
         """What speaks against sharing the work, or the store, with other servers in this way."""
+        if self.partitioning and not self.limits.per_channel:
+            yield "stan: no configured channel"
+        if self.partitioning and self.cluster is not None:
+            yield "stan: channels partitioning in clustering mode is not supported"
         if self.ft_group and self.store.kind == "memory":
             yield "ft: only FILE or SQL stores supported in FT mode"
         if any(char.isspace() or char in "*>" for char in self.ft_group):
