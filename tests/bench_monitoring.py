@@ -1,7 +1,7 @@
 """`python -m tests.bench_monitoring`: what monitoring costs the broker of its publish throughput, as a ratio in one run.
 
-One server with many channels and durables; `stan bench` in turn with nobody looking and with a Prometheus that scrapes, a console that
-reads the old pages, and an open dashboard's requests, each as often as they come by default. Prints each pair and the median ratio.
+One server with many channels; `stan bench` in turn with nobody looking, and with a Prometheus that scrapes and a console that
+reads the old pages, each as often as usual. Prints each pair and the median ratio.
 """
 
 import argparse
