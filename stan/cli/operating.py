@@ -49,8 +49,8 @@ async def _silence(direct: stan_client.Direct, target: Target) -> str:
         nodes = await direct.admin.nodes(patience_s=NODES_PATIENCE_S)
     except stan_client.StanClientError:
         return (
-            f"NATS answers at {without_secrets(target.server)}, but no server of cluster {target.cluster_id!r} does. Is the cluster "
-            "id right (--cluster-id), does stan-server run there?"
+            f"NATS answers at {without_secrets(target.server)}, but no server of cluster {target.cluster_id!r} does. Is the "
+            "cluster id right (--cluster-id), does stan-server run there?"
         )
     without = [str(group.number) for group in leaderless(groups_of(nodes))]
     if not without:
