@@ -171,6 +171,9 @@ class TlsConfig:
     client_ca: Path | None = None
     server_name: str = ""  # overrides the host name that is verified
     skip_verify: bool = False
+    pinned: Path | None = (
+        None  # the very certificate that must be shown, whatever its names: that of our own nats-server
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +199,10 @@ class EmbeddedConfig:
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
+    own_user: str = ""  # the user that our own connection is, beside the others; "" if it needs none
+    own_password: str = field(default="", repr=False)
+    routes: tuple[str, ...] = field(default=(), repr=False)  # URLs with passwords, which no process title may show
+    listen_routes: str = field(default="", repr=False)  # the same of the URL that it listens on for routes
     config_file: Path | None = None
     config_text: bytes | None = field(default=None, repr=False)  # to be read in place of what that file holds
     ports_file_dir: Path | None = None
@@ -211,6 +218,7 @@ class MonitorConfig:
     secure: bool = False  # HTTPS, with these files
     certificate: Path | None = None
     key: Path | None = None
+    dashboard_actions: bool = False  # the dashboard may change things, not only show them
 
     def complaints(self) -> list[str]:
         """What is wrong with these settings by themselves."""
@@ -279,6 +287,7 @@ class Config:
     monitor: MonitorConfig = MonitorConfig()
     log: LogConfig = LogConfig()
     cluster: ClusterConfig | None = None  # None: alone
+    partitioning: bool = False  # only channels that `limits.per_channel` names are served, the others by other servers
     ft_group: str = ""  # servers that share one store, of which one is active; "": none
     encryption: EncryptionConfig | None = None  # None: messages are stored in clear
     replace_durable: bool = False
@@ -305,6 +314,7 @@ class Config:
             limits=wanted.limits,
             heartbeat=wanted.heartbeat,
             replace_durable=wanted.replace_durable,
+            nats=self.nats if self.nats.urls or wanted.nats.urls else wanted.nats,  # our nats-server is reloaded, too
             log=replace(self.log, debug=wanted.log.debug, trace=wanted.log.trace),
             settings=wanted.settings,
         )
@@ -336,6 +346,10 @@ class Config:
 
     def _mode_complaints(self) -> Iterator[str]:
         """What speaks against sharing the work, or the store, with other servers in this way."""
+        if self.partitioning and not self.limits.per_channel:
+            yield "stan: no configured channel"
+        if self.partitioning and self.cluster is not None:
+            yield "stan: channels partitioning in clustering mode is not supported"
         if self.ft_group and self.store.kind == "memory":
             yield "ft: only FILE or SQL stores supported in FT mode"
         if any(char.isspace() or char in "*>" for char in self.ft_group):

@@ -58,8 +58,13 @@ ENTRIES: Final = (
     Entry("events", "stan.cli.events:events", "What happens: leaders, clients, channels, trouble.", WATCH),
     Entry("check", "stan.cli.check:check", "Whether all is well, as an exit code for alerting: 0, 1, 2, 3.", WATCH),
     Entry("doctor", "stan.cli.doctor:doctor", "What is wrong, and what to do about it, on one page.", WATCH),
+    Entry("backup", "stan.cli.backup:backup", "Save channels with their positions into files.", LOOK),
+    Entry("restore", "stan.cli.backup:restore", "Put channels of a backup back.", LOOK),
+    Entry("export", "stan.cli.exchange:export", "Write a channel's messages as lines.", MESSAGES),
+    Entry("import", "stan.cli.exchange:import_", "Publish lines of a file.", MESSAGES),
     Entry("context", "stan.cli.context:app", "Clusters by name: how to reach them, as whom.", SET_UP),
     Entry("completion", "stan.cli.completion:completion", "Completion for bash, zsh or fish.", SET_UP),
+    Entry("config", "stan.cli.config:app", "Configuration files of the server: check, show.", SET_UP),
     Entry("migrate", "stan.cli.migrate:app", "Move in from another server.", SET_UP),
     Entry(
         "bench", "stan.cli.bench:bench", "Measure how many messages a second the broker takes and delivers.", MEASURE

@@ -18,7 +18,7 @@ from stan.cli.hiding import hide_arguments
 from stan.cli.settings import Action, Parsed, parse
 from stan.edge.log import ServerLog
 from stan.edge.nats_process import NatsProcess, find_binary, unnamed_file, version
-from stan.errors import LostLock, StartError
+from stan.errors import Aborted, StartError
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,11 +36,12 @@ _EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 128 + signal.SIGTERM}
 def main(argv: "Sequence[str] | None" = None) -> int:
     """Run the command with *argv*, by default the process's own arguments; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    parsed = parse(words, _read, os.environ)
+    own_password = os.urandom(24).hex()
+    parsed = parse(words, _read, os.environ, own_password)
     hide_arguments()
     match parsed.action:
         case Action.SERVE:
-            return _serve(parsed, lambda: parse(words, _read_again, os.environ))
+            return _serve(parsed, lambda: parse(words, _read_again, os.environ, own_password))
         case Action.HELP:
             from stan.cli.help import help_text  # noqa: PLC0415 - not needed to serve
 
@@ -132,7 +133,7 @@ def _serve(parsed: Parsed, again: "Callable[[], Parsed]") -> int:
     except StartError as error:
         log.fatal(f"Failed to start: {error}")
         return 1
-    except LostLock as error:
+    except Aborted as error:
         log.fatal(str(error))
         return 1
     finally:

@@ -74,6 +74,8 @@ class Publishing:
     def publishes(self, batch: Publishes) -> None:
         """Take the publishes of one channel in one read."""
         shared = self.shared
+        if shared.partition is not None and not shared.partition[batch.channel]:
+            return  # another server's
         totals = shared.totals
         totals.in_messages += batch.count
         totals.in_bytes += batch.payload_bytes
@@ -115,7 +117,7 @@ class Publishing:
         self.held.append((group, batch))
         self.holding.update(batch.publishers)
         self.parked[group] += len(batch.bodies)
-        self.catchup.wait(partial(self._take_held, batch))
+        self.catchup.wait(partial(self._take_held, batch), batch.publishers)
 
     def _take_held(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of catchup
         if not self.held or self.held[0][1] is not batch:
@@ -141,7 +143,7 @@ class Publishing:
             return
         batch = fitting
         channel = self.channels.by_name.get(batch.channel)
-        if channel is not None and not channel.deleting:
+        if channel is not None and not channel.closed:
             self._queue(channel, batch)
         elif not is_channel_name(batch.channel):
             self._refuse(batch.acks, errors.INVALID_PUBLISH)
@@ -304,6 +306,14 @@ class Publishing:
                 entry.parts += encode_change(rows.change(first))
         ticket = self.shared.ticket(partial(self._done, entry))
         return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
+
+    def propose(self, entry: Sealed, channel: Channel, next_sequence: int, size: int) -> None:
+        """Have an *entry* written that was made elsewhere: *size* accounted bytes; its channel goes on with *next_sequence*."""
+        base, channel.next_sequence = channel.next_sequence, next_sequence
+        entry.channels.append((channel, base, next_sequence - base, size))
+        channel.uncommitted_bytes += size
+        self.uncommitted[entry.group] += size
+        self.shared.changes.append(self._close(entry))
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 

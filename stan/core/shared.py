@@ -14,6 +14,7 @@ from stan.core.group import GroupMachine
 from stan.core.marks import Marked
 from stan.core.meta import ChannelInfo, Client, MetaMachine
 from stan.core.oversize import PAYLOAD_DEFAULT
+from stan.core.partition import ELSEWHERE, Partition
 from stan.core.ready import Delivery, Index, Indexes, Proposal, Ready
 from stan.core.runs import Runs
 from stan.core.timers import Timers
@@ -87,6 +88,7 @@ class Shared:
     trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)
     drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
     changes: list[Proposal] = field(default_factory=list)
+    partition: Partition | None = None  # which channels are this server's, if it shares them with others
     waiting: dict[int, Done] = field(default_factory=dict)  # by ticket
     by_index: dict[tuple[GroupId, RaftIndex], int] = field(default_factory=dict)  # -> ticket
     awaited: dict[int, Answered] = field(default_factory=dict)  # number of a request -> on answer
@@ -125,7 +127,9 @@ class Shared:
         return ((number, group) for number, group in self.groups.items() if group.leads)
 
     def group_number(self, channel: bytes) -> GroupId:
-        """The group of a channel: what the registry says, else what its name gives."""
+        """The group of a channel: what the registry says, else what its name gives; ELSEWHERE: it is another server's."""
+        if self.partition is not None and not self.partition[channel]:
+            return ELSEWHERE
         info = self.meta.channels.get(channel)
         return info.group if info is not None else channel_group(channel, self.config.store.raft_groups)
 
