@@ -11,6 +11,8 @@ WORLDS = {
     "members": ("tests.sim.member_world", "MemberWorld"),
     "batch-node": ("tests.sim.batch_world", "BatchWorld"),
     "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
+    "operated-node": ("tests.sim.operator_worlds", "OperatedNode"),
+    "operated-cluster": ("tests.sim.operator_worlds", "OperatedCluster"),
     "transactions": ("tests.sim.transaction_worlds", "NodeTransactions"),
     "cluster-transactions": ("tests.sim.transaction_worlds", "ClusterTransactions"),
 }
