@@ -62,6 +62,20 @@ LEASE_RECORD_BYTES_MAX = 4 * KiB
 COPY_ATTEMPTS_MAX = 8
 """How often a file is copied again that another process has written to meanwhile."""
 
+# --- partitioning ----------------------------------------------------------------------------------------------
+PARTITION_REPLY_TIMEOUT = 1 * SECOND
+"""Silence after which no other server has something against the channels of this one (STAN-SPEC 11.2)."""
+PARTITION_REPLIES_MAX = 1024
+"""Replies of other servers that are kept until they are looked at."""
+PARTITION_CHECK_DELAY = SECOND // 2
+"""From the news of another nats-server to the next check."""
+PARTITION_CLIENT_PATIENCE = 1 * SECOND
+"""How long a request of a client waits that was not let in yet, as each server lets clients in by itself."""
+PARTITION_STRANGERS_MAX = 256
+"""Clients that are remembered to have been waited for in vain; beyond, the oldest are forgotten."""
+PARTITION_STRANGERS_PRUNED = 33
+"""How many of them at once."""
+
 # --- publish ---------------------------------------------------------------------------------------------------
 UNCOMMITTED_BYTES_MAX = 64 * MiB
 """Published bytes waiting for their commit above which reading from NATS pauses."""
@@ -296,6 +310,11 @@ DUPLICATE_CHECK_TIMEOUT = 500 * MILLISECOND
 STANDALONE_PROBE_TIMEOUT = 250 * MILLISECOND
 """How long start-up listens for another server with the same cluster id (STAN-SPEC 12.6)."""
 
+RATED_CLIENTS_MAX = 65_536
+"""Clients whose requests of late are counted, where there is a limit; who has asked least lately is forgotten first."""
+REQUEST_BYTES_MAX = 64 * KiB
+"""Longest request to connect or to subscribe: what it names is kept, and far longer names are nobody's."""
+
 # --- state -----------------------------------------------------------------------------------------------------
 STATE_FLUSH_INTERVAL = 250 * MILLISECOND
 """Changed rows go to SQLite about this often."""
@@ -375,6 +394,46 @@ METRICS_CHANNELS_MAX = 1000
 """With more channels than this, /metrics has series of single channels only where they are asked for."""
 METRICS_CURSORS_MAX = 1000
 """The same for durables and queue groups."""
+
+# --- dashboard ---------------------------------------------------------------------------------------------------
+DASHBOARD_STREAMS_MAX = 16
+"""Browsers that are told of news by a stream; more ask by themselves."""
+DASHBOARD_TICK = 2 * SECOND
+"""Between two looks at the cluster while somebody watches, and between two news of a stream."""
+DASHBOARD_IDLE_TICK = 10 * SECOND
+"""Between two looks at the nodes while nobody watches, so that it is known since when something is wrong."""
+DASHBOARD_LINGER = 60 * SECOND
+"""Somebody watches for so long after the last request."""
+DASHBOARD_COST_RATIO = 50
+"""What took so much of the event loop's time is not asked again within that many times as long: 2 % of the time at most."""
+DASHBOARD_WAIT = 300 * MILLISECOND
+"""Somebody who looks waits so long for a new answer where there is an older one."""
+DASHBOARD_PATIENCE = 2 * SECOND
+"""How long what the pages ask is repeated; what was answered until then is shown."""
+DASHBOARD_AGE_MAX = 20 * SECOND
+"""However long it took, an older answer is not shown."""
+DASHBOARD_ROWS_MAX = 500
+"""Rows of a table in one answer."""
+DASHBOARD_LISTED_MAX = 200_000
+"""Channels, subscriptions or clients that are looked at; what is beyond is not shown, and the pages say so."""
+DASHBOARD_MESSAGES_MAX = 200
+"""Messages in one answer."""
+DASHBOARD_PREVIEW_BYTES = 8 * KiB
+"""Bytes of a message that are shown before somebody asks for all of it."""
+DASHBOARD_FETCHES_MAX = 16
+"""Requests for messages made to answer one of the pages."""
+DASHBOARD_SAMPLES_MAX = 150
+"""Points of a chart."""
+DASHBOARD_TRENDS_MAX = 4000
+"""Durables and queue groups whose lag is remembered for charts."""
+DASHBOARD_PACES_MAX = 64
+"""Channels whose rate is remembered for charts."""
+DASHBOARD_EVENTS_MAX = 200
+"""Newest events kept."""
+DASHBOARD_ACTION_BYTES_MAX = 1 * MiB
+"""Largest request to change something."""
+NODE_SILENT = 8 * SECOND
+"""A node that has not answered the pages of another for this long is told of as missing."""
 
 invariant(NATS_RESTART_MIN <= NATS_RESTART_MAX, "a pause may only grow")
 invariant(ENTRY_BYTES_MAX > NATS_PAYLOAD_BYTES_MAX, "the largest message must fit into one entry")

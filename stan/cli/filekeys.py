@@ -76,6 +76,7 @@ TOP: Final = (
             "secure": "secure",
             "partitioning": "partitioning",
             "encrypt": "encrypt",
+            "dashboard_actions": "dashboard_actions",
             "replace_durable": "replace_durable replace_durables replace_duplicate_durable replace_duplicate_durables",
         },
     )
@@ -105,7 +106,16 @@ CHANNEL: Final = _keys(
         "max_bytes": "mb max_bytes maxbytes",
     },
 ) | _keys(Want.DURATION, {"max_age": "ma max_age maxage", "max_inactivity": "mi max_inactivity maxinactivity"})
-LIMITS: Final = CHANNEL | _keys(Want.INT, {"max_channels": "mc max_channels maxchannels"})
+LIMITS: Final = CHANNEL | _keys(
+    Want.INT,
+    {
+        "max_channels": "mc max_channels maxchannels",
+        "max_clients": "max_clients",
+        "max_msg_bytes": "max_msg_bytes",
+        "max_request_rate": "max_request_rate",
+        "max_client_request_rate": "max_client_request_rate",
+    },
+)
 FILE: Final = (
     _keys(
         Want.BOOL,

@@ -18,7 +18,7 @@ from stan.cli.hiding import hide_arguments
 from stan.cli.settings import Action, Parsed, parse
 from stan.edge.log import ServerLog
 from stan.edge.nats_process import NatsProcess, find_binary, unnamed_file, version
-from stan.errors import LostLock, StartError
+from stan.errors import Aborted, StartError
 
 if TYPE_CHECKING:
     import asyncio
@@ -133,7 +133,7 @@ def _serve(parsed: Parsed, again: "Callable[[], Parsed]") -> int:
     except StartError as error:
         log.fatal(f"Failed to start: {error}")
         return 1
-    except LostLock as error:
+    except Aborted as error:
         log.fatal(str(error))
         return 1
     finally:

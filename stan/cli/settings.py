@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from stan.cli.flags import NO_PARTITIONING, TABLE
+from stan.cli.flags import TABLE
 from stan.cli.given import Values, clustered
 from stan.cli.goflags import FlagError, scan
 from stan.cli.natssettings import OWN_USER, embedded_settings, nats_settings
@@ -24,6 +24,7 @@ from stan.config import (
     HeartbeatConfig,
     LogConfig,
     MonitorConfig,
+    RequestLimits,
     StoreConfig,
     StoreKind,
     StoreLimits,
@@ -117,6 +118,12 @@ def _config(values: Values) -> Config:
         discover_prefix=values.text("discover_prefix"),
         store=_store(values),
         limits=_limits(values),
+        requests=RequestLimits(
+            clients=values.number("max_clients"),
+            message_bytes=values.size("max_msg_bytes"),
+            rate=values.number("max_request_rate"),
+            client_rate=values.number("max_client_request_rate"),
+        ),
         heartbeat=HeartbeatConfig(
             interval_ns=values.number("hb_interval"),
             timeout_ns=values.number("hb_timeout"),
@@ -127,6 +134,7 @@ def _config(values: Values) -> Config:
         monitor=_monitor(values),
         log=_log(values),
         cluster=_cluster(values),
+        partitioning=values.flag("partitioning"),
         ft_group=values.text("ft_group"),
         encryption=_encryption(values),
         replace_durable=values.flag("replace_durable"),
@@ -234,6 +242,7 @@ def _monitor(values: Values) -> MonitorConfig:
         secure=bool(secure),
         certificate=values.path("tlscert") or files.get("cert_file"),
         key=values.path("tlskey") or files.get("key_file"),
+        dashboard_actions=values.flag("dashboard_actions"),
     )
 
 
@@ -264,10 +273,6 @@ def _refused(values: Values) -> list[str]:
     ]
     if values.text("store").upper() == "SQL":
         found.append(f"{values.name('store').replace('-store', '-store SQL')}: this version has no SQL store")
-    if values.flag("partitioning"):
-        found.append(f"{values.name('partitioning')}: {NO_PARTITIONING}")
-        if clustered(values):
-            found.append("stan: channels partitioning in clustering mode is not supported")
     return found
 
 

@@ -61,7 +61,8 @@ class Gateway:
         self.broker = broker
         self.note = note
         self.pub_prefix = shared.subjects.pub_prefix.encode() + b"."
-        subjects = {PUB_SID: shared.subjects.pub_prefix + ".>", ACK_SID: ack_subject}
+        covered = ">" if shared.partition is None else shared.partition.cover()
+        subjects = {PUB_SID: f"{shared.subjects.pub_prefix}.{covered}", ACK_SID: ack_subject}
         subjects[REPLY_SID] = shared.reply_prefix.decode() + "*"
         for at, subject in enumerate(broker.requests):
             subjects[FIRST_REQUEST_SID + at] = subject.decode()
@@ -72,12 +73,14 @@ class Gateway:
             self.take_requests(name, asked)
         self.clustered = shared.clustered
         self.heard: Heard | None = Heard() if shared.clustered else None
-        self.taken: Taken | None = Taken(shared) if shared.clustered else None
+        self.taken: dict[bytes, bool] | None = Taken(shared) if shared.clustered else shared.partition
+        self.on_info: Callable[[dict[str, Any]], None] | None = None  # who wants to know what NATS says about itself
         self.led: frozenset[int] | None = frozenset() if shared.clustered else None  # groups whose acks are taken
         self.connection: Link
         self.wake: Callable[[], None]
         self._chunks: list[bytes | None] = []  # None: a new connection begins here
-        self._asked: dict[bytes, asyncio.Future[Frame]] = {}
+        self._asked: dict[bytes, Callable[[Frame], None]] = {}  # who takes the answers, by the subject they come on
+        self._questions = 0
         self._rest = b""
         self.went_up = False
         self.went_down = False
@@ -157,9 +160,7 @@ class Gateway:
         elif frame.sid in self.handlers:
             self.handlers[frame.sid](frame)
         elif frame.subject in self._asked:
-            asked = self._asked.pop(frame.subject)
-            if not asked.done():
-                asked.set_result(frame)
+            self._asked[frame.subject](frame)
         else:
             self.broker.step_frame(frame)
 
@@ -177,6 +178,8 @@ class Gateway:
                 self.note("WRN", "NATS sent an INFO that is no JSON")
             else:
                 self.connection.informed(info)
+                if self.on_info is not None:
+                    self.on_info(info)
 
     # --- leadership ---------------------------------------------------------------------------------------------------------
 
@@ -269,16 +272,34 @@ class Gateway:
 
     async def ask(self, subject: str, payload: bytes, timeout_s: float) -> bytes | None:
         """Send one request; the answer's payload, or None if there is nobody or no answer in time."""
-        reply = self.broker.shared.reply_prefix + b"probe"
-        asked = self._asked[reply] = asyncio.get_running_loop().create_future()
+        answers: list[Frame] = []
+
+        def take(frame: Frame) -> bool:
+            answers.append(frame)
+            return True
+
+        await self.ask_all(subject, payload, take, timeout_s)
+        return answers[0].payload if answers and not answers[0].nobody else None
+
+    async def ask_all(self, subject: str, payload: bytes, take: Callable[[Frame], bool], timeout_s: float) -> None:
+        """Send one request, and give its answers to *take* until that says that it is enough, or the time is over."""
+        self._questions += 1
+        reply = b"%bprobe%d" % (self.broker.shared.reply_prefix, self._questions)
+        enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def taken(frame: Frame) -> None:
+            if not enough.done() and take(frame):
+                enough.set_result(None)
+
+        self._asked[reply] = taken
         self.connection.write(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload))
         try:
-            frame = await asyncio.wait_for(asked, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await enough
         except TimeoutError:
-            return None
+            pass
         finally:
-            self._asked.pop(reply, None)
-        return None if frame.nobody else frame.payload
+            del self._asked[reply]
 
 
 class _OfGroup(dict[bytes, bool]):

@@ -9,7 +9,7 @@ from tests.kit.batches import rows_of
 from tests.kit.files import PowerCut
 from tests.sim.clients import Publisher, Subscriber
 from tests.sim.history import complaints
-from tests.sim.operator_worlds import OperatedNode, Operator
+from tests.sim.removal_worlds import NodeRemovals, Operator
 
 CALLS_MAX = 32
 """Changing calls until everything is done, at most."""
@@ -75,7 +75,7 @@ class Dozen(Publisher):
             self._publish(CHANNEL.decode())
 
 
-class OneCrash(OperatedNode):
+class OneCrash(NodeRemovals):
     """A world in which nothing fails but the power, once."""
 
     def make_clients(self, **_options):

@@ -11,10 +11,12 @@ WORLDS = {
     "members": ("tests.sim.member_world", "MemberWorld"),
     "batch-node": ("tests.sim.batch_world", "BatchWorld"),
     "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
-    "operated-node": ("tests.sim.operator_worlds", "OperatedNode"),
-    "operated-cluster": ("tests.sim.operator_worlds", "OperatedCluster"),
+    "removals": ("tests.sim.removal_worlds", "NodeRemovals"),
+    "cluster-removals": ("tests.sim.removal_worlds", "ClusterRemovals"),
     "transactions": ("tests.sim.transaction_worlds", "NodeTransactions"),
     "cluster-transactions": ("tests.sim.transaction_worlds", "ClusterTransactions"),
+    "operator": ("tests.sim.operators", "NodeOperator"),
+    "cluster-operator": ("tests.sim.operators", "ClusterOperator"),
 }
 TRACEBACK_LINES = 9
 """Of an exception that ends a run."""

@@ -78,7 +78,7 @@ class Operator(SimClient):
         self.later(self.random.choice((0, 20, 80, 300)) * MILLISECOND, self._go_on)
 
 
-class _Operated:
+class _Removing:
     """A scene with one of them."""
 
     def make_clients(self, *args, **options):
@@ -92,7 +92,7 @@ class _Operated:
         return "the operator has no answer" if self.operator.job is not None else ""
 
 
-class OperatedNode(_Operated, World):
+class NodeRemovals(_Removing, World):
     """One node, and its disk."""
 
     def boot(self):
@@ -122,7 +122,7 @@ class OperatedNode(_Operated, World):
         return super()._drained() and not self.waiting()
 
 
-class OperatedCluster(_Operated, ClusterWorld):
+class ClusterRemovals(_Removing, ClusterWorld):
     """A cluster."""
 
     def _open_ends(self):
