@@ -28,6 +28,7 @@ from stan.core.hearing import Hearing
 from stan.core.inquiries import Inquiries
 from stan.core.meta import MetaMachine, MetaResult
 from stan.core.nodes import Nodes
+from stan.core.partition import Partition
 from stan.core.positions import Positions
 from stan.core.publishing import Publishing
 from stan.core.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
@@ -57,6 +58,8 @@ class Broker:
         """*groups*: of channels that this node holds; None: all."""
         subjects = Subjects(config.cluster_id, config.discover_prefix)
         self.shared = Shared(config, subjects, indexes, reply_prefix)
+        if config.partitioning:
+            self.shared.partition = Partition(config.limits.per_channel)
         for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
             self.reset(GroupId(number))
         self.catchup = Catchup(self.shared)
@@ -211,6 +214,7 @@ class Broker:
         self.shared.config = config
         self.channels.reconfigure()
         self.clients.reconfigure(config.heartbeat)
+        self.shared.rates.configure(config.requests)
 
     def _retain(self, now: Nanos) -> None:
         self.channels.expire()

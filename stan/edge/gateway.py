@@ -61,7 +61,8 @@ class Gateway:
         self.broker = broker
         self.note = note
         self.pub_prefix = shared.subjects.pub_prefix.encode() + b"."
-        subjects = {PUB_SID: shared.subjects.pub_prefix + ".>", ACK_SID: ack_subject}
+        covered = ">" if shared.partition is None else shared.partition.cover()
+        subjects = {PUB_SID: f"{shared.subjects.pub_prefix}.{covered}", ACK_SID: ack_subject}
         subjects[REPLY_SID] = shared.reply_prefix.decode() + "*"
         for at, subject in enumerate(broker.requests):
             subjects[FIRST_REQUEST_SID + at] = subject.decode()
@@ -72,7 +73,8 @@ class Gateway:
             self.take_requests(name, asked)
         self.clustered = shared.clustered
         self.heard: Heard | None = Heard() if shared.clustered else None
-        self.taken: Taken | None = Taken(shared) if shared.clustered else None
+        self.taken: dict[bytes, bool] | None = Taken(shared) if shared.clustered else shared.partition
+        self.on_info: Callable[[dict[str, Any]], None] | None = None  # who wants to know what NATS says about itself
         self.led: frozenset[int] | None = frozenset() if shared.clustered else None  # groups whose acks are taken
         self.connection: Link
         self.wake: Callable[[], None]
@@ -176,6 +178,8 @@ class Gateway:
                 self.note("WRN", "NATS sent an INFO that is no JSON")
             else:
                 self.connection.informed(info)
+                if self.on_info is not None:
+                    self.on_info(info)
 
     # --- leadership ---------------------------------------------------------------------------------------------------------
 
