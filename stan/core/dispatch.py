@@ -286,7 +286,8 @@ class Dispatch:
     def _pump_one(self, live: LiveCursor, ready: Ready, now: Nanos, room: int) -> int:
         index = self._index(live)
         last = index.last_sequence
-        self._settle_removed(live, index.first_sequence - 1)
+        oldest = self.machine.channel(live.cursor.uid).first_sequence  # the index learns of it after this turn
+        self._settle_removed(live, max(index.first_sequence, oldest) - 1)
         if live.owed:
             return self._fetch_owed(live, ready)
         deleted = self.machine.deleted.by_channel.get(live.cursor.uid)
