@@ -281,11 +281,13 @@ def check_honest(history):
 def check_repeats(history):
     """C6: whatever comes a second time to the same position is flagged, and counted, and explained.
 
-    What an old leader has sent first may arrive after what its successor has sent, flagged, if the old one's link is slow."""
-    last, left, firsts = {}, defaultdict(int), set()
+    What an old leader has sent first may arrive after what its successor has sent, flagged, if the old one's link is slow. What
+    arrives at a subscription that has ended was on its way, and goes to the next member."""
+    last, left, firsts, ended = {}, defaultdict(int), set(), set()
     for event in history.events:
         if isinstance(event, Ended):
             left[event.sub.consumer] = event.at
+            ended.add(event.sub)
         elif isinstance(event, Delivered):
             consumer = event.sub.consumer
             before = last.get((consumer, event.sequence))
@@ -301,6 +303,7 @@ def check_repeats(history):
                 since = before.at if before else event.sub.since
                 waited = before is not None and event.at - before.at >= before.sub.ack_wait - SLACK
                 somebody_left = left[consumer] >= since - SLACK and left[consumer] > 0
+                somebody_left |= before is not None and before.sub in ended
                 asked_for = history.operated(consumer, since, event.at)
                 faulty = history.explained(since, event.at, history.members[consumer])
                 if not (waited or somebody_left or asked_for or faulty):

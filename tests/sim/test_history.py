@@ -276,6 +276,16 @@ def test_a_repeat_after_a_member_left_is_right():
     assert checks.complaints(story.history) == []
 
 
+def test_what_arrived_at_a_member_that_had_left_goes_to_the_next():
+    story = Story()
+    story.drop(Acked, story.left, 11)
+    story.end(story.left)
+    story.deliver(story.left, 11, count=1, at=story.at + LATE)  # it was on its way
+    story.deliver(story.right, 11, count=2)
+    story.ack(story.right, 11)
+    assert checks.complaints(story.history) == []
+
+
 def test_repeats_around_a_fault_are_right():
     story = Story()
     story.drop(Acked, story.left, 11)
