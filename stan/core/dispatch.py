@@ -192,7 +192,7 @@ class Dispatch:
             if sum(run.size for run in runs) < last - first + 1:
                 runs += live.holders(first, last)  # a late ack: somebody else holds it, or nobody
                 if min(last, live.doubt_until) > live.last_sent:
-                    live.ahead.merge(Run(max(first, live.last_sent + 1), min(last, live.doubt_until)))
+                    live.pass_over(max(first, live.last_sent + 1), min(last, live.doubt_until))
             for run in runs:
                 live.touch(run.first, run.last)
         live.acked_at = wall
