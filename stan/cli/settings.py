@@ -33,6 +33,7 @@ from stan.config import (
     parse_nats_urls,
 )
 from stan.errors import ConfigError, go_quote
+from stan.permissions import Permissions
 from stan.types import MICROSECOND
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ _CLUSTER_ONLY = (
     *("cluster_node_id", "cluster_bootstrap", "cluster_peers", "cluster_log_path", "replicas"),
     "cluster_raft_logging",
 )
+_LOGINS = frozenset(
+    {"authorization", "accounts", "no_auth_user", "operator", "resolver", "trusted_keys", "system_account"}
+)
+"""Keys of NATS that tell whom it lets in."""
 _STORES: dict[str, StoreKind] = {"MEMORY": "memory", "FILE": "file", "SQL": "sql"}
 
 
@@ -179,6 +184,7 @@ def _config(values: _Values) -> Config:
         cluster=_cluster(values),
         ft_group=values.text("ft_group"),
         encryption=_encryption(values),
+        permissions=_permissions(values),
         replace_durable=values.flag("replace_durable"),
         io_batch_size=values.number("io_batch_size"),
         io_sleep_ns=values.number("io_sleep_time") * MICROSECOND,
@@ -212,6 +218,17 @@ def _encryption(values: _Values) -> EncryptionConfig | None:
     if not (key or values.flag("encrypt")):
         return None
     return EncryptionConfig(key=key.encode("utf-8", "surrogateescape"), cipher=values.text("encryption_cipher"))
+
+
+def _permissions(values: _Values) -> Permissions | None:
+    found = values.file.permissions if values.file else None
+    if found is None or not found.users or values.file is None:
+        return found
+    given = [values.name(flag) for flag in ("user", "pass", "auth") if values.text(flag)]
+    given += [f"{name} ({where})" for name, where in values.file.nats_names.items() if name in _LOGINS]
+    if given and not values.text("nats_server"):
+        values.complaints.append(f"the users in permissions are all whom NATS lets in: leave out {', '.join(given)}")
+    return found
 
 
 def _file_complaints(values: _Values) -> Iterator[str]:
@@ -397,6 +414,8 @@ def _notices(values: _Values) -> Iterator[str]:
         if values.flag("tls_skip_verify"):
             yield "TLS certificate chain and hostname will not be verified. DO NOT USE IN PRODUCTION!"
         idle += [f"{name} ({where})" for name, where in values.file.idle]
+        if values.file.permissions is not None:
+            yield from values.file.permissions.notices()
     if values.sources.get("encryption_key") == "flag":
         yield "Others on this machine may have seen the encryption key of the command line: NATS_STREAMING_ENCRYPTION_KEY"
     if values.flag("encrypt") and values.text("store").upper() == "MEMORY":

@@ -28,8 +28,10 @@ from stan.cli.flags import TABLE
 from stan.cli.goflags import Kind, Value, parse_duration
 from stan.cli.natsconf import ConfError, Document, Moment, Node
 from stan.cli.natstext import render
+from stan.cli.permissions import read_permissions
 from stan.config import ChannelOverride, Setting, go_duration
 from stan.errors import go_quote
+from stan.permissions import Permissions
 
 Reader = Callable[[Path], Document]
 
@@ -55,6 +57,8 @@ class FileSettings:
     nats_file: Path | None = None  # for nats-server, None: nothing is for it
     nats_text: bytes | None = None  # what it shall read instead of that file, if that holds more than is for it
     certificate: dict[str, Path] = field(default_factory=dict)  # cert_file, key_file of that nats-server
+    nats_names: dict[str, str] = field(default_factory=dict)  # what nats-server's part begins with, and where
+    permissions: Permissions | None = None
     login: dict[str, str] = field(default_factory=dict)  # user, pass, auth that clients of that nats-server need
 
 
@@ -131,6 +135,7 @@ def _hand_over(file: Path, document: Document, rest: Document, found: FileSettin
             text, _ = render(kept, str(file))
         rest, found.nats_text = kept, text if kept else None
     found.nats_file = file if rest or whole else None
+    found.nats_names = {name.lower(): node.place for name, node in rest.items()}
     login = next((node.data for name, node in rest.items() if name.lower() == "authorization"), None)
     if isinstance(login, dict):
         words = {"user": "user", "username": "user", "pass": "pass", "password": "pass", "token": "auth"}
@@ -180,6 +185,10 @@ class _Section:
     def top(self, document: Document) -> None:
         """Everything of the streaming server's."""
         for name, node in document.items():
+            if name.lower() == "permissions":
+                self._found.permissions = read_permissions(node)
+                self._found.places["permissions"] = Place(name, node.place)
+                continue
             section = SECTIONS.get(name.lower())
             if section is None:
                 self._entry(name, node, TOP)

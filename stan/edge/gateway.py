@@ -12,6 +12,7 @@ from stan.core.ready import Delivery
 from stan.edge.heard import Heard, Piece, Taken
 from stan.invariant import invariant
 from stan.protocol import kernel
+from stan.protocol.doors import heard as heard_of_users
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.types import GroupId, MiB
 
@@ -61,12 +62,18 @@ class Gateway:
         self.broker = broker
         self.note = note
         self.pub_prefix = shared.subjects.pub_prefix.encode() + b"."
+        self.door = shared.door
+        users = self.door is not None and self.door.with_users
+        self._heard_as: Callable[[str], str] = heard_of_users if users else str
         subjects = {PUB_SID: shared.subjects.pub_prefix + ".>", ACK_SID: ack_subject}
-        subjects[REPLY_SID] = shared.reply_prefix.decode() + "*"
+        subjects[REPLY_SID] = shared.reply_prefix.decode() + (">" if users else "*")
         for at, subject in enumerate(broker.requests):
-            subjects[FIRST_REQUEST_SID + at] = subject.decode()
+            between_nodes = subject == shared.subjects.meta.encode()
+            subjects[FIRST_REQUEST_SID + at] = subject.decode() if between_nodes else self._heard_as(subject.decode())
         self.subscriptions = subjects
         self.handlers: dict[int, Callable[[Frame], None]] = {}  # by sid
+        if users:  # another server of the same name, which looks for company before it knows of users
+            subjects[max(subjects) + 1] = shared.subjects.discover
         self.quiet: set[int] = set()  # sids whose handlers tell the broker nothing
         for name, asked in broker.extensions.items():
             self.take_requests(name, asked)
@@ -154,7 +161,13 @@ class Gateway:
     def _other(self, frame: Frame) -> None:
         if not frame.sid:
             self._control(frame)
-        elif frame.sid in self.handlers:
+            return
+        if self.door is not None and frame.sid >= FIRST_REQUEST_SID:
+            admitted = self.door.admit(frame)
+            if admitted is None:
+                return
+            frame = admitted
+        if frame.sid in self.handlers:
             self.handlers[frame.sid](frame)
         elif frame.subject in self._asked:
             asked = self._asked.pop(frame.subject)
@@ -213,7 +226,8 @@ class Gateway:
                     continue
                 steps += scan.publishes
                 if piece.at >= shared.clock.now - limits.HEARD_REQUEST_AGE_MAX:
-                    steps += [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
+                    heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
+                    steps += filter(None, map(self.door.admit, heard)) if self.door is not None else heard
         self.broker.replay(group, steps, self.heard.since(shared.clock.now, group))
 
     # --- out --------------------------------------------------------------------------------------------------------------
@@ -253,7 +267,7 @@ class Gateway:
     def take_requests(self, subject: str, asked: Callable[[Frame], None]) -> None:
         """Hand frames on *subject* to *asked*, from `listen` on; of those who take "<subject> <group>" only one gets each."""
         sid = max(self.subscriptions) + 1
-        self.subscriptions[sid] = subject
+        self.subscriptions[sid] = self._heard_as(subject)
         self.handlers[sid] = asked
 
     def listen(self, ack_subject: str = "") -> None:

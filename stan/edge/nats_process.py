@@ -251,7 +251,8 @@ def _make_ports_dir(config: EmbeddedConfig) -> Path | None:
 
 def _secret_file(config: EmbeddedConfig) -> int | None:
     """What nats-server reads in place of the user's file, if it must not be that file; None otherwise."""
-    needed = config.config_text is not None or config.user or config.password or config.token or config.pages
+    logins = config.user or config.password or config.token or config.accounts
+    needed = config.config_text is not None or logins or config.pages
     return unnamed_file(config) if needed else None
 
 
@@ -272,14 +273,20 @@ def _text(config: EmbeddedConfig) -> bytes:
         found = config.config_text
     elif config.config_file is not None:
         # An included file is looked for from the folder of the including one, which is /dev/fd.
-        found = f"include {_quoted(os.path.relpath(config.config_file, '/dev/fd'))}\n".encode()
+        found = f"include {quoted(os.path.relpath(config.config_file, '/dev/fd'))}\n".encode()
     found += _PAGES if config.pages else b""
     entries = (("user", config.user), ("password", config.password), ("token", config.token))
-    inside = ", ".join(f"{key}: {_quoted(value)}" for key, value in entries if value)
-    return found + (f"authorization {{ {inside} }}\n".encode() if inside else b"")
+    inside = ", ".join(f"{key}: {quoted(value)}" for key, value in entries if value)
+    found += f"authorization {{ {inside} }}\n".encode() if inside else b""
+    return found + config.accounts.encode("utf-8", "surrogateescape")
 
 
-def _quoted(text: str) -> str:
+def new_secret() -> str:
+    """A password that nobody needs to remember."""
+    return os.urandom(24).hex()
+
+
+def quoted(text: str) -> str:
     """As a string of NATS's configuration language."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'"{escaped}"'
