@@ -172,6 +172,9 @@ class TlsConfig:
     client_ca: Path | None = None
     server_name: str = ""  # overrides the host name that is verified
     skip_verify: bool = False
+    pinned: Path | None = (
+        None  # the very certificate that must be shown, whatever its names: that of our own nats-server
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +200,10 @@ class EmbeddedConfig:
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
+    own_user: str = ""  # the user that our own connection is, beside the others; "" if it needs none
+    own_password: str = field(default="", repr=False)
+    routes: tuple[str, ...] = field(default=(), repr=False)  # URLs with passwords, which no process title may show
+    listen_routes: str = field(default="", repr=False)  # the same of the URL that it listens on for routes
     config_file: Path | None = None
     config_text: bytes | None = field(default=None, repr=False)  # to be read in place of what that file holds
     accounts: str = field(default="", repr=False)  # the block of that name, of users that have permissions
@@ -213,6 +220,7 @@ class MonitorConfig:
     secure: bool = False  # HTTPS, with these files
     certificate: Path | None = None
     key: Path | None = None
+    dashboard_actions: bool = False  # the dashboard may change things, not only show them
 
     def complaints(self) -> list[str]:
         """What is wrong with these settings by themselves."""
@@ -308,6 +316,7 @@ class Config:
             limits=wanted.limits,
             heartbeat=wanted.heartbeat,
             replace_durable=wanted.replace_durable,
+            nats=self.nats if self.nats.urls or wanted.nats.urls else wanted.nats,  # our nats-server is reloaded, too
             log=replace(self.log, debug=wanted.log.debug, trace=wanted.log.trace),
             settings=wanted.settings,
         )

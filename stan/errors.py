@@ -50,6 +50,14 @@ class ConfigError(StanError):
         self.complaints = complaints
 
 
+class Unanswered(NotNow):
+    """Nobody answered a request to the servers in time, or only with "ask again"; the text tells what was said last."""
+
+
+class Refused(StanError):
+    """A request to the servers was refused; the text is that of the answer."""
+
+
 class StartError(StanError):
     """The server cannot start; the text is the one the original server prints after "Failed to start: "."""
 
@@ -100,6 +108,10 @@ STAGED_TOO_MUCH = "stan: too much is staged"
 TOO_MANY_APPS = "stan: too many apps have committed"
 INVALID_CLOSE = "stan: invalid close request"
 CHANNEL_RESTORING = "stan: channel is being restored"
+CHANNEL_IN_USE = "stan: channel is in use: it has, or had, messages or subscriptions"
+UNKNOWN_RESTORE = "stan: no restore of this name is under way in the channel"
+INVALID_RESTORE = "stan: invalid restore request"
+RESTORED_OUT_OF_ORDER = "stan: messages that are restored must come in order"
 TOO_MANY_DELETED = "stan: too many messages of the channel were deleted one by one; purge it instead"
 UNKNOWN_MESSAGE = "stan: the channel has no message of this sequence"
 CHANNEL_DELETING = "stan: channel is being deleted"

@@ -156,6 +156,14 @@ FETCH_UNSENT_BYTES_MAX = OUTBOUND_BYTES_HIGH // 2
 FETCH_BATCHES_MAX = 1024
 """Record batches in one answer; looking them up takes the event loop's time."""
 
+# --- verifying copies (VERIFY) ---------------------------------------------------------------------------------
+VERIFY_BYTES_MAX = 8 * MiB
+"""Record bytes that are read for one answer: some ten milliseconds of a thread that reads for others, too."""
+VERIFIES_UNDER_WAY_MAX = 4
+"""Requests to verify that wait for the disk; more are told to ask again."""
+VERIFY_DAMAGE_MAX = 16
+"""Damaged batches in one answer; it ends with the last of them."""
+
 # --- questions about channels (ASK) ----------------------------------------------------------------------------
 QUESTIONS_WAITING_MAX = 1024
 """Questions that wait for news of the metadata; more are told to ask again."""
@@ -173,6 +181,8 @@ BOOKMARKS_MAX = 16_384
 """Bookmarks in the channels of one group; all of them are in memory."""
 DELETED_RUNS_MAX = 10_000
 """Runs of messages of one channel that were deleted one by one; they are in memory, and are written whole when one is added."""
+RESTORE_NAME_BYTES_MAX = 64
+"""Name of a restore."""
 CHANNEL_CHANGES_WAITING_MAX = 1_000
 """Requests of operators that wait until a channel is made, or is out of the registry."""
 
@@ -214,6 +224,10 @@ REPORTS_MAX = 256
 REPORT_RUNS_MAX = 10_000
 """Runs of pending messages told of one position."""
 
+NODE_ANSWERS_MAX = 256
+"""Who asks a node how it is and waits for the answer; more are told to come again."""
+DISK_PATIENCE = 250 * MILLISECOND
+"""How long such an answer waits for the disk to tell its space."""
 EVENTS_PER_SECOND_MAX = 200
 """Events that one node tells; what is more is counted only."""
 
@@ -367,6 +381,46 @@ METRICS_CHANNELS_MAX = 1000
 """With more channels than this, /metrics has series of single channels only where they are asked for."""
 METRICS_CURSORS_MAX = 1000
 """The same for durables and queue groups."""
+
+# --- dashboard ---------------------------------------------------------------------------------------------------
+DASHBOARD_STREAMS_MAX = 16
+"""Browsers that are told of news by a stream; more ask by themselves."""
+DASHBOARD_TICK = 2 * SECOND
+"""Between two looks at the cluster while somebody watches, and between two news of a stream."""
+DASHBOARD_IDLE_TICK = 10 * SECOND
+"""Between two looks at the nodes while nobody watches, so that it is known since when something is wrong."""
+DASHBOARD_LINGER = 60 * SECOND
+"""Somebody watches for so long after the last request."""
+DASHBOARD_COST_RATIO = 50
+"""What took so much of the event loop's time is not asked again within that many times as long: 2 % of the time at most."""
+DASHBOARD_WAIT = 300 * MILLISECOND
+"""Somebody who looks waits so long for a new answer where there is an older one."""
+DASHBOARD_PATIENCE = 2 * SECOND
+"""How long what the pages ask is repeated; what was answered until then is shown."""
+DASHBOARD_AGE_MAX = 20 * SECOND
+"""However long it took, an older answer is not shown."""
+DASHBOARD_ROWS_MAX = 500
+"""Rows of a table in one answer."""
+DASHBOARD_LISTED_MAX = 200_000
+"""Channels, subscriptions or clients that are looked at; what is beyond is not shown, and the pages say so."""
+DASHBOARD_MESSAGES_MAX = 200
+"""Messages in one answer."""
+DASHBOARD_PREVIEW_BYTES = 8 * KiB
+"""Bytes of a message that are shown before somebody asks for all of it."""
+DASHBOARD_FETCHES_MAX = 16
+"""Requests for messages made to answer one of the pages."""
+DASHBOARD_SAMPLES_MAX = 150
+"""Points of a chart."""
+DASHBOARD_TRENDS_MAX = 4000
+"""Durables and queue groups whose lag is remembered for charts."""
+DASHBOARD_PACES_MAX = 64
+"""Channels whose rate is remembered for charts."""
+DASHBOARD_EVENTS_MAX = 200
+"""Newest events kept."""
+DASHBOARD_ACTION_BYTES_MAX = 1 * MiB
+"""Largest request to change something."""
+NODE_SILENT = 8 * SECOND
+"""A node that has not answered the pages of another for this long is told of as missing."""
 
 invariant(NATS_RESTART_MIN <= NATS_RESTART_MAX, "a pause may only grow")
 invariant(ENTRY_BYTES_MAX > NATS_PAYLOAD_BYTES_MAX, "the largest message must fit into one entry")

@@ -115,6 +115,10 @@ class Admin:
         answers = await self._asker.ask_nodes("admin.options", request, pb.OptionsResponse, enough, patience_s)
         return {answer.node: list(answer.options) for answer in sorted(answers, key=lambda answer: answer.node)}
 
+    async def verify(self, request: pb.VerifyRequest) -> pb.VerifyResponse:
+        """What one node finds in a part of its copy of a channel; go on at `next_sequence`, with its `crc`."""
+        return await self._asker.ask("admin.verify", request, pb.VerifyResponse)
+
     async def events(self, kind: str = "*") -> AsyncGenerator[pb.Event, None]:
         """What happens, from now on and until this is closed; events may be lost."""
         waiting: deque[pb.Event] = deque(maxlen=EVENTS_MAX)

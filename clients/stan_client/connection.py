@@ -149,6 +149,17 @@ class Connection(NatsClient):
             if task is not None and task.cancelling() > cancellations:
                 raise asyncio.CancelledError
 
+    async def _process_connect_init(self) -> None:
+        """A TLS handshake that fails leaves a writer behind that never tells its end, for which close() would wait."""
+        try:
+            await super()._process_connect_init()
+        except BaseException:
+            transport, self._transport = self._transport, None
+            writer = transport._io_writer if isinstance(transport, TcpTransport) else None  # noqa: SLF001
+            if writer is not None:
+                writer.transport.abort()
+            raise
+
     async def note_error(self, error: Exception) -> None:
         """nats-py's error callback when the caller gave none: one line, not a traceback."""
         if not isinstance(error, NatsClosedError):

@@ -24,19 +24,14 @@ from stan.cli.bench_drivers import Job
 from stan.cli.bench_fleet import Fleet
 from stan.cli.bench_report import Report, Sample
 from stan.cli.common import (
-    DEFAULT_CLUSTER_ID,
-    DEFAULT_SERVER,
     EXIT_FAILED,
     CliError,
-    Creds,
-    Password,
     Target,
-    Token,
-    User,
     err,
     run_until_signalled,
 )
 from stan.cli.local_cluster import NODES_MAX
+from stan.cli.options import injected
 
 MESSAGES_MAX: Final = 100_000_000
 SIZE_MAX: Final = 64 * 1024 * 1024
@@ -63,6 +58,7 @@ class Workload:
     timeout_s: float
 
 
+@injected
 def bench(
     channel: Annotated[str, typer.Argument(help="Channel to use; it keeps the messages.")],
     publishers: Annotated[int, typer.Option("--publishers", "-np", min=0, max=CLIENTS_MAX, help="Publishers.")] = 1,
@@ -95,16 +91,8 @@ def bench(
     csv_file: Annotated[Path | None, typer.Option("--csv", "-csv", help="Write one row per client.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,  # noqa: FBT002
     client_id: Annotated[str, typer.Option("--client-id", "-id", help="Beginning of all client ids.")] = "stan-bench",
-    cluster_id: Annotated[
-        str, typer.Option("--cluster-id", "-c", envvar="STAN_CLUSTER_ID", help="Cluster id of the server.")
-    ] = DEFAULT_CLUSTER_ID,
-    server: Annotated[
-        str, typer.Option("--server", "-s", envvar="STAN_SERVER", help="NATS URL, or several with commas.")
-    ] = DEFAULT_SERVER,
-    creds: Creds = None,
-    user: User = None,
-    password: Password = None,
-    token: Token = None,
+    *,
+    target: Target,
 ) -> None:
     """Measure how many messages a second the broker takes and delivers."""
     if client not in ("kernel", "python"):
@@ -113,7 +101,6 @@ def bench(
         raise typer.BadParameter("There is nothing to measure: -np and -ns are both 0.")
     if replay and not subscribers:
         raise typer.BadParameter("--replay needs subscribers: add -ns 1.")
-    target = Target(server=server, cluster_id=cluster_id, creds=creds, user=user, password=password, token=token)
     work = Workload(
         channel=channel,
         publishers=publishers,

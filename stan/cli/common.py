@@ -10,13 +10,15 @@ import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import stan_client
 import typer
 from rich.console import Console
 from stan_client.connection import CONNECT_FAILURES
 from stan_client.session import fresh_id
+
+from stan.cli.contexts import without_secrets
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -27,15 +29,7 @@ EXIT_INTERRUPTED: Final = 130
 DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"
 DEFAULT_CLUSTER_ID: Final = "test-cluster"
 
-Server = Annotated[str, typer.Option("--server", "-s", envvar="STAN_SERVER", help="NATS URL, or several with commas.")]
-ClusterId = Annotated[
-    str, typer.Option("--cluster-id", "-c", envvar="STAN_CLUSTER_ID", help="Cluster id of the server.")
-]
 ClientId = Annotated[str, typer.Option("--client-id", help="Client id; a fresh one if not given.")]
-Creds = Annotated[Path | None, typer.Option("--creds", envvar="STAN_CREDS", help="NATS credentials file.")]
-User = Annotated[str | None, typer.Option("--user", envvar="STAN_USER", help="NATS user.")]
-Password = Annotated[str | None, typer.Option("--password", envvar="STAN_PASSWORD", help="NATS password.")]
-Token = Annotated[str | None, typer.Option("--token", envvar="STAN_TOKEN", help="NATS token.")]
 
 T = TypeVar("T")
 
@@ -62,16 +56,24 @@ class Target:
     user: str | None = None
     password: str | None = None
     token: str | None = None
+    nkey: Path | None = None
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
 
     def nats_options(self) -> dict[str, Any]:
-        """Credentials as nats-py takes them."""
+        """Credentials as stan_client.connection.for_nats takes them."""
         given = {
-            "user_credentials": None if self.creds is None else str(self.creds),
+            "user_credentials": self.creds,
+            "nkeys_seed": self.nkey,
             "user": self.user,
             "password": self.password,
             "token": self.token,
+            "tls_ca": self.tls_ca,
+            "tls_cert": self.tls_cert,
+            "tls_key": self.tls_key,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: str(value) for name, value in given.items() if value is not None}
 
     @contextlib.asynccontextmanager
     async def connect(self, purpose: str) -> AsyncIterator[stan_client.Client]:
@@ -95,7 +97,7 @@ def explained(target: Target) -> Iterator[None]:
         yield
     except stan_client.ConnectRequestTimeoutError as error:
         raise CliError(
-            f"{error}\nNATS answers at {target.server}, but no server of cluster {target.cluster_id!r} does. "
+            f"{error}\nNATS answers at {without_secrets(target.server)}, but no server of cluster {target.cluster_id!r} does. "
             "Is stan-server running there, and is its cluster id the same (--cluster-id)?",
             EXIT_NO_ANSWER,
         ) from None
@@ -106,11 +108,26 @@ def explained(target: Target) -> Iterator[None]:
             else ""
         )
         raise CliError(f"The server refuses: {error}.{hint}") from None
+    except ImportError as error:
+        raise CliError(
+            f"--creds and --nkey need the package nkeys ({error}). Install it: pip install nkeys", EXIT_USAGE
+        ) from None
     except CONNECT_FAILURES as error:
         reason = str(error) or type(error).__name__
         login = "authorization" in reason.lower()
-        step = "Check --creds, --user, --password or --token." if login else "Is the server running there (--server)?"
-        raise CliError(f"Cannot connect to {target.server}: {reason}. {step}", EXIT_UNREACHABLE) from None
+        step = (
+            "Check --creds, --nkey, --user, --password or --token, or the context (`stan context show`)."
+            if login
+            else "Is the server running there (--server, or the context: `stan context show`)?"
+        )
+        where = without_secrets(target.server)
+        raise CliError(f"Cannot connect to {where}: {reason}. {step}", EXIT_UNREACHABLE) from None
+
+
+def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
+    """Leave with a sentence and an exit code."""
+    err.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(code)
 
 
 def run(main: Coroutine[Any, Any, int]) -> None:

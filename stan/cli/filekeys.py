@@ -76,6 +76,7 @@ TOP: Final = (
             "secure": "secure",
             "partitioning": "partitioning",
             "encrypt": "encrypt",
+            "dashboard_actions": "dashboard_actions",
             "replace_durable": "replace_durable replace_durables replace_duplicate_durable replace_duplicate_durables",
         },
     )

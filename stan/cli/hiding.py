@@ -6,6 +6,7 @@ environment or a file. Elsewhere nothing happens.
 """
 
 import ctypes
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 SECRET_FLAGS: Final = ("encryption_key", "pass", "auth")
 """Flags of `stan-server` whose values nobody needs to see."""
+_LOGIN = re.compile(rb"(?<=://)(?:[^:@/,]*:)?(?P<secret>[^@/,]+)(?=@)")
+"""The password of a URL, or what is a token for NATS."""
 _ARG_START, _ARG_END = 47, 48  # fields of /proc/self/stat, counted from 0
 
 
@@ -38,7 +41,7 @@ def hide_arguments(names: "Collection[str]" = SECRET_FLAGS) -> bool:
 
 
 def secret_spans(arguments: bytes, names: "Collection[str]") -> list[tuple[int, int]]:
-    """Place and length of the values of flags in a list of arguments that end with a zero byte each."""
+    """Place and length of values of flags and of passwords in URLs, in a list of arguments that end with a zero byte each."""
     flags = {dashes + name.encode() for name in names for dashes in (b"-", b"--")}
     found = []
     at, expected = 0, False
@@ -48,6 +51,8 @@ def secret_spans(arguments: bytes, names: "Collection[str]") -> list[tuple[int, 
             found.append((at, len(argument)))
         elif mark and name in flags and value:
             found.append((at + len(name) + 1, len(value)))
+        else:
+            found += [(at + login.start("secret"), len(login["secret"])) for login in _LOGIN.finditer(argument)]
         expected = not expected and argument in flags
         at += len(argument) + 1
     return [span for span in found if span[1]]

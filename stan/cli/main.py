@@ -1,48 +1,156 @@
-"""The operator's tool: `stan pub`, `sub`, `bench`, `demo`, `pipeline`, `migrate`. Each lives in a module of its own."""
+"""The operator's tool: `stan`. Each command lives in a module of its own, which is imported when the command is used.
 
-from typing import Any
+So an answer does not wait for what other commands need, and the list of commands here is what `stan --help` shows.
+"""
+
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from stan.cli.bench import bench
-from stan.cli.bench_failover import bench_failover
-from stan.cli.demo import demo
-from stan.cli.migrate import app as migrate
-from stan.cli.pipeline import app as pipeline
-from stan.cli.pubsub import pub, sub
+from stan.cli.options import watch_alone
+
+MESSAGES: Final = "Messages"
+LOOK: Final = "Look and mend"
+CLUSTER: Final = "The cluster"
+WATCH: Final = "Watch"
+SET_UP: Final = "Set up"
+MEASURE: Final = "Measure and try"
+
+
+class Entry(NamedTuple):
+    """One command."""
+
+    name: str
+    place: str  # module:attribute, a function or a Typer
+    help: str
+    panel: str
+
+
+ENTRIES: Final = (
+    Entry("pub", "stan.cli.pubsub:pub", "Publish messages to a channel and wait for their acks.", MESSAGES),
+    Entry("sub", "stan.cli.pubsub:sub", "Read a channel: payloads, one a line, or JSON.", MESSAGES),
+    Entry(
+        "channel",
+        "stan.cli.channel:app",
+        "Channels: list, show, get messages, purge, delete, limits, verify.",
+        LOOK,
+    ),
+    Entry(
+        "durable",
+        "stan.cli.durable:durables",
+        "Durables: list, show, why they get nothing, move, skip, redeliver, pause.",
+        LOOK,
+    ),
+    Entry("queue", "stan.cli.durable:queues", "Queue groups: the same.", LOOK),
+    Entry("subscription", "stan.cli.subscription:app", "Subscriptions that are online: list, evict.", LOOK),
+    Entry("client", "stan.cli.client:app", "Clients: list, show, evict.", LOOK),
+    Entry("node", "stan.cli.node:app", "Nodes: list, show, add, remove.", CLUSTER),
+    Entry("group", "stan.cli.group:app", "Groups of channels and their leaders: list, step-down.", CLUSTER),
+    Entry("top", "stan.cli.top:top", "Rates, lag and redeliveries, live.", WATCH),
+    Entry("events", "stan.cli.events:events", "What happens: leaders, clients, channels, trouble.", WATCH),
+    Entry("check", "stan.cli.check:check", "Whether all is well, as an exit code for alerting: 0, 1, 2, 3.", WATCH),
+    Entry("doctor", "stan.cli.doctor:doctor", "What is wrong, and what to do about it, on one page.", WATCH),
+    Entry("backup", "stan.cli.backup:backup", "Save channels with their positions into files.", LOOK),
+    Entry("restore", "stan.cli.backup:restore", "Put channels of a backup back.", LOOK),
+    Entry("export", "stan.cli.exchange:export", "Write a channel's messages as lines.", MESSAGES),
+    Entry("import", "stan.cli.exchange:import_", "Publish lines of a file.", MESSAGES),
+    Entry("context", "stan.cli.context:app", "Clusters by name: how to reach them, as whom.", SET_UP),
+    Entry("completion", "stan.cli.completion:completion", "Completion for bash, zsh or fish.", SET_UP),
+    Entry("migrate", "stan.cli.migrate:app", "Move in from another server.", SET_UP),
+    Entry(
+        "bench", "stan.cli.bench:bench", "Measure how many messages a second the broker takes and delivers.", MEASURE
+    ),
+    Entry(
+        "bench failover",
+        "stan.cli.bench_failover:bench_failover",
+        "Measure what a kill -9 of a node costs: a cluster of its own, under load, one node after the other.",
+        MEASURE,
+    ),
+    Entry(
+        "demo",
+        "stan.cli.demo:demo",
+        "Show in half a minute what the broker promises, on a broker of its own that is killed under load.",
+        MEASURE,
+    ),
+    Entry(
+        "pipeline",
+        "stan.cli.pipeline:app",
+        "Pipelines on Spark: channels in, SQL or Python, channels out.",
+        MEASURE,
+    ),
+)
 
 
 class _Commands(TyperGroup):
-    """Commands of one word, and of two: `bench failover` beside `bench CHANNEL`."""
+    """Commands that are imported when they are used; of one word, and of two: `bench failover` beside `bench CHANNEL`."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for entry in ENTRIES:
+            self.commands[entry.name] = TyperCommand(
+                name=entry.name, help=entry.help, rich_help_panel=entry.panel, callback=_nothing
+            )
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as they are listed above, not sorted
+        """Names, in the order of the help."""
+        return list(self.commands)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Let `--watch` stand alone."""
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [*watch_alone(args[:end]), *args[end:]])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Take two words for one command where there is one."""
+        """Take two words for one command where there is one, and import it."""
         two = " ".join(args[:2])
-        return super().resolve_command(ctx, [two, *args[2:]] if two in self.commands else args)
+        name, command, rest = super().resolve_command(ctx, [two, *args[2:]] if two in self.commands else args)
+        for entry in ENTRIES:
+            if command is not None and entry.name == name:
+                return name, loaded(entry), rest
+        return name, command, rest
 
+
+def loaded(entry: Entry) -> Any:
+    """The command itself."""
+    module, _, attribute = entry.place.partition(":")
+    found: Any = getattr(import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        command = typer.main.get_command(found)
+    else:
+        alone = typer.Typer(add_completion=False, context_settings=HELP, pretty_exceptions_enable=False)
+        alone.command(entry.name)(found)
+        command = typer.main.get_command(alone)
+    command.name = entry.name
+    return command
+
+
+def _nothing() -> None:
+    """What a command does before it is imported."""
+
+
+HELP: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
     name="stan",
     cls=_Commands,
-    help="Publish, subscribe and measure: the operator's tool of the stan broker.",
+    help="The operator's tool of the stan broker. Where it asks: --server, STAN_SERVER, or a context (`stan context add`).",
     no_args_is_help=True,
-    add_completion=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=False,
+    context_settings=HELP,
     pretty_exceptions_enable=False,
 )
-app.command()(pub)
-app.command()(sub)
-app.command()(bench)
-app.command("bench failover")(bench_failover)
-app.command()(demo)
-app.add_typer(pipeline, name="pipeline")
-app.add_typer(migrate, name="migrate")
+
+
+@app.callback()
+def stan() -> None:
+    """The operator's tool of the stan broker. Where it asks: --server, STAN_SERVER, or a context (`stan context add`)."""
 
 
 def main() -> None:
     """Entry point of the `stan` command."""
-    app()
+    app(prog_name="stan")
 
 
 if __name__ == "__main__":

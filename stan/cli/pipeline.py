@@ -23,22 +23,15 @@ from pyspark_stan.pipeline.run import PipelineError, run
 from pyspark_stan.pipeline.session import SparkMissingError, require_spark
 
 from stan.cli.common import (
-    DEFAULT_CLUSTER_ID,
-    DEFAULT_SERVER,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
-    ClusterId,
-    Creds,
-    Password,
-    Server,
     Target,
-    Token,
-    User,
     err,
     out,
     run_until_signalled,
 )
+from stan.cli.options import injected
 from stan.cli.pipeline_screen import screen
 
 BURST: Final = 500
@@ -116,21 +109,17 @@ def examples(
 
 
 @app.command()
+@injected
 def feed(
     name: Annotated[str, typer.Argument(help="An example: " + ", ".join(EXAMPLES))],
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="Messages; 0: until Ctrl-C.")] = 0,
     rate: Annotated[int, typer.Option(min=1, help="Messages a second.")] = 1000,
     seed: Annotated[int, typer.Option(help="Another seed, other data.")] = 1,
-    server: Server = DEFAULT_SERVER,
-    cluster_id: ClusterId = DEFAULT_CLUSTER_ID,
-    creds: Creds = None,
-    user: User = None,
-    password: Password = None,
-    token: Token = None,
+    *,
+    target: Target,
 ) -> None:
     """Publish an example's data."""
     example = _example(name)
-    target = Target(server=server, cluster_id=cluster_id, creds=creds, user=user, password=password, token=token)
     messages = example.messages(seed)
     run_until_signalled(_feed(target, example, islice(messages, count) if count else messages, rate))
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -22,22 +22,15 @@ import typer
 from rich.markup import escape
 
 from stan.cli.common import (
-    DEFAULT_CLUSTER_ID,
-    DEFAULT_SERVER,
     EXIT_FAILED,
     ClientId,
-    ClusterId,
-    Creds,
-    Password,
-    Server,
     Target,
-    Token,
-    User,
     err,
     out,
     run,
     stop_on_signals,
 )
+from stan.cli.options import injected
 
 PUBLISHES_PER_TURN_MAX: Final = 256
 """Messages encoded before the event loop gets its turn."""
@@ -66,6 +59,7 @@ class Publishing:
     reply: str
 
 
+@injected
 def pub(
     channel: Annotated[str, typer.Argument(help="Channel to publish to.")],
     message: Annotated[str | None, typer.Argument(help="The message; without it, what stdin holds.")] = None,
@@ -83,23 +77,11 @@ def pub(
     reply: Annotated[str, typer.Option(help="Reply subject handed to subscribers.")] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing when all went well.")] = False,  # noqa: FBT002
     client_id: ClientId = "",
-    cluster_id: ClusterId = DEFAULT_CLUSTER_ID,
-    server: Server = DEFAULT_SERVER,
-    creds: Creds = None,
-    user: User = None,
-    password: Password = None,
-    token: Token = None,
+    *,
+    target: Target,
 ) -> None:
     """Publish messages to a channel and wait for their acks."""
-    target = Target(
-        server=server,
-        cluster_id=cluster_id,
-        client_id=client_id,
-        creds=creds,
-        user=user,
-        password=password,
-        token=token,
-    )
+    target = replace(target, client_id=client_id)
     given = [message is not None, size is not None, file is not None, lines]
     if sum(given) > 1:
         raise typer.BadParameter("MESSAGE, --size, --file and --lines exclude each other.")
@@ -255,6 +237,7 @@ def parse_start(text: str) -> stan_client.Start:
     raise typer.BadParameter(f"{text!r} is none of first, last, new, seq:N, since:1h, at:2026-01-31T12:00.")
 
 
+@injected
 def sub(
     channel: Annotated[str, typer.Argument(help="Channel to read.")],
     start: Annotated[str, typer.Option("--from", help="first, last, new, seq:N, since:1h, at:TIME.")] = "new",
@@ -271,25 +254,13 @@ def sub(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,  # noqa: FBT002
     unsubscribe: Annotated[bool, typer.Option("--unsubscribe", help="Forget the durable on exit.")] = False,  # noqa: FBT002
     client_id: ClientId = "",
-    cluster_id: ClusterId = DEFAULT_CLUSTER_ID,
-    server: Server = DEFAULT_SERVER,
-    creds: Creds = None,
-    user: User = None,
-    password: Password = None,
-    token: Token = None,
+    *,
+    target: Target,
 ) -> None:
     """Read a channel: payloads, one a line, or JSON."""
     if durable and not queue and not client_id:
         raise typer.BadParameter("A durable belongs to a client id: add --client-id.")
-    target = Target(
-        server=server,
-        cluster_id=cluster_id,
-        client_id=client_id,
-        creds=creds,
-        user=user,
-        password=password,
-        token=token,
-    )
+    target = replace(target, client_id=client_id)
     job = Listening(
         channel=channel,
         start=parse_start(start),

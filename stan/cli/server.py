@@ -36,11 +36,12 @@ _EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 128 + signal.SIGTERM}
 def main(argv: "Sequence[str] | None" = None) -> int:
     """Run the command with *argv*, by default the process's own arguments; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    parsed = parse(words, _read, os.environ)
+    own_password = os.urandom(24).hex()
+    parsed = parse(words, _read, os.environ, own_password)
     hide_arguments()
     match parsed.action:
         case Action.SERVE:
-            return _serve(parsed, lambda: parse(words, _read_again, os.environ))
+            return _serve(parsed, lambda: parse(words, _read_again, os.environ, own_password))
         case Action.HELP:
             from stan.cli.help import help_text  # noqa: PLC0415 - not needed to serve
 

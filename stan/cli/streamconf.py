@@ -28,6 +28,7 @@ from stan.cli.flags import TABLE
 from stan.cli.goflags import Kind, Value, parse_duration
 from stan.cli.natsconf import ConfError, Document, Moment, Node
 from stan.cli.natstext import render
+from stan.cli.natsusers import Login, login_of, with_user
 from stan.cli.permissions import read_permissions
 from stan.config import ChannelOverride, Setting, go_duration
 from stan.errors import go_quote
@@ -54,30 +55,37 @@ class FileSettings:
     idle: list[Place] = field(default_factory=list)  # without effect in this version, and no flag
     complaints: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    own: Login | None = None  # the user to add to those of nats-server
     nats_file: Path | None = None  # for nats-server, None: nothing is for it
     nats_text: bytes | None = None  # what it shall read instead of that file, if that holds more than is for it
     certificate: dict[str, Path] = field(default_factory=dict)  # cert_file, key_file of that nats-server
+    tls: bool = False  # it speaks TLS with clients ...
+    verify: bool = False  # ... and wants to see their certificates
+    cluster: bool = False  # it has a cluster block
+    own_user: bool = False  # our own connection is among its users
     nats_names: dict[str, str] = field(default_factory=dict)  # what nats-server's part begins with, and where
     permissions: Permissions | None = None
     login: dict[str, str] = field(default_factory=dict)  # user, pass, auth that clients of that nats-server need
 
 
-def read_files(streaming: Path | None, nats: Path | None, read: Reader) -> FileSettings:
-    """Read the files of `-sc` and `-c`, either of which stands for the other where only one is given (STAN-SPEC 12.1)."""
-    found = FileSettings()
-    own, other = streaming or nats, nats or streaming
-    if own is None or other is None:
+def read_files(streaming: Path | None, nats: Path | None, read: Reader, own: Login | None = None) -> FileSettings:
+    """Read the files of `-sc` and `-c`, either of which stands for the other where only one is given (STAN-SPEC 12.1); *own*
+    becomes a user of the nats-server, if that has users and nothing tells which of them we are.
+    """
+    found = FileSettings(own=own)
+    ours, other = streaming or nats, nats or streaming
+    if ours is None or other is None:
         return found
-    document = _document(own, read, found)
+    document = _document(ours, read, found)
     if document is not None:
-        mine, rest = _split(document, found, shared=own == other)
+        mine, rest = _split(document, found, shared=ours == other)
         _Section(found).top(mine)
-        if own == other:
+        if ours == other:
             _hand_over(other, document, rest, found)
-    if own != other and (document := _document(other, read, found)) is not None:
+    if ours != other and (document := _document(other, read, found)) is not None:
         _, rest = _split(document, FileSettings(), shared=True)
         unused = {name: node for name, node in document.items() if rest.get(name) is not node and not node.referenced}
-        found.notices += [f"{node.place}: {name} has no effect, as -sc names {own}" for name, node in unused.items()]
+        found.notices += [f"{node.place}: {name} has no effect, as -sc names {ours}" for name, node in unused.items()]
         _hand_over(other, document, rest, found)
     return found
 
@@ -125,6 +133,14 @@ def _split(document: Document, found: FileSettings, *, shared: bool) -> tuple[Do
 def _hand_over(file: Path, document: Document, rest: Document, found: FileSettings) -> None:
     """Note what nats-server shall read."""
     rest = _take_pages(rest, found)
+    _look_at_tls(rest, found)
+    logins = [name for name in rest if name.lower() == "authorization"]
+    if logins:
+        found.login = login_of(rest[logins[-1]])
+        if found.own is not None and not _IDENTITIES & found.values.keys():
+            joined = with_user(rest[logins[-1]], found.own)
+            found.own_user = joined is not None
+            rest = rest if joined is None else rest | {logins[-1]: joined}
     whole = rest == document
     if not whole:
         text, used = render(rest, str(file))
@@ -136,22 +152,26 @@ def _hand_over(file: Path, document: Document, rest: Document, found: FileSettin
         rest, found.nats_text = kept, text if kept else None
     found.nats_file = file if rest or whole else None
     found.nats_names = {name.lower(): node.place for name, node in rest.items()}
-    login = next((node.data for name, node in rest.items() if name.lower() == "authorization"), None)
-    if isinstance(login, dict):
-        words = {"user": "user", "username": "user", "pass": "pass", "password": "pass", "token": "auth"}
-        found.login = {
-            words[name.lower()]: node.data
-            for name, node in login.items()
-            if name.lower() in words and isinstance(node.data, str) and not node.data.startswith("$2")  # a hash
-        }
+
+
+_IDENTITIES = {"username", "nkey_seed_file", "credentials", "nats_server"}
+"""Settings that tell who our connection is, or that it goes elsewhere."""
+
+
+def _look_at_tls(rest: Document, found: FileSettings) -> None:
+    """Note what clients of nats-server, such as we, have to expect."""
+    found.cluster = any(name.lower() == "cluster" for name in rest)
+    tls = next((node.data for name, node in rest.items() if name.lower() == "tls"), None)
+    if isinstance(tls, dict):
+        keys = {name.lower(): node.data for name, node in tls.items()}
+        found.tls = True
+        found.verify = any(keys.get(name) is True for name in ("verify", "verify_and_map"))
+        files = {name: keys.get(name) for name in ("cert_file", "key_file")}
+        found.certificate = {name: Path(file) for name, file in files.items() if isinstance(file, str)}
 
 
 def _take_pages(rest: Document, found: FileSettings) -> Document:
     """Note where the monitoring pages are to be, and leave it out of *rest*: they are ours, nats-server's are among them."""
-    tls = next((node.data for name, node in rest.items() if name.lower() == "tls"), None)
-    if isinstance(tls, dict):
-        files = {name.lower(): node.data for name, node in tls.items() if name.lower() in {"cert_file", "key_file"}}
-        found.certificate = {name: Path(file) for name, file in files.items() if isinstance(file, str)}
     for name, node in rest.items():
         key = PAGES.get(name.lower())
         if key is None:

@@ -32,6 +32,7 @@ from stan.core.nodes import Nodes
 from stan.core.positions import Positions
 from stan.core.publishing import Publishing
 from stan.core.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
+from stan.core.restoring import Restoring
 from stan.core.shared import META_GROUP, Group, Shared, text
 from stan.core.staging import Staging
 from stan.core.steered import is_outdated
@@ -76,6 +77,7 @@ class Broker:
         self.inquiries = Inquiries(self.shared, self.channels, self.answering)
         self.watching = self.inquiries.watching
         self.channel_changes = ChannelChanges(self.shared, self.channels, self.answering)
+        self.restoring = Restoring(self.shared, self.channels, self.publishing, self.answering)
         self.nodes = Nodes(self.shared)
         self.positions = Positions(self.shared, self.channels, self.answering)
         self.progress_sent: dict[int, list[pb.Progress]] = {}  # by ticket, until written
@@ -186,6 +188,7 @@ class Broker:
         self.staging.follow(number)
         self.committing.follow(number)
         self.channel_changes.follow(number)
+        self.restoring.follow(number)
         self.channels.follow(number)
         shared.groups[number].dispatch.follow()
         self.watching.follow(number)
@@ -332,6 +335,10 @@ class Broker:
             self.channels.trimmed(number, change.trim)
         if change.HasField("removal") and not applied.error:
             self.channels.removed(number, change.removal)
+        if change.HasField("edit_limits"):
+            self.channels.refresh(ChannelUid(change.edit_limits.uid))
+        if change.HasField("restore") and not applied.error:
+            self.channels.restored(number, ChannelUid(change.restore.uid))
         if change.HasField("drop_channel"):
             self.channels.drop_committed(number, ChannelUid(change.drop_channel.uid))
             self.committing.dropped(ChannelUid(change.drop_channel.uid))

@@ -13,6 +13,7 @@ from stan.core.answering import Answering
 from stan.core.asked import Asked
 from stan.core.channels import Channel, Channels
 from stan.core.deleted import below_newest, deleted_from
+from stan.core.edits import EDITED
 from stan.core.group import GroupResult
 from stan.core.intake import can_open_later
 from stan.core.meta import ChannelInfo
@@ -23,6 +24,9 @@ from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import is_channel_name
 from stan.protocol.frames import Frame
 from stan.types import ChannelUid, GroupId
+
+LIMIT_END = 1 << 63
+"""Limits are below it."""
 
 
 class ChannelChanges:
@@ -40,6 +44,7 @@ class ChannelChanges:
         return {
             "purge": self.purge,
             "delete_message": self.delete_message,
+            "edit_limits": self.edit_limits,
             "create_channel": self.create_channel,
             "delete_channel": self.delete_channel,
         }
@@ -104,6 +109,27 @@ class ChannelChanges:
         info = channel.info
         first = max(self.shared.indexes(info.group, info.uid).first_sequence, 1)
         return last - first + 1 - deleted_from(self.shared.deleted(info.group, info.uid), first, last)
+
+    # --- limits -------------------------------------------------------------------------------------------------------
+
+    def edit_limits(self, frame: Frame) -> None:
+        """An EditLimitsRequest."""
+        self._find(frame, admin.EditLimitsRequest, self._edit_limits)
+
+    def _edit_limits(self, about: Asked, channel: Channel) -> None:
+        edit = edit_of(channel.info.uid, about.request.limits)
+        if edit is None:
+            about.refuse(INVALID_ADMIN)
+            return
+        edit.reset = about.request.reset
+
+        def done(result: object, error: str) -> None:
+            if isinstance(result, GroupResult):
+                self._done(about, channel, int(bool(result.of_part)))
+            else:
+                about.refuse(error, retry=True)
+
+        self.shared.change_group(channel.info.group, done, edit_limits=edit)
 
     # --- channels -----------------------------------------------------------------------------------------------------
 
@@ -181,8 +207,8 @@ class ChannelChanges:
         channel = self.channels.by_uid.get(info.uid)
         if channel is None:
             about.busy()
-        elif channel.deleting:
-            about.refuse(CHANNEL_DELETING, retry=True)
+        elif channel.closed:
+            about.refuse(channel.closed, retry=True)
         else:
             found(about, channel)
 
@@ -192,3 +218,15 @@ class ChannelChanges:
         index, known = self.shared.indexes(info.group, info.uid), self.shared.group_of(info).machine.channel(info.uid)
         first = max(index.first_sequence, known.first_sequence) if index.last_sequence else index.first_sequence
         about.answer(changed=changed, first_sequence=first, last_sequence=index.last_sequence)
+
+
+def edit_of(uid: ChannelUid, asked: admin.Limits) -> pb.EditLimits | None:
+    """The change that a request asks for; None if it makes no sense."""
+    edit = pb.EditLimits(uid=uid)
+    for name in EDITED:
+        if asked.HasField(name):
+            value = getattr(asked, name)
+            if not 0 <= value < LIMIT_END:
+                return None
+            setattr(edit, name, value)
+    return edit

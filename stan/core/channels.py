@@ -11,7 +11,7 @@ from stan.core.intake import Rows
 from stan.core.meta import ChannelInfo, MetaResult
 from stan.core.runs import pairs
 from stan.core.shared import Shared, text
-from stan.errors import CHANNEL_DELETING, TOO_MANY_CHANNELS, case_conflict, go_quote
+from stan.errors import CHANNEL_DELETING, CHANNEL_RESTORING, TOO_MANY_CHANNELS, case_conflict, go_quote
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import folded
 from stan.protocol.frames import Publishes
@@ -39,8 +39,16 @@ class Channel:
     reserved_from: int = 0  # ... that begins here ...
     whole_at: int = 0  # ... and ends here, if that is known already
     deleting: bool = False
-    idle_timer: bool = False
+    restoring: bytes = (
+        b""  # name of the restore under way: nothing but its rows is stored, nobody subscribes, nothing is removed
+    )
+    idle_at: int = 0  # Nanos of the armed timer; 0: none
     joining: int = 0  # subscriptions on their way
+
+    @property
+    def closed(self) -> str:
+        """Why nothing can be done with it, "" if it can."""
+        return CHANNEL_DELETING if self.deleting else CHANNEL_RESTORING if self.restoring else ""
 
     @property
     def unsealed_count(self) -> int:
@@ -90,7 +98,7 @@ class Channels:
         """Find or create channel *name* (a valid one); `opened` is called at once or after the creation is committed."""
         channel = self.by_name.get(name)
         if channel is not None:
-            opened(None if channel.deleting else channel, CHANNEL_DELETING if channel.deleting else "")
+            opened(None if channel.closed else channel, channel.closed)
             return
         if name in self.opening:
             self.opening[name].append(opened)
@@ -171,6 +179,7 @@ class Channels:
             next_sequence=self.written_end(info),
             last_timestamp=shared.written(info.group, info.uid).last_timestamp,
             quiet_since=shared.clock.now,
+            restoring=machine.restores.under_way(info.uid),
         )
         commit = machine.transactions.under_way.get(info.uid)
         if commit is not None:
@@ -195,7 +204,7 @@ class Channels:
         index = self.shared.written(channel.info.group, channel.info.uid)
         newest = channel.next_sequence + count - 1
         first = max(index.first_sequence, 1)
-        if channel.reserved and newest != channel.whole_at:
+        if (channel.reserved and newest != channel.whole_at) or channel.restoring:
             return first  # a commit removes nothing before it is whole
         if lim.msgs and newest - first + 1 > lim.msgs:
             first = newest - lim.msgs + 1
@@ -243,7 +252,7 @@ class Channels:
         info = channel.info
         index = self.shared.indexes(info.group, info.uid)
         known = self.shared.group_of(info).machine.channel(info.uid).first_sequence
-        if channel.reserved or first <= max(index.first_sequence, known, 1):
+        if channel.reserved or channel.restoring or first <= max(index.first_sequence, known, 1):
             return
         trim = pb.Trim(first_sequences=[info.uid, first])
         self.shared.change_group(info.group, lambda _result, _error: None, trim=trim)
@@ -261,21 +270,43 @@ class Channels:
 
     def reconfigure(self) -> None:
         """Other limits from now on, also for what is kept already."""
-        changed = []
-        for channel in self.by_uid.values():
-            old, channel.limits = channel.limits, self._limits_of(channel.info)
-            if channel.limits == old:
-                continue
-            changed.append(channel)
-            self.warned.discard(channel.info.uid)
-            (self.aging.add if channel.limits.age_ns else self.aging.discard)(channel.info.uid)
-            if channel.limits.inactivity_ns != old.inactivity_ns:
-                channel.idle_timer = False  # an armed one finds out by itself that it is not the time
-                self.watch_idle(channel)
-        self.retain(changed)
+        self.retain([channel for channel in self.by_uid.values() if self._limit(channel)])
+
+    def refresh(self, uid: ChannelUid) -> None:
+        """A channel's limits were edited."""
+        channel = self.by_uid.get(uid)
+        if channel is not None and self._limit(channel):
+            self.retain([channel])
+
+    def restored(self, group: GroupId, uid: ChannelUid) -> None:
+        """A restore of a channel has begun, or is at its end."""
+        machine = self.shared.groups[group].machine
+        self.shared.trims.append((group, uid, Sequence(machine.channel(uid).first_sequence)))
+        channel = self.by_uid.get(uid)
+        if channel is None:
+            return
+        channel.restoring = machine.restores.under_way(uid)
+        channel.next_sequence = self.written_end(channel.info)
+        self._limit(channel)
+        if not channel.restoring:
+            self.watch_idle(channel)
+            self.retain([channel])
+
+    def _limit(self, channel: Channel) -> bool:
+        """Heed what the limits of a channel are by now; whether they have changed."""
+        old, channel.limits = channel.limits, self._limits_of(channel.info)
+        if channel.limits == old:
+            return False
+        self.warned.discard(channel.info.uid)
+        (self.aging.add if channel.limits.age_ns else self.aging.discard)(channel.info.uid)
+        if channel.limits.inactivity_ns != old.inactivity_ns:
+            channel.idle_at = 0  # an armed timer finds out by itself that it is not wanted any more
+            self.watch_idle(channel)
+        return True
 
     def _limits_of(self, info: ChannelInfo) -> ChannelLimits:
-        return self.shared.config.limits.for_channel(text(info.name))
+        configured = self.shared.config.limits.for_channel(text(info.name))
+        return self.shared.group_of(info).machine.edits.in_force(info.uid, configured)
 
     # --- idle channels --------------------------------------------------------------------------------------------------
 
@@ -283,18 +314,20 @@ class Channels:
         """Start the clock of MaxInactivity if nothing is subscribed (STAN-SPEC 7.5)."""
         if channel.limits.inactivity_ns and not self._active(channel):
             channel.quiet_since = self.shared.clock.now
-            if not channel.idle_timer:
+            if not channel.idle_at:
                 self._arm_idle(channel, channel.quiet_since + channel.limits.inactivity_ns)
 
     def _arm_idle(self, channel: Channel, at: int) -> None:
-        channel.idle_timer = True
-        self.shared.timers.at(at, partial(self._idle, channel))
+        channel.idle_at = at
+        self.shared.timers.at(at, partial(self._idle, channel, at))
 
     def _active(self, channel: Channel) -> bool:
         return bool(channel.joining or self.shared.group_of(channel.info).dispatch.by_channel.get(channel.info.uid))
 
-    def _idle(self, channel: Channel, now: Nanos) -> None:
-        channel.idle_timer = False
+    def _idle(self, channel: Channel, at: int, now: Nanos) -> None:
+        if channel.idle_at != at:
+            return
+        channel.idle_at = 0
         if self.by_uid.get(channel.info.uid) is not channel or channel.deleting or self._active(channel):
             return
         if not channel.limits.inactivity_ns:
@@ -302,12 +335,15 @@ class Channels:
         over = channel.quiet_since + channel.limits.inactivity_ns
         if over > now:
             self._arm_idle(channel, over)
-        elif channel.unsealed_count or channel.uncommitted_bytes or channel.reserved or self._has_staged(channel):
+        elif channel.unsealed_count or channel.uncommitted_bytes or self._is_kept(channel):
             self._arm_idle(channel, now + limits.RETENTION_INTERVAL)
         else:
             self.delete(channel)
 
-    def _has_staged(self, channel: Channel) -> bool:
+    def _is_kept(self, channel: Channel) -> bool:
+        """Whether something is under way in it, or staged for it."""
+        if channel.reserved or channel.restoring:
+            return True
         return channel.info.uid in self.shared.group_of(channel.info).machine.transactions.parts
 
     def delete(self, channel: Channel, told: Callable[[str], None] = lambda _error: None) -> None:

@@ -49,6 +49,7 @@ def admin_requests(broker: "Broker") -> dict[str, Handle]:
         "subscriptions": reporting.subscriptions_asked,
         "clients": reporting.clients_asked,
         **broker.channel_changes.requests(),
+        **broker.restoring.requests(),
         "move": positions.move,
         "skip": positions.skip,
         "redeliver": positions.redeliver,

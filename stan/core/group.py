@@ -5,14 +5,18 @@ of a plain subscription, of a durable, or shared by the members of a queue group
 cursor with the sequences it was sent and has not acked. What a cursor `owes` was delivered once and is now nobody's.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from stan import limits
 from stan.core.deleted import Deleted
+from stan.core.edits import Edits
 from stan.core.parts import Part, make_parts
 from stan.core.removing import remove
+from stan.core.restored import put_cursor, restore
+from stan.core.restores import Restores
 from stan.core.runs import Run, Runs, pairs
 from stan.core.steering import Steering, of_cursor
 from stan.core.transactions import Transactions
@@ -155,11 +159,15 @@ class GroupMachine:
     dirty_subscriptions: set[int] = field(default_factory=set)
     dirty_channels: set[int] = field(default_factory=set)
     transactions: Transactions = field(init=False)  # one of the parts
-    deleted: Deleted = field(init=False)  # another one
+    deleted: Deleted = field(init=False)  # another one, as these
+    edits: Edits = field(init=False)
+    restores: Restores = field(init=False)
 
     def __post_init__(self) -> None:
         self.transactions = self.part(Transactions)
         self.deleted = self.part(Deleted)
+        self.edits = self.part(Edits)
+        self.restores = self.part(Restores)
 
     def part(self, kind: type[PartKind]) -> PartKind:
         """The part of that class."""
@@ -196,9 +204,9 @@ class GroupMachine:
                 return take(name, getattr(change, name), index)
         return GroupResult()
 
-    def _of_part(self, name: str, change: object, index: RaftIndex) -> GroupResult:
-        if isinstance(change, pb.Removal):
-            return GroupResult(error=remove(self, change, index))
+    def _of_part(self, name: str, change: Any, index: RaftIndex) -> GroupResult:
+        if name in _WIDER:
+            return GroupResult(error=_WIDER[name](self, change, index))
         part = next((part for part in self.parts if name in part.CHANGES), None)
         result = GroupResult(of_part=part.apply(name, change, index) if part is not None else None)
         self._trim_staging()
@@ -416,6 +424,16 @@ class GroupMachine:
         self.next_id += 1
         return self.next_id - 1
 
+    def found_cursor(self, uid: ChannelUid, kind: int, name: bytes, client_id: bytes) -> Cursor:
+        """A cursor by what it is called; made at the beginning of its channel if there is none."""
+        made = Cursor(self.next_id, uid, CursorKind(kind), name, client_id, 0)
+        found = self.channel(uid).by_key.get(made.key)
+        if found is not None:
+            return found
+        self._new_id()
+        self._index_cursor(made)
+        return made
+
     def _index_cursor(self, cursor: Cursor) -> None:
         channel = self.channel(cursor.uid)
         self.cursors[cursor.cursor_id] = channel.cursors[cursor.cursor_id] = cursor
@@ -456,6 +474,14 @@ class GroupMachine:
             cursor.max_in_flight, cursor.ack_wait_s = member.max_in_flight, member.ack_wait_s
             cursor.subscription_id = member.subscription_id
         self.dirty_cursors.add(cursor.cursor_id)
+
+
+_WIDER: Final[dict[str, Callable[[GroupMachine, Any, RaftIndex], str]]] = {
+    "removal": remove,
+    "restore": restore,
+    "restored_cursor": put_cursor,
+}
+"""Changes that concern more than a part of the state; they give why they were not made, or ""."""
 
 
 def kind_and_name(queue_group: bytes, durable_name: bytes) -> tuple[CursorKind, bytes]:

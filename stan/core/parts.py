@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Protocol
 
 from stan.core.bookmarks import Bookmarks
 from stan.core.deleted import Deleted
+from stan.core.edits import Edits
+from stan.core.restores import Restores
 from stan.core.transactions import Transactions
 from stan.core.windows import Windows
 from stan.types import ChannelUid, RaftIndex
@@ -42,4 +44,4 @@ class Part(Protocol):
 
 def make_parts() -> list[Part]:
     """The parts of a new machine."""
-    return [Transactions(), Windows(), Bookmarks(), Deleted()]
+    return [Transactions(), Windows(), Bookmarks(), Deleted(), Edits(), Restores()]

@@ -149,7 +149,7 @@ class Publishing:
             return
         batch = fitting
         channel = self.channels.by_name.get(batch.channel)
-        if channel is not None and not channel.deleting:
+        if channel is not None and not channel.closed:
             self._queue(channel, batch)
         elif not is_channel_name(batch.channel):
             self._refuse(batch.acks, errors.INVALID_PUBLISH)
@@ -312,6 +312,14 @@ class Publishing:
                 entry.parts += encode_change(rows.change(first))
         ticket = self.shared.ticket(partial(self._done, entry))
         return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
+
+    def propose(self, entry: Sealed, channel: Channel, next_sequence: int, size: int) -> None:
+        """Have an *entry* written that was made elsewhere: *size* accounted bytes; its channel goes on with *next_sequence*."""
+        base, channel.next_sequence = channel.next_sequence, next_sequence
+        entry.channels.append((channel, base, next_sequence - base, size))
+        channel.uncommitted_bytes += size
+        self.uncommitted[entry.group] += size
+        self.shared.changes.append(self._close(entry))
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from stan.core.answering import HEAD_ROOM, ITEM_ROOM, Answering, Question, match
 from stan.core.channels import Channels
 from stan.core.cursors import LiveCursor, LiveMember
 from stan.core.deleted import deleted_from
+from stan.core.edits import EDITED
 from stan.core.group import Cursor, CursorKind, Subscription
 from stan.core.meta import ChannelInfo
 from stan.core.ready import Index
@@ -198,6 +199,14 @@ class Reporting:
             offline=sum(not cursor.members for cursor in cursors),
             limits=shown_limits(in_force),
             deleted=gone,
+            edited=self._edited(info),
+        )
+
+    def _edited(self, info: ChannelInfo) -> pb.Limits | None:
+        """What was edited of a channel's limits."""
+        edit = self.shared.group_of(info).machine.edits.by_channel.get(info.uid)
+        return (
+            None if edit is None else pb.Limits(**{f.name: value for f, value in edit.ListFields() if f.name in EDITED})
         )
 
     # --- positions ----------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from stan.types import GroupId
 
 STAGING_NAME = b"_STAN.staged"
 """Of the hidden channels, in their messages; nobody asks for it."""
-PASSING = frozenset((NO_METADATA, errors.CHANNEL_DELETING))
+PASSING = frozenset((NO_METADATA, errors.CHANNEL_DELETING, errors.CHANNEL_RESTORING))
 """Why a channel cannot be had for the moment."""
 
 

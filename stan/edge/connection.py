@@ -6,8 +6,10 @@ connection is down: a message that could not be sent is not sent later (STAN-SPE
 """
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 from nats.aio.client import Client
@@ -44,6 +46,7 @@ class Connection(Client):
         self._on_drained = on_drained
         self._socket: asyncio.Transport | None = None
         self._taken_over = asyncio.Event()
+        self._alone = False  # it connects to our own nats-server, and to no other
         self._problem = ""  # what was last told of a lost connection
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -67,23 +70,31 @@ class Connection(Client):
             "connect_timeout": 2,
             "ping_interval": 20,
         }
-        if config.user:
-            options |= {"user": config.user, "password": config.password}
-        if config.token:
-            options["token"] = config.token
         if config.credentials:
             options["user_credentials"] = str(config.credentials)
         if config.nkey_seed_file:
             options["nkeys_seed"] = str(config.nkey_seed_file)
-        if config.tls is not None:
-            options["tls"] = tls_context(config.tls)
-            if config.tls.server_name:
-                options["tls_hostname"] = config.tls.server_name
+        options |= _login(config)
+        self._alone = not config.urls and bool(config.user or config.tls)
         options["allow_reconnect"] = False  # the first attempt fails at once instead of trying for ever
         await self.connect(**options)
         self.options["allow_reconnect"] = True
         self.options["dont_randomize"] = True
         await self._taken_over.wait()
+
+    def relogin(self, config: NatsConfig) -> None:
+        """Connect with the user, token and certificates of *config* from now on, where nats-server wants to know again.
+
+        Raises:
+            OSError: certificates cannot be read.
+        """
+        self.options.update({"user": None, "password": None, "token": None} | _login(config))
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Other nats-servers know neither the user nor the certificate by which ours knows us: they are no way out."""
+        if self._alone:
+            info.pop("connect_urls", None)
+        await super()._process_info(info, initial_connection)
 
     async def _connect_to_server(self, s: Any) -> None:
         """Keep a cancellation that Python 3.11's wait_for, used in there, loses when a connect is refused in the same turn;
@@ -95,6 +106,17 @@ class Connection(Client):
         finally:
             if task is not None and task.cancelling() > cancellations:
                 raise asyncio.CancelledError
+
+    async def _process_connect_init(self) -> None:
+        """A TLS handshake that fails leaves a writer behind that never tells its end, for which close() would wait."""
+        try:
+            await super()._process_connect_init()
+        except BaseException:
+            transport, self._transport = self._transport, None
+            writer = transport._io_writer if isinstance(transport, TcpTransport) else None  # noqa: SLF001
+            if writer is not None:
+                writer.transport.abort()
+            raise
 
     async def _read_loop(self) -> None:
         """Run by nats-py after each CONNECT: take the socket over, wait for its end, then follow nats-py's way to reconnect."""
@@ -196,12 +218,76 @@ class Connection(Client):
         task.add_done_callback(self._tasks.discard)
 
 
+def hint(config: NatsConfig, error: Exception) -> str:
+    """What may help against *error* while connecting, to be put behind its text; "" if that says it all."""
+    tls = config.tls
+    if (
+        tls is not None
+        and tls.client_cert == tls.pinned is not None
+        and not isinstance(error, ssl.SSLCertVerificationError)
+    ):
+        return (
+            " (our connection showed nats-server's own certificate; if that is for servers only, name another with "
+            "-tls_client_cert and -tls_client_key)"
+        )
+    if "Authorization" in str(error) and not (config.user or config.token):
+        return (
+            " (say who the streaming server is: username and password, token, nkey_seed_file or credentials in the "
+            "streaming part of the file)"
+        )
+    return ""
+
+
+def _login(config: NatsConfig) -> dict[str, Any]:
+    """Options of nats-py that say who we are, and whom we trust."""
+    options: dict[str, Any] = {}
+    if config.user:
+        options |= {"user": config.user, "password": config.password}
+    if config.token:
+        options["token"] = config.token
+    if config.tls is not None:
+        options["tls"] = tls_context(config.tls)
+        if config.tls.server_name:
+            options["tls_hostname"] = config.tls.server_name
+    return options
+
+
 def tls_context(config: TlsConfig) -> ssl.SSLContext:
-    """TLS towards NATS as configured (STAN-SPEC 12.4)."""
-    context = ssl.create_default_context(cafile=str(config.client_ca) if config.client_ca else None)
+    """TLS towards NATS as configured (STAN-SPEC 12.4).
+
+    Raises:
+        OSError: a file cannot be read, or holds something else; the text names it.
+    """
+    with _named(config.client_ca):
+        context = ssl.create_default_context(cafile=str(config.client_ca) if config.client_ca else None)
+    if config.pinned is not None:
+        with _named(config.pinned):
+            _pin(context, config.pinned)
     if config.client_cert:
-        context.load_cert_chain(str(config.client_cert), str(config.client_key) if config.client_key else None)
+        with _named(config.client_cert):
+            context.load_cert_chain(str(config.client_cert), str(config.client_key) if config.client_key else None)
     if config.skip_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+_END = "-----END CERTIFICATE-----"
+
+
+def _pin(context: ssl.SSLContext, certificate: Path) -> None:
+    """Trust this one certificate, the first of its file, whoever signed it and whatever names it bears; not beyond its time."""
+    first, end, _ = certificate.read_text(encoding="ascii", errors="replace").partition(_END)
+    context.load_verify_locations(cadata=first + end)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = False
+
+
+@contextlib.contextmanager
+def _named(file: Path | None) -> Iterator[None]:
+    """Errors tell which file they are about."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OSError(f"{file}: {reason}" if file else reason) from error

@@ -93,6 +93,11 @@ class Driver:
         """Groups whose disk failed, and how."""
         return {number: self._refusals.get(number, "") for number in self._frozen}
 
+    @property
+    def refusals(self) -> dict[GroupId, str]:
+        """Groups that refuse what is proposed, and why."""
+        return self._refusals
+
     # --- the turn -------------------------------------------------------------------------------------------------------
 
     def _turn_safely(self) -> None:
@@ -251,7 +256,7 @@ class Driver:
                 return
             if self._refusals.get(number) != why:
                 self._refusals[number] = why
-                self._note("ERR", f"group {number}: {why}")
+                self._trouble(number, why)
             for proposal in proposals:
                 self.broker.refused(proposal, f"stan: {why}")
             return
@@ -267,7 +272,11 @@ class Driver:
             if self.pool is not None:
                 self.pool.freeze(number, why)
             self.broker.freeze(number)
-            self._note("ERR", f"group {number}: the disk failed ({why}); it does nothing more until a restart")
+            self._trouble(number, f"the disk failed ({why}); it does nothing more until a restart")
+
+    def _trouble(self, number: GroupId, why: str) -> None:
+        self._note("ERR", f"group {number}: {why}")
+        self.broker.shared.say("trouble", f"group {number}: {why}", group=number)
 
     # --- reads ------------------------------------------------------------------------------------------------------------
 

@@ -84,7 +84,8 @@ class Gateway:
         self.connection: Link
         self.wake: Callable[[], None]
         self._chunks: list[bytes | None] = []  # None: a new connection begins here
-        self._asked: dict[bytes, asyncio.Future[Frame]] = {}
+        self._asked: dict[bytes, Callable[[Frame], None]] = {}  # who takes the answers, by the subject they come on
+        self._questions = 0
         self._rest = b""
         self.went_up = False
         self.went_down = False
@@ -170,9 +171,7 @@ class Gateway:
         if frame.sid in self.handlers:
             self.handlers[frame.sid](frame)
         elif frame.subject in self._asked:
-            asked = self._asked.pop(frame.subject)
-            if not asked.done():
-                asked.set_result(frame)
+            self._asked[frame.subject](frame)
         else:
             self.broker.step_frame(frame)
 
@@ -283,16 +282,34 @@ class Gateway:
 
     async def ask(self, subject: str, payload: bytes, timeout_s: float) -> bytes | None:
         """Send one request; the answer's payload, or None if there is nobody or no answer in time."""
-        reply = self.broker.shared.reply_prefix + b"probe"
-        asked = self._asked[reply] = asyncio.get_running_loop().create_future()
+        answers: list[Frame] = []
+
+        def take(frame: Frame) -> bool:
+            answers.append(frame)
+            return True
+
+        await self.ask_all(subject, payload, take, timeout_s)
+        return answers[0].payload if answers and not answers[0].nobody else None
+
+    async def ask_all(self, subject: str, payload: bytes, take: Callable[[Frame], bool], timeout_s: float) -> None:
+        """Send one request, and give its answers to *take* until that says that it is enough, or the time is over."""
+        self._questions += 1
+        reply = b"%bprobe%d" % (self.broker.shared.reply_prefix, self._questions)
+        enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def taken(frame: Frame) -> None:
+            if not enough.done() and take(frame):
+                enough.set_result(None)
+
+        self._asked[reply] = taken
         self.connection.write(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload))
         try:
-            frame = await asyncio.wait_for(asked, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await enough
         except TimeoutError:
-            return None
+            pass
         finally:
-            self._asked.pop(reply, None)
-        return None if frame.nobody else frame.payload
+            del self._asked[reply]
 
 
 class _OfGroup(dict[bytes, bool]):

@@ -29,6 +29,7 @@ from stan.edge.roster import Roster
 from stan.edge.runtime import Runtime
 from stan.edge.storage import Storage
 from stan.edge.supply import Supply
+from stan.edge.verifying import Verifying
 from stan.errors import ConfigError, NotNow, StartError
 from stan.protocol.channels import publication
 from stan.protocol.doors import ack_subjects
@@ -90,6 +91,7 @@ class Member:
         self.groups: dict[GroupId, RaftGroup] = {}
         channel_groups = [number for number in storage.logs if number != META_GROUP]
         self.broker = Broker(config, self._index, reply_prefix, channel_groups, identity)
+        self.broker.shared.events.node = self.me
         self.broker.nodes.founders, self.broker.nodes.under_way = self.voters, self.relocation.under_way
         self.gateway = Gateway(self.broker, "", world.note)
         self.driver = Driver(
@@ -123,6 +125,7 @@ class Member:
         self.supply = Supply(self)
         subjects = self.broker.shared.subjects
         Fetching(self.broker, self.groups, self.gateway, world.runtime, self._may_lead)
+        Verifying(self.broker, self.groups, self.gateway, world.runtime, self.me)
         self.gateway.hear_nodes(self.wire.subscription, self._raft_frame, quiet=True)
         self.gateway.hear_nodes(subjects.hello, self._hello_heard)
         self._founded = False
@@ -434,11 +437,13 @@ class Member:
         able = set(group.members) - set(group.lacking())
         return {peer: missing for peer, missing in group.lag().items() if peer in able}
 
-    def hand_over(self, number: GroupId, to: str) -> None:
-        """Let another voter lead a group, if this one does still."""
+    def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
+        """Let another voter lead a group, if this one does still; *told*: whether this one leads no more."""
         if number in self.pool.led and number in self.groups:
             self.world.note("DBG", f"group {number}: is handed over to {to}")
-            self.groups[number].transfer(to, partial(self._handed_over, number, to))
+            self.groups[number].transfer(to, told or partial(self._handed_over, number, to))
+        elif told is not None:
+            told(True)  # noqa: FBT003 - the answer
 
     def _handed_over(self, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
         if not done:

@@ -18,6 +18,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from stan import limits
 from stan.config import KEY_VARIABLES, EmbeddedConfig
@@ -251,8 +252,8 @@ def _make_ports_dir(config: EmbeddedConfig) -> Path | None:
 
 def _secret_file(config: EmbeddedConfig) -> int | None:
     """What nats-server reads in place of the user's file, if it must not be that file; None otherwise."""
-    logins = config.user or config.password or config.token or config.accounts
-    needed = config.config_text is not None or logins or config.pages
+    secrets = config.user or config.password or config.token or config.routes or config.listen_routes
+    needed = config.config_text is not None or secrets or config.accounts or config.pages
     return unnamed_file(config) if needed else None
 
 
@@ -275,10 +276,35 @@ def _text(config: EmbeddedConfig) -> bytes:
         # An included file is looked for from the folder of the including one, which is /dev/fd.
         found = f"include {quoted(os.path.relpath(config.config_file, '/dev/fd'))}\n".encode()
     found += _PAGES if config.pages else b""
+    return found + _authorization(config) + _routes(config) + config.accounts.encode("utf-8", "surrogateescape")
+
+
+def _authorization(config: EmbeddedConfig) -> bytes:
+    """What the flags ask of clients, and the user that our own connection is."""
+    if config.user and config.own_user:
+        users = ((config.user, config.password), (config.own_user, config.own_password))
+        each = ", ".join(f"{{ user: {quoted(user)}, password: {quoted(password)} }}" for user, password in users)
+        return f"authorization {{ users: [ {each} ] }}\n".encode()
     entries = (("user", config.user), ("password", config.password), ("token", config.token))
     inside = ", ".join(f"{key}: {quoted(value)}" for key, value in entries if value)
-    found += f"authorization {{ {inside} }}\n".encode() if inside else b""
-    return found + config.accounts.encode("utf-8", "surrogateescape")
+    return f"authorization {{ {inside} }}\n".encode() if inside else b""
+
+
+def _routes(config: EmbeddedConfig) -> bytes:
+    """Where it listens for routes and which ones it has, if there are passwords among them."""
+    if not (config.routes or config.listen_routes):
+        return b""
+    inside = []
+    if config.listen_routes:
+        login, _, address = config.listen_routes.rpartition("://")[2].rpartition("@")
+        user, _, password = login.partition(":")
+        inside.append(f"listen: {quoted(address)}")
+        if login:
+            told = f"user: {quoted(unquote(user))}, password: {quoted(unquote(password))}"
+            inside.append(f"authorization {{ {told} }}")
+    if config.routes:
+        inside.append(f"routes: [ {', '.join(map(quoted, config.routes))} ]")
+    return f"cluster {{ {', '.join(inside)} }}\n".encode()
 
 
 def new_secret() -> str:

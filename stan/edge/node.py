@@ -6,7 +6,7 @@ from typing import Any
 from stan import limits
 from stan.config import Config
 from stan.core.broker import Broker
-from stan.edge.connection import Connection
+from stan.edge.connection import Connection, hint
 from stan.edge.driver import Driver
 from stan.edge.embedded import EmbeddedNats
 from stan.edge.gateway import Gateway
@@ -82,13 +82,19 @@ class Node:
             await connection.open(config.nats, urls, f"_NSS-{config.cluster_id}-send", self.log.error)
         except Exception as error:
             shown = ", ".join(redacted(url) for url in urls)
-            raise StartError(f"cannot connect to NATS at {shown}: {error or type(error).__name__}") from error
+            said = f"{error or type(error).__name__}{hint(config.nats, error)}"
+            raise StartError(f"cannot connect to NATS at {shown}: {said}") from error
         return connection
 
     def reconfigure(self, config: Config) -> None:
         """Heed other settings from now on, as far as a running broker can."""
         self.config = config
         self.log.set_levels(config.log)
+        if self.connection is not None:
+            try:
+                self.connection.relogin(config.nats)
+            except OSError as error:
+                self.log.error(f"the connection to NATS keeps its certificates: {error}")
         self.broker.tick(self.runtime.now(), self.runtime.wall())
         self.broker.reconfigure(config)
         self.driver.wake()

@@ -90,6 +90,7 @@ class Pool:
         shared = self._broker.shared
         shared.closed, shared.full = shared.closed - {number}, shared.full - {number}
         self._note("INF", f"group {number}: leads no more")
+        shared.say("leader", f"node {shared.events.node} leads group {number} no more", group=number)
         if number == META_GROUP:
             self._broker.follow_meta()
         else:
@@ -112,6 +113,8 @@ class Pool:
         self._leases[number] = group.lease_until()
         self._terms[number] = group.term
         self._note("INF", f"group {number}: leads in term {group.term}")
+        shared = self._broker.shared
+        shared.say("leader", f"node {shared.events.node} leads group {number} in term {group.term}", group=number)
         if number == META_GROUP:
             self._broker.lead_meta(self._nuid)
         else:

@@ -16,6 +16,7 @@ from stan import limits
 from stan.config import Config
 from stan.core.broker import Broker
 from stan.core.ready import Index
+from stan.edge.administration import Administration
 from stan.edge.connection import Connection
 from stan.edge.driver import Driver
 from stan.edge.embedded import EmbeddedNats
@@ -30,6 +31,7 @@ from stan.edge.node import Node
 from stan.edge.reloading import Reloading
 from stan.edge.runtime import Ticker
 from stan.edge.storage import Storage
+from stan.edge.verifying import Verifying
 from stan.errors import StanError, StartError, go_quote
 from stan.monitor.view import View
 from stan.protocol import kernel
@@ -114,8 +116,9 @@ async def _serve(
         node = Standalone(config, storage, log, view.server_id, lease)
     else:
         node = Clustered(config, storage, log, view.server_id)
-    view.node = node
+    Administration(view, node, node.member if isinstance(node, Clustered) else None)
     view.config = config
+    view.opened(node)
     clean = False
 
     def apply(wanted: Config) -> None:
@@ -175,6 +178,7 @@ class Standalone(Node):
         )
         self.gateway.wake = self.driver.look
         Fetching(self.broker, groups, self.gateway, self.runtime, lambda _group: lease is None or lease.holds())
+        Verifying(self.broker, groups, self.gateway, self.runtime, "")
         if lease is not None:
             self.driver.fence = lease.fence
 

@@ -336,9 +336,9 @@ class FileLog:
         """See GroupLog."""
         return self._segments.term_at(index) if self._first_index - 1 <= index <= self.last_index else Term(0)
 
-    def read(self, ref: BatchRef) -> bytes:
+    def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:
         """See GroupLog."""
-        cached = self.recent(ref)
+        cached = None if stored else self.recent(ref)
         if cached is not None:
             return bytes(cached)
         with self._telling_of_damage():

@@ -16,7 +16,7 @@ from stan.log.types import BatchRef
 from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
 
 GAP = 0xFFFF_FFFF
-"""Segment number of a row that stands for lost sequences; no segment has it."""
+"""Segment number of a row that stands for sequences that are lost or unused; no segment has it."""
 LENGTH_PREFIX = 4
 """Bytes in front of each message of a batch (protocol.entries)."""
 COMPACT_ROWS_MIN = 64
@@ -114,7 +114,7 @@ class BatchIndex:
 
     # --- what the log changes --------------------------------------------------------------------------------------
     def add(self, row: Row, segment: int, *, raft_index: RaftIndex, hole: RaftIndex) -> bool:
-        """Append a committed batch; False if trim() already removed all of it.
+        """Append a committed batch; False if trim() already removed all of it, or if it holds no messages.
 
         *hole* is the newest raft index before this one that the log does not have; sequences may be missing only if a
         batch of this channel can have been in it. A timestamp before its predecessor's counts as the predecessor's.
@@ -138,6 +138,10 @@ class BatchIndex:
         if last < self.floor:
             return False
         rows = self._rows
+        if not row.length:  # no records at all: these sequences stay unused
+            if rows is not None:
+                rows.append((written + 1, timestamp, self._size, GAP, 0, 0))
+            return False
         if rows is None:
             rows = self._rows = _Rows()
         elif base != written + 1:
@@ -162,7 +166,8 @@ class BatchIndex:
             keep = len(rows.base)
         else:
             keep = max(head, bisect_right(rows.base, first, head) - 1)
-            keep += rows.segment[keep] == GAP
+            while keep < len(rows.base) and rows.segment[keep] == GAP:
+                keep += 1
         if keep == head:
             return None
         removed = Removed(rows.segment[head:keep], rows.position[head:keep], rows.length[head:keep])
@@ -256,7 +261,10 @@ class BatchIndex:
         row = bisect_left(rows.timestamp, timestamp, rows.head)
         if row == len(rows.base):
             return Sequence(self._written + 1)
-        row += rows.segment[row] == GAP  # carries the timestamp of the batch after it
+        while rows.segment[row] == GAP:  # carries the timestamp of the batch after it
+            row += 1
+            if row == len(rows.base):
+                return Sequence(self._written + 1)
         return max(self.floor, Sequence(rows.base[row]))
 
     def first_within_bytes(self, bytes_max: int) -> Sequence:
@@ -270,7 +278,8 @@ class BatchIndex:
             size, count = self._extent(rows, row - 1)
             room = bytes_max - (self._size - rows.size_before[row - 1] - size)
             first -= room * count // size if size else 0
-        return Sequence(max(self.first_sequence, min(first, self._written)))
+        newest = rows.base[-1] - 1 if rows.segment[-1] == GAP else self._written
+        return Sequence(max(self.first_sequence, min(first, newest)))
 
     def _extent(self, rows: _Rows, row: int) -> tuple[int, int]:
         """Accounted bytes and number of sequences of one row."""

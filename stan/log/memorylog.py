@@ -142,7 +142,7 @@ class MemoryLog:
         """See GroupLog."""
         return self._channels.uids()
 
-    def read(self, ref: BatchRef) -> bytes:
+    def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:  # noqa: ARG002 - memory is where they are
         """See GroupLog."""
         records = self.recent(ref)
         if records is None:

@@ -96,9 +96,9 @@ class GroupLog(Protocol):
     def channel(self, uid: ChannelUid) -> ChannelIndex:
         """Index of a channel; an empty one for a channel that never had a committed batch."""
 
-    def read(self, ref: BatchRef) -> bytes:
-        """The records of one batch, CRC verified. Raises Damage with file and position, StaleRef if it is not there any
-        more (its segment was rewritten or deleted: ask the index again)."""
+    def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:
+        """The records of one batch, CRC verified; *stored*: from where they are kept, not from a cache. Raises Damage with file
+        and position, StaleRef if it is not there any more (its segment was rewritten or deleted: ask the index again)."""
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch if they are in memory, else None. Never blocks; for the event loop."""

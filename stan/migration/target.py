@@ -218,6 +218,7 @@ class TargetChannel:
                 max_in_flight=position.max_in_flight,
                 ack_wait_s=position.ack_wait_s,
                 start_sequence=position.last_sent + 1,
+                sent_before=True,
                 nuid=self._nuid,
             )
         )

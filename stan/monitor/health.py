@@ -47,14 +47,17 @@ def _missing(node: Node) -> Iterator[str]:
 
 
 def _of_groups(node: Node) -> Iterator[str]:
-    frozen = node.driver.frozen
     for number, group in sorted(node.driver.groups.items()):
-        why = f"the disk failed: {frozen[number]}" if number in frozen else _of_group(node, number, group)
+        why = trouble(node, number, group)
         if why:
             yield f"group {number}: {why}"
 
 
-def _of_group(node: Node, number: GroupId, group: Consensus) -> str:
+def trouble(node: Node, number: GroupId, group: Consensus) -> str:
+    """What is wrong with a group on a node; "" if nothing is."""
+    frozen = node.driver.frozen
+    if number in frozen:
+        return f"the disk failed: {frozen[number]}"
     if not isinstance(group, RaftGroup):
         return ""
     if group.leader is None:

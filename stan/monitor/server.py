@@ -2,7 +2,7 @@
 
 Promises: it listens before the store is opened, so that health can be asked for meanwhile; a port that is taken ends the start;
 a page that fails is logged and harms nobody else. What is not ours is asked of the embedded nats-server, whose pages stay
-where they were. Reads only: nothing can be changed here.
+where they were. Nothing can be changed here but by the dashboard, if that is switched on.
 """
 
 import logging
@@ -19,6 +19,7 @@ from stan.config import MonitorConfig
 from stan.edge.log import ServerLog
 from stan.errors import StartError
 from stan.monitor import health
+from stan.monitor.dashboard.routes import Dashboard
 from stan.monitor.metrics import metrics
 from stan.monitor.pages import Pages, Query, UnknownNameError
 from stan.monitor.view import View
@@ -34,6 +35,7 @@ INDEX = """<html lang="en">
     <p><a href="/streaming/storez">store</a></p>
     <p><a href="/streaming/clientsz">clients</a></p>
     <p><a href="/streaming/channelsz">channels</a></p>
+    <p><a href="/dashboard/">dashboard</a></p>
     <p><a href="/metrics">metrics</a> <a href="/healthz/ready">health</a></p>
   </body>
 </html>
@@ -55,6 +57,7 @@ class Server:
         self._log = log
         self._wall = wall
         self._pages = Pages(view)
+        self._dashboard = Dashboard(view)
         self._runner: web.AppRunner | None = None
         self._session: aiohttp.ClientSession | None = None
         self.port = 0
@@ -68,22 +71,24 @@ class Server:
             "stan.monitor"
         )  # what strangers send is no news, and what fails here is told by _guard
         silent.propagate, silent.disabled = False, True
-        runner = self._runner = web.AppRunner(self._application(), access_log=None, logger=silent)
+        runner = self._runner = web.AppRunner(self._application(), access_log=None, logger=silent, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            await web.TCPSite(runner, config.host, max(config.port, 0), ssl_context=tls, shutdown_timeout=1.0).start()
+            await web.TCPSite(runner, config.host, max(config.port, 0), ssl_context=tls).start()
         except (OSError, OverflowError) as error:
             await self.close()
             number = error.errno if isinstance(error, OSError) else None
             reason = os.strerror(number) if number is not None and number > 0 else str(error)
             raise StartError(f"unable to start monitoring server on {where}: {reason.lower()}") from error
         self.port = int(runner.addresses[0][1])
+        self._view.pages = f"{'https' if config.secure else 'http'}://{where.rpartition(':')[0]}:{self.port}"
         self._log.info(
             f"Starting {'https' if config.secure else 'http'} monitor on {where.rpartition(':')[0]}:{self.port}"
         )
 
     async def close(self) -> None:
         """Answer nobody any more."""
+        await self._dashboard.close()
         if self._session is not None:
             await self._session.close()
         if self._runner is not None:
@@ -105,6 +110,7 @@ class Server:
         for name, asked in (("live", health.live), ("startup", health.startup), ("ready", health.ready)):
             app.router.add_route("*", f"/healthz/{name}", self._health(asked))
         app.router.add_route("*", "/metrics", self._metrics)
+        self._dashboard.add_to(app)
         app.router.add_route("*", "/{path:.*}", self._of_nats)
         return app
 

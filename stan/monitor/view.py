@@ -6,6 +6,7 @@ that it does not hold nothing. Reads only, never asks another node, and opens no
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from stan import limits
@@ -46,7 +47,19 @@ class View:
         self.embedded = embedded
         self.started = started
         self.node: Node | None = None
+        self._waiting: list[Callable[[Node], None]] = []
+        self.pages = ""  # URL of the pages, if there are any
         self.ft_state = ""  # of a server of a fault tolerance group: FT_STANDBY or FT_ACTIVE
+
+    def when_open(self, call: Callable[["Node"], None]) -> None:
+        """Call once there is a node, before it listens to anybody."""
+        self._waiting.append(call)
+
+    def opened(self, node: "Node") -> None:
+        """There is a node."""
+        self.node = node
+        for call in self._waiting:
+            call(node)
 
     def told_ft_state(self, state: str) -> None:
         """A server of a fault tolerance group is in another state."""

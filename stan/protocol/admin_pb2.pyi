@@ -378,6 +378,61 @@ class Option(_message.Message):
     source: str
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
 
+class VerifyRequest(_message.Message):
+    __slots__ = ("version", "node", "channel", "uid", "to", "crc")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    CRC_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    node: str
+    channel: bytes
+    uid: int
+    to: int
+    crc: int
+    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., channel: _Optional[bytes] = ..., uid: _Optional[int] = ..., to: _Optional[int] = ..., crc: _Optional[int] = ..., **kwargs) -> None: ...
+
+class VerifyResponse(_message.Message):
+    __slots__ = ("error", "retry", "node", "group", "uid", "first_sequence", "last_sequence", "messages", "bytes", "crc", "next_sequence", "damaged")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CRC_FIELD_NUMBER: _ClassVar[int]
+    NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    node: str
+    group: int
+    uid: int
+    first_sequence: int
+    last_sequence: int
+    messages: int
+    bytes: int
+    crc: int
+    next_sequence: int
+    damaged: _containers.RepeatedCompositeFieldContainer[DamagedMessages]
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., group: _Optional[int] = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., crc: _Optional[int] = ..., next_sequence: _Optional[int] = ..., damaged: _Optional[_Iterable[_Union[DamagedMessages, _Mapping]]] = ...) -> None: ...
+
+class DamagedMessages(_message.Message):
+    __slots__ = ("first_sequence", "last_sequence", "text")
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    first_sequence: int
+    last_sequence: int
+    text: str
+    def __init__(self, first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
+
 class ChangeResponse(_message.Message):
     __slots__ = ("error", "retry", "changed", "first_sequence", "last_sequence")
     ERROR_FIELD_NUMBER: _ClassVar[int]

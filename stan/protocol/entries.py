@@ -5,6 +5,8 @@ A RECORDS body is one or more channel batches, one after the other:
     header  uid u32 | base_sequence u64 | count u32 | timestamp i64 | first_sequence u64 | length u32 | crc u32 | flags u32
     records `count` times: u32 length, MsgProto bytes as subscribers get them
 
+A batch without records (length 0) says that its sequences stay unused: a channel that was restored has such gaps.
+
 A batch of uid 0 (BESIDE_UID) is none; what it is tells `flags`, which is 0 in all others. 0: its records are an
 entries_pb2.Marks, which replicated groups put behind the others. 1: they are an entries_pb2.GroupChange, applied with the
 entry and after its batches. In all others flags are 0 in memory and between nodes; on a disk they may be the number of the

@@ -10,6 +10,7 @@ from stan.log.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import StaleRef
 from stan.log.vault import Vault
+from stan.protocol.entries import encode_batch
 from tests.kit.batches import batch, change, entry, records
 from tests.kit.files import CrashingFiles
 
@@ -116,6 +117,29 @@ def test_log_append_is_invisible_until_commit(log):
     assert kept(log) == [(1, 3, records(7, 1, 3)), (4, 3, records(7, 4, 3))]
     log.commit(1)
     assert log.channel(7).last_sequence == 6
+
+
+def test_log_batch_without_records_leaves_its_sequences_unused(log):
+    def unused(base, count):
+        return b"".join(encode_batch(7, base, count, base * 10, 0, b""))
+
+    log.append([entry(1, unused(1, 2), batch(7, 3, 2), unused(5, 4), batch(7, 9, 1), batch(8, 1, 1))])
+    log.append([entry(2, unused(10, 3))])
+    log.commit(2)
+    assert kept(log) == [(3, 2, records(7, 3, 2)), (9, 1, records(7, 9, 1))]
+    index = log.channel(7)
+    assert (index.first_sequence, index.last_sequence, index.bytes) == (3, 12, 3 * 60)
+    assert [index.sequence_at(at) for at in (0, 31, 90, 91)] == [3, 9, 9, 13]
+    fill(log, 60)
+    log.sync()
+    log.commit(62)
+    log.trim(7, 12)
+    assert index.first_sequence == 13
+    log.release(62)
+    log.clean()
+    log.release(62)
+    assert kept(log)[0] == (13, 3, records(7, 13, 3))
+    assert kept(log, 8) == [(1, 1, records(8, 1, 1))]
 
 
 def test_log_commit_of_what_is_not_there_breaks_an_invariant(log):

@@ -32,11 +32,13 @@ class Index:
 
     @property
     def last_sequence(self):
-        return self.batches[-1][0] + self.batches[-1][1] - 1 if self.batches else 0
+        return max(self.first - 1, self.batches[-1][0] + self.batches[-1][1] - 1 if self.batches else 0)
 
     @property
     def first_sequence(self):
-        return min(max(self.first, self.batches[0][0]), self.last_sequence + 1) if self.batches else 0
+        if not self.batches:
+            return self.last_sequence + 1 if self.last_sequence else 0
+        return min(max(self.first, self.batches[0][0]), self.last_sequence + 1)
 
     @property
     def bytes(self):
@@ -169,7 +171,8 @@ class Desk:
                 found = [
                     Fetched(base, count, records)
                     for base, count, _, records in index.batches
-                    if base + count > index.first
+                    if records
+                    and base + count > index.first
                     and any(base <= last and base + count > first for first, last in fetch.runs)
                 ]
                 broker.step_fetched(fetch, found)

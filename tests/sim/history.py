@@ -117,6 +117,7 @@ class History:
         self.leaders = {}  # (group, term) -> node
         self.replicas = defaultdict(dict)  # group -> node -> what must be the same on all
         self.told = []  # complaints made on the way
+        self.operations = defaultdict(list)  # consumer -> what an operator has asked to be changed about it
         self._batches = {}  # (channel, base) -> records: the same on every node
 
     # --- recording --------------------------------------------------------------------------------------------------------
@@ -138,6 +139,10 @@ class History:
         """Whether a link kept what was sent on its way, with an end in [since, until]."""
         first = bisect_left(self.causes, (since,))
         return any(c.at <= until and c.what.endswith(HOLDING) for c in self.causes[first:])
+
+    def operated(self, consumer, since, until):
+        """Whether an operator's change of a position may have shown somewhere in [since, until]."""
+        return any(one.asked_at <= until and one.until >= since for one in self.operations.get(consumer, ()))
 
     def batch(self, node, channel, base, records, values):
         """A node has committed a batch; *values* decodes it when it is new."""
@@ -296,7 +301,9 @@ def check_repeats(history):
                 since = before.at if before else event.sub.since
                 waited = before is not None and event.at - before.at >= before.sub.ack_wait - SLACK
                 somebody_left = left[consumer] >= since - SLACK and left[consumer] > 0
-                if not (waited or somebody_left or history.explained(since, event.at, history.members[consumer])):
+                asked_for = history.operated(consumer, since, event.at)
+                faulty = history.explained(since, event.at, history.members[consumer])
+                if not (waited or somebody_left or asked_for or faulty):
                     yield f"{consumer}: {event.sequence} came to {event.sub.member} flagged for no reason"
             last[consumer, event.sequence] = event
             if not event.redelivered:
@@ -330,7 +337,8 @@ def check_windows(history):
             if previous is not None and previous is not event.sub:
                 since = held[previous][event.sequence]
                 expired = since + previous.ack_wait - SLACK <= event.at
-                if not expired and not history.explained(since, event.at, history.members[key[0]]):
+                let_go = history.operated(key[0], since, event.at)
+                if not expired and not let_go and not history.explained(since, event.at, history.members[key[0]]):
                     yield f"C8 {key[0]}: {event.sequence} came to {event.sub.member} while {previous.member} had it"
             held[previous].pop(event.sequence, None)
             owner[key] = event.sub
@@ -340,7 +348,8 @@ def check_windows(history):
                 del owner[key[0], sequence]
             mine[event.sequence] = event.at
             full = len(mine) > event.sub.in_flight
-            if full and not history.explained(min(mine.values()), event.at, history.members[key[0]]):
+            let_go = full and history.operated(key[0], min(mine.values()), event.at)
+            if full and not let_go and not history.explained(min(mine.values()), event.at, history.members[key[0]]):
                 yield f"C7 {event.sub}: {len(mine)} in flight, window {event.sub.in_flight}"
 
 
@@ -355,6 +364,8 @@ def check_first_order(history):
         seen.add((consumer, d.sequence))
         if d.sub.shared or again:  # check_repeats looks at these
             continue
+        if history.operated(consumer, 0, d.at):
+            continue
         late = d.sequence < highest[consumer] and not d.redelivered
         if late and not history.held_back(before[consumer], d.at):
             yield f"{consumer}: {d.sequence} first sent after {highest[consumer]}"
@@ -367,25 +378,27 @@ def check_first_order(history):
 
 def check_position(history):
     """C9: an ack that was kept is kept for ever, and who comes back begins no later than at its lowest unacked message."""
-    acked, sent, waiting = defaultdict(dict), defaultdict(set), {}
+    acked, sent, waiting, meant = defaultdict(dict), defaultdict(dict), {}, {}
     for event in history.events:
         if isinstance(event, Acked):
             acked[event.sub.consumer].setdefault(event.sequence, event)
+            meant[event] = sent[event.sub.consumer].get(event.sequence, event.at)
         elif isinstance(event, Joined) and event.sub.kind == "durable":
             waiting[event.sub] = event.at
         elif isinstance(event, Delivered):
             consumer = event.sub.consumer
             ack = acked[consumer].get(event.sequence)
             kept = ack and not history.explained(ack.at, ack.at + KEPT_AFTER, (ack.sub.member,))
-            if kept and event.at > ack.at + KEPT_AFTER:
+            asked_for = kept and history.operated(consumer, meant[ack], event.at)
+            if kept and not asked_for and event.at > ack.at + KEPT_AFTER:
                 yield f"{consumer}: {event.sequence} came again {(event.at - ack.at) / 1e9:.3f}s after it was acked"
             joined = waiting.pop(event.sub, None)
-            if joined is not None:
-                owed = sent[consumer] - acked[consumer].keys()
+            if joined is not None and not history.operated(consumer, 0, event.at):
+                owed = sent[consumer].keys() - acked[consumer].keys()
                 low = min((s for s in owed if s >= history.first[event.sub.channel]), default=event.sequence)
                 if event.sequence > low and not history.explained(joined, event.at, (event.sub.member,)):
                     yield f"{consumer}: comes back with {event.sequence}, {low} is unacked"
-            sent[consumer].add(event.sequence)
+            sent[consumer][event.sequence] = event.at
 
 
 def check_at_least_once(history):
@@ -397,6 +410,8 @@ def check_at_least_once(history):
         elif isinstance(event, Delivered):
             got[event.sub].add(event.sequence)
     for consumer, channel in history.must_finish.items():
+        if history.operations.get(consumer):  # what must be then is looked at by who has asked
+            continue
         missing = sorted({sequence for sequence, _ in history.final[channel]} - acked[consumer])
         if missing:
             yield f"{consumer}: {len(missing)} never acked, the first is {missing[0]}"

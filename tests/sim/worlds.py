@@ -13,6 +13,8 @@ WORLDS = {
     "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
     "transactions": ("tests.sim.transaction_worlds", "NodeTransactions"),
     "cluster-transactions": ("tests.sim.transaction_worlds", "ClusterTransactions"),
+    "operator": ("tests.sim.operators", "NodeOperator"),
+    "cluster-operator": ("tests.sim.operators", "ClusterOperator"),
 }
 TRACEBACK_LINES = 9
 """Of an exception that ends a run."""

@@ -6,6 +6,7 @@ from stan.state.changes import group_changes
 from stan.state.database import Changes, Database
 from stan.types import GroupId
 from tests.kit.desk import Desk
+from tests.kit.positions import change
 
 
 async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(tmp_path):
@@ -38,3 +39,26 @@ async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(tmp_path):
         assert (found.ack_inbox, found.inbox, found.pending.flat()) == (sub.ack_inbox, sub.inbox, sub.pending.flat())
     assert again.cursors.keys() == machine.cursors.keys()
     assert again.subscriptions.keys() == machine.subscriptions.keys()
+
+
+async def test_what_operators_have_changed_is_in_the_rows(tmp_path):
+    desk = Desk()
+    desk.connect()
+    desk.publish("foo", *[b"x"] * 9)
+    desk.subscribe("foo", durable="d", in_flight=3, start=3, seq=4)
+    for kind, told in (("move", {"sequence": 2}), ("skip", {"runs": [7, 8]}), ("pause", {})):
+        change(desk, kind, durable_name="d", **told)
+    machine = desk.broker.shared.groups[1].machine
+    changes = Changes()
+    group_changes(changes, machine, (7, 1))
+
+    database = await Database.open(tmp_path / "state.db")
+    await database.flush(changes)
+    again = GroupMachine(GroupId(1))
+    restore_group(again, await database.snapshot(1))
+    await database.close()
+
+    (cursor,) = again.cursors.values()
+    steering = cursor.steering
+    assert (cursor.begun, steering.paused, steering.epoch) == (4, True, machine.cursors[1].steering.epoch)
+    assert (steering.again.flat(), steering.skipped.flat(), steering.unsent.flat()) == ([5, 6], [7, 8], [1, 1])

@@ -21,13 +21,15 @@ class FakeGroup:
 
 def test_a_change_of_the_voters_that_cannot_be_written_down_is_left_to_the_next_life():
     entries = [Entry(4, 1, Kind.CHANGE, b""), Entry(5, 1, Kind.CONFIG, b""), Entry(6, 1, Kind.CHANGE, b"")]
-    groups, applied, stepped, frozen = {1: FakeGroup(*entries)}, {1: (3, 1)}, [], []
+    groups, applied, stepped, frozen, said = {1: FakeGroup(*entries)}, {1: (3, 1)}, [], [], []
 
     def configured(_number, _index, _body):
         raise OSError("broken")
 
     broker = SimpleNamespace(
-        step_committed=lambda _number, index, _kind, _body: stepped.append(index), freeze=frozen.append
+        step_committed=lambda _number, index, _kind, _body: stepped.append(index),
+        freeze=frozen.append,
+        shared=SimpleNamespace(say=lambda kind, _text, **_about: said.append(kind)),
     )
     nothing = lambda *_: None  # noqa: E731
     driver = Driver(broker, groups, None, None, applied=applied, note=nothing, crashed=nothing)
@@ -38,3 +40,4 @@ def test_a_change_of_the_voters_that_cannot_be_written_down_is_left_to_the_next_
     assert stepped == [4]
     assert applied == {1: (4, 1)}
     assert set(frozen) == {1}
+    assert said == ["trouble"]

@@ -17,6 +17,8 @@ from stan.cli.hiding import secret_spans
         (["stan-server", "-pass", "-auth"], ["-auth"]),
         (["stan-server", "-user", "pass", "x", "-auth="], []),
         (["stan-server", "-auth"], []),
+        (["x", "-ns", "nats://u:pw@h:1,nats://tok@i:2", "-routes=nats://a:b@c:3"], ["pw", "tok", "b"]),
+        (["x", "-ns", "nats://h:1", "-dir", "a@b"], []),
     ],
 )
 def test_values_of_secret_flags_are_found(arguments, hidden):

@@ -297,7 +297,7 @@ def test_file_without_streaming_options_is_handed_over_as_it_is():
     for argv in (["-sc", "f"], ["-c", "f"], ["-sc", "f", "-c", "f"]):
         config = parse(argv, lambda file: parse_conf(text.encode(), str(file))).config
         assert (config.embedded.config_file, config.embedded.config_text) == (Path("f"), None)
-        assert (config.cluster, config.nats.tls, config.nats.user) == (None, None, "u")
+        assert (config.cluster, config.nats.tls, config.nats.user) == (None, TlsConfig(pinned=Path("c")), "u")
 
 
 def test_either_file_stands_for_the_other():

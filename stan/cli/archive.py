@@ -1,0 +1,155 @@
+"""The files of a backup: what `stan backup` writes and `stan restore` reads.
+
+    backup.json            what is there, written last: a directory without it is no backup
+    000001.messages        blocks of one channel's messages, in order
+    000001.positions       its durables and queue groups, one block
+
+A block is magic, length and CRC-32 of what follows, which is a FetchResponse or a SubscriptionsResponse. Promises: a backup is
+whole or has no backup.json; damage is told by file and offset. Files are read and written block by block.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final
+
+from stan.protocol.admin_pb2 import CursorStatus, SubscriptionsResponse
+from stan.protocol.extension_pb2 import FetchResponse
+from stan.types import MiB
+
+FORMAT: Final = 1
+INDEX: Final = "backup.json"
+MAGIC: Final = b"SBK1"
+BLOCK_BYTES_MAX: Final = 128 * MiB
+"""Larger than any payload of NATS."""
+_BLOCK = Struct("<4sII")
+
+
+class ArchiveError(Exception):
+    """The directory is no backup, or is damaged: names the file, and the offset in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedChannel:
+    """One channel of a backup."""
+
+    name: str  # UTF-8, other bytes as surrogates
+    file: str  # begin of the names of its files
+    group: int
+    first_sequence: int  # oldest message; last_sequence + 1 if there is none
+    last_sequence: int
+    messages: int
+    positions: int
+    limits: dict[str, int]  # that were edited
+
+
+@dataclass(slots=True)
+class Index:
+    """What backup.json says."""
+
+    cluster_id: str
+    backup: str  # a name that no other backup has
+    made: str  # ISO 8601
+    product: str
+    channels: list[SavedChannel] = field(default_factory=list)
+    format: int = FORMAT
+
+
+class Writer:
+    """A file of blocks that is being made. Raises OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb")
+
+    def write(self, content: bytes) -> int:
+        """Add a block; returns its size in the file."""
+        self._file.write(_BLOCK.pack(MAGIC, len(content), zlib.crc32(content)))
+        self._file.write(content)
+        return _BLOCK.size + len(content)
+
+    def close(self) -> None:
+        """Everything is on the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """The blocks of a file. Raises ArchiveError."""
+    try:
+        with path.open("rb") as file:
+            at = 0
+            while head := file.read(_BLOCK.size):
+                if len(head) < _BLOCK.size:
+                    raise ArchiveError(f"{path}: offset {at}: the file ends within a block")
+                magic, length, crc = _BLOCK.unpack(head)
+                if magic != MAGIC or length > BLOCK_BYTES_MAX:
+                    raise ArchiveError(f"{path}: offset {at}: no block begins here")
+                content = file.read(length)
+                if len(content) < length:
+                    raise ArchiveError(f"{path}: offset {at}: the file ends within a block")
+                if zlib.crc32(content) != crc:
+                    raise ArchiveError(f"{path}: offset {at}: wrong CRC")
+                yield content
+                at += _BLOCK.size + length
+    except OSError as error:
+        raise ArchiveError(f"{path}: {error.strerror or error}") from None
+
+
+def saved_messages(directory: Path, channel: SavedChannel) -> Iterator[FetchResponse]:
+    """The messages of a channel, as answers to fetch. Raises ArchiveError: damaged, or not as many as there were."""
+    path = directory / f"{channel.file}.messages"
+    count = 0
+    for content in blocks(path):
+        answer = FetchResponse.FromString(content)
+        count += sum(run.count for run in answer.runs)
+        yield answer
+    if count != channel.messages:
+        raise ArchiveError(f"{path}: {count} messages, {channel.messages} were written")
+
+
+def saved_positions(directory: Path, channel: SavedChannel) -> list[CursorStatus]:
+    """The durables and queue groups of a channel. Raises ArchiveError."""
+    path = directory / f"{channel.file}.positions"
+    found = [one for content in blocks(path) for one in SubscriptionsResponse.FromString(content).cursors]
+    if len(found) != channel.positions:
+        raise ArchiveError(f"{path}: {len(found)} positions, {channel.positions} were written")
+    return found
+
+
+def write_index(directory: Path, index: Index) -> None:
+    """The backup is whole. Raises OSError."""
+    path, new = directory / INDEX, directory / f"{INDEX}.new"
+    with new.open("w", encoding="utf-8") as file:
+        json.dump(asdict(index), file, indent=2)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_index(directory: Path) -> Index:
+    """What a backup holds. Raises ArchiveError."""
+    path = directory / INDEX
+    try:
+        said: Any = json.loads(path.read_bytes())
+        if said["format"] != FORMAT:
+            raise ArchiveError(f"{path}: format {said['format']}, this program reads format {FORMAT}")
+        channels = [SavedChannel(**channel) for channel in said.pop("channels")]
+        index = Index(**said, channels=channels)
+    except FileNotFoundError:
+        raise ArchiveError(f"{directory} is no backup, or one that was not finished: {INDEX} is missing") from None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ArchiveError(f"{path}: {error}") from None
+    if any("/" in channel.file or not channel.file for channel in channels):
+        raise ArchiveError(f"{path}: a file outside of the backup is named")
+    return index

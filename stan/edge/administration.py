@@ -1,0 +1,249 @@
+"""What operators ask of single nodes: how it is, with which settings it runs; and of a group's leader to hand over.
+
+    nodes, options: every node answers for itself      step_down: the leader of the group
+
+Promises: an answer about this node comes although its disk hangs, then with what was known of its space before. Part of
+stan/protocol/ADMIN.md; what the broker itself answers is in stan.core.extensions.
+"""
+
+import asyncio
+import os
+import resource
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError, Message
+
+import stan
+from stan import limits
+from stan.core.answering import VERSIONS
+from stan.core.shared import META_GROUP
+from stan.edge.member import Member
+from stan.edge.node import Node
+from stan.errors import ALONE, BUSY, INVALID_ADMIN, UNKNOWN_VERSION
+from stan.monitor.health import ready, trouble
+from stan.monitor.view import View
+from stan.protocol import admin_pb2 as pb
+from stan.protocol import kernel
+from stan.protocol.channels import publication
+from stan.protocol.frames import Frame
+from stan.raft.consensus import Consensus
+from stan.raft.group import RaftGroup
+from stan.raft.solo import SOLO_TERM
+from stan.types import SECOND, GroupId
+
+OPTIONS_ROOM: Final = 256
+"""Bytes of an answer beside its options."""
+
+
+class Administration:
+    """See the module's docstring. Made before the node begins."""
+
+    def __init__(self, view: View, node: Node, member: Member | None) -> None:
+        """*member*: of a cluster; None: the node is alone."""
+        self._view = view
+        self._node = node
+        self._member = member
+        self._shared = node.broker.shared
+        self._me = node.storage.node_id if member is not None else ""
+        self._waiting: list[bytes] = []  # who asks how this node is
+        self._space = (0, 0)  # bytes free and in all, as last seen
+        self._looking = False
+        prefix = f"{self._shared.subjects.extension}.admin"
+        node.gateway.take_requests(f"{prefix}.nodes", self._nodes)
+        node.gateway.take_requests(f"{prefix}.options", self._options)
+        node.gateway.take_requests(f"{prefix}.step_down", self._step_down)
+
+    def _read(self, frame: Frame, kinds: tuple[type[Message], type[Message]], *, answers: bool) -> Any:
+        """The request; None if there is none. *answers*: it is this node that refuses what is no request."""
+        if not frame.reply:
+            return None
+        error = ""
+        try:
+            request: Any = kinds[0].FromString(frame.payload)
+        except DecodeError:
+            request, error = None, INVALID_ADMIN
+        if request is not None and request.version not in VERSIONS:
+            request, error = None, UNKNOWN_VERSION
+        if error and answers:
+            self._refuse(frame.reply, kinds[1], error)
+        return request
+
+    def _answer(self, reply: bytes, answer: Message) -> None:
+        self._node.gateway.connection.write(publication(reply, answer.SerializeToString()))
+
+    def _refuse(self, reply: bytes, kind: Callable[..., Message], error: str, *, retry: bool = False) -> None:
+        self._answer(reply, kind(error=error.encode(), retry=retry))
+
+    # --- how it is ----------------------------------------------------------------------------------------------------
+
+    def _nodes(self, frame: Frame) -> None:
+        """A NodesRequest: look at the disk's space first, off the loop."""
+        if self._read(frame, (pb.NodesRequest, pb.NodeStatus), answers=True) is None:
+            return
+        if len(self._waiting) >= limits.NODE_ANSWERS_MAX:
+            self._refuse(frame.reply, pb.NodeStatus, BUSY, retry=True)
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting.append(frame.reply)
+        directory = self._node.config.store.directory
+        if not self._looking and directory is not None:
+            self._looking = True
+            loop.run_in_executor(None, _space, directory).add_done_callback(self._looked)
+        if not self._looking:
+            self._tell()
+        elif len(self._waiting) == 1:
+            loop.call_later(limits.DISK_PATIENCE / SECOND, self._tell)
+
+    def _looked(self, space: "asyncio.Future[tuple[int, int]]") -> None:
+        self._looking = False
+        if not space.cancelled() and space.exception() is None:
+            self._space = space.result()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Answer everybody who waits."""
+        waiting, self._waiting = self._waiting, []
+        if waiting and not self._node.driver.stopped:
+            status = self._status()
+            for reply in waiting:
+                self._answer(reply, status)
+
+    def _status(self) -> pb.NodeStatus:
+        node, shared, config = self._node, self._shared, self._node.config
+        dispatches = [group.dispatch for group in shared.groups.values()]
+        status = pb.NodeStatus(
+            node=self._me,
+            server_id=self._view.server_id,
+            product=stan.__version__,
+            started=self._view.started,
+            not_ready=ready(self._view),
+            clients=len(shared.meta.clients),
+            channels=len(shared.meta.channels),
+            monitor=self._view.pages,
+            disk_free=self._space[0],
+            disk_total=self._space[1],
+            rss=_resident(),
+            kernel=kernel.NAME,
+            sync=config.store.sync,
+            store=config.store.kind,
+            now=node.runtime.wall(),
+            messages_in=shared.totals.in_messages,
+            messages_out=sum(dispatch.out_messages for dispatch in dispatches),
+            bytes_in=shared.totals.in_bytes,
+            bytes_out=sum(dispatch.out_bytes for dispatch in dispatches),
+            groups=[self._group(number, group) for number, group in sorted(node.driver.groups.items())],
+        )
+        if self._member is not None:
+            roster = self._member.roster
+            status.nodes.extend(self._member.voters)
+            status.nodes_version = shared.meta.nodes.version
+            status.replica = roster.me.replica
+            replicas = roster.read_replicas(node.runtime.now())
+            status.read_replicas.extend(name for name in replicas if name not in self._member.voters)
+        return status
+
+    def _group(self, number: GroupId, group: Consensus) -> pb.GroupStatus:
+        node = self._node
+        refused = node.driver.refusals.get(number, "")
+        status = pb.GroupStatus(
+            group=number,
+            last_index=group.log.last_index,
+            applied=node.storage.applied[number][0],
+            trouble=trouble(node, number, group) or (f"it takes nothing: {refused}" if refused else ""),
+        )
+        if not isinstance(group, RaftGroup) or self._member is None:
+            status.role, status.term, status.committed = "leader", SOLO_TERM, status.applied
+            return status
+        now, roster = node.runtime.now(), self._member.roster
+        status.leader, status.term, status.committed = group.leader or "", group.term, group.commit_index
+        status.voters.extend(group.members)
+        if group.leads:
+            status.role = "leader"
+            for peer, match in sorted(group.progress().items()):
+                status.replicas.add(node=peer, match=match, connected=roster.alive(peer, now))
+        elif self._me not in group.members:
+            status.role = "observer"
+        else:
+            status.role = "candidate" if group.leader is None else "follower"
+        return status
+
+    # --- its settings -------------------------------------------------------------------------------------------------
+
+    def _options(self, frame: Frame) -> None:
+        """An OptionsRequest."""
+        if self._read(frame, (pb.OptionsRequest, pb.OptionsResponse), answers=True) is None:
+            return
+        response = pb.OptionsResponse(node=self._me)
+        room = self._shared.payload_bytes_max - OPTIONS_ROOM
+        settings = self._node.config.shown()
+        for told, setting in enumerate(settings):
+            option = pb.Option(name=setting.name, value=setting.value, source=setting.source)
+            room -= option.ByteSize() + 8
+            if room < 0:
+                response.options.add(name="...", value=f"{len(settings) - told} more are left out")
+                break
+            response.options.append(option)
+        self._answer(frame.reply, response)
+
+    # --- leadership ---------------------------------------------------------------------------------------------------
+
+    def _step_down(self, frame: Frame) -> None:
+        """A StepDownRequest."""
+        shared, member = self._shared, self._member
+        request = self._read(frame, (pb.StepDownRequest, pb.ChangeResponse), answers=shared.leads_meta)
+        if request is None:
+            return
+        refuse = partial(self._refuse, frame.reply, pb.ChangeResponse)
+        if member is None:
+            refuse(ALONE)
+            return
+        number = GroupId(request.group)
+        if number > shared.config.store.raft_groups:
+            if shared.leads_meta:
+                refuse(f"stan: there is no group {number}")
+            return
+        if not shared.leads(number):
+            return  # its leader hears it too
+        group = member.groups[number]
+        to = request.to or group.best_successor()
+        if to == self._me:
+            self._answer(frame.reply, pb.ChangeResponse())
+        elif to is None:
+            refuse("stan: nobody else is there to lead", retry=True)
+        elif to not in group.members:
+            refuse(f"stan: node {to} has no vote in group {number}: {', '.join(group.members)} have")
+        elif group.transferring:
+            refuse(BUSY, retry=True)
+        else:  # between two turns, so that none is half in the old role
+            node = self._node
+            node.runtime.soon(
+                partial(member.hand_over, number, to, partial(self._handed_over, frame.reply, number, to))
+            )
+
+    def _handed_over(self, reply: bytes, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
+        if not done:
+            self._refuse(reply, pb.ChangeResponse, f"stan: node {to} did not take group {number} over", retry=True)
+            return
+        what = "the metadata" if number == META_GROUP else f"group {number}"
+        self._shared.say("admin", f"an operator had {what} handed over to node {to}", group=number)
+        self._node.driver.wake()
+        self._answer(reply, pb.ChangeResponse(changed=1))
+
+
+def _space(directory: Path) -> tuple[int, int]:
+    """Bytes free for us, and in all, where *directory* is."""
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has, or at most had where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024

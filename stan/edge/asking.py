@@ -1,0 +1,195 @@
+"""What a node asks of the whole cluster, itself included, over its own NATS connection: the requests of admin.proto and others.
+
+Whom a request concerns answers it, the others are silent, and nobody answers while a group has no leader: silence and answers
+that say so mean "ask again". Promises: bounded patience; every request may be repeated as it is; nothing is asked unless called.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final, Protocol, Self, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from stan.edge.gateway import Gateway
+from stan.errors import Refused, Unanswered
+from stan.protocol import admin_pb2 as admin
+from stan.protocol.channels import extension_subject
+from stan.protocol.frames import Frame
+
+PATIENCE_S: Final = 5.0
+"""How long a request is repeated."""
+SILENCE_S: Final = 2.0
+"""How long an answer is waited for before a request is made again."""
+RETRY_FIRST_S: Final = 0.02
+RETRY_MAX_S: Final = 0.5
+"""Pauses before a request is made again: doubled from the first to the longest."""
+
+
+class Answer(Protocol):
+    """What every answer begins with."""
+
+    error: bytes
+    retry: bool
+
+    @classmethod
+    def FromString(cls, serialized: bytes, /) -> Self:  # noqa: N802 - protobuf's name
+        """Decode."""
+
+
+class LeadersAnswer(Answer, Protocol):
+    """An answer of a leader for the groups that it leads."""
+
+    pool: int
+
+    @property
+    def groups(self) -> Any:
+        """Numbers of these groups."""
+
+
+A = TypeVar("A", bound=Answer)
+L = TypeVar("L", bound=LeadersAnswer)
+
+
+class Port(Protocol):
+    """What it takes to ask (`Gateway`)."""
+
+    async def ask_all(self, subject: str, payload: bytes, take: Callable[[Frame], bool], timeout_s: float) -> None:
+        """Give all answers to *take* until it says that this is enough, or the time is over."""
+
+
+class Asking:
+    """See the module's docstring. *kind* is what follows `_STAN.x.<cluster>.` in the subject, *patience_s* how long
+    a request is repeated, in seconds."""
+
+    def __init__(self, port: Port, cluster_id: str, patience_s: float = PATIENCE_S) -> None:
+        self._port = port
+        self._patience_s = patience_s
+        self._prefix = f"{extension_subject(cluster_id)}."
+
+    async def ask(self, kind: str, request: Message, answer: type[A]) -> A:
+        """The answer of the server that it concerns.
+
+        Raises:
+            Refused: for good. Unanswered: no answer in time but "ask again", or none at all.
+        """
+        payload = request.SerializeToString()
+        found: list[A] = []
+        attempts = _Attempts(kind, self._patience_s)
+
+        def take(frame: Frame) -> bool:
+            attempts.heard(frame, answer, found)
+            return True
+
+        while True:
+            await self._port.ask_all(self._subject(kind), payload, take, attempts.silence_s)
+            if found:
+                return found[0]
+            attempts.check()
+            await attempts.pause()
+
+    async def ask_leaders(self, kind: str, request: Message, answer: type[L]) -> tuple[list[L], set[int]]:
+        """Answers of all leaders, newest last, and the groups that nobody has answered for within the patience.
+
+        Raises:
+            Refused: for good. Unanswered: there was no answer at all.
+        """
+        payload = request.SerializeToString()
+        found: list[L] = []
+        attempts = _Attempts(kind, self._patience_s)
+
+        def take(frame: Frame) -> bool:
+            return not attempts.heard(frame, answer, found) or not missing(found)
+
+        while True:
+            await self._port.ask_all(self._subject(kind), payload, take, attempts.silence_s)
+            attempts.check()
+            if found and not missing(found):
+                return found, set()
+            try:
+                await attempts.pause()
+            except Unanswered:
+                if found:
+                    return found, missing(found)
+                raise
+
+    async def ask_each(
+        self, kind: str, request: Message, answer: type[A], enough: Callable[[list[A]], bool], wait_s: float
+    ) -> list[A]:
+        """Answers of all nodes without those that failed, until *enough* says so or the time is over."""
+        found: list[A] = []
+        attempts = _Attempts(kind, wait_s)
+
+        def take(frame: Frame) -> bool:
+            attempts.heard(frame, answer, found)
+            return frame.nobody or enough(found)
+
+        await self._port.ask_all(self._subject(kind), request.SerializeToString(), take, wait_s)
+        return found
+
+    def _subject(self, kind: str) -> str:
+        return self._prefix + kind
+
+
+def missing(answers: list[L]) -> set[int]:
+    """The groups of channels that no answer tells about."""
+    told = {group for answer in answers for group in answer.groups}
+    return set(range(1, max((answer.pool for answer in answers), default=0) + 1)) - told
+
+
+def hear_events(gateway: Gateway, heard: Callable[[admin.Event], None]) -> None:
+    """Tell *heard* what happens in the cluster from when the gateway listens; call before that."""
+
+    def take(frame: Frame) -> None:
+        with contextlib.suppress(DecodeError):
+            heard(admin.Event.FromString(frame.payload))
+
+    gateway.take_requests(f"{extension_subject(gateway.broker.shared.config.cluster_id)}.events.>", take)
+
+
+class _Attempts:
+    """How one request fares: what was said last, and how long to wait."""
+
+    def __init__(self, kind: str, patience_s: float) -> None:
+        self._kind = kind
+        self._patience_s = patience_s
+        self._clock = asyncio.get_running_loop().time
+        self._until = self._clock() + patience_s
+        self._pause_s = RETRY_FIRST_S
+        self._said = ""
+        self._refused = False
+
+    @property
+    def silence_s(self) -> float:
+        """How long to wait for the next answer."""
+        return max(0.01, min(SILENCE_S, self._until - self._clock()))
+
+    def heard(self, frame: Frame, answer: type[A], found: list[A]) -> bool:
+        """Add an answer to *found* if it is one without error, and say so."""
+        if frame.nobody:
+            self._said = "nobody listens"
+            return False
+        try:
+            response = answer.FromString(frame.payload)
+        except DecodeError:
+            self._said = "an answer that cannot be read"
+            return False
+        if response.error:
+            self._said = response.error.decode("utf-8", "replace")
+            self._refused |= not response.retry
+            return False
+        found.append(response)
+        return True
+
+    def check(self) -> None:
+        """Raises Refused if an answer said so."""
+        if self._refused:
+            raise Refused(self._said)
+
+    async def pause(self) -> None:
+        """Before it is asked again. Raises Unanswered when the patience has ended."""
+        if self._clock() + self._pause_s >= self._until:
+            text = f"{self._kind}: no answer within {self._patience_s:g} s"
+            raise Unanswered(f"{text}, last: {self._said}" if self._said else text)
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, RETRY_MAX_S)

@@ -1,0 +1,166 @@
+"""Verifying: a node reads its own copy of a channel from where it is kept, and tells what it found (`.admin.verify`).
+
+    request for this node ─► look-up in the index ─► the disk, off the loop ─► count, CRC-32, damage ─► answer
+
+Promises: what is read is bounded for each answer, and asked for again by whoever wants more; nothing is read from a cache of
+this process; damage is told with file and position, and does not end the search; the event loop does no work per message.
+"""
+
+import zlib
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from stan import limits
+from stan.core.answering import VERSIONS
+from stan.core.broker import Broker
+from stan.core.meta import ChannelInfo
+from stan.edge.gateway import Gateway
+from stan.edge.reads import ATTEMPTS, refs_that_fill
+from stan.edge.runtime import Runtime
+from stan.errors import BUSY, INVALID_ADMIN, UNKNOWN_CHANNEL, UNKNOWN_VERSION, Damage
+from stan.log.types import BatchRef, GroupLog, StaleRef
+from stan.protocol import admin_pb2 as pb
+from stan.protocol import fetches
+from stan.protocol.fetches import Batch
+from stan.protocol.frames import Frame
+from stan.raft.consensus import Consensus
+from stan.types import GroupId, Sequence
+
+
+class Verifying:
+    """See the module's docstring. *node*: its name, "" alone."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        groups: Mapping[GroupId, Consensus],
+        gateway: Gateway,
+        runtime: Runtime,
+        node: str,
+    ) -> None:
+        self._shared = shared = broker.shared
+        self._groups = groups
+        self._gateway = gateway
+        self._runtime = runtime
+        self._node = node
+        self._under_way = 0
+        gateway.take_requests(f"{shared.subjects.extension}.admin.verify", self._heard)
+
+    def _heard(self, frame: Frame) -> None:
+        if not frame.reply:
+            return
+        try:
+            request = pb.VerifyRequest.FromString(frame.payload)
+        except DecodeError:
+            self._refuse(frame.reply, INVALID_ADMIN)
+            return
+        if request.node != self._node:
+            return
+        if request.version not in VERSIONS:
+            self._refuse(frame.reply, UNKNOWN_VERSION)
+        elif not 0 < getattr(request, "from") <= request.to:
+            self._refuse(frame.reply, INVALID_ADMIN)
+        elif self._under_way >= limits.VERIFIES_UNDER_WAY_MAX:
+            self._refuse(frame.reply, BUSY, retry=True)
+        else:
+            self._look_up(frame.reply, request, 1)
+
+    def _look_up(self, reply: bytes, request: pb.VerifyRequest, attempt: int) -> None:
+        shared = self._shared
+        info = shared.meta.channels.get(request.channel)
+        if info is None or request.uid not in (0, info.uid):
+            self._refuse(reply, UNKNOWN_CHANNEL, retry=True)  # here: the metadata may not have come yet
+            return
+        group = self._groups.get(info.group)
+        if group is None:
+            self._refuse(reply, BUSY, retry=True)  # it is being taken over
+            return
+        search = Search(group.log, request, self._place(info, group.log, request))
+        self._under_way += 1
+        self._runtime.work(search.run, partial(self._searched, reply, request, search, attempt))
+
+    def _place(self, info: ChannelInfo, log: GroupLog, request: pb.VerifyRequest) -> "Place":
+        index = log.channel(info.uid)
+        seen = self._shared.visible(info.group, info.uid, index)
+        response = pb.VerifyResponse(
+            node=self._node,
+            group=info.group,
+            uid=info.uid,
+            first_sequence=seen.first_sequence,
+            last_sequence=seen.last_sequence,
+            crc=request.crc,
+        )
+        first = Sequence(max(getattr(request, "from"), seen.first_sequence))
+        last = Sequence(min(request.to, seen.last_sequence))
+        room = limits.VERIFY_BYTES_MAX
+        refs = refs_that_fill(index, first, last, room, limits.FETCH_BATCHES_MAX) if first <= last else []
+        response.next_sequence = max(getattr(request, "from"), last + 1)
+        return Place(response, first, last, refs)
+
+    def _searched(
+        self, reply: bytes, request: pb.VerifyRequest, search: "Search", attempt: int, problem: Exception | None
+    ) -> None:
+        self._under_way -= 1
+        if isinstance(problem, StaleRef) and attempt < ATTEMPTS:
+            self._look_up(reply, request, attempt + 1)
+        elif problem is not None:
+            self._refuse(reply, BUSY, retry=True)
+        else:
+            for one in search.response.damaged:
+                self._gateway.note("ERR", f"Verifying channel {request.channel.decode(errors='replace')}: {one.text}")
+            self._shared.respond(reply, search.response.SerializeToString())
+
+    def _refuse(self, reply: bytes, error: str, *, retry: bool = False) -> None:
+        response = pb.VerifyResponse(error=error.encode(), retry=retry, node=self._node)
+        self._shared.respond(reply, response.SerializeToString())
+
+
+class Place(NamedTuple):
+    """What is to be read: batches, of which the messages [first, last] count."""
+
+    response: pb.VerifyResponse
+    first: Sequence
+    last: Sequence
+    refs: list[BatchRef]
+
+
+class Search:
+    """One piece of work for a thread; `response` is whole behind it."""
+
+    def __init__(self, log: GroupLog, request: pb.VerifyRequest, place: Place) -> None:
+        self._log = log
+        self._crc = request.crc
+        self._place = place
+        self.response: pb.VerifyResponse = place.response
+
+    def run(self) -> None:
+        """Read and count. Raises StaleRef: look up again."""
+        place, response, crc = self._place, self.response, self._crc
+        for ref in place.refs:
+            end = ref.base_sequence + ref.count
+            if end <= place.first:
+                continue
+            try:
+                records = self._log.read(ref, stored=True)
+                batch = Batch(ref.base_sequence, ref.count, ref.timestamp, records)
+                part = fetches.cut(batch, place.first, place.last, ref.count, len(records))
+            except StaleRef:
+                raise
+            except (Damage, ValueError) as damage:
+                first, last = max(ref.base_sequence, place.first), min(end - 1, place.last)
+                response.damaged.add(first_sequence=first, last_sequence=last, text=str(damage))
+                if len(response.damaged) >= limits.VERIFY_DAMAGE_MAX:
+                    response.next_sequence = last + 1
+                    break
+                continue
+            response.messages += part.count
+            response.bytes += len(part.records)
+            crc = zlib.crc32(part.records, crc)
+        else:
+            if place.refs:
+                newest = place.refs[-1]
+                response.next_sequence = min(newest.base_sequence + newest.count - 1, place.last) + 1
+        response.crc = crc

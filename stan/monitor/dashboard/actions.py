@@ -1,0 +1,178 @@
+"""What can be changed from the dashboard, if that is switched on: each action's fields, and the request that it becomes.
+
+Promises: a field that is missing or makes no sense is refused before anything is asked; nothing is done twice by a repeat.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from stan import limits
+from stan.edge.asking import Asking
+from stan.monitor.dashboard.tables import BadQuestionError
+from stan.monitor.dashboard.wording import count, name_of_key
+from stan.protocol import admin_pb2 as admin
+from stan.protocol import extension_pb2 as pb
+from stan.protocol.wire_py import varint
+from stan.types import MILLISECOND
+
+Fields = Mapping[str, Any]
+PRODUCER: Final = b"stan-dashboard"
+_NUMBER_MAX: Final = (1 << 63) - 1
+
+
+class Action(NamedTuple):
+    """How an action is asked for, and what is said when it is done."""
+
+    kind: str
+    request: Callable[[Fields], Any]
+    done: Callable[[Any], str]
+    answer: Any = admin.ChangeResponse
+
+
+def _changed(what: str, verb: str) -> Callable[[Any], str]:
+    return lambda answer: f"{count(answer.changed, what)} {verb}"
+
+
+def _says(text: str) -> Callable[[Any], str]:
+    return lambda _answer: text
+
+
+def _name(fields: Fields, name: str) -> bytes:
+    found = fields.get(name)
+    if not isinstance(found, str) or not found or len(found) > 4 * limits.CHANNEL_NAME_BYTES_MAX:
+        raise BadQuestionError(f"{name}: a name is missing")
+    return name_of_key(found)
+
+
+def _number(fields: Fields, name: str, least: int = 0) -> int:
+    """A whole number, as one or, if it is large, as text."""
+    found = fields.get(name)
+    if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) <= 20:
+        found = int(found)
+    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= _NUMBER_MAX:
+        raise BadQuestionError(f"{name}: a whole number from {least} on is missing")
+    return found
+
+
+def _which(fields: Fields) -> admin.Which:
+    return admin.Which(channel=_name(fields, "channel"), cursor_id=_number(fields, "cursor", 1))
+
+
+def _purge(fields: Fields) -> Any:
+    request = admin.PurgeRequest(version=1, channel=_name(fields, "channel"))
+    if "up_to" in fields:
+        request.up_to = _number(fields, "up_to", 1)
+    else:
+        request.keep = _number(fields, "keep")
+    return request
+
+
+def _move(fields: Fields) -> Any:
+    request = admin.MoveRequest(version=1, which=_which(fields))
+    match fields.get("to"):
+        case "first":
+            request.all = True
+        case "new":
+            request.new_only = True
+        case "time":
+            request.time = _number(fields, "time") * MILLISECOND
+        case "sequence":
+            request.sequence = _number(fields, "sequence", 1)
+        case _:
+            raise BadQuestionError("to: first, new, time or sequence")
+    return request
+
+
+def _skip(fields: Fields) -> Any:
+    sequence = _number(fields, "sequence", 1)
+    return admin.SkipRequest(version=1, which=_which(fields), runs=[sequence, sequence])
+
+
+def _limits(fields: Fields) -> Any:
+    edited = admin.Limits()
+    for name in ("max_msgs", "max_bytes", "max_subs"):
+        if name in fields:
+            setattr(edited, name, _number(fields, name))
+    for name in ("max_age", "max_inactivity"):
+        if name in fields:
+            setattr(edited, name, _number(fields, name) * MILLISECOND)
+    reset = fields.get("reset") is True
+    return admin.EditLimitsRequest(version=1, channel=_name(fields, "channel"), limits=edited, reset=reset)
+
+
+def _publish(fields: Fields) -> Any:
+    text = fields.get("text")
+    if not isinstance(text, str):
+        raise BadQuestionError("text: the message is missing")
+    data = text.encode("utf-8", "replace")
+    body = b"\x22" + varint(len(data)) + data if data else b""
+    rows = len(body).to_bytes(4, "little") + body
+    ids = secrets.token_bytes(16)  # a repeat of the request adds nothing
+    return pb.BatchRequest(channel=_name(fields, "channel"), count=1, producer=PRODUCER, ids=ids, rows=rows)
+
+
+ACTIONS: Final[dict[str, Action]] = {
+    "purge": Action("admin.purge", _purge, _changed("message", "removed")),
+    "delete_message": Action(
+        "admin.delete_message",
+        lambda f: admin.DeleteMessageRequest(
+            version=1, channel=_name(f, "channel"), sequence=_number(f, "sequence", 1)
+        ),
+        _says("The message is deleted"),
+    ),
+    "create_channel": Action(
+        "admin.create_channel",
+        lambda f: admin.CreateChannelRequest(version=1, channel=_name(f, "channel")),
+        _says("The channel is there"),
+    ),
+    "delete_channel": Action(
+        "admin.delete_channel",
+        lambda f: admin.DeleteChannelRequest(version=1, channel=_name(f, "channel"), uid=_number(f, "uid", 1)),
+        _says("The channel is deleted"),
+    ),
+    "edit_limits": Action("admin.edit_limits", _limits, _says("The limits are in force")),
+    "publish": Action(
+        "batch", _publish, lambda answer: f"Stored with sequence {answer.last_sequence:,}", pb.BatchResponse
+    ),
+    "move": Action("admin.move", _move, _says("The position is moved")),
+    "skip": Action("admin.skip", _skip, _changed("message", "skipped")),
+    "redeliver": Action(
+        "admin.redeliver",
+        lambda f: admin.RedeliverRequest(version=1, which=_which(f)),
+        _changed("message", "sent again"),
+    ),
+    "pause": Action("admin.pause", lambda f: admin.PauseRequest(version=1, which=_which(f)), _says("Paused")),
+    "resume": Action("admin.resume", lambda f: admin.ResumeRequest(version=1, which=_which(f)), _says("Resumed")),
+    "evict_member": Action(
+        "admin.evict_member",
+        lambda f: admin.EvictMemberRequest(
+            version=1, channel=_name(f, "channel"), subscription_id=_number(f, "subscription", 1)
+        ),
+        _says("The member is out"),
+    ),
+    "delete_cursor": Action(
+        "admin.delete_cursor",
+        lambda f: admin.DeleteCursorRequest(version=1, which=_which(f)),
+        _says("It is deleted, with its position"),
+    ),
+    "evict_client": Action(
+        "admin.evict_client",
+        lambda f: admin.EvictClientRequest(version=1, client_id=_name(f, "client")),
+        _says("The client is out"),
+    ),
+    "step_down": Action(
+        "admin.step_down",
+        lambda f: admin.StepDownRequest(version=1, group=_number(f, "group"), to=str(f.get("to") or "")),
+        _says("The group is looking for another leader"),
+    ),
+}
+
+
+async def act(asking: Asking, name: str, fields: Fields) -> str:
+    """Do it; what is said then. Raises BadQuestionError; what `Asking.ask` raises."""
+    action = ACTIONS.get(name)
+    if action is None:
+        raise BadQuestionError(f"there is no action {name[:40]}")
+    answer = await asking.ask(action.kind, action.request(fields), action.answer)
+    return action.done(answer)

@@ -1,0 +1,279 @@
+"""The questions of the dashboard's pages and their answers. Knows nothing of HTTP but the parameters.
+
+All of them tell of the whole cluster. Errors: BadQuestionError: a parameter; UnknownNameError: no such channel, message;
+what `Asking.ask` raises.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import stan
+from stan import limits
+from stan.config import Config
+from stan.errors import UNKNOWN_CHANNEL, Refused, StanError
+from stan.monitor.dashboard import actions, listing, messages, rows
+from stan.monitor.dashboard.healthwords import sentence
+from stan.monitor.dashboard.pace import Paces
+from stan.monitor.dashboard.states import state_of
+from stan.monitor.dashboard.survey import ChannelTable, CursorTable, Survey, searched
+from stan.monitor.dashboard.tables import BadQuestionError, Wanted, chosen, number
+from stan.monitor.dashboard.wording import millis, name_of_key
+from stan.monitor.pages import UnknownNameError
+from stan.protocol import admin_pb2 as admin
+from stan.protocol.channels import is_channel_name
+from stan.types import MILLISECOND
+
+Json = dict[str, Any]
+Query = Mapping[str, str]
+
+CHANNEL_ORDERS: Final[dict[str, Callable[[ChannelTable, int], Any]]] = {
+    "name": lambda _table, at: at,
+    "messages": lambda table, at: table.listing.rows[at].messages,
+    "bytes": lambda table, at: table.listing.rows[at].bytes,
+    "last": lambda table, at: table.listing.rows[at].last_sequence,
+    "rate": lambda table, at: table.rates.get(table.listing.rows[at].uid, 0),
+    "lag": lambda table, at: table.lags.get(table.listing.rows[at].name, 0),
+    "active": lambda table, at: table.listing.rows[at].last_timestamp,
+}
+_LEVELS = {"bad": 0, "warn": 1, "busy": 2, "ok": 3}
+CURSOR_ORDERS: Final[dict[str, Callable[[CursorTable, int], Any]]] = {
+    "state": lambda table, at: (_LEVELS[table.states[at].level], -table.listing.rows[at].waiting),
+    "name": lambda table, at: table.names[at],
+    "lag": lambda table, at: table.listing.rows[at].waiting,
+    "pending": lambda table, at: table.listing.rows[at].pending,
+}
+CLIENT_ORDERS: Final = ("name", "subscriptions", "lag")
+
+
+class Api:
+    """See the module's docstring."""
+
+    def __init__(self, survey: Survey, config: Config, wall: Callable[[], int] = time.time_ns) -> None:
+        self.survey = survey
+        self.events: deque[admin.Event] = deque(maxlen=limits.DASHBOARD_EVENTS_MAX)
+        self._config = config
+        self._wall = wall
+        self._paces = Paces(survey.asking)
+
+    # --- as a whole ---------------------------------------------------------------------------------------------------
+
+    async def overview(self, _query: Query) -> Json:
+        """Health in words, rates, the newest events."""
+        survey = self.survey
+        asked = (survey.nodes.get(), survey.cursors.get(), survey.channels.get())
+        for failed in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(failed, BaseException) and not isinstance(failed, StanError):
+                raise failed  # what is only missing is told among the problems
+        table = survey.channels.last
+        listed = [] if table is None else table.listing.rows
+        worst = self._worst()
+        return {
+            **self.told(),
+            "version": stan.__version__,
+            "compatible": stan.COMPATIBLE_VERSION,
+            "cluster_id": self._config.cluster_id,
+            "channels": len(listed),
+            "messages": sum(row.messages for row in listed),
+            "bytes": sum(row.bytes for row in listed),
+            "durables": 0 if survey.cursors.last is None else len(survey.cursors.last.listing.rows),
+            "clients": max((node.clients for node in survey.book.present(time.monotonic_ns())), default=0),
+            "history": [rows.sample(sample) for sample in survey.book.samples],
+            "worst": worst,
+            "busiest": self._busiest(table),
+            "events": [rows.event(event) for event in reversed(self.events)],
+        }
+
+    async def news(self, _query: Query) -> Json:
+        """The part of it that changes most, for who cannot listen."""
+        return self.told()
+
+    def told(self) -> Json:
+        """The same for who listens: from what is known, asks nothing."""
+        picture, found = self.survey.health()
+        samples = self.survey.book.samples
+        state = "ok" if not found else "bad" if any(problem.level == "bad" for problem in found) else "warn"
+        return {
+            "now": millis(self._wall()),
+            "state": state if picture.nodes or found else "unknown",
+            "sentence": sentence(picture, found),
+            "problems": [rows.problem(problem) for problem in found],
+            "rates": rows.sample(samples[-1]) if samples else None,
+        }
+
+    def _worst(self) -> list[Json]:
+        table = self.survey.cursors.last
+        if table is None:
+            return []
+        pairs = [pair for pair in zip(table.listing.rows, table.states, strict=True) if pair[0].waiting]
+        pairs.sort(key=lambda pair: -pair[0].waiting)
+        return [rows.cursor(*pair) for pair in pairs[:5]]
+
+    def _busiest(self, table: ChannelTable | None) -> list[Json]:
+        if table is None:
+            return []
+        found = [row for row in table.listing.rows if table.rates.get(row.uid)]
+        found.sort(key=lambda row: -table.rates[row.uid])
+        return [_channel(table, row) for row in found[:5]]
+
+    # --- tables -------------------------------------------------------------------------------------------------------
+
+    async def channels(self, query: Query) -> Json:
+        """Channels: `search`, `sort` (with `-` downwards), `offset`, `limit`."""
+        wanted = Wanted.of(query, CHANNEL_ORDERS, "name")
+        table = await self.survey.channels.get()
+        order = CHANNEL_ORDERS[wanted.order]
+        shown, matching = chosen(table.names, wanted, lambda at: order(table, at))
+        found = [_channel(table, table.listing.rows[at]) for at in shown]
+        return _page(wanted, found, matching, len(table.names), table.listing)
+
+    async def durables(self, query: Query) -> Json:
+        """Durables, queue groups and subscriptions; `state` a word to filter by, `channel` the key of one."""
+        wanted = Wanted.of(query, CURSOR_ORDERS, "state")
+        table = await self.survey.cursors.get()
+        state, channel = query.get("state", ""), name_of_key(query.get("channel", ""))
+        words: dict[str, int] = {}
+        for each in table.states:
+            words[each.word] = words.get(each.word, 0) + 1
+
+        def keep(at: int) -> bool:
+            return state in ("", table.states[at].word) and channel in (b"", table.listing.rows[at].channel)
+
+        order = CURSOR_ORDERS[wanted.order]
+        shown, matching = chosen(table.names, wanted, lambda at: order(table, at), keep)
+        found = [rows.cursor(table.listing.rows[at], table.states[at], members=True) for at in shown]
+        return {**_page(wanted, found, matching, len(table.names), table.listing), "states": words}
+
+    async def clients(self, query: Query) -> Json:
+        """Registered clients, with how many subscriptions each has and how far behind the slowest of them is."""
+        wanted = Wanted.of(query, dict.fromkeys(CLIENT_ORDERS), "name")
+        found, table = await asyncio.gather(self.survey.clients.get(), self.survey.cursors.get())
+        counts: dict[bytes, int] = {}
+        lags: dict[bytes, int] = {}
+        for cursor in table.listing.rows:
+            for member in cursor.members:
+                counts[member.client_id] = counts.get(member.client_id, 0) + 1
+                lags[member.client_id] = max(lags.get(member.client_id, 0), cursor.waiting)
+        orders = {
+            "name": lambda at: found.rows[at].client_id,
+            "subscriptions": lambda at: counts.get(found.rows[at].client_id, 0),
+            "lag": lambda at: lags.get(found.rows[at].client_id, 0),
+        }
+        names = [searched(row.client_id) for row in found.rows]
+        shown, matching = chosen(names, wanted, orders[wanted.order])
+        told = [
+            rows.client(row, counts.get(row.client_id, 0), lags.get(row.client_id, 0))
+            for row in (found.rows[at] for at in shown)
+        ]
+        return _page(wanted, told, matching, len(names), found)
+
+    # --- one channel --------------------------------------------------------------------------------------------------
+
+    async def channel(self, query: Query) -> Json:
+        """One channel by its key, with who is subscribed, and how both have moved over the last minutes."""
+        name = name_of_key(query.get("name", ""))
+        asking = self.survey.asking
+        if not is_channel_name(name):
+            raise UnknownNameError(UNKNOWN_CHANNEL)
+        try:
+            found, cursors = await asyncio.gather(listing.channels(asking, name), listing.cursors(asking, name))
+        except Refused as error:  # no name of a channel
+            raise UnknownNameError(str(error)) from None
+        row = next((row for row in found.rows if row.name == name), None)
+        if row is None:
+            raise UnknownNameError(UNKNOWN_CHANNEL)
+        now, trends = self._wall(), self.survey.trends
+        trends.note(cursors.rows, now)
+        pace = await self._paces.of(name, row.uid, now)
+        told = rows.channel(row, None, max([one.waiting for one in cursors.rows], default=0), len(cursors.rows))
+        told["pace"] = [[millis(at), round(rate, 1)] for at, rate in pace]
+        told["rate"] = told["pace"][-1][1]
+        told["durables"] = [
+            rows.cursor(one, state_of(one, now, trends.left_s(one)), members=True)
+            | {"trend": [[millis(at), lag] for at, lag in trends.points(one)]}
+            for one in cursors.rows[: limits.DASHBOARD_ROWS_MAX]
+        ]
+        return told
+
+    async def messages(self, query: Query) -> Json:
+        """Messages of a channel: `sequence`, `time` (ms) or the newest; `last` an end, `limit` how many."""
+        most = limits.DASHBOARD_MESSAGES_MAX
+        far = 1 << 62
+        asked = messages.Asked(
+            name_of_key(query.get("name", "")),
+            sequence=number(query, "sequence", 0, far, 1),
+            time=number(query, "time", 0, far // MILLISECOND) * MILLISECOND,
+            last=number(query, "last", 0, far, 1),
+            limit=number(query, "limit", 50, most, 1),
+        )
+        if asked.sequence and asked.last and asked.last < asked.sequence:
+            raise BadQuestionError("last: not below sequence")
+        return await messages.page(self.survey.asking, asked)
+
+    async def payload(self, query: Query) -> bytes:
+        """A message's payload, all of it."""
+        name, sequence = name_of_key(query.get("name", "")), number(query, "sequence", 0, 1 << 62, 1)
+        found = await messages.one(self.survey.asking, name, sequence) if sequence else None
+        if found is None:
+            raise UnknownNameError("there is no such message")
+        return bytes(found.data)
+
+    # --- servers ------------------------------------------------------------------------------------------------------
+
+    async def cluster(self, _query: Query) -> Json:
+        """Nodes, and who leads which group."""
+        await self.survey.nodes.get()
+        book, now = self.survey.book, time.monotonic_ns()
+        silent = set(book.silent(now))
+        present = {status.node: status for status in book.present(now)}
+        nodes = [rows.node(status) for status in present.values()]
+        for name in sorted(silent - present.keys()):
+            heard = book.heard.get(name)
+            status = admin.NodeStatus(node=name) if heard is None else heard.status
+            nodes.append(rows.node(status, silent=True))
+        return {
+            "now": millis(self._wall()),
+            "groups": self._config.store.raft_groups,
+            "nodes": sorted(nodes, key=lambda node: str(node["id"])),
+            "clustered": self._config.cluster is not None,
+        }
+
+    async def options(self, _query: Query) -> Json:
+        """The configuration in force on each node; secrets are left out by the nodes themselves."""
+        answers = await self.survey.options.get()
+        return {
+            "nodes": [
+                {
+                    "name": answer.node or "this node",
+                    "options": [[option.name, option.value, option.source] for option in answer.options],
+                }
+                for answer in sorted(answers, key=lambda answer: str(answer.node))
+            ]
+        }
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    async def act(self, name: str, fields: Mapping[str, Any]) -> Json:
+        """Change something; what is said then."""
+        try:
+            said = await actions.act(self.survey.asking, name, fields)
+        finally:
+            self.survey.outdated()
+        return {"text": said}
+
+
+def _channel(table: ChannelTable, row: admin.ChannelStatus) -> Json:
+    return rows.channel(row, table.rates.get(row.uid), table.lags.get(row.name, 0), table.counts.get(row.name, 0))
+
+
+def _page(wanted: Wanted, found: list[Json], matching: int, total: int, of: listing.Listing) -> Json:
+    return {
+        "rows": found,
+        "offset": wanted.offset,
+        "matching": matching,
+        "total": total,
+        "missing": sorted(of.missing),
+        "cut": of.cut,
+    }

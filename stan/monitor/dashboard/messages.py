@@ -1,0 +1,84 @@
+"""The messages of a channel as the browser shows them: the newest, those from a sequence or from a time on, and one in full.
+
+Payloads are anything: they travel as base64, and a large one only in part until somebody asks for all of it.
+"""
+
+import base64
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from stan import limits
+from stan.edge.asking import Asking
+from stan.monitor.dashboard.wording import millis
+from stan.monitor.words import shown
+from stan.protocol import extension_pb2 as pb
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.fetches import messages
+
+Json = dict[str, Any]
+
+
+class Asked(NamedTuple):
+    """Which messages: from *sequence*, else from *time* (Unix ns), else the newest; up to *last*, 0: the end."""
+
+    channel: bytes
+    sequence: int = 0
+    time: int = 0
+    last: int = 0
+    limit: int = 50
+
+
+async def page(asking: Asking, asked: Asked) -> Json:
+    """Messages in order of their sequences, and where the channel begins and ends. Errors as of `Asking.ask`."""
+    request = pb.FetchRequest(channel=asked.channel, max_messages=asked.limit, last=asked.last)
+    if asked.sequence:
+        request.from_sequence = asked.sequence
+    elif asked.time:
+        request.from_time = asked.time
+    else:
+        request.newest = asked.limit
+    found: list[Json] = []
+    first = last = 0
+    for _ in range(limits.DASHBOARD_FETCHES_MAX):
+        answer = await asking.ask("fetch", request, pb.FetchResponse)
+        found += [_shown(message) for message in _messages(answer)]
+        if answer.last_sequence:  # one that came alone does not tell
+            first, last = int(answer.first_sequence), int(answer.last_sequence)
+        elif found:
+            answer.next_sequence = found[-1]["sequence"] + 1
+        end = min(asked.last or last, last) if last else asked.last
+        if len(found) >= asked.limit or (last and answer.next_sequence > end) or not answer.next_sequence:
+            break
+        request = pb.FetchRequest(
+            channel=asked.channel,
+            from_sequence=answer.next_sequence,
+            last=asked.last,
+            max_messages=asked.limit - len(found),
+        )
+    return {"first": first, "last": last, "messages": found}
+
+
+async def one(asking: Asking, channel: bytes, sequence: int) -> wire.MsgProto | None:
+    """A message in full; None if it is not there. Errors as of `Asking.ask`."""
+    request = pb.FetchRequest(channel=channel, from_sequence=sequence, last=sequence, max_messages=1)
+    answer = await asking.ask("fetch", request, pb.FetchResponse)
+    return next(_messages(answer), None)
+
+
+def _messages(answer: pb.FetchResponse) -> Iterator[wire.MsgProto]:
+    runs = answer.runs or ([pb.Run(count=1)] if answer.records else [])  # alone, it fills what NATS takes
+    for body in messages(answer.records, runs):
+        yield wire.MsgProto.FromString(body)
+
+
+def _shown(message: wire.MsgProto) -> Json:
+    data = message.data[: limits.DASHBOARD_PREVIEW_BYTES]
+    return {
+        "sequence": message.sequence,
+        "time": millis(message.timestamp),
+        "size": len(message.data),
+        "data": base64.b64encode(data).decode(),
+        "whole": len(data) == len(message.data),
+        "reply": shown(message.reply),
+        "headers": [[shown(header.key), shown(header.value)] for header in message.headers],
+    }

@@ -1,0 +1,50 @@
+"""How many messages a second a channel got over the last minutes, told from where in its log each moment is.
+
+So a chart is there at once, of channels that nobody has watched, and costs nothing before. Messages that are removed already
+are not counted.
+"""
+
+import asyncio
+from collections import OrderedDict
+from itertools import pairwise
+
+from stan import limits
+from stan.edge.asking import Asking
+from stan.protocol import extension_pb2 as pb
+from stan.types import SECOND
+
+STEP = 5 * SECOND
+POINTS = 60
+SETTLED = 2 * SECOND
+"""What is older is in the log, whatever was on its way."""
+
+
+class Paces:
+    """Remembers, of few channels, which sequence each moment has: what is past does not change."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._known: OrderedDict[tuple[bytes, int], dict[int, int]] = OrderedDict()
+
+    async def of(self, channel: bytes, uid: int, now: int) -> list[tuple[int, float]]:
+        """Moments (Unix ns) and messages a second in the step before each, oldest first; *now* is Unix ns."""
+        key = (channel, uid)
+        known = self._known.setdefault(key, {})
+        self._known.move_to_end(key)
+        if len(self._known) > limits.DASHBOARD_PACES_MAX:
+            self._known.popitem(last=False)
+        newest = (now - SETTLED) // STEP * STEP
+        moments = [newest - step * STEP for step in range(POINTS, -1, -1)]
+        for moment in [moment for moment in known if moment < moments[0]]:
+            del known[moment]
+        lacking = [moment for moment in moments if moment not in known]
+        for moment, sequence in zip(
+            lacking, await asyncio.gather(*(self._sequence(channel, moment) for moment in lacking)), strict=True
+        ):
+            known[moment] = sequence
+        pairs = pairwise(moments)
+        return [(end, max(0, known[end] - known[begin]) * SECOND / STEP) for begin, end in pairs]
+
+    async def _sequence(self, channel: bytes, moment: int) -> int:
+        request = pb.SeqAtTimeRequest(channel=channel, time=moment)
+        return int((await self._asking.ask("seq_at_time", request, pb.SeqAtTimeResponse)).sequence)

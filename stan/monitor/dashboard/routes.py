@@ -1,0 +1,231 @@
+"""What the dashboard serves over HTTP: its files, its JSON, a stream of news, and changes where they are switched on.
+
+Every answer carries the rules for browsers (`guard.HEADERS`): no script or style but ours, nothing from elsewhere, in no frame.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files
+from typing import Any, Final
+
+from aiohttp import web
+
+from stan import limits
+from stan.edge.asking import Asking, hear_events
+from stan.edge.node import Node
+from stan.errors import StanError, Unanswered
+from stan.monitor import health
+from stan.monitor.dashboard.api import Api
+from stan.monitor.dashboard.guard import HEADERS, TOKEN_HEADER, Guard
+from stan.monitor.dashboard.survey import Survey
+from stan.monitor.dashboard.tables import BadQuestionError
+from stan.monitor.pages import UnknownNameError
+from stan.monitor.view import View
+from stan.types import SECOND
+
+PAGES: Final = "/dashboard/"
+API: Final = "/api/v1/"
+_TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+Json = dict[str, Any]
+
+
+class Dashboard:
+    """See the module's docstring."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._guard = Guard(view.config.monitor)
+        self._files = _load()
+        self._api: Api | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._streams = 0
+        self._shut = asyncio.Event()
+        view.when_open(self._opened)
+
+    def _opened(self, node: Node) -> None:
+        """There is a node to ask with."""
+        config = self._view.config
+        asking = Asking(node.gateway, config.cluster_id, limits.DASHBOARD_PATIENCE / SECOND)
+        survey = Survey(asking, config.store.raft_groups, lambda: health.ready(self._view))
+        api = Api(survey, config)
+
+        hear_events(node.gateway, api.events.append)
+        self.serve(api)
+
+    def serve(self, api: Api) -> None:
+        """Answer with *api*."""
+        self._api = api
+        self._looking = asyncio.get_running_loop().create_task(api.survey.run())
+
+    async def close(self) -> None:
+        """Look no more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    def add_to(self, app: web.Application) -> None:
+        """Take the paths."""
+        app.router.add_get("/dashboard", self._to_pages)
+        app.router.add_get(PAGES + "{name:[a-z.-]*}", self._file)
+        for name in (
+            "overview",
+            "news",
+            "channels",
+            "durables",
+            "clients",
+            "channel",
+            "messages",
+            "cluster",
+            "options",
+        ):
+            app.router.add_get(API + name, self._question(name))
+        app.router.add_get(f"{API}payload", self._payload)
+        app.router.add_get(f"{API}session", self._session)
+        app.router.add_get(f"{API}live", self._live)
+        app.router.add_post(API + "actions/{name}", self._act)
+        app.router.add_route("*", API + "{path:.*}", self._nothing)
+        app.on_shutdown.append(self._shutting)
+
+    async def _shutting(self, _app: web.Application) -> None:
+        self._shut.set()
+
+    # --- files ----------------------------------------------------------------------------------------------------------
+
+    async def _to_pages(self, _request: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"Location": PAGES, **HEADERS})
+
+    async def _file(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"] or "index.html"
+        if name not in self._files:
+            return web.Response(status=404, text="404 page not found\n", headers=HEADERS)
+        kind, tag, body = self._files[name]
+        headers = {**HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=body, headers={**headers, "Content-Type": f"{kind}; charset=utf-8"})
+
+    # --- questions ------------------------------------------------------------------------------------------------------
+
+    def _question(self, name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(request: web.Request) -> web.Response:
+            async def made(api: Api) -> web.Response:
+                found: Json = await getattr(api, name)(request.query)
+                return _json(found)
+
+            return await self._answered(request, made)
+
+        return answer
+
+    async def _answered(
+        self, request: web.Request, make: Callable[[Api], Awaitable[web.Response]], status: int = 404
+    ) -> web.Response:
+        """What *make* makes of a question that may be answered, or the reason why there is no answer."""
+        refusal = self._guard.refuses(request.headers)
+        if refusal:
+            return _json({"error": refusal}, 403)
+        if self._api is None:
+            return _json({"error": "the store is not open yet"}, 503)
+        self._api.survey.watched()
+        try:
+            return await make(self._api)
+        except Unanswered as error:
+            return _json({"error": f"The cluster does not answer now: {error}"}, 503)
+        except (BadQuestionError, UnknownNameError, StanError) as error:
+            wrong = {BadQuestionError: 400, UnknownNameError: 404}
+            return _json({"error": str(error)}, wrong.get(type(error), status))
+
+    async def _payload(self, request: web.Request) -> web.Response:
+        async def made(api: Api) -> web.Response:
+            body = await api.payload(request.query)
+            kind = {"Content-Type": "application/octet-stream", "Content-Disposition": 'attachment; filename="message"'}
+            return web.Response(body=body, headers={**HEADERS, **kind, "Cache-Control": "no-store"})
+
+        return await self._answered(request, made)
+
+    async def _session(self, request: web.Request) -> web.Response:
+        """What a page has to know: whether it may change something, and with which token."""
+        refusal = self._guard.refuses(request.headers)
+        if refusal:
+            return _json({"error": refusal}, 403)
+        may = self._guard.actions
+        node, config = self._view.node, self._view.config
+        name = "" if node is None or config.cluster is None else node.storage.node_id
+        told = {"cluster": config.cluster_id, "node": name, "actions": may, "header": TOKEN_HEADER}
+        return _json({**told, "token": self._guard.token if may else ""})
+
+    async def _nothing(self, _request: web.Request) -> web.Response:
+        return _json({"error": "there is no such question"}, 404)
+
+    # --- news -----------------------------------------------------------------------------------------------------------
+
+    async def _live(self, request: web.Request) -> web.StreamResponse:
+        """News as server-sent events, for a bounded number of pages."""
+
+        async def refused(_api: Api) -> web.Response:
+            return _json({"error": "enough pages listen to news already; ask instead"}, 503)
+
+        if self._api is None or self._guard.refuses(request.headers) or self._streams >= limits.DASHBOARD_STREAMS_MAX:
+            return await self._answered(request, refused)
+        api = self._api
+        self._streams += 1
+        try:
+            kind = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+            response = web.StreamResponse(headers={**HEADERS, **kind})
+            await response.prepare(request)
+            while not self._shut.is_set():
+                api.survey.watched()
+                await response.write(b"data: %b\n\n" % _encoded(api.told()))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(limits.DASHBOARD_TICK / SECOND):
+                        await self._shut.wait()
+        except ConnectionError:
+            pass  # it has gone
+        finally:
+            self._streams -= 1
+        return response
+
+    # --- changes --------------------------------------------------------------------------------------------------------
+
+    async def _act(self, request: web.Request) -> web.Response:
+        refusal = self._guard.refuses_change(request.headers)
+        if refusal:
+            return _json({"error": refusal}, 403)
+        if (request.content_length or 0) > limits.DASHBOARD_ACTION_BYTES_MAX:
+            return _json({"error": "the request is too large"}, 413)
+        try:
+            fields = json.loads(await request.read())
+        except web.HTTPRequestEntityTooLarge:
+            return _json({"error": "the request is too large"}, 413)
+        except (ValueError, RecursionError):
+            fields = None
+        if not isinstance(fields, dict):
+            return _json({"error": "a JSON object is missing"}, 400)
+
+        async def made(api: Api) -> web.Response:
+            return _json(await api.act(request.match_info["name"], fields))
+
+        return await self._answered(request, made, 409)
+
+
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _json(value: Mapping[str, Any], status: int = 200) -> web.Response:
+    headers = {**HEADERS, "Content-Type": "application/json", "Cache-Control": "no-store"}
+    return web.Response(status=status, body=_encoded(value), headers=headers)
+
+
+def _load() -> dict[str, tuple[str, str, bytes]]:
+    """All files: type, tag, content."""
+    found = {}
+    for file in files("stan.monitor.dashboard").joinpath("static").iterdir():
+        kind = _TYPES.get(file.name[file.name.rfind(".") :])
+        if kind is not None:
+            body = file.read_bytes()
+            found[file.name] = (kind, f'"{hashlib.sha256(body).hexdigest()[:24]}"', body)
+    return found

@@ -1,0 +1,164 @@
+"""What the cluster answered, as the JSON that the pages read: names as text and as keys, moments in milliseconds. Pure."""
+
+from typing import Any
+
+from stan.monitor.dashboard.healthwords import Problem
+from stan.monitor.dashboard.nodebook import Sample
+from stan.monitor.dashboard.states import KINDS, State, name_of
+from stan.monitor.dashboard.wording import key_of, millis
+from stan.monitor.words import shown
+from stan.protocol import admin_pb2 as admin
+from stan.types import SECOND
+
+Json = dict[str, Any]
+_LIMITS = ("max_msgs", "max_bytes", "max_subs", "max_age", "max_inactivity")
+_NANOS = {"max_age", "max_inactivity"}
+
+
+def channel(row: admin.ChannelStatus, rate: float | None, lag: int, cursors: int) -> Json:
+    """A row of the table of channels."""
+    return {
+        "key": key_of(row.name),
+        "name": shown(row.name),
+        "uid": row.uid,
+        "group": row.group,
+        "first": row.first_sequence,
+        "last": row.last_sequence,
+        "messages": row.messages,
+        "bytes": row.bytes,
+        "first_time": millis(row.first_timestamp),
+        "last_time": millis(row.last_timestamp),
+        "online": row.subscriptions,
+        "offline": row.offline,
+        "deleted": row.deleted,
+        "rate": None if rate is None else round(rate, 1),
+        "lag": lag,
+        "cursors": cursors,
+        "limits": {
+            name: getattr(row.limits, name) // (SECOND if name in _NANOS else 1)
+            for name in _LIMITS
+            if row.limits.HasField(name)
+        },
+        "edited": [name for name in _LIMITS if row.edited.HasField(name)],
+    }
+
+
+def cursor(row: admin.CursorStatus, state: State, *, members: bool = False) -> Json:
+    """A row of the table of durables; *members*: with each of its subscriptions."""
+    told: Json = {
+        "channel": shown(row.channel),
+        "channel_key": key_of(row.channel),
+        "cursor": str(row.cursor_id),
+        "name": shown(name_of(row)) or "(no name)",
+        "durable": shown(row.durable_name),
+        "queue": shown(row.queue_group),
+        "client": shown(row.client_id or (row.members[0].client_id if row.members else b"")),
+        "kind": KINDS.get(row.kind, "?"),
+        "state": state.word,
+        "text": state.text,
+        "level": state.level,
+        "paused": row.paused,
+        "lag": row.waiting,
+        "pending": row.pending,
+        "window": sum(member.max_in_flight for member in row.members) or row.max_in_flight,
+        "ack_wait": max([member.ack_wait_s for member in row.members], default=row.ack_wait_s),
+        "redelivered": row.redelivered,
+        "last_sent": row.last_sent,
+        "acked": row.acked_up_to,
+        "last": row.last_sequence,
+        "oldest": millis(row.oldest_pending),
+        "last_ack": millis(row.last_ack),
+        "online": len(row.members),
+        "group": row.group,
+    }
+    if members:
+        told["members"] = [
+            {
+                "client": shown(member.client_id),
+                "subscription": str(member.subscription_id),
+                "window": member.max_in_flight,
+                "pending": member.pending,
+                "last_sent": member.last_sent,
+                "stalled": member.stalled,
+                "failing": member.failing,
+            }
+            for member in row.members
+        ]
+    return told
+
+
+def client(row: admin.ClientStatus, subscriptions: int, lag: int) -> Json:
+    """A row of the table of clients."""
+    return {
+        "key": key_of(row.client_id),
+        "name": shown(row.client_id),
+        "inbox": shown(row.heartbeat_inbox),
+        "protocol": row.protocol,
+        "ping_interval": row.ping_interval_s,
+        "ping_max_out": row.ping_max_out,
+        "failing": row.failing,
+        "subscriptions": subscriptions,
+        "lag": lag,
+    }
+
+
+def node(row: admin.NodeStatus, *, silent: bool = False) -> Json:
+    """A node, and how each of its groups is."""
+    return {
+        "name": row.node or "this node",
+        "id": row.node,
+        "silent": silent,
+        "server_id": row.server_id,
+        "product": row.product,
+        "started": millis(row.started),
+        "replica": row.replica,
+        "not_ready": list(row.not_ready),
+        "disk_free": row.disk_free,
+        "disk_total": row.disk_total,
+        "rss": row.rss,
+        "kernel": row.kernel,
+        "sync": row.sync,
+        "store": row.store,
+        "clients": row.clients,
+        "channels": row.channels,
+        "groups": {
+            str(group.group): {
+                "role": group.role,
+                "leader": group.leader,
+                "term": group.term,
+                "last": group.last_index,
+                "committed": group.committed,
+                "applied": group.applied,
+                "voter": row.node in group.voters or not group.voters,
+                "trouble": group.trouble,
+                "hash": group.state_hash.hex()[:16],
+                "behind": {one.node: max(0, group.last_index - one.match) for one in group.replicas},
+            }
+            for group in row.groups
+        },
+    }
+
+
+def problem(row: Problem) -> Json:
+    """Something that is wrong."""
+    return {"text": row.text, "level": row.level, "link": row.link, "since": millis(row.since)}
+
+
+def sample(row: Sample) -> list[float | int | None]:
+    """A point of the charts of the overview."""
+    return [
+        millis(row.wall),
+        *(round(number, 1) for number in (row.messages_in, row.messages_out, row.bytes_in, row.bytes_out)),
+    ]
+
+
+def event(row: admin.Event) -> Json:
+    """Something that happened."""
+    return {
+        "time": millis(row.time),
+        "node": row.node,
+        "kind": row.kind,
+        "text": row.text,
+        "channel": shown(row.channel),
+        "channel_key": key_of(row.channel),
+    }

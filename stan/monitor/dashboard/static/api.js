@@ -1,0 +1,53 @@
+// Questions to the server, and changes. Promises: an error is one sentence; a change carries the token of this server's process.
+
+let session = { actions: false, token: "", header: "" };
+
+async function answered(response) {
+  let body;
+  try {
+    body = await response.json();
+  } catch {
+    body = { error: `The server answers ${response.status} ${response.statusText}` };
+  }
+  if (!response.ok) throw new Error(body.error || `The server answers ${response.status}`);
+  return body;
+}
+
+const unreachable = (error) => (error.name === "AbortError" ? error : new Error("The server cannot be reached"));
+
+export function address(name, params = {}) {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(params)) if (value !== undefined && value !== null && value !== "") query.set(key, value);
+  const text = query.toString();
+  return `/api/v1/${name}${text ? `?${text}` : ""}`;
+}
+
+export async function ask(name, params, signal) {
+  const response = await fetch(address(name, params), { signal, cache: "no-store" }).catch((error) => {
+    throw unreachable(error);
+  });
+  return answered(response);
+}
+
+export async function metrics(signal) {
+  const response = await fetch("/metrics", { signal, cache: "no-store" }).catch((error) => {
+    throw unreachable(error);
+  });
+  if (!response.ok) throw new Error(`The server answers ${response.status}`);
+  return response.text();
+}
+
+export async function begin() {
+  session = await ask("session");
+  return session;
+}
+
+export const mayAct = () => session.actions;
+
+export async function act(name, fields) {
+  const headers = { "Content-Type": "application/json", [session.header]: session.token };
+  const response = await fetch(`/api/v1/actions/${name}`, { method: "POST", headers, body: JSON.stringify(fields) }).catch((error) => {
+    throw unreachable(error);
+  });
+  return answered(response);
+}

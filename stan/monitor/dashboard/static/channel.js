@@ -1,0 +1,75 @@
+// One channel: how full it is, how fast, who reads it, and its messages.
+
+import { ask, mayAct } from "./api.js";
+import { Asked, shown } from "./asked.js";
+import { bar, chart } from "./chart.js";
+import { confirm } from "./dialog.js";
+import { h } from "./dom.js";
+import { COLUMNS, deeds } from "./durables.js";
+import { ago, many, number, rate, size, span } from "./format.js";
+import { messages } from "./messages.js";
+import { table } from "./table.js";
+
+const OWN = COLUMNS.filter((column) => column.name !== "Channel").map(({ sort, ...column }) => column);
+
+export function channel(context) {
+  const key = context.path[1] ?? "";
+  const asked = new Asked((_, signal) => ask("channel", { name: key }, signal), context.redraw);
+  const browser = messages(key, context, () => asked.refresh());
+  asked.want({});
+  let name = key;
+  try {
+    name = decodeURIComponent(key);
+  } catch {
+    // bytes that are no text; the server tells what it shows of them
+  }
+  const draw = () => {
+    const data = asked.data;
+    return [
+      h("p", { class: "trail" }, h("a", { href: "#/channels" }, "Channels"), " /", data && h("span", { class: "muted" }, ` group ${data.group}`)),
+      h("div", { class: "head" }, h("h1", { class: "name" }, data?.name ?? name), data && mayAct() && buttons(data, () => { asked.refresh(); browser.newest(); }, context)),
+      shown(asked, page(context, asked)),
+      asked.data && browser.draw(asked.data),
+    ];
+  };
+  return { title: name, draw, refresh: () => { asked.refresh(); browser.refresh(); }, navigate: () => browser.navigate(), close: () => { asked.close(); browser.close(); } };
+}
+
+function buttons(data, done, context) {
+  const channel_ = { channel: data.key };
+  const deed = (id, text, call) => h("button", { type: "button", id, onclick: call }, text);
+  return h("div", { class: "deeds" },
+    deed("publish", "Publish…", () => confirm({ title: `Publish to ${data.name}`, text: "Subscribers get it like any other message.", button: "Publish", action: "publish",
+      fields: [{ name: "text", label: "Message", type: "textarea", required: false }], make: (values) => ({ ...channel_, text: values.text }), done })),
+    deed("purge", "Purge…", () => confirm({ title: `Purge ${data.name}?`, button: "Purge", action: "purge", done,
+      text: `It holds ${many(data.messages, "message")}, sequences ${number(data.first)} to ${number(data.last)}. All but so many of the newest are removed for good; who has not got them will not get them.`,
+      fields: [{ name: "keep", label: "Newest to keep", type: "number", min: 0, value: 0 }], make: (values) => ({ ...channel_, keep: Number(values.keep) }) })),
+    deed("limits", "Limits…", () => confirm({ title: `Limits of ${data.name}`, text: "In force at once, over those of the configuration; what is beyond them is removed. 0: no limit.", button: "Set", action: "edit_limits", done,
+      fields: [{ name: "max_msgs", label: "Messages", type: "number", min: 0, value: data.limits.max_msgs ?? 0 }, { name: "max_bytes", label: "Bytes", type: "number", min: 0, value: data.limits.max_bytes ?? 0 }, { name: "max_age", label: "Age, seconds", type: "number", min: 0, value: data.limits.max_age ?? 0 }],
+      make: (values) => ({ ...channel_, max_msgs: Number(values.max_msgs), max_bytes: Number(values.max_bytes), max_age: 1000 * Number(values.max_age) }) })),
+    deed("delete", "Delete…", () => confirm({ title: `Delete ${data.name}?`, text: `Its ${many(data.messages, "message")} and its subscriptions are gone then. This cannot be taken back.`, word: data.name, button: "Delete", action: "delete_channel",
+      make: () => ({ ...channel_, uid: data.uid }), done: () => context.go("#/channels") })));
+}
+
+const fill = (used, most, text) => (most ? bar(used / most, text, used / most > 0.95 ? "warn" : "") : null);
+
+const page = (context, asked) => (data) => {
+  const { limits } = data;
+  const age = data.first_time && data.messages ? (Date.now() - data.first_time) / 1000 : 0;
+  const fact = (name, value, extra) => h("div", { class: "fact" }, h("b", {}, value), h("span", { class: "muted" }, name), extra);
+  const lags = data.durables.filter((row) => row.trend.length > 1).sort((a, b) => b.lag - a.lag).slice(0, 4);
+  return [
+    h("section", { class: "facts", "aria-label": "In figures" },
+      fact(limits.max_msgs ? `of ${number(limits.max_msgs)} messages` : "messages", number(data.messages), fill(data.messages, limits.max_msgs, "filled by count")),
+      fact(limits.max_bytes ? `of ${size(limits.max_bytes)}` : "stored", size(data.bytes), fill(data.bytes, limits.max_bytes, "filled by size")),
+      fact(limits.max_age ? `oldest, of ${span(limits.max_age)}` : "oldest", age ? span(age) : "–", fill(age, limits.max_age, "filled by age")),
+      fact("sequences", data.last ? `${number(data.first)} – ${number(data.last)}` : "–"),
+      fact("published", rate(data.rate)), fact("newest", data.messages ? ago(data.last_time) : "–")),
+    h("div", { class: "columns" },
+      h("section", { class: "card" }, chart("Published a second", [{ name: "in", points: data.pace }], rate)),
+      h("section", { class: "card" }, chart("Lag", lags.map((row) => ({ name: row.name, points: row.trend })), number))),
+    h("section", { class: "card" }, h("h2", {}, "Who reads it"), data.durables.length
+      ? table("Durables, queue groups and subscriptions", mayAct() ? [...OWN, { name: "Change", cell: (row) => deeds(row, () => asked.refresh()) }] : OWN, data.durables, (row) => row.cursor)
+      : h("p", { class: "muted" }, "Nobody is subscribed.")),
+  ];
+};

@@ -1,0 +1,57 @@
+// All channels: found by a part of the name, in any order, page by page.
+
+import { ask, mayAct } from "./api.js";
+import { Asked, shown } from "./asked.js";
+import { confirm } from "./dialog.js";
+import { h } from "./dom.js";
+import { ago, number, rate, size } from "./format.js";
+import { pager, search, table } from "./table.js";
+
+const LIMIT = 50;
+const COLUMNS = [
+  { name: "Channel", sort: "name", cell: (row) => h("a", { href: `#/channel/${row.key}` }, row.name) },
+  { name: "Messages", sort: "messages", number: true, cell: (row) => number(row.messages) },
+  { name: "Size", sort: "bytes", number: true, cell: (row) => size(row.bytes) },
+  { name: "Newest", sort: "last", number: true, cell: (row) => number(row.last) },
+  { name: "Rate", sort: "rate", number: true, cell: (row) => rate(row.rate) },
+  { name: "Lag", sort: "lag", number: true, cell: (row) => number(row.lag) },
+  { name: "Subscribers", number: true, cell: (row) => [number(row.online), row.offline ? h("span", { class: "muted" }, ` + ${number(row.offline)} offline`) : null] },
+  { name: "Last message", sort: "active", number: true, cell: (row) => ago(row.last_time) },
+];
+
+/** What is missing of a list, and why. */
+export function gaps(data) {
+  return [
+    data.missing.length > 0 && h("p", { class: "notice warn", role: "status" }, `Without ${data.missing.length === 1 ? "group" : "groups"} ${data.missing.join(", ")}: nobody answers for ${data.missing.length === 1 ? "it" : "them"} at the moment.`),
+    data.cut && h("p", { class: "notice warn", role: "status" }, "There are more than these pages look at."),
+  ];
+}
+
+/** What all pages with one long table have in common. */
+export function listed(context, { title, name, columns, keyOf, sort, label, filter = () => null, buttons = () => null, extra = {} }) {
+  const asked = new Asked((params, signal) => ask(name, { limit: LIMIT, ...params }, signal), context.redraw);
+  const go = (change) => context.query({ ...context.params, offset: "", ...change });
+  const want = () => asked.want({ ...extra, ...context.params });
+  want();
+  const draw = () => {
+    const { params } = context;
+    return [
+      h("div", { class: "head" }, h("h1", {}, title), buttons()),
+      h("div", { class: "tools" }, search(label, params.search ?? "", (text) => go({ search: text })), shownFilter(asked, filter, go)),
+      shown(asked, (data) => [gaps(data),
+        h("p", { class: "muted", role: "status" }, params.search || params.state ? `${number(data.matching)} of ${number(data.total)}` : `${number(data.total)} in all`),
+        data.rows.length ? table(title, columns, data.rows, keyOf, { sort: params.sort || sort, by: (next) => go({ sort: next }) }) : h("p", { class: "empty" }, data.total ? "Nothing matches." : "There is nothing yet."),
+        pager(data, LIMIT, (offset) => go({ offset: offset || "" }))]),
+    ];
+  };
+  return { title, draw, refresh: () => asked.refresh(), navigate: want, close: () => asked.close() };
+}
+
+const shownFilter = (asked, filter, go) => asked.data && filter(asked.data, go);
+
+export function channels(context) {
+  const create = () => confirm({ title: "Create a channel", text: "It is empty until something is published.", button: "Create", action: "create_channel",
+    fields: [{ name: "name", label: "Name", type: "text" }], make: (values) => ({ channel: encodeURIComponent(values.name) }), done: context.refresh });
+  return listed(context, { title: "Channels", name: "channels", columns: COLUMNS, keyOf: (row) => row.key, sort: "name", label: "Search channels",
+    buttons: () => mayAct() && h("button", { type: "button", id: "create", onclick: create }, "Create…") });
+}

@@ -1,0 +1,51 @@
+// Durables, queue groups and subscriptions: what each does in words, and if it gets nothing, why.
+
+import { mayAct } from "./api.js";
+import { bar } from "./chart.js";
+import { listed } from "./channels.js";
+import { confirm } from "./dialog.js";
+import { h } from "./dom.js";
+import { ago, many, number } from "./format.js";
+import { level } from "./table.js";
+
+const window_ = (row) => bar(row.pending / (row.window || 1), `${number(row.pending)} of ${number(row.window)} in flight`, row.level);
+
+export const COLUMNS = [
+  { name: "Name", sort: "name", cell: (row) => [h("b", {}, row.name), h("small", { class: "muted" }, row.kind, row.client && row.client !== row.name ? ` of ${row.client}` : "")] },
+  { name: "Channel", cell: (row) => h("a", { href: `#/channel/${row.channel_key}` }, row.channel) },
+  { name: "State", sort: "state", cell: (row) => [level(row.level, row.state), h("small", { class: "why" }, row.text)] },
+  { name: "Lag", sort: "lag", number: true, cell: (row) => number(row.lag) },
+  { name: "Pending", sort: "pending", number: true, cell: (row) => [number(row.pending), window_(row)] },
+  { name: "Position", number: true, cell: (row) => [h("a", { href: `#/channel/${row.channel_key}?seq=${row.acked + 1}` }, number(row.acked)), h("small", { class: "muted" }, `of ${number(row.last)}`)] },
+  { name: "Last ack", number: true, cell: (row) => ago(row.last_ack) },
+];
+
+/** What can be done with one, where something may be done. */
+export function deeds(row, done) {
+  if (!mayAct()) return null;
+  const which = { channel: row.channel_key, cursor: row.cursor };
+  const name = `${row.name} on ${row.channel}`;
+  const ask = (action, title, text, button, fields, make) => confirm({ action, title, text, button, fields, done, make: (values) => ({ ...which, ...(make ? make(values) : {}) }) });
+  const deed = (text, call) => h("button", { type: "button", class: "small", onclick: call }, text);
+  return h("div", { class: "deeds" },
+    row.paused
+      ? deed("Resume…", () => ask("resume", `Resume ${name}?`, `It gets what is waiting: ${many(row.lag, "message")}.`, "Resume"))
+      : deed("Pause…", () => ask("pause", `Pause ${name}?`, "Nothing is sent to it until it is resumed; acks count.", "Pause")),
+    deed("Move…", () => ask("move", `Move ${name}`, "The next message it gets. What is pending before is let go of; what follows is sent, also what it had already.", "Move",
+      [{ name: "sequence", label: "Next sequence", type: "number", min: 1, value: row.acked + 1 }], (values) => ({ to: "sequence", sequence: Number(values.sequence) }))),
+    deed("Back in time…", () => ask("move", `Move ${name} to a time`, "It gets all messages from then on, also what it had already.", "Move",
+      [{ name: "time", label: "From", type: "datetime-local" }], (values) => ({ to: "time", time: new Date(values.time).getTime() }))),
+    row.pending > 0 && deed("Skip…", () => ask("skip", `Skip a message of ${name}`, "It counts as acknowledged and is not sent again.", "Skip",
+      [{ name: "sequence", label: "Sequence", type: "number", min: 1, value: row.acked + 1 }], (values) => ({ sequence: Number(values.sequence) }))),
+    row.pending > 0 && deed("Send again…", () => ask("redeliver", `Send what is pending for ${name} again?`, `${many(row.pending, "message")}, flagged as redelivered.`, "Send again")),
+    deed("Delete…", () => ask("delete_cursor", `Delete ${name}?`, "Its position is lost, and its members get nothing any more. This cannot be taken back.", "Delete")));
+}
+
+export function durables(context) {
+  const filter = (data, go) => h("label", { class: "filter", "data-key": "filter" }, h("span", { class: "unseen" }, "State"),
+    h("select", { "data-value": context.params.state ?? "", onchange: (event) => go({ state: event.target.value }) },
+      h("option", { value: "" }, "Every state"), Object.entries(data.states).sort().map(([word, count]) =>
+        h("option", { value: word, selected: context.params.state === word }, `${word} (${number(count)})`))));
+  const columns = mayAct() ? [...COLUMNS, { name: "Change", cell: (row) => deeds(row, context.refresh) }] : COLUMNS;
+  return listed(context, { title: "Durables and queue groups", name: "durables", columns, keyOf: (row) => `${row.channel_key}/${row.cursor}`, sort: "state", label: "Search durables, channels, clients", filter });
+}

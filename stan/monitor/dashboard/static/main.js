@@ -1,0 +1,129 @@
+// Which page is seen, by the address behind the #; and what stands around it: health, navigation, colours, news.
+
+import { begin } from "./api.js";
+import { channel } from "./channel.js";
+import { channels } from "./channels.js";
+import { clients } from "./clients.js";
+import { cluster } from "./cluster.js";
+import { config } from "./config.js";
+import { draw, h } from "./dom.js";
+import { durables } from "./durables.js";
+import { clock } from "./format.js";
+import { Live } from "./live.js";
+import { metrics } from "./metrics.js";
+import { overview } from "./overview.js";
+import * as theme from "./theme.js";
+
+const PAGES = {
+  "": ["Overview", overview],
+  channels: ["Channels", channels],
+  durables: ["Durables", durables],
+  clients: ["Clients", clients],
+  cluster: ["Cluster", cluster],
+  metrics: ["Metrics", metrics],
+  config: ["Configuration", config],
+};
+const OTHERS = { channel: ["", channel] };
+const ABOVE = { channel: "channels" };
+const LIVE = { stream: "Live", poll: "Asking every few seconds", off: "Not live" };
+
+const main = document.getElementById("main");
+let page = null;
+let route = "";
+let planned = 0;
+
+function read() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  return { path: path.split("/"), params: Object.fromEntries(new URLSearchParams(query ?? "")) };
+}
+
+const context = {
+  path: [],
+  params: {},
+  redraw: () => {
+    planned ||= requestAnimationFrame(render);
+  },
+  refresh: () => page?.refresh(),
+  go: (hash) => (location.hash = hash),
+  /** Other parameters of the same page, without another step in the history. */
+  query: (params, then) => {
+    const kept = Object.entries(params).filter(([, value]) => value !== "" && value !== undefined);
+    const text = new URLSearchParams(kept).toString();
+    history.replaceState(null, "", `#/${context.path.join("/")}${text ? `?${text}` : ""}`);
+    context.params = Object.fromEntries(kept.map(([name, value]) => [name, String(value)]));
+    if (then) then();
+    else page?.navigate?.();
+    context.redraw();
+  },
+};
+
+function render() {
+  planned = 0;
+  if (page) draw(main, [page.draw()]);
+}
+
+function turn() {
+  const { path, params } = read();
+  const name = path[0];
+  const [, make] = PAGES[name] ?? OTHERS[name] ?? PAGES[""];
+  const same = page !== null && route === path.join("/");
+  Object.assign(context, { path, params });
+  if (same) {
+    page.navigate?.();
+  } else {
+    page?.close();
+    page = null;
+    main.replaceChildren();
+    route = path.join("/");
+    page = make(context);
+    document.title = `${page.title} – stan`;
+    if (document.activeElement !== document.body) main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+  navigation(name);
+  context.redraw();
+}
+
+function navigation(name) {
+  const here = ABOVE[name] ?? (PAGES[name] ? name : "");
+  draw(document.getElementById("pages"), Object.entries(PAGES).map(([path, [text]]) =>
+    h("li", {}, h("a", { href: `#/${path}`, "aria-current": path === here ? "page" : null }, text))));
+}
+
+function health(state, sentence) {
+  const link = document.getElementById("health");
+  link.dataset.state = state;
+  link.lastElementChild.textContent = { ok: "Healthy", warn: "Warning", bad: "Trouble", unknown: "Unknown" }[state] ?? state;
+  link.title = sentence;
+}
+
+const live = new Live(
+  (news) => {
+    clock(news.now);
+    health(news.state, news.sentence);
+    page?.refresh();
+  },
+  (text) => health("bad", text),
+  (how) => {
+    const place = document.getElementById("live");
+    place.dataset.live = how;
+    place.title = LIVE[how];
+    place.textContent = how === "off" ? "" : how === "stream" ? "live" : "polling";
+  },
+);
+
+theme.begin(document.getElementById("theme"));
+document.querySelector(".skip").onclick = (event) => {
+  event.preventDefault();
+  main.focus();
+};
+navigation(read().path[0]);
+try {
+  const { cluster: name, node } = await begin();
+  document.getElementById("cluster").textContent = node ? `${name} · ${node}` : name;
+} catch {
+  // it only shows then
+}
+addEventListener("hashchange", turn);
+turn();
+live.start();

@@ -1,0 +1,50 @@
+// The first page: a sentence, what is wrong, what goes through, who lags, what happened.
+
+import { ask } from "./api.js";
+import { Asked, shown } from "./asked.js";
+import { chart } from "./chart.js";
+import { h } from "./dom.js";
+import { ago, many, number, rate, size, time } from "./format.js";
+import { level } from "./table.js";
+
+const fact = (name, value, href) => h(href ? "a" : "div", { class: "fact", href }, h("b", {}, value), h("span", { class: "muted" }, name));
+
+export function overview(context) {
+  const asked = new Asked((_, signal) => ask("overview", {}, signal), context.redraw);
+  asked.want({});
+  return { title: "Overview", draw: () => shown(asked, page), refresh: () => asked.refresh(), close: () => asked.close() };
+}
+
+const since = (problem) => problem.since && h("span", { class: "muted" }, ` Since ${time(problem.since)} (${ago(problem.since)}).`);
+const WORDS = { ok: "All is well", warn: "Look at this", bad: "Something is wrong", unknown: "Not known yet" };
+
+function page(data) {
+  const [, into, out, bytesIn] = data.rates ?? [];
+  return [
+    h("section", { class: `health-card ${data.state}`, "aria-label": "Health" },
+      h("h1", {}, h("span", { class: "dot" }), WORDS[data.state]),
+      h("p", { id: "sentence", role: "status" }, data.sentence, data.problems.length === 1 && since(data.problems[0])),
+      data.problems.length > 1 && h("ul", { class: "problems" }, data.problems.map((problem) => h("li", { class: problem.level },
+        problem.link ? h("a", { href: problem.link }, problem.text) : problem.text,
+        since(problem))))),
+    h("section", { class: "facts eight", "aria-label": "In figures" },
+      fact("messages in", rate(into)), fact("messages out", rate(out)), fact("published", bytesIn === undefined ? "–" : `${size(Math.round(bytesIn))}/s`),
+      fact("channels", number(data.channels), "#/channels"), fact("messages kept", number(data.messages), "#/channels"), fact("stored", size(data.bytes)),
+      fact("durables and others", number(data.durables), "#/durables"), fact("clients", number(data.clients), "#/clients")),
+    h("div", { class: "columns" },
+      h("section", { class: "card" }, chart("Messages a second", [
+        { name: "in", points: data.history.map((point) => [point[0], point[1]]) },
+        { name: "out", points: data.history.map((point) => [point[0], point[2]]) }], rate)),
+      h("section", { class: "card" }, chart("Bytes a second", [
+        { name: "in", points: data.history.map((point) => [point[0], point[3]]) },
+        { name: "out", points: data.history.map((point) => [point[0], point[4]]) }], (value) => `${size(Math.round(value))}/s`))),
+    h("div", { class: "columns" },
+      h("section", { class: "card" }, h("h2", {}, "Furthest behind"), data.worst.length ? h("ul", { class: "list" }, data.worst.map((row) => h("li", {},
+        h("a", { href: `#/channel/${row.channel_key}` }, `${row.channel} / ${row.name}`), h("b", {}, number(row.lag)), level(row.level, row.state)))) : h("p", { class: "muted" }, "Nobody lags behind.")),
+      h("section", { class: "card" }, h("h2", {}, "Busiest channels"), data.busiest.length ? h("ul", { class: "list" }, data.busiest.map((row) => h("li", {},
+        h("a", { href: `#/channel/${row.key}` }, row.name), h("b", {}, rate(row.rate))))) : h("p", { class: "muted" }, "Nothing is published at the moment."))),
+    h("section", { class: "card" }, h("h2", {}, "What happened"), data.events.length ? h("ol", { class: "events" }, data.events.slice(0, 30).map((event) => h("li", {},
+      h("time", { class: "muted" }, time(event.time)), h("span", { class: "kind" }, event.kind.replaceAll("_", " ")), h("span", {}, event.text)))) : h("p", { class: "muted" }, "Nothing since this node was started.")),
+    h("p", { class: "muted small" }, `stan ${data.version}, as NATS Streaming Server ${data.compatible}; ${many(data.channels, "channel")} of cluster ${data.cluster_id}.`),
+  ];
+}

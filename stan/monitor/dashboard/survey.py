@@ -1,0 +1,187 @@
+"""What the dashboard knows of the cluster: asked when somebody looks, kept for a moment, shared by all who look.
+
+While somebody watches, nodes and subscriptions are looked at every two seconds (less often where that costs more than 2 % of the
+time); while nobody does only the nodes, and seldom, so that "since when" has an answer. Changes nothing.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from stan import limits
+from stan.edge.asking import Asking
+from stan.errors import StanError
+from stan.monitor.dashboard import listing
+from stan.monitor.dashboard.cached import Cached
+from stan.monitor.dashboard.healthwords import Picture, Problem, Since, problems
+from stan.monitor.dashboard.listing import Listing
+from stan.monitor.dashboard.nodebook import NodeBook
+from stan.monitor.dashboard.states import State, state_of
+from stan.monitor.dashboard.trends import Trends
+from stan.monitor.view import Breath
+from stan.protocol import admin_pb2 as admin
+from stan.types import SECOND
+
+NODES_WAIT_S = 1.5
+"""How long the answers of nodes are waited for that may be gone."""
+
+
+class ChannelTable(NamedTuple):
+    """All channels, with how many messages a second each gets."""
+
+    listing: Listing
+    names: list[str]  # as they are searched
+    rates: dict[int, float]  # by uid
+    lags: dict[bytes, int]  # the worst of each, by name
+    counts: dict[bytes, int]  # durables, groups and subscriptions
+
+
+class CursorTable(NamedTuple):
+    """All durables, queue groups and subscriptions, with their states."""
+
+    listing: Listing
+    states: list[State]  # of each row
+    names: list[str]  # as they are searched
+
+
+class Survey:
+    """See the module's docstring. *own*: why the node that serves the pages is not ready; *pool*: groups of channels."""
+
+    def __init__(
+        self, asking: Asking, pool: int, own: Callable[[], list[str]], wall: Callable[[], int] = time.time_ns
+    ) -> None:
+        self.asking = asking
+        self.book = NodeBook()
+        self.trends = Trends()
+        self.nodes = Cached(self._nodes)
+        self.cursors = Cached(self._cursors)
+        self.channels = Cached(self._channels)
+        self.clients = Cached(lambda: listing.clients(asking))
+        self.options = Cached(self._options, 10 * SECOND)
+        self._pool = pool
+        self._own = own
+        self._wall = wall
+        self._since = Since()
+        self._watched_at = 0
+        self._woken = asyncio.Event()
+        self._before: tuple[int, dict[int, int]] = (0, {})  # when channels were looked at, and their last sequences
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def watched(self) -> None:
+        """Somebody looks."""
+        if not self._is_watched():
+            self._woken.set()
+        self._watched_at = time.monotonic_ns()
+
+    def _is_watched(self) -> bool:
+        return bool(self._watched_at) and time.monotonic_ns() - self._watched_at < limits.DASHBOARD_LINGER
+
+    def outdated(self) -> None:
+        """Something was changed."""
+        for cached in (self.nodes, self.cursors, self.channels, self.clients):
+            cached.outdated()
+
+    async def run(self) -> None:
+        """Look now and then, for ever."""
+        while True:
+            self._woken.clear()
+            watched = self._is_watched()
+            for cached in (self.nodes, self.cursors) if watched else (self.nodes,):
+                with contextlib.suppress(StanError):
+                    await cached.get()
+            self.health()
+            pause = limits.DASHBOARD_TICK if watched else limits.DASHBOARD_IDLE_TICK
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause / SECOND):
+                    await self._woken.wait()
+
+    def picture(self) -> Picture:
+        """What is known at this moment."""
+        now = time.monotonic_ns()
+        table = self.cursors.last
+        channels = self.channels.last
+        return Picture(
+            nodes=self.book.present(now),
+            members=self.book.members(),
+            silent=self.book.silent(now),
+            own=self._own(),
+            pool=self._pool,
+            cursors=[] if table is None else list(zip(table.listing.rows, table.states, strict=True)),
+            missing=(table.listing.missing if table else set()) | (channels.listing.missing if channels else set()),
+        )
+
+    def health(self) -> tuple[Picture, list[Problem]]:
+        """What is known, and what is wrong with it, since when."""
+        picture = self.picture()
+        return picture, self._since.of(problems(picture), self._wall())
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    async def _nodes(self) -> list[admin.NodeStatus]:
+        members = set(self.book.members())
+        present = {status.node for status in self.book.present(time.monotonic_ns())}
+
+        def enough(answers: list[admin.NodeStatus]) -> bool:
+            heard = {answer.node for answer in answers}
+            return bool(heard) and heard >= members | present | {name for answer in answers for name in answer.nodes}
+
+        answers = await self.asking.ask_each(
+            "admin.nodes", admin.NodesRequest(version=1), admin.NodeStatus, enough, NODES_WAIT_S
+        )
+        self.book.note(answers, time.monotonic_ns(), self._wall())
+        return answers
+
+    async def _cursors(self) -> CursorTable:
+        found = await listing.cursors(self.asking)
+        now = self._wall()
+        self.trends.note(found.rows, now)
+        states: list[State] = []
+        names: list[str] = []
+        breath = Breath()
+        for row in found.rows:
+            states.append(state_of(row, now, self.trends.left_s(row)))
+            names.append(searched(row.channel, row.durable_name, row.queue_group, row.client_id))
+            await breath.take()
+        return CursorTable(found, states, names)
+
+    async def _channels(self) -> ChannelTable:
+        found = await listing.channels(self.asking)
+        with contextlib.suppress(StanError):
+            await self.cursors.get()
+        at, before = self._before
+        now = time.monotonic_ns()
+        rates: dict[int, float] = {}
+        names: list[str] = []
+        breath = Breath()
+        for row in found.rows:
+            if row.uid in before and now > at:
+                rates[row.uid] = max(0, row.last_sequence - before[row.uid]) * SECOND / (now - at)
+            names.append(searched(row.name))
+            await breath.take()
+        self._before = (now, {row.uid: row.last_sequence for row in found.rows})
+        lags: dict[bytes, int] = {}
+        counts: dict[bytes, int] = {}
+        table = self.cursors.last
+        for cursor in table.listing.rows if table is not None else ():
+            lags[cursor.channel] = max(lags.get(cursor.channel, 0), int(cursor.waiting))
+            counts[cursor.channel] = counts.get(cursor.channel, 0) + 1
+            await breath.take()
+        return ChannelTable(found, names, rates, lags, counts)
+
+    async def _options(self) -> list[Any]:
+        expected = len(self.book.members()) or 1
+        return await self.asking.ask_each(
+            "admin.options",
+            admin.OptionsRequest(version=1),
+            admin.OptionsResponse,
+            lambda answers: len(answers) >= expected,
+            NODES_WAIT_S,
+        )
+
+
+def searched(*names: bytes) -> str:
+    """Names as a search looks at them."""
+    return " ".join(name.decode("utf-8", "replace") for name in names if name).lower()

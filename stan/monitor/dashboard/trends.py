@@ -1,0 +1,50 @@
+"""How the lag of durables and queue groups has moved, for charts and for how long it will take. Bounded, the newest are kept."""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from typing import Final
+
+from stan import limits
+from stan.protocol import admin_pb2 as admin
+from stan.types import SECOND
+
+LOOK_BACK: Final = 30 * SECOND
+"""How fast a lag shrinks is told from samples so far back."""
+
+Key = tuple[bytes, int]
+Points = deque[tuple[int, int]]
+
+
+class Trends:
+    """See the module's docstring. Times are Unix ns."""
+
+    def __init__(self) -> None:
+        self._points: OrderedDict[Key, Points] = OrderedDict()
+
+    def note(self, rows: Iterable[admin.CursorStatus], now: int) -> None:
+        """A look was taken."""
+        for row in rows:
+            key = (row.channel, row.cursor_id)
+            points = self._points.get(key)
+            if points is None:
+                points = self._points[key] = deque(maxlen=limits.DASHBOARD_SAMPLES_MAX)
+            self._points.move_to_end(key)
+            points.append((now, int(row.waiting)))
+            if len(self._points) > limits.DASHBOARD_TRENDS_MAX:
+                self._points.popitem(last=False)
+
+    def points(self, row: admin.CursorStatus) -> list[tuple[int, int]]:
+        """Moment and lag, oldest first."""
+        return list(self._points.get((row.channel, row.cursor_id), ()))
+
+    def left_s(self, row: admin.CursorStatus) -> float | None:
+        """Seconds until it has caught up if it goes on so; None: it does not, or nobody knows."""
+        points = self.points(row)
+        if not points or not row.waiting:
+            return None
+        newest = points[-1][0]
+        at, lag = next(point for point in points if point[0] >= newest - LOOK_BACK)
+        shrunk = lag - int(row.waiting)
+        if shrunk <= 0 or newest == at:
+            return None
+        return int(row.waiting) * (newest - at) / SECOND / shrunk

@@ -1,0 +1,231 @@
+"""TLS, certificates of clients, users, tokens and nkeys: of the embedded nats-server, and towards a NATS elsewhere."""
+
+import asyncio
+import re
+import signal
+import ssl
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import nkeys
+import pytest
+import stan_client
+from nats.errors import Error as NatsError
+
+from tests.integration.test_config_file import FromFile
+from tests.kit.certificates import Authority
+from tests.kit.ports import free_port
+from tests.kit.server import COMMAND, ROOT, START_SECONDS_MAX, NatsServer, StanServer
+
+HIDDEN = "swordfish-and-chips"
+FIRST = "first"
+TAIL = "\nstreaming {{ cluster_id: test-cluster }}\n"
+
+
+class Told(FromFile):
+    """A server that is told all by `-c FILE`, and *flags*."""
+
+    def __init__(self, directory: Path, text: str, *flags: str) -> None:
+        super().__init__(directory, "-c", 'listen: "127.0.0.1:{port}"\n' + text + TAIL)
+        self._command += flags
+
+
+async def works(server: StanServer, *, url: str = "", **options: object) -> None:
+    """A client publishes and is answered."""
+    client = await stan_client.connect(
+        "test-cluster", "me", servers=url or server.url, nats_options=options, connect_timeout_s=5
+    )
+    await client.publish("orders", b"hello")
+    await client.close()
+
+
+async def works_soon(server: StanServer, **options: object) -> None:
+    """As `works`, once the server has a connection again."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while True:
+        try:
+            return await works(server, **options)
+        except (stan_client.StanClientError, NatsError, OSError):
+            assert time.monotonic() < deadline, server.log()
+
+
+async def refused(server: StanServer, **options: object) -> None:
+    with pytest.raises((stan_client.StanClientError, NatsError, OSError)):
+        await stan_client.connect("test-cluster", "me", servers=server.url, nats_options=options, connect_timeout_s=1)
+
+
+def failure(*flags: str) -> str:
+    """What a server logs that cannot start."""
+    done = subprocess.run([*COMMAND, *flags], capture_output=True, text=True, timeout=30, cwd=ROOT, check=False)
+    assert done.returncode == 1, done.stderr
+    return done.stderr
+
+
+def read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - of our own server
+        return answer.read().decode()
+
+
+def command_lines(server: StanServer) -> str:
+    """Of all processes of a server."""
+    found = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in server.survivors()]
+    return b"\n".join(found).decode()
+
+
+# --- the embedded nats-server -------------------------------------------------------------------------------------------
+
+
+async def test_tls_needs_no_word_about_our_own_connection(tmp_path):
+    ours, other = Authority(tmp_path), Authority(tmp_path, "other")
+    pair = ours.sign("server", host="127.0.0.1")
+    flags = ("--tls", "--tlscert", str(pair.cert), "--tlskey", str(pair.key))
+    with StanServer(tmp_path, *flags, store="MEMORY") as server:
+        await works(server, tls=ssl.create_default_context(cafile=str(ours.ca)))
+        await refused(server, tls=ssl.create_default_context(cafile=str(other.ca)))
+
+
+async def test_certificates_of_clients_are_asked_for_and_our_own_is_that_of_the_server(tmp_path):
+    ours, other = Authority(tmp_path), Authority(tmp_path, "other")
+    pair = ours.sign("server", host="127.0.0.1")
+    tls = f'tls {{{{ cert_file: "{pair.cert}", key_file: "{pair.key}", ca_file: "{ours.ca}", verify: true }}}}'
+    with Told(tmp_path, tls) as server:
+        for authority, taken in ((ours, True), (other, False)):
+            client = authority.sign("client", server=False)
+            context = ssl.create_default_context(cafile=str(ours.ca))
+            context.load_cert_chain(client.cert, client.key)
+            await (works if taken else refused)(server, tls=context)
+        await refused(server, tls=ssl.create_default_context(cafile=str(ours.ca)))
+
+
+async def test_certificate_for_servers_only_needs_another_for_our_connection(tmp_path):
+    ours = Authority(tmp_path)
+    pair, client = ours.sign("server", client=False), ours.sign("client", server=False)
+    flags = ("-p", str(free_port()), "-a", "127.0.0.1", "--tlsverify", "--tlscacert", str(ours.ca))
+    flags += ("--tlscert", str(pair.cert), "--tlskey", str(pair.key))
+    said = failure(*flags)
+    assert re.search("cannot connect to NATS.*-tls_client_cert", said), said
+    more = (*flags[4:], "-tls_client_cert", str(client.cert), "-tls_client_key", str(client.key))
+    with StanServer(tmp_path, *more, store="MEMORY"):
+        pass
+
+
+def test_expired_certificate_is_told(tmp_path):
+    pair = Authority(tmp_path).sign("server", days=-1)
+    flags = ("-p", str(free_port()), "-a", "127.0.0.1", "--tls", "--tlscert", str(pair.cert), "--tlskey", str(pair.key))
+    assert "certificate has expired" in failure(*flags)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        f"authorization {{{{ user: u, password: {HIDDEN} }}}}",
+        f"authorization {{{{ users: [ {{{{ user: u, password: {HIDDEN} }}}} ], timeout: 3 }}}}",
+    ],
+)
+async def test_users_of_the_file_and_our_own_connection_get_along(tmp_path, block):
+    monitor = free_port()
+    with Told(tmp_path, block, "-m", str(monitor), "-D", "-V", "-SDV") as server:
+        await works(server, user="u", password=HIDDEN)
+        await refused(server, user="u", password=HIDDEN[1:])
+        await refused(server)
+        names = ("varz", "connz?auth=1", "streaming/serverz", "metrics")
+        pages = "".join([await asyncio.to_thread(read, f"http://127.0.0.1:{monitor}/{name}") for name in names])
+        assert HIDDEN not in pages + command_lines(server)
+        own = re.findall(r'password\\?":\\?"([^"\\]+)', server.log())
+        assert set(own) <= {"[REDACTED]"}
+        assert HIDDEN not in server.log()
+
+
+async def test_hash_of_a_password_is_no_hindrance(tmp_path):
+    hashed = "$2a$04$SH1Pi5Cs1ay3VJvLCnPGzuHLCdhNoA2pTGIGFZSgBhGkOSgTz0Oa2"  # of some word
+    with Told(tmp_path, f'authorization {{{{ user: u, password: "{hashed}" }}}}') as server:
+        await refused(server, user="u", password=hashed)
+
+
+async def test_nkeys_of_clients_and_our_own_connection_get_along(tmp_path):
+    seed = nkeys.encode_seed(bytes(range(32)), nkeys.PREFIX_BYTE_USER)
+    file = tmp_path / "seed"
+    file.write_bytes(seed)
+    public = nkeys.from_seed(bytearray(seed)).public_key.decode()
+    with Told(tmp_path, f"authorization {{{{ users: [ {{{{ nkey: {public} }}}} ] }}}}") as server:
+        await works(server, nkeys_seed=str(file))
+        await refused(server)
+
+
+async def test_users_and_token_change_with_a_reload(tmp_path):
+    with Told(tmp_path, "authorization {{ token: first }}") as server:
+        await works(server, token=FIRST)
+        text = (tmp_path / "stan.conf").read_text()
+        for block, login in (
+            ("token: second", {"token": "second"}),
+            (f"user: u, password: {HIDDEN}", {"user": "u", "password": HIDDEN}),
+        ):
+            (tmp_path / "stan.conf").write_text(text.replace("token: first", block))
+            server.signal(signal.SIGHUP)
+            await works_soon(server, **login)
+            await refused(server, token=FIRST)
+
+
+async def test_passwords_of_flags_are_in_no_process_title(tmp_path):
+    flags = ("--user", "u", "--pass", HIDDEN, "--cluster", f"nats://r:{HIDDEN}@127.0.0.1:{free_port()}")
+    flags += ("--routes", f"nats://r:{HIDDEN}@127.0.0.1:{free_port()}")
+    with StanServer(tmp_path, *flags, store="MEMORY") as server:
+        await works(server, user="u", password=HIDDEN)
+        assert HIDDEN not in command_lines(server)
+        assert HIDDEN not in server.log()
+        assert "nats-server" in command_lines(server)
+
+
+# --- a NATS elsewhere ----------------------------------------------------------------------------------------------------
+
+
+def config(tmp_path: Path, text: str) -> str:
+    file = tmp_path / "nats.conf"
+    file.write_text(text)
+    return str(file)
+
+
+async def test_certificates_are_shown_to_a_nats_elsewhere_and_its_own_is_verified(tmp_path):
+    ours, other = Authority(tmp_path), Authority(tmp_path, "other")
+    pair, client = ours.sign("server", host="127.0.0.1"), ours.sign("client", server=False)
+    file = config(
+        tmp_path, f'tls {{ cert_file: "{pair.cert}", key_file: "{pair.key}", ca_file: "{ours.ca}", verify: true }}'
+    )
+    with NatsServer(tmp_path, "-c", file) as nats:
+        shown = ("-tls_client_cert", str(client.cert), "-tls_client_key", str(client.key))
+        with StanServer(
+            tmp_path, *shown, "-tls_client_cacert", str(ours.ca), store="MEMORY", nats_url=nats.url
+        ) as server:
+            context = ssl.create_default_context(cafile=str(ours.ca))
+            context.load_cert_chain(client.cert, client.key)
+            await works(server, tls=context)
+        assert "unable to get local issuer" in failure("-ns", nats.url, *shown, "-tls_client_cacert", str(other.ca))
+        assert "cannot connect to NATS" in failure("-ns", nats.url, "-tls_client_cacert", str(ours.ca))
+        assert "No such file" in failure("-ns", nats.url, "-tls_client_cacert", str(tmp_path / "missing.pem"))
+
+
+async def test_nkey_of_a_seed_file_is_shown_to_a_nats_elsewhere(tmp_path):
+    seed = nkeys.encode_seed(bytes(range(32)), nkeys.PREFIX_BYTE_USER)
+    (tmp_path / "seed").write_bytes(seed)
+    public = nkeys.from_seed(bytearray(seed)).public_key.decode()
+    with NatsServer(tmp_path, "-c", config(tmp_path, f"authorization {{ users: [ {{ nkey: {public} }} ] }}")) as nats:
+        stan = tmp_path / "stan.conf"
+        stan.write_text(f'streaming {{ nkey_seed_file: "{tmp_path / "seed"}" }}')
+        with StanServer(tmp_path, "-sc", str(stan), store="MEMORY", nats_url=nats.url) as server:
+            await works(server, nkeys_seed=str(tmp_path / "seed"))
+        assert "Authorization Violation" in failure("-ns", nats.url)
+
+
+async def test_passwords_come_from_variables_of_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("STAN_TEST_PASSWORD", HIDDEN)
+    with NatsServer(tmp_path, "--user", "u", "--pass", HIDDEN) as nats:
+        stan = tmp_path / "stan.conf"
+        stan.write_text("streaming { user: u, password: $STAN_TEST_PASSWORD }")
+        with StanServer(tmp_path, "-sc", str(stan), store="MEMORY", nats_url=nats.url) as server:
+            await works(server, user="u", password=HIDDEN)
+            assert HIDDEN not in command_lines(server) + server.log()
+        said = failure("-ns", nats.url.replace("//", f"//u:{HIDDEN[:-1]}@"))
+        assert "Authorization Violation" in said
+        assert HIDDEN[:-1] not in said

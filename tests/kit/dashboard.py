@@ -1,0 +1,70 @@
+"""The dashboard over HTTP on a `FakeCluster`, without a broker: in a test's loop, or in a thread of its own for browsers."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+from aiohttp import web
+
+from stan.config import Config
+from stan.monitor.dashboard.api import Api
+from stan.monitor.dashboard.routes import Dashboard
+from stan.monitor.dashboard.survey import Survey
+from stan.monitor.view import View
+from stan.types import WallNanos
+from tests.kit.fake_cluster import FakeCluster
+
+METRICS = """# HELP stan_clients Registered clients, as every node knows them
+# TYPE stan_clients gauge
+stan_clients 3.0
+# HELP stan_group_leads 1: this node leads the group
+# TYPE stan_group_leads gauge
+stan_group_leads{group="1"} 1.0
+"""
+
+
+@contextlib.asynccontextmanager
+async def served(fake: FakeCluster, config: Config | None = None) -> AsyncIterator[str]:
+    """Its address while it is served."""
+    config = config or fake.config()
+    view = View(config, "server", None, WallNanos(0))
+    dashboard = Dashboard(view)
+    dashboard.serve(Api(Survey(fake.asking(), fake.groups, list), config))
+    app = web.Application()
+    dashboard.add_to(app)
+
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(text=METRICS)
+
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await dashboard.close()
+        await runner.cleanup()
+
+
+@contextlib.contextmanager
+def served_aside(fake: FakeCluster, config: Config | None = None) -> Iterator[str]:
+    """The same in a thread; what a test changes in *fake* meanwhile is seen by the next question."""
+    address: list[str] = []
+    there, over = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with served(fake, config) as url:
+            address.append(url)
+            there.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert there.wait(20)
+        yield address[0]
+    finally:
+        over.set()
+        thread.join()
