@@ -43,9 +43,7 @@ class Rule:
         """What is wrong with it."""
         found = []
         if self.client and not _CLIENT.fullmatch(self.client):
-            found.append(
-                f"invalid client id {go_quote(self.client)}: letters, digits, `-`, `_`, and `*` for any of them"
-            )
+            found.append(_client_complaint(self.client))
         found += [
             f"invalid channel name {go_quote(name)}"
             for names in self.rights.values()
@@ -62,6 +60,7 @@ class NatsUser:
     name: str
     password: str = field(default="", repr=False)  # in clear or as bcrypt has it
     nkey: str = ""  # public; in place of a password
+    clients: tuple[str, ...] = ()  # client ids that he may use, as in a rule; none: any
     where: str = ""
 
     def complaints(self) -> list[str]:
@@ -69,6 +68,7 @@ class NatsUser:
         found = []
         if not _USER.fullmatch(self.name):
             found.append(f"invalid user {go_quote(self.name)}: 1 to 64 letters, digits, `-` or `_`")
+        found += [_client_complaint(client) for client in self.clients if not _CLIENT.fullmatch(client)]
         if bool(self.password) is bool(self.nkey):
             found.append(f"user {go_quote(self.name)} needs either a password or an nkey")
         return [f"{self.where}: {text}" if self.where else text for text in found]
@@ -83,6 +83,7 @@ class Permissions:
         self.users = tuple(users)
         self._complaints = tuple(complaints)
         self._clients = [_client_pattern(rule.client) for rule in self.rules]
+        self._of_user = {user.name: list(map(_client_pattern, user.clients)) for user in self.users if user.clients}
         self._known: dict[tuple[str, bytes, Right, bytes], bool] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -142,7 +143,10 @@ class Permissions:
         )
 
     def admits(self, user: str, client: bytes) -> bool:
-        """Whether any rule is about them: who has no rights at all is not let in."""
+        """Whether that user may use that client id and any rule is about them: who has no rights at all is not let in."""
+        own = self._of_user.get(user)
+        if own is not None and not any(pattern is not None and pattern.fullmatch(client) for pattern in own):
+            return False
         return any(self._fits(at, user, client) for at in range(len(self.rules)))
 
     def has(self, user: str, client: bytes, right: Right) -> bool:
@@ -180,6 +184,10 @@ def covers(pattern: str, name: str) -> bool:
         if token == REST or (want not in (ONE, token)):
             return False
     return len(wanted) == len(tokens)
+
+
+def _client_complaint(client: str) -> str:
+    return f"invalid client id {go_quote(client)}: letters, digits, `-`, `_`, and `*` for any of them"
 
 
 def _client_pattern(text: str) -> re.Pattern[bytes] | None:

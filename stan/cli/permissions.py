@@ -1,12 +1,7 @@
 """The block `permissions` of the configuration file: users and rules, all mistakes with their lines; pure.
 
-permissions {
-users: [ { user: alice, password: $ALICE_PASSWORD }, { user: bob, nkey: UABC... } ]
-allow: [
-{ user: alice, client: "orders-*", publish: "orders.>", subscribe: ["orders.>", audit], durable: "orders.>" }
-{ user: bob, admin_read: ">", admin_write: "test.>" }
-]
-}
+Users are whom NATS lets in: `{ user: alice, password: x, clients: "orders-*" }`. Rules stand in `allow`:
+`{ user: alice, client: "orders-1", publish: "orders.>", subscribe: ["orders.>", audit] }`. What fits nobody is forbidden.
 """
 
 from typing import Final
@@ -22,7 +17,7 @@ RIGHTS: Final = {
     "admin_read": Right.ADMIN_READ,
     "admin_write": Right.ADMIN_WRITE,
 }
-_USER_KEYS: Final = ("user", "password", "nkey")
+_USER_KEYS: Final = ("user", "password", "nkey", "clients")
 
 
 def read_permissions(node: Node) -> Permissions:
@@ -74,15 +69,23 @@ class _Reader:
         self.complain(node, f"expected {name} to be a string that is not empty")
         return ""
 
+    def texts(self, node: Node, name: str) -> tuple[str, ...]:
+        nodes = node.data if isinstance(node.data, list) else [node]
+        return tuple(filter(None, (self.text(one, name) for one in nodes)))
+
     def user(self, node: Node) -> NatsUser:
         told: dict[str, str] = {}
+        clients: tuple[str, ...] = ()
         for name, each in self.map(node, "a user").items():
-            if name.lower() in _USER_KEYS:
+            if name.lower() == "clients":
+                clients = self.texts(each, name)
+            elif name.lower() in _USER_KEYS:
                 told[name.lower()] = self.text(each, name)
             else:
                 self.complain(each, f"a user has {', '.join(_USER_KEYS)}, not {go_quote(name)}")
         name = told.get("user", "")
-        return NatsUser(name=name, password=told.get("password", ""), nkey=told.get("nkey", ""), where=node.place)
+        password, nkey = told.get("password", ""), told.get("nkey", "")
+        return NatsUser(name=name, password=password, nkey=nkey, clients=clients, where=node.place)
 
     def rule(self, node: Node) -> Rule:
         told: dict[str, str] = {}
@@ -92,8 +95,7 @@ class _Reader:
             if key in ("user", "client"):
                 told[key] = self.text(each, name)
             elif key in RIGHTS:
-                nodes = each.data if isinstance(each.data, list) else [each]
-                rights[RIGHTS[key]] = tuple(filter(None, (self.text(one, name) for one in nodes)))
+                rights[RIGHTS[key]] = self.texts(each, name)
             else:
                 words = ", ".join(("user", "client", *RIGHTS))
                 self.complain(each, f"a rule has {words}, not {go_quote(name)}")

@@ -10,12 +10,14 @@ from dataclasses import replace
 
 from stan.config import Config
 from stan.edge.nats_process import quoted
-from stan.permissions import NatsUser
+from stan.permissions import NatsUser, Right
 from stan.protocol.channels import Subjects
 from stan.protocol.doors import FROM, TO, ack_subject, reply_subject
 
 BROKER = "stan-broker"
 """Name of the broker's account and of its user."""
+_REQUESTS = ("*", "replica.*", "admin.>")
+"""What is asked behind `_STAN.x.<cluster>`; events come the other way."""
 _TO_ALL = ("_INBOX.>", "_STAN.acks.>")
 """Where clients get the acks of what they have published: an id that they have made, and an error if there is one."""
 
@@ -25,10 +27,13 @@ def accounts(config: Config, login: str) -> str:
     permissions = config.permissions
     users = permissions.users if permissions is not None else ()
     everybody = ", ".join(quoted(_account(user)) for user in users)
+    operators = [user for user in users if permissions and permissions.allows(user.name, b"", Right.ADMIN_READ, b">")]
+    watching = ", ".join(quoted(_account(user)) for user in operators)
+    events = f"{Subjects(config.cluster_id, config.discover_prefix).extension}.events.*"
     broker = [f"users: [{{ {login} }}]"]
-    broker += _list(
-        "exports", [*_sent_to(users), *(f"{{ stream: {quoted(s)}, accounts: [{everybody}] }}" for s in _TO_ALL)]
-    )
+    sent = [*_sent_to(users), *(f"{{ stream: {quoted(s)}, accounts: [{everybody}] }}" for s in _TO_ALL)]
+    sent += [f"{{ stream: {quoted(events)}, accounts: [{watching}] }}"] if operators else []
+    broker += _list("exports", sent)
     broker += _list(
         "imports", [_taken(user, subject, wrap=wrap) for user in users for subject, wrap in _said(config, user)]
     )
@@ -37,7 +42,7 @@ def accounts(config: Config, login: str) -> str:
         shown = [subject for subject, _ in _said(config, user)]
         lines = [f"users: [{{ {_login(user)} }}]"]
         lines += _list("exports", [f"{{ stream: {quoted(s)}, accounts: [{quoted(BROKER)}] }}" for s in shown])
-        lines += _list("imports", _got(user))
+        lines += _list("imports", _got(user, events if user in operators else ""))
         blocks.append(_block(_account(user), lines))
     return "accounts {\n" + "".join(blocks) + "}\n"
 
@@ -69,7 +74,7 @@ def _said(config: Config, user: NatsUser) -> Iterator[tuple[str, bool]]:
     yield subjects.pings, True
     yield from ((subject, True) for subject in (subjects.sub, subjects.unsub, subjects.sub_close, subjects.close))
     yield from ((subject, True) for subject in (subjects.node_add, subjects.node_remove))
-    yield f"{subjects.extension}.>", True
+    yield from ((f"{subjects.extension}.{kind}", True) for kind in _REQUESTS)
 
 
 def _taken(user: NatsUser, subject: str, *, wrap: bool) -> str:
@@ -82,11 +87,12 @@ def _sent_to(users: tuple[NatsUser, ...]) -> list[str]:
     return [f"{{ stream: {quoted(f'{TO}.{user.name}.>')}, accounts: [{quoted(_account(user))}] }}" for user in users]
 
 
-def _got(user: NatsUser) -> list[str]:
+def _got(user: NatsUser, events: str) -> list[str]:
     """The imports of a user's account."""
     own = f"{TO}.{user.name}._INBOX.>"
     found = [f'{{ stream: {{ account: {quoted(BROKER)}, subject: {quoted(own)} }}, to: "_INBOX.>" }}']
-    return found + [f"{{ stream: {{ account: {quoted(BROKER)}, subject: {quoted(subject)} }} }}" for subject in _TO_ALL]
+    shown = [*_TO_ALL, *filter(None, [events])]
+    return found + [f"{{ stream: {{ account: {quoted(BROKER)}, subject: {quoted(s)} }} }}" for s in shown]
 
 
 def _list(name: str, items: list[str]) -> list[str]:

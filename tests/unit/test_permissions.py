@@ -80,6 +80,18 @@ def test_rules_add_up_and_one_without_names_is_for_all():
     assert not permissions.allows("", b"", Right.ADMIN_WRITE, b"x")
 
 
+def test_user_may_use_his_own_client_ids_alone():
+    users = [NatsUser(name="alice", clients=("a-*", "x")), NatsUser(name="bob")]
+    permissions = Permissions([rule(publish="foo")], users)
+    may = [
+        (user, client)
+        for user in ("alice", "bob")
+        for client in (b"a-1", b"x", b"b", b"")
+        if permissions.admits(user, client)
+    ]
+    assert may == [("alice", b"a-1"), ("alice", b"x"), ("bob", b"a-1"), ("bob", b"x"), ("bob", b"b"), ("bob", b"")]
+
+
 def test_verdicts_in_memory_are_bounded(monkeypatch):
     monkeypatch.setattr("stan.permissions.PERMISSIONS_CACHED_MAX", 10)
     permissions = Permissions([rule(publish="a.*")])
@@ -106,7 +118,7 @@ def read(text):
 def test_block_is_read():
     found = read(
         """{
-          users: [ {user: alice, password: 123}, {user: bob, nkey: UABC} ]
+          users: [ {user: alice, password: 123, clients: ["o-*"]}, {user: bob, nkey: UABC} ]
           allow: [
             { user: alice, client: "o-*", publish: "o.>", subscribe: [a, "b.*"], durable: "b.*" }
             { Admin_Read: ">" }
@@ -118,6 +130,7 @@ def test_block_is_read():
         ("alice", "123", ""),
         ("bob", "", "UABC"),
     ]
+    assert [user.clients for user in found.users] == [("o-*",), ()]
     assert [(one.user, one.client, one.where) for one in found.rules] == [("alice", "o-*", "f:4"), ("", "", "f:5")]
     assert found.rules[0].rights == {Right.PUBLISH: ("o.>",), Right.SUBSCRIBE: ("a", "b.*"), Right.DURABLE: ("b.*",)}
     assert found.rules[1].rights == {Right.ADMIN_READ: (">",)}
