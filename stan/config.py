@@ -28,6 +28,7 @@ __all__ = [
     "LogConfig",
     "MonitorConfig",
     "NatsConfig",
+    "RequestLimits",
     "Setting",
     "StoreConfig",
     "StoreLimits",
@@ -267,6 +268,26 @@ class LogConfig:
     syslog_name: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLimits:
+    """What clients may ask for; 0 is no limit."""
+
+    clients: int = 0  # connected at once
+    message_bytes: int = 0  # payload and reply of one message; NATS's own max_payload counts besides
+    rate: int = 0  # connects, subscribes and requests of operators a second, of everybody together, at each node
+    client_rate: int = 0  # connects and subscribes a second of each client
+
+    def complaints(self) -> list[str]:
+        """What is wrong with these settings by themselves."""
+        values = (
+            ("clients", self.clients),
+            ("message bytes", self.message_bytes),
+            ("request rate", self.rate),
+            ("client request rate", self.client_rate),
+        )
+        return [f"max {what} limit cannot be negative ({value})" for what, value in values if value < 0]
+
+
 class Setting(NamedTuple):
     """One option in force, for people."""
 
@@ -284,17 +305,17 @@ class Config:
     store: StoreConfig = StoreConfig()
     limits: StoreLimits = field(default_factory=StoreLimits)
     heartbeat: HeartbeatConfig = HeartbeatConfig()
+    requests: RequestLimits = RequestLimits()
     nats: NatsConfig = NatsConfig()
     embedded: EmbeddedConfig = EmbeddedConfig()
     monitor: MonitorConfig = MonitorConfig()
     log: LogConfig = LogConfig()
     cluster: ClusterConfig | None = None  # None: alone
+    partitioning: bool = False  # only channels that `limits.per_channel` names are served, the others by other servers
     ft_group: str = ""  # servers that share one store, of which one is active; "": none
     encryption: EncryptionConfig | None = None  # None: messages are stored in clear
     permissions: Permissions | None = None  # None: everybody may do everything
     replace_durable: bool = False
-    io_batch_size: int = 1024
-    io_sleep_ns: int = 0
     pid_file: Path | None = None
     notices: tuple[str, ...] = ()  # warnings to log once at start, such as options without effect
     settings: tuple[Setting, ...] = field(default=(), compare=False, repr=False)  # where they were read from anything
@@ -315,6 +336,7 @@ class Config:
             self,
             limits=wanted.limits,
             heartbeat=wanted.heartbeat,
+            requests=wanted.requests,
             replace_durable=wanted.replace_durable,
             nats=self.nats if self.nats.urls or wanted.nats.urls else wanted.nats,  # our nats-server is reloaded, too
             log=replace(self.log, debug=wanted.log.debug, trace=wanted.log.trace),
@@ -323,7 +345,7 @@ class Config:
 
     def validate(self) -> list[str]:
         """Every complaint, one sentence each; an empty list means that the server may start."""
-        found = self.limits.complaints()
+        found = self.limits.complaints() + self.requests.complaints()
         if self.store.kind == "file" and self.store.directory is None:
             found.append("for FILE stores, root directory must be specified")
         if not self.cluster_id or any(char.isspace() for char in self.cluster_id):
@@ -350,6 +372,10 @@ class Config:
 
     def _mode_complaints(self) -> Iterator[str]:
         """What speaks against sharing the work, or the store, with other servers in this way."""
+        if self.partitioning and not self.limits.per_channel:
+            yield "stan: no configured channel"
+        if self.partitioning and self.cluster is not None:
+            yield "stan: channels partitioning in clustering mode is not supported"
         if self.ft_group and self.store.kind == "memory":
             yield "ft: only FILE or SQL stores supported in FT mode"
         if any(char.isspace() or char in "*>" for char in self.ft_group):

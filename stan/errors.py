@@ -30,7 +30,11 @@ class InDoubt(Frozen):
     """The very write that failed and froze the group: what it carried may or may not be there after a restart."""
 
 
-class LostLock(StanError):
+class Aborted(StanError):
+    """The server must do nothing more and end at once; the text is the last line of its log."""
+
+
+class LostLock(Aborted):
     """Another server of the fault tolerance group has the store: this one must do nothing more and end."""
 
 
@@ -115,6 +119,8 @@ RESTORED_OUT_OF_ORDER = "stan: messages that are restored must come in order"
 TOO_MANY_DELETED = "stan: too many messages of the channel were deleted one by one; purge it instead"
 UNKNOWN_MESSAGE = "stan: the channel has no message of this sequence"
 CHANNEL_DELETING = "stan: channel is being deleted"
+TOO_MANY_CLIENTS = "stan: maximum number of clients reached"
+TOO_MANY_REQUESTS = "stan: too many requests, try again later"
 TOO_MANY_CHANNELS = "too many channels"
 TOO_MANY_SUBSCRIPTIONS = "too many subscriptions per channel"
 CASE_CONFLICT = "rejecting channel "

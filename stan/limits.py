@@ -68,6 +68,20 @@ LEASE_RECORD_BYTES_MAX = 4 * KiB
 COPY_ATTEMPTS_MAX = 8
 """How often a file is copied again that another process has written to meanwhile."""
 
+# --- partitioning ----------------------------------------------------------------------------------------------
+PARTITION_REPLY_TIMEOUT = 1 * SECOND
+"""Silence after which no other server has something against the channels of this one (STAN-SPEC 11.2)."""
+PARTITION_REPLIES_MAX = 1024
+"""Replies of other servers that are kept until they are looked at."""
+PARTITION_CHECK_DELAY = SECOND // 2
+"""From the news of another nats-server to the next check."""
+PARTITION_CLIENT_PATIENCE = 1 * SECOND
+"""How long a request of a client waits that was not let in yet, as each server lets clients in by itself."""
+PARTITION_STRANGERS_MAX = 256
+"""Clients that are remembered to have been waited for in vain; beyond, the oldest are forgotten."""
+PARTITION_STRANGERS_PRUNED = 33
+"""How many of them at once."""
+
 # --- publish ---------------------------------------------------------------------------------------------------
 UNCOMMITTED_BYTES_MAX = 64 * MiB
 """Published bytes waiting for their commit above which reading from NATS pauses."""
@@ -301,6 +315,11 @@ DUPLICATE_CHECK_TIMEOUT = 500 * MILLISECOND
 """How long a registered client has to show that it is alive when its id is asked for again (STAN-SPEC 3.2)."""
 STANDALONE_PROBE_TIMEOUT = 250 * MILLISECOND
 """How long start-up listens for another server with the same cluster id (STAN-SPEC 12.6)."""
+
+RATED_CLIENTS_MAX = 65_536
+"""Clients whose requests of late are counted, where there is a limit; who has asked least lately is forgotten first."""
+REQUEST_BYTES_MAX = 64 * KiB
+"""Longest request to connect or to subscribe: what it names is kept, and far longer names are nobody's."""
 
 # --- state -----------------------------------------------------------------------------------------------------
 STATE_FLUSH_INTERVAL = 250 * MILLISECOND

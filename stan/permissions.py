@@ -26,6 +26,8 @@ class Right(Enum):
 
 
 EVERYTHING = ">"
+RESERVED = "stan-broker"
+"""A user whom nobody else may be."""
 _USER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CLIENT = re.compile(r"[A-Za-z0-9_*-]+")
 
@@ -69,6 +71,8 @@ class NatsUser:
         if not _USER.fullmatch(self.name):
             found.append(f"invalid user {go_quote(self.name)}: 1 to 64 letters, digits, `-` or `_`")
         found += [_client_complaint(client) for client in self.clients if not _CLIENT.fullmatch(client)]
+        if self.name == RESERVED:
+            found.append(f"the user {RESERVED} is the broker itself")
         if bool(self.password) is bool(self.nkey):
             found.append(f"user {go_quote(self.name)} needs either a password or an nkey")
         return [f"{self.where}: {text}" if self.where else text for text in found]

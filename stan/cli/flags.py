@@ -11,7 +11,6 @@ from stan.cli.goflags import Flag, Kind
 _BOOL, _INT, _TEXT, _DURATION, _SIZE = Kind.BOOL, Kind.INT, Kind.TEXT, Kind.DURATION, Kind.SIZE
 
 NO_SQL = "this version has no SQL store"
-NO_PARTITIONING = "this version does no partitioning"
 NO_ARCHIVE = "this version runs no archive script"
 
 _SERVER = (
@@ -24,6 +23,16 @@ _SERVER = (
     Flag(("mb", "max_bytes"), _SIZE, "1024000000", "<size>", "Most bytes of a channel's messages, 0 for no limit"),
     Flag(("ma", "max_age"), _DURATION, 0, "<duration>", "Age at which messages are dropped, 0 for never"),
     Flag(("mi", "max_inactivity"), _DURATION, 0, "<duration>", "Idle time after which a channel goes, 0 for never"),
+    Flag(("max_clients",), _INT, 0, "<count>", "Most clients at once, 0 for no limit"),
+    Flag(("max_msg_bytes",), _SIZE, "0", "<size>", "Most bytes of one message, 0 for what NATS takes"),
+    Flag(
+        ("max_request_rate",),
+        _INT,
+        0,
+        "<count>",
+        "Most connects, subscribes and admin requests a second, 0 for no limit",
+    ),
+    Flag(("max_client_request_rate",), _INT, 0, "<count>", "Most connects and subscribes a second of one client"),
     Flag(("ns", "nats_server"), _TEXT, "", "<url>[,<url>...]", "NATS to connect to, instead of the embedded one"),
     Flag(("sc", "stan_config"), _TEXT, "", "<file>", "Configuration file (default: that of -c)"),
     Flag(("hbi", "hb_interval"), _DURATION, 30_000_000_000, "<duration>", "Time between heartbeats to a client"),
@@ -47,8 +56,8 @@ _SERVER = (
     Flag(("encryption_cipher",), _TEXT, "", "<cipher>", "AES or CHACHA (default: the better one here)"),
     Flag(("encryption_key",), _TEXT, "", "<key>", "Encryption key; others on this machine may see it here"),
     Flag(("replace_durable",), _BOOL, False, "<bool>", "A second subscription of a durable replaces the first"),
-    Flag(("io_batch_size",), _INT, 1024, "<count>"),
-    Flag(("io_sleep_time",), _INT, 0, "<microseconds>"),
+    Flag(("io_batch_size",), _INT, 1024, "<count>", idle=True),
+    Flag(("io_sleep_time",), _INT, 0, "<microseconds>", idle=True),
 )
 
 _CLUSTER = (

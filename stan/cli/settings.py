@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from stan.cli.flags import NO_PARTITIONING, TABLE
+from stan.cli.flags import TABLE
 from stan.cli.given import Values, clustered
 from stan.cli.goflags import FlagError, scan
 from stan.cli.natssettings import OWN_USER, embedded_settings, nats_settings
@@ -24,6 +24,7 @@ from stan.config import (
     HeartbeatConfig,
     LogConfig,
     MonitorConfig,
+    RequestLimits,
     StoreConfig,
     StoreKind,
     StoreLimits,
@@ -31,7 +32,6 @@ from stan.config import (
 )
 from stan.errors import go_quote
 from stan.permissions import Permissions
-from stan.types import MICROSECOND
 
 if TYPE_CHECKING:
     from stan.cli.streamconf import Reader
@@ -75,6 +75,7 @@ class Parsed:
     config: Config = field(default_factory=Config)
     complaints: tuple[str, ...] = ()  # why these settings cannot be served
     signal: str = ""
+    files: tuple[str, ...] = ()  # of settings, that the command line names
 
 
 def parse(
@@ -113,7 +114,8 @@ def parse(
     config = _config(values)
     config = replace(config, settings=tuple(shown(config, values.given, values.sources, values.file)))
     action = Action.CHECK if values.flag("t") else Action.SERVE
-    return Parsed(action=action, config=config, complaints=(*_refused(values), *values.complaints))
+    files = tuple(dict.fromkeys(str(file) for file in (streaming, nats) if file))
+    return Parsed(action=action, config=config, files=files, complaints=(*_refused(values), *values.complaints))
 
 
 def _config(values: Values) -> Config:
@@ -122,6 +124,12 @@ def _config(values: Values) -> Config:
         discover_prefix=values.text("discover_prefix"),
         store=_store(values),
         limits=_limits(values),
+        requests=RequestLimits(
+            clients=values.number("max_clients"),
+            message_bytes=values.size("max_msg_bytes"),
+            rate=values.number("max_request_rate"),
+            client_rate=values.number("max_client_request_rate"),
+        ),
         heartbeat=HeartbeatConfig(
             interval_ns=values.number("hb_interval"),
             timeout_ns=values.number("hb_timeout"),
@@ -132,12 +140,11 @@ def _config(values: Values) -> Config:
         monitor=_monitor(values),
         log=_log(values),
         cluster=_cluster(values),
+        partitioning=values.flag("partitioning"),
         ft_group=values.text("ft_group"),
         encryption=_encryption(values),
         permissions=_permissions(values),
         replace_durable=values.flag("replace_durable"),
-        io_batch_size=values.number("io_batch_size"),
-        io_sleep_ns=values.number("io_sleep_time") * MICROSECOND,
         pid_file=values.path("pid"),
         notices=tuple(_notices(values)),
     )
@@ -282,10 +289,6 @@ def _refused(values: Values) -> list[str]:
     ]
     if values.text("store").upper() == "SQL":
         found.append(f"{values.name('store').replace('-store', '-store SQL')}: this version has no SQL store")
-    if values.flag("partitioning"):
-        found.append(f"{values.name('partitioning')}: {NO_PARTITIONING}")
-        if clustered(values):
-            found.append("stan: channels partitioning in clustering mode is not supported")
     return found
 
 

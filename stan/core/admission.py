@@ -20,14 +20,15 @@ from stan.permissions import EVERYTHING, Permissions, Right
 from stan.protocol import admin_pb2 as admin
 from stan.protocol import extension_pb2 as extension
 from stan.protocol import wire_pb2 as wire
-from stan.protocol.doors import ack_subject, opened, user_of
+from stan.protocol.doors import BROKER, FROM, ack_subject, opened, user_of
 from stan.protocol.frames import Frame, Publishes
 from stan.types import SECOND
 
 _ALL = EVERYTHING.encode()
 _ACK_KEYS: Final = 10**18 - 1
 """An ack key has 18 digits at most, as the kernel reads them."""
-_LOOKING: Final = frozenset({"channels", "subscriptions", "clients", "nodes", "options", "why"})
+_OWN: Final = f"{FROM}.{BROKER}.".encode()
+_LOOKING: Final = frozenset({"channels", "subscriptions", "clients", "nodes", "options", "verify"})
 """Requests of operators that change nothing; all others are taken for changes."""
 _EACH_NODE: Final = frozenset({"nodes", "options"})
 _KINDS: Final[dict[str, tuple[tuple[Right, ...], type[Message]]]] = {
@@ -72,6 +73,11 @@ class Admission:
         seed = b"\0".join((self._secret, inbox, reply, b"%d" % self.shared.clock.wall))
         key = int.from_bytes(hashlib.sha256(seed).digest()[:16], "big") % _ACK_KEYS + 1
         return {"ack_prefix": ack_subject(self.shared.config.cluster_id).encode(), "ack_key": key}
+
+    def own(self, subject: str) -> str:
+        """Where a server asks for what *subject* tells, of itself and the other nodes: as one whom the accounts keep apart."""
+        own = self.with_users and subject.startswith(f"{self.shared.subjects.extension}.")
+        return f"{FROM}.{BROKER}.{subject}" if own else subject
 
     # --- publishes --------------------------------------------------------------------------------------------------------
 
@@ -122,26 +128,29 @@ class Admission:
 
     def admit(self, frame: Frame) -> Frame | None:
         """The request as it is to be handled; None if it is not, and whoever has to has said why."""
-        shared = self.shared
-        subjects = shared.subjects
-        if self.with_users:
-            if frame.subject == subjects.meta.encode():
-                return frame  # of another node; no user's account hands it over
-            found = opened(frame, subjects)
-            if found is None and not shared.leads_meta:
-                return None
-            if found is None:  # said in our own account, where no user is: by another server that looks for company
-                response = wire.ConnectResponse(error=errors.NO_USER.encode())
-                shared.respond(frame.reply, response.SerializeToString())
-                return None
-            frame = found
-        subject = frame.subject.decode("utf-8", "replace")
-        if subject.startswith(f"{subjects.extension}."):
-            return frame if self._may_ask(frame, subject[len(subjects.extension) + 1 :]) else None
+        subjects = self.shared.subjects
+        if self.with_users and frame.subject.startswith(_OWN):
+            return frame._replace(subject=frame.subject[len(_OWN) :])
+        asked = self._opened(frame) if self.with_users else frame
+        if asked is None:
+            return None
+        subject = asked.subject.decode("utf-8", "replace")
         try:
-            return frame if self._may_say(frame, subject) else None
+            if subject.startswith(f"{subjects.extension}."):
+                admitted = self._may_ask(asked, subject[len(subjects.extension) + 1 :])
+            else:
+                admitted = self._may_say(asked, subject)
         except DecodeError:
-            return frame  # who handles it says so
+            admitted = True  # who handles it says so
+        return asked if admitted else None
+
+    def _opened(self, frame: Frame) -> Frame | None:
+        found = opened(frame, self.shared.subjects)
+        if found is None and self.shared.leads_meta:
+            # Said in our own account, where no user is: by another server that looks for company.
+            response = wire.ConnectResponse(error=errors.NO_USER.encode())
+            self.shared.respond(frame.reply, response.SerializeToString())
+        return found
 
     def _may_say(self, frame: Frame, subject: str) -> bool:
         """The requests of the original that are judged by their words. Raises DecodeError."""
@@ -185,7 +194,7 @@ class Admission:
         return False
 
     def _may_ask(self, frame: Frame, kind: str) -> bool:
-        """A request that the original does not know: of anybody, no client id is in it."""
+        """A request that the original does not know: of anybody, no client id is in it. Raises DecodeError."""
         user = user_of(frame.reply)
         permissions = self.permissions
         rights: tuple[Right, ...]
@@ -194,10 +203,7 @@ class Admission:
                 return True
             rights, channels = (Right.PUBLISH,), [_ALL]
         else:
-            try:
-                rights, channels = _about(kind, frame.payload)
-            except DecodeError:
-                return True  # who handles it says so
+            rights, channels = _about(kind, frame.payload)
         wrong = next(
             (c for c in channels if not any(permissions.allows(user, b"", right, c) for right in rights)), None
         )

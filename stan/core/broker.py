@@ -29,6 +29,7 @@ from stan.core.hearing import Hearing
 from stan.core.inquiries import Inquiries
 from stan.core.meta import MetaMachine, MetaResult
 from stan.core.nodes import Nodes
+from stan.core.partition import Partition
 from stan.core.positions import Positions
 from stan.core.publishing import Publishing
 from stan.core.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
@@ -45,23 +46,22 @@ from stan.protocol.entries import STAGING_UID, Kind, changes_of, decode_batches
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
+Numbers = Iterable[GroupId] | None
+
 
 class Broker:
     """One node's broker: the metadata group and its channel groups."""
 
     def __init__(
-        self,
-        config: Config,
-        indexes: Indexes,
-        reply_prefix: bytes,
-        groups: Iterable[GroupId] | None = None,
-        secret: bytes = b"",
+        self, config: Config, indexes: Indexes, reply_prefix: bytes, groups: Numbers = None, secret: bytes = b""
     ) -> None:
         """*groups*: of channels that this node holds; None: all. *secret*: nobody else knows it; for permissions."""
         subjects = Subjects(config.cluster_id, config.discover_prefix)
         self.shared = Shared(config, subjects, indexes, reply_prefix)
         if config.permissions is not None:
             self.shared.door = Admission(self.shared, config.permissions, secret)
+        if config.partitioning:
+            self.shared.partition = Partition(config.limits.per_channel)
         for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
             self.reset(GroupId(number))
         self.catchup = Catchup(self.shared)
@@ -217,6 +217,7 @@ class Broker:
         self.shared.config = config
         self.channels.reconfigure()
         self.clients.reconfigure(config.heartbeat)
+        self.shared.rates.configure(config.requests)
 
     def _retain(self, now: Nanos) -> None:
         self.channels.expire()

@@ -7,11 +7,12 @@ Promises: calls come in the order in which they were made, each once; `call(True
 that could not be had in time. On a leader that knows that it still leads, and alone, at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
 from stan import limits
+from stan.core.partition import Latecomers, Publisher
 from stan.core.shared import Shared
 from stan.protocol import entries_pb2 as pb
 from stan.types import Nanos, RaftIndex
@@ -33,10 +34,14 @@ class Catchup:
         self._later: list[_Waiting] = []  # came after that question
         self._question = 0  # number of the newest; what comes for an older one says nothing about this round
         self._target: RaftIndex | None = None  # the answer
+        self._latecomers = Latecomers(shared) if shared.config.partitioning else None
 
-    def wait(self, call: Callable[[bool], None]) -> None:
-        """See the module's docstring."""
+    def wait(self, call: Callable[[bool], None], publishers: Iterable[Publisher] = ()) -> None:
+        """See the module's docstring; *publishers*: who should be known then."""
         shared = self.shared
+        if self._latecomers is not None:
+            self._latecomers.wait(publishers, call)
+            return
         if (not shared.clustered or self._surely_leads) and not self._round:
             call(True)  # noqa: FBT003 - the answer
             return
@@ -55,6 +60,8 @@ class Catchup:
     def applied(self) -> None:
         """The metadata went on, or this node leads it now."""
         shared = self.shared
+        if self._latecomers is not None:
+            self._latecomers.applied()
         while self._round and (
             self._surely_leads or (self._target is not None and shared.meta.applied >= self._target)
         ):

@@ -55,6 +55,8 @@ class Inquiries:
             question.refuse(INVALID_QUESTION)
             return
         named = {*request.channels, *(position.channel for position in request.newer_than)}
+        if shared.partition is not None and named and not any(shared.partition[name] for name in named):
+            return  # another server answers
         unknown = named - shared.meta.channels.keys()
         if request.pattern or any(shared.group_number(name) in question.groups for name in unknown):
             self.answering.catch_up(partial(self._info, question))

@@ -75,6 +75,8 @@ class Publishing:
     def publishes(self, batch: Publishes) -> None:
         """Take the publishes of one channel in one read."""
         shared = self.shared
+        if shared.partition is not None and not shared.partition[batch.channel]:
+            return  # another server's
         totals = shared.totals
         totals.in_messages += batch.count
         totals.in_bytes += batch.payload_bytes
@@ -116,7 +118,7 @@ class Publishing:
         self.held.append((group, batch))
         self.holding.update(batch.publishers)
         self.parked[group] += len(batch.bodies)
-        self.catchup.wait(partial(self._take_held, batch))
+        self.catchup.wait(partial(self._take_held, batch), batch.publishers)
 
     def _take_held(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of catchup
         if not self.held or self.held[0][1] is not batch:
@@ -143,7 +145,7 @@ class Publishing:
             if permitted is None:
                 return
             batch = permitted
-        fitting, refused = oversize.part(batch, self.shared.payload_bytes_max)
+        fitting, refused = oversize.part(batch, self.shared.message_payload_max(batch.channel))
         self._refuse(refused, errors.MESSAGE_TOO_LARGE)
         if fitting is None:
             return

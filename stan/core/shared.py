@@ -13,7 +13,9 @@ from stan.core.events import Clock, Events
 from stan.core.group import GroupMachine
 from stan.core.marks import Marked
 from stan.core.meta import ChannelInfo, Client, MetaMachine
-from stan.core.oversize import PAYLOAD_DEFAULT
+from stan.core.oversize import MESSAGE_ROOM, PAYLOAD_DEFAULT
+from stan.core.partition import ELSEWHERE, Partition
+from stan.core.rates import Rates
 from stan.core.ready import Delivery, Index, Indexes, Proposal, Ready
 from stan.core.runs import Runs
 from stan.core.timers import Timers
@@ -95,14 +97,17 @@ class Shared:
     trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)
     drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
     changes: list[Proposal] = field(default_factory=list)
+    partition: Partition | None = None  # which channels are this server's, if it shares them with others
     waiting: dict[int, Done] = field(default_factory=dict)  # by ticket
     by_index: dict[tuple[GroupId, RaftIndex], int] = field(default_factory=dict)  # -> ticket
     awaited: dict[int, Answered] = field(default_factory=dict)  # number of a request -> on answer
     tickets: int = 0
     requests: int = 0
     events: Events = field(init=False)
+    rates: Rates = field(init=False)
 
     def __post_init__(self) -> None:
+        self.rates = Rates(self.config.requests)
         self.events = Events(self.subjects.events)
 
     @property
@@ -116,6 +121,14 @@ class Shared:
         return self.meta.info.nuid if self.meta.info is not None else b""
 
     # --- who does what ------------------------------------------------------------------------------------------------
+
+    def message_payload_max(self, channel: bytes) -> int:
+        """Payload of the largest message that is taken into *channel*, as it is delivered."""
+        most = self.config.requests.message_bytes
+        if not most:
+            return self.payload_bytes_max
+        field = 1 + (most.bit_length() + 6) // 7  # before the data
+        return min(self.payload_bytes_max, most + field + MESSAGE_ROOM + len(channel))
 
     def leads(self, group: GroupId) -> bool:
         """Whether this node leads that group."""
@@ -133,7 +146,9 @@ class Shared:
         return ((number, group) for number, group in self.groups.items() if group.leads)
 
     def group_number(self, channel: bytes) -> GroupId:
-        """The group of a channel: what the registry says, else what its name gives."""
+        """The group of a channel: what the registry says, else what its name gives; ELSEWHERE: it is another server's."""
+        if self.partition is not None and not self.partition[channel]:
+            return ELSEWHERE
         info = self.meta.channels.get(channel)
         return info.group if info is not None else channel_group(channel, self.config.store.raft_groups)
 

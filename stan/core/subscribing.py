@@ -46,9 +46,17 @@ class Subscribing:
             return
         if not self._is_mine(request.subject):
             return
+        if len(frame.payload) > limits.REQUEST_BYTES_MAX:
+            self._refuse(frame.reply, errors.INVALID_SUBSCRIBE)
+            return
+        shared = self.shared
+        if shared.replaying is None and not shared.rates.admit(shared.clock.now, request.client_id):
+            self._refuse(frame.reply, errors.TOO_MANY_REQUESTS)
+            return
         group = self.shared.groups[self.shared.group_number(request.subject)]
         if self.shared.replaying is None or not self._was_made(group, request, frame.reply):
-            self.catchup.wait(partial(self._check, request, frame.reply, group, group.life))
+            check = partial(self._check, request, frame.reply, group, group.life)
+            self.catchup.wait(check, ((request.client_id, b""),))
 
     def _is_mine(self, channel: bytes) -> bool:
         return self.shared.concerns(self.shared.group_number(channel))
@@ -72,6 +80,10 @@ class Subscribing:
         else:
             self.channels.open(request.subject, partial(self._opened, request, reply))
 
+    @property
+    def _unknown_client(self) -> str:
+        return errors.UNKNOWN_CLIENT if self.shared.partition is None else errors.INVALID_SUBSCRIBE
+
     def _refusal(self, request: wire.SubscriptionRequest) -> str:
         checks = (
             (not request.client_id, errors.CLIENT_ID_MISSING),
@@ -79,7 +91,7 @@ class Subscribing:
             (request.max_in_flight <= 0, errors.INVALID_MAX_IN_FLIGHT),
             (not NEW_ONLY <= request.start_position <= FIRST, errors.INVALID_START),
             (not is_channel_name(request.subject), errors.INVALID_SUBJECT),
-            (request.client_id not in self.shared.meta.clients, errors.UNKNOWN_CLIENT),
+            (request.client_id not in self.shared.meta.clients, self._unknown_client),
             (not is_inbox(request.inbox), errors.INVALID_SUBSCRIBE),
         )
         return next((error for wrong, error in checks if wrong), "")

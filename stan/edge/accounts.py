@@ -12,10 +12,8 @@ from stan.config import Config
 from stan.edge.nats_process import quoted
 from stan.permissions import NatsUser, Right
 from stan.protocol.channels import Subjects
-from stan.protocol.doors import FROM, TO, ack_subject, reply_subject
+from stan.protocol.doors import BROKER, FROM, TO, ack_subject, reply_subject
 
-BROKER = "stan-broker"
-"""Name of the broker's account and of its user."""
 _REQUESTS = ("*", "replica.*", "admin.>")
 """What is asked behind `_STAN.x.<cluster>`; events come the other way."""
 _TO_ALL = ("_INBOX.>", "_STAN.acks.>")

@@ -2,8 +2,8 @@
 
     nodes, options: every node answers for itself      step_down: the leader of the group
 
-Promises: an answer about this node comes although its disk hangs, then with what was known of its space before. Part of
-stan/protocol/ADMIN.md; what the broker itself answers is in stan.core.extensions.
+Promises: an answer about this node comes as soon as it is connected, before clients are served, and although its disk hangs, then
+with what was known of its space before. Part of stan/protocol/ADMIN.md; what the broker itself answers: stan.core.extensions.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from stan.core.answering import VERSIONS
 from stan.core.shared import META_GROUP
 from stan.edge.member import Member
 from stan.edge.node import Node
-from stan.errors import ALONE, BUSY, INVALID_ADMIN, UNKNOWN_VERSION
+from stan.errors import ALONE, BUSY, INVALID_ADMIN, TOO_MANY_REQUESTS, UNKNOWN_VERSION
 from stan.monitor.health import ready, trouble
 from stan.monitor.view import View
 from stan.protocol import admin_pb2 as pb
@@ -53,7 +53,7 @@ class Administration:
         self._space = (0, 0)  # bytes free and in all, as last seen
         self._looking = False
         prefix = f"{self._shared.subjects.extension}.admin"
-        node.gateway.take_requests(f"{prefix}.nodes", self._nodes)
+        node.gateway.hear_nodes(f"{prefix}.nodes", self._nodes, quiet=True)  # also while clients are not served yet
         node.gateway.take_requests(f"{prefix}.options", self._options)
         node.gateway.take_requests(f"{prefix}.step_down", self._step_down)
 
@@ -70,6 +70,9 @@ class Administration:
             request, error = None, UNKNOWN_VERSION
         if error and answers:
             self._refuse(frame.reply, kinds[1], error)
+        if request is not None and answers and not self._shared.rates.admit(self._node.runtime.now()):
+            self._refuse(frame.reply, kinds[1], TOO_MANY_REQUESTS, retry=True)
+            return None
         return request
 
     def _answer(self, reply: bytes, answer: Message) -> None:

@@ -221,11 +221,9 @@ class Connection(Client):
 def hint(config: NatsConfig, error: Exception) -> str:
     """What may help against *error* while connecting, to be put behind its text; "" if that says it all."""
     tls = config.tls
-    if (
-        tls is not None
-        and tls.client_cert == tls.pinned is not None
-        and not isinstance(error, ssl.SSLCertVerificationError)
-    ):
+    if tls is not None and tls.pinned is not None and isinstance(error, ssl.SSLCertVerificationError):
+        return f" (it is that of nats-server, {tls.pinned})"
+    if tls is not None and tls.client_cert == tls.pinned is not None:
         return (
             " (our connection showed nats-server's own certificate; if that is for servers only, name another with "
             "-tls_client_cert and -tls_client_key)"

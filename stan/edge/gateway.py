@@ -65,21 +65,24 @@ class Gateway:
         self.door = shared.door
         users = self.door is not None and self.door.with_users
         self._heard_as: Callable[[str], str] = heard_of_users if users else str
-        subjects = {PUB_SID: shared.subjects.pub_prefix + ".>", ACK_SID: ack_subject}
+        self.judged: set[int] = set()  # sids of what clients ask, if there are permissions
+        covered = ">" if shared.partition is None else shared.partition.cover()
+        subjects = {PUB_SID: f"{shared.subjects.pub_prefix}.{covered}", ACK_SID: ack_subject}
         subjects[REPLY_SID] = shared.reply_prefix.decode() + (">" if users else "*")
         for at, subject in enumerate(broker.requests):
-            between_nodes = subject == shared.subjects.meta.encode()
-            subjects[FIRST_REQUEST_SID + at] = subject.decode() if between_nodes else self._heard_as(subject.decode())
+            subjects[FIRST_REQUEST_SID + at] = self._judge(FIRST_REQUEST_SID + at, subject.decode())
         self.subscriptions = subjects
         self.handlers: dict[int, Callable[[Frame], None]] = {}  # by sid
         if users:  # another server of the same name, which looks for company before it knows of users
             subjects[max(subjects) + 1] = shared.subjects.discover
+            self.judged.add(max(subjects))
         self.quiet: set[int] = set()  # sids whose handlers tell the broker nothing
         for name, asked in broker.extensions.items():
             self.take_requests(name, asked)
         self.clustered = shared.clustered
         self.heard: Heard | None = Heard() if shared.clustered else None
-        self.taken: Taken | None = Taken(shared) if shared.clustered else None
+        self.taken: dict[bytes, bool] | None = Taken(shared) if shared.clustered else shared.partition
+        self.on_info: Callable[[dict[str, Any]], None] | None = None  # who wants to know what NATS says about itself
         self.led: frozenset[int] | None = frozenset() if shared.clustered else None  # groups whose acks are taken
         self.connection: Link
         self.wake: Callable[[], None]
@@ -163,8 +166,8 @@ class Gateway:
         if not frame.sid:
             self._control(frame)
             return
-        if self.door is not None and frame.sid >= FIRST_REQUEST_SID:
-            admitted = self.door.admit(frame)
+        if frame.sid in self.judged:
+            admitted = self._admitted(frame)
             if admitted is None:
                 return
             frame = admitted
@@ -189,6 +192,8 @@ class Gateway:
                 self.note("WRN", "NATS sent an INFO that is no JSON")
             else:
                 self.connection.informed(info)
+                if self.on_info is not None:
+                    self.on_info(info)
 
     # --- leadership ---------------------------------------------------------------------------------------------------------
 
@@ -226,7 +231,7 @@ class Gateway:
                 steps += scan.publishes
                 if piece.at >= shared.clock.now - limits.HEARD_REQUEST_AGE_MAX:
                     heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
-                    steps += filter(None, map(self.door.admit, heard)) if self.door is not None else heard
+                    steps += filter(None, map(self._admitted, heard)) if self.door is not None else heard
         self.broker.replay(group, steps, self.heard.since(shared.clock.now, group))
 
     # --- out --------------------------------------------------------------------------------------------------------------
@@ -258,7 +263,7 @@ class Gateway:
         """Hand frames on *subject* to *heard*; call before the connection is made. *quiet*: it tells the broker nothing."""
         sid = FIRST_NODE_SID + sum(other < FIRST_REQUEST_SID for other in self.handlers)
         invariant(sid < FIRST_REQUEST_SID, "subscriptions between nodes have numbers of their own", subject=subject)
-        self.subscriptions[sid] = subject
+        self.subscriptions[sid] = self._judge(sid, subject)
         self.handlers[sid] = heard
         if quiet:
             self.quiet.add(sid)
@@ -266,8 +271,22 @@ class Gateway:
     def take_requests(self, subject: str, asked: Callable[[Frame], None]) -> None:
         """Hand frames on *subject* to *asked*, from `listen` on; of those who take "<subject> <group>" only one gets each."""
         sid = max(self.subscriptions) + 1
-        self.subscriptions[sid] = self._heard_as(subject)
+        self.subscriptions[sid] = self._judge(sid, subject)
         self.handlers[sid] = asked
+
+    def _judge(self, sid: int, subject: str) -> str:
+        """What to subscribe to for *subject*; requests of clients are judged from now on if there are permissions."""
+        subjects = self.broker.shared.subjects
+        asked = subject.startswith(f"{subjects.extension}.") and not subject.startswith(f"{subjects.extension}.events.")
+        asked |= subject.encode() in self.broker.requests and subject != subjects.meta
+        if self.door is None or not asked:
+            return subject
+        self.judged.add(sid)
+        return self._heard_as(subject)
+
+    def _admitted(self, frame: Frame) -> Frame | None:
+        """The frame as it is to be handled; None: it is not."""
+        return self.door.admit(frame) if self.door is not None and frame.sid in self.judged else frame
 
     def listen(self, ack_subject: str = "") -> None:
         """Subscribe to everything, now and after each reconnection; *ack_subject* if it was not known yet."""
@@ -302,6 +321,8 @@ class Gateway:
                 enough.set_result(None)
 
         self._asked[reply] = taken
+        if self.door is not None:
+            subject = self.door.own(subject)
         self.connection.write(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload))
         try:
             async with asyncio.timeout(timeout_s):

@@ -28,6 +28,7 @@ from stan.edge.log import ServerLog
 from stan.edge.manifest import new_nuid, recorded_node_id
 from stan.edge.member import Done, Member, World, held_groups
 from stan.edge.node import Node
+from stan.edge.partitioning import Partitioning
 from stan.edge.reloading import Reloading
 from stan.edge.runtime import Ticker
 from stan.edge.storage import Storage
@@ -181,6 +182,12 @@ class Standalone(Node):
         Verifying(self.broker, groups, self.gateway, self.runtime, "")
         if lease is not None:
             self.driver.fence = lease.fence
+        partition = self.broker.shared.partition
+        self._partitioning = None
+        if partition is not None:
+            self._partitioning = Partitioning(
+                self.gateway, config.cluster_id, server_id, partition.patterns, self.note, self.crashed
+            )
 
     def _index(self, group: GroupId, uid: ChannelUid) -> Index:
         return self.storage.logs[group].channel(uid)
@@ -196,13 +203,22 @@ class Standalone(Node):
         meta = self.broker.shared.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
         connection = await self.connect(embedded)
-        if not config.ft_group:
+        if self._partitioning is not None:
+            await connection.settle()  # subscribed: of two that begin at once each hears the other
+            await self._partitioning.check()
+        elif not config.ft_group:
             await self._refuse_company(connection)
         self.broker.lead(self.runtime.now(), self.runtime.wall(), doubt=self.storage.doubt)
         self.gateway.listen(ack_subjects(config, self.broker.shared.nuid))
         await connection.settle()
         self.banner()
         self.driver.wake()
+
+    async def close(self, *, clean: bool) -> None:
+        """Close files and threads."""
+        if self._partitioning is not None:
+            self._partitioning.stop()
+        await super().close(clean=clean)
 
     async def _refuse_company(self, connection: Connection) -> None:
         """Another server with our cluster id on this NATS means that we must not start (STAN-SPEC 12.6)."""

@@ -11,10 +11,13 @@ which only the broker and that user have seen. The accounts are made by stan.edg
 from google.protobuf.message import DecodeError
 
 from stan.config import Config
+from stan.permissions import RESERVED
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import Subjects
 from stan.protocol.frames import Frame
 
+BROKER = RESERVED
+"""Name of the broker's account and of its user; nodes ask each other under it."""
 FROM = "_STAN.from"
 TO = "_STAN.to"
 _FROM, _TO = f"{FROM}.".encode(), f"{TO}.".encode()

@@ -9,6 +9,7 @@ import stan_client
 
 from tests.conformance.clients import Client, javascript
 from tests.kit.cluster import StanCluster
+from tests.kit.running import run_whole
 from tests.kit.server import CLUSTER_ID, ROOT, StanServer
 
 CONF = """
@@ -95,7 +96,7 @@ def test_sessions_survive_a_restart_of_the_server(tmp_path, conf):
         await client.close()
 
     with StanServer(tmp_path, "-c", conf) as server:
-        asyncio.run(asyncio.wait_for(scene(server), 60))
+        run_whole(scene(server))
 
 
 def test_every_node_of_a_cluster_enforces_them(tmp_path, conf):
@@ -123,7 +124,7 @@ def test_every_node_of_a_cluster_enforces_them(tmp_path, conf):
         await alice.close()
 
     with StanCluster(tmp_path, "-c", conf) as cluster:
-        asyncio.run(asyncio.wait_for(scene(cluster), 120))
+        run_whole(scene(cluster), 120)
 
 
 @pytest.mark.parametrize(

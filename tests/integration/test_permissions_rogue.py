@@ -18,6 +18,7 @@ from stan.protocol import admin_pb2 as admin
 from stan.protocol import extension_pb2 as ext
 from stan.protocol import wire_pb2 as wire
 from tests.kit.desk import Desk
+from tests.kit.running import run_whole
 from tests.kit.server import StanServer
 
 CLUSTER = "test-cluster"
@@ -138,7 +139,7 @@ def play(server, scene):
         async with people(server) as (alice, rogue):
             await scene(alice, rogue)
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    run_whole(run())
 
 
 async def last_of(server, channel):
@@ -152,7 +153,7 @@ def test_nobody_gets_in_without_a_user(server):
             await nats.connect(where, allow_reconnect=False, max_reconnect_attempts=0, connect_timeout=5)
 
     for where in (server.url, url(server, "alice", "wrong"), url(server, "stan-broker", "x")):
-        asyncio.run(refused(where))
+        run_whole(refused(where))
 
 
 def test_user_without_a_rule_can_do_nothing(server):
@@ -168,7 +169,7 @@ def test_user_without_a_rule_can_do_nothing(server):
         ).error == b'stan: no permission to look into ">"'
         await rogue.link.close()
 
-    asyncio.run(asyncio.wait_for(scene(), 60))
+    run_whole(scene())
 
 
 def test_rogue_cannot_publish(server):

@@ -45,6 +45,7 @@ CURSOR_ORDERS: Final[dict[str, Callable[[CursorTable, int], Any]]] = {
     "lag": lambda table, at: table.listing.rows[at].waiting,
     "pending": lambda table, at: table.listing.rows[at].pending,
 }
+EVENTS_TOLD: Final = 40
 CLIENT_ORDERS: Final = ("name", "subscriptions", "lag")
 
 
@@ -83,7 +84,7 @@ class Api:
             "history": [rows.sample(sample) for sample in survey.book.samples],
             "worst": worst,
             "busiest": self._busiest(table),
-            "events": [rows.event(event) for event in reversed(self.events)],
+            "events": [rows.event(event) for event in list(self.events)[: -EVENTS_TOLD - 1 : -1]],
         }
 
     async def news(self, _query: Query) -> Json:

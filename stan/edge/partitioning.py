@@ -1,0 +1,162 @@
+"""The exchange of channel lists among servers that share the channels of one cluster id (STAN-SPEC 11.2): each has its own.
+
+ask    CtrlMsg Partitioning, data: each channel as a length of 2 bytes, little-endian, and the name
+reply  the same, data: the first channel in conflict, empty if there is none
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from struct import Struct, error
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from stan import limits
+from stan.core.partition import conflict
+from stan.edge.gateway import Gateway
+from stan.errors import Aborted, StartError, go_quote
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.channels import publication
+from stan.protocol.frames import Frame
+from stan.types import SECOND
+
+_PARTITIONING = 4
+"""CtrlMsg.MsgType."""
+_LENGTH = Struct("<H")
+_MESSAGE_ROOM = 16
+"""Bytes of a CtrlMsg beside its server id and data, at most."""
+
+
+def encode_lists(names: tuple[str, ...], room: int) -> list[bytes]:
+    """*names* as data of messages of *room* bytes at most. Raises StartError if one does not fit into any."""
+    lists = [b""]
+    for name in names:
+        raw = name.encode()
+        item = _LENGTH.pack(len(raw)) + raw
+        if len(item) > room:
+            raise StartError("message payload too small to send channels list")
+        if len(lists[-1]) + len(item) > room:
+            lists.append(b"")
+        lists[-1] += item
+    return lists
+
+
+def decode_list(data: bytes) -> list[str] | None:
+    """The names in the data of a message; None if it is no such list."""
+    found = []
+    at = 0
+    while at < len(data):
+        try:
+            (length,) = _LENGTH.unpack_from(data, at)
+            at += _LENGTH.size + length
+            found.append(data[at - length : at].decode())
+        except (error, ValueError):
+            return None
+    return found if at == len(data) else None
+
+
+class Partitioning:
+    """One server's part. Make it before the gateway is connected, `check` it before clients are served."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        cluster_id: str,
+        server_id: str,
+        patterns: tuple[str, ...],
+        note: Callable[[str, str], None],
+        crashed: Callable[[BaseException], None],
+    ) -> None:
+        """*crashed* is told of a conflict that turns up later."""
+        self._gateway = gateway
+        self._subject = f"_STAN.part.{cluster_id}".encode()
+        self._replies = f"_INBOX.{server_id}-part".encode()
+        self._server_id = server_id.encode()
+        self._patterns = patterns
+        self._note = note
+        self._crashed = crashed
+        self._answer: asyncio.Queue[wire.CtrlMsg] = asyncio.Queue(limits.PARTITION_REPLIES_MAX)
+        self._urls: set[str] | None = None  # of the nats-servers that are known
+        self._checking: asyncio.Task[None] | None = None
+        gateway.hear_nodes(self._subject.decode(), self._asked)
+        gateway.hear_nodes(self._replies.decode(), self._replied)
+        gateway.on_info = self._informed
+
+    async def check(self) -> None:
+        """Ask all others. Raises StartError if one of them has a channel of ours."""
+        while not self._answer.empty():
+            self._answer.get_nowait()
+        payload_max = self._gateway.connection.max_payload
+        for data in encode_lists(self._patterns, payload_max - len(self._server_id) - _MESSAGE_ROOM):
+            payload = self._message(data)
+            self._gateway.connection.write(
+                b"PUB %b %b %d\r\n%b\r\n" % (self._subject, self._replies, len(payload), payload)
+            )
+        for answer in [answer async for answer in self._answers()]:
+            if answer.data:
+                channel, server = (go_quote(raw.decode(errors="replace")) for raw in (answer.data, answer.server_id))
+                raise StartError(f"channel {channel} causes conflict with channels on server {server}")
+
+    async def _answers(self) -> Any:
+        """Replies, until none has come for a while."""
+        while True:
+            try:
+                yield await asyncio.wait_for(self._answer.get(), limits.PARTITION_REPLY_TIMEOUT / SECOND)
+            except TimeoutError:
+                return
+
+    def _message(self, data: bytes) -> bytes:
+        return wire.CtrlMsg(msg_type=_PARTITIONING, server_id=self._server_id, data=data).SerializeToString()
+
+    def _told(self, frame: Frame) -> wire.CtrlMsg | None:
+        """What another server says; None if nobody does."""
+        try:
+            message = wire.CtrlMsg.FromString(frame.payload)
+        except DecodeError:
+            message = wire.CtrlMsg()
+        if message.msg_type != _PARTITIONING or not message.server_id:
+            self._note("WRN", "A message about partitioning cannot be understood, and is ignored")
+            return None
+        return None if message.server_id == self._server_id else message
+
+    def _asked(self, frame: Frame) -> None:
+        message = self._told(frame)
+        if message is None:
+            return
+        names = decode_list(message.data)
+        if not frame.reply or not names:
+            self._note("WRN", "A list of channels of another server cannot be understood, and is ignored")
+            return
+        found = conflict(self._patterns, names) or ""
+        self._gateway.connection.write(publication(frame.reply, self._message(found.encode())))
+
+    def _replied(self, frame: Frame) -> None:
+        if frame.nobody:
+            return
+        message = self._told(frame)
+        if message is not None:
+            with contextlib.suppress(asyncio.QueueFull):
+                self._answer.put_nowait(message)
+
+    # --- later ----------------------------------------------------------------------------------------------------------------
+
+    def _informed(self, info: dict[str, Any]) -> None:
+        """NATS tells which servers it consists of: those that are new may have brought a server of ours with them."""
+        urls = set(map(str, info.get("connect_urls") or ()))
+        known, self._urls = self._urls, urls
+        if urls - (known or set()) and self._checking is None:
+            self._checking = asyncio.get_running_loop().create_task(self._check_again())
+
+    async def _check_again(self) -> None:
+        await asyncio.sleep(limits.PARTITION_CHECK_DELAY / SECOND)
+        self._checking = None
+        try:
+            await self.check()
+        except StartError as problem:
+            self._crashed(Aborted(f"Partitioning error: {problem}"))
+
+    def stop(self) -> None:
+        """Check nothing any more."""
+        if self._checking is not None:
+            self._checking.cancel()
