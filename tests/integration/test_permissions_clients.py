@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import stan_client
@@ -10,7 +11,7 @@ import stan_client
 from tests.conformance.clients import Client, javascript
 from tests.kit.cluster import StanCluster
 from tests.kit.running import run_whole
-from tests.kit.server import CLUSTER_ID, ROOT, StanServer
+from tests.kit.server import CLUSTER_ID, ROOT, NatsServer, StanServer
 
 CONF = """
 streaming {
@@ -125,6 +126,34 @@ def test_every_node_of_a_cluster_enforces_them(tmp_path, conf):
 
     with StanCluster(tmp_path, "-c", conf) as cluster:
         run_whole(scene(cluster), 120)
+
+
+def test_nats_of_somebody_else_needs_the_accounts_that_are_printed(tmp_path, conf):
+    Path(conf).write_text(CONF.replace("streaming {", "streaming {\n  username: broker, password: pbroker", 1))
+    command = [sys.executable, "-m", "stan.cli.main", "config", "accounts", conf]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
+    assert told.returncode == 0, told.stderr
+    (tmp_path / "nats.conf").write_text(told.stdout)
+
+    async def scene(server):
+        alice = await stan_client.connect(CLUSTER_ID, "alice-1", servers=as_user(server.url, "alice"))
+        await alice.publish("a.b", b"x")
+        with pytest.raises(stan_client.ServerError, match="no permission to publish"):
+            await alice.publish("b.a", b"x")
+        await alice.close()
+
+    with (
+        NatsServer(tmp_path, "-c", str(tmp_path / "nats.conf")) as theirs,
+        StanServer(tmp_path, "-sc", conf, nats_url=theirs.url) as server,
+    ):
+        run_whole(scene(server))
+        second = StanServer(tmp_path, "-sc", conf, store="MEMORY", nats_url=theirs.url)
+        try:
+            second.launch()
+            assert second.wait_for_end() == 1
+        finally:
+            second.sweep()
+        assert "discovered another streaming server" in second.log_since_start()
 
 
 @pytest.mark.parametrize(
