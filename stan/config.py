@@ -189,6 +189,7 @@ class NatsConfig:
     credentials: Path | None = None
     nkey_seed_file: Path | None = None
     tls: TlsConfig | None = None
+    own: bool = False  # only the embedded nats-server knows this user; another one of its cluster does not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

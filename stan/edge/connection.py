@@ -75,7 +75,7 @@ class Connection(Client):
         if config.nkey_seed_file:
             options["nkeys_seed"] = str(config.nkey_seed_file)
         options |= _login(config)
-        self._alone = not config.urls and bool(config.user or config.tls)
+        self._alone = _is_alone(config)
         options["allow_reconnect"] = False  # the first attempt fails at once instead of trying for ever
         await self.connect(**options)
         self.options["allow_reconnect"] = True
@@ -88,6 +88,7 @@ class Connection(Client):
         Raises:
             OSError: certificates cannot be read.
         """
+        self._alone = _is_alone(config)
         self.options.update({"user": None, "password": None, "token": None} | _login(config))
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
@@ -216,6 +217,11 @@ class Connection(Client):
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _is_alone(config: NatsConfig) -> bool:
+    """Whether no other nats-server of the cluster than ours knows our user, or shows the certificate that we trust."""
+    return config.own or (config.tls is not None and config.tls.pinned is not None)
 
 
 def hint(config: NatsConfig, error: Exception) -> str:

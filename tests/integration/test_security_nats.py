@@ -314,6 +314,30 @@ async def test_nodes_of_a_cluster_need_no_logins_for_each_other(tmp_path):
         options = {"tls_ca": str(ours.ca), "tls_cert": str(client.cert), "tls_key": str(client.key)}
         await works_soon(nodes[0], user="u", password=HIDDEN, **options)
         assert not any(HIDDEN in node.log() + command_lines(node) for node in nodes)
+        for name, node in zip("abc", nodes, strict=True):
+            file = tmp_path / f"node-{name}/stan.conf"
+            file.write_text(file.read_text().replace("store: FILE", "store: FILE, limits: { max_msgs: 3 }"))
+            node.signal(signal.SIGHUP)
+            until(lambda node=node: "Reloaded: max_msgs = 3" in node.log(), why=node.log)
+        await works_soon(nodes[0], user="u", password=HIDDEN, **options)
     finally:
         for node in nodes:
             node.sweep()
+
+
+async def test_server_that_was_open_to_all_gets_users_and_tls_with_a_reload(tmp_path):
+    ours = Authority(tmp_path)
+    pair = ours.sign("server", host="127.0.0.1")
+    (tmp_path / "nats.conf").write_text("max_connections: 100\n")
+    with StanServer(tmp_path, "-c", str(tmp_path / "nats.conf"), store="MEMORY") as server:
+        await works(server)
+        (tmp_path / "nats.conf").write_text(
+            f"authorization {{ user: u, password: {HIDDEN} }}\ntls {{ cert_file: {pair.cert}, key_file: {pair.key} }}\n"
+        )
+        server.signal(signal.SIGHUP)
+        until(lambda: "Reloaded server configuration" in server.log(), why=server.log)
+        await works_soon(server, user="u", password=HIDDEN, tls_ca=str(ours.ca))
+        await refused(server, tls_ca=str(ours.ca))
+        (tmp_path / "nats.conf").write_text("max_connections: 100\n")
+        server.signal(signal.SIGHUP)
+        await works_soon(server)
