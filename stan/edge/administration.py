@@ -231,6 +231,8 @@ class Administration:
         if not done:
             self._refuse(reply, pb.ChangeResponse, f"stan: node {to} did not take group {number} over", retry=True)
             return
+        if self._member is not None:
+            self._member.let_rest(number)
         what = "the metadata" if number == META_GROUP else f"group {number}"
         self._shared.say("admin", f"an operator had {what} handed over to node {to}", group=number)
         self._node.driver.wake()

@@ -314,6 +314,12 @@ async def test_nodes_of_a_cluster_need_no_logins_for_each_other(tmp_path):
         options = {"tls_ca": str(ours.ca), "tls_cert": str(client.cert), "tls_key": str(client.key)}
         await works_soon(nodes[0], user="u", password=HIDDEN, **options)
         assert not any(HIDDEN in node.log() + command_lines(node) for node in nodes)
+        for name, node in zip("abc", nodes, strict=True):
+            file = tmp_path / f"node-{name}/stan.conf"
+            file.write_text(file.read_text().replace("store: FILE", "store: FILE, limits: { max_msgs: 3 }"))
+            node.signal(signal.SIGHUP)
+            until(lambda node=node: "Reloaded: max_msgs = 3" in node.log(), why=node.log)
+        await works_soon(nodes[0], user="u", password=HIDDEN, **options)
     finally:
         for node in nodes:
             node.sweep()

@@ -4,7 +4,7 @@ and nothing else goes."""
 from stan.protocol import admin_pb2 as admin
 from stan.protocol.entries import Kind, decode_batches
 from stan.types import MILLISECOND
-from tests.sim.clients import SimClient
+from tests.sim.clients import SimClient, Subscriber
 from tests.sim.cluster_node import values_of
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.nats import ClientPort
@@ -119,7 +119,9 @@ class NodeRemovals(_Removing, World):
         self.history.batch(group, values[0][0], base, records, lambda: [value for _, _, value in values])
 
     def _drained(self):
-        return super()._drained() and not self.waiting()
+        subs = [one.sub for one in self.clients.values() if isinstance(one, Subscriber)]
+        served = all(sub is not None and sub.joined_at and not sub.ended_at for sub in subs)
+        return served and super()._drained() and not self.waiting()
 
 
 class ClusterRemovals(_Removing, ClusterWorld):

@@ -59,6 +59,7 @@ class Rig:
         self.written = []
         self.handlers = {}
         self.soon = []
+        self.rests = []
         self.groups = {0: FakeGroup(0), 1: FakeGroup(1)}
         gateway = SimpleNamespace(
             take_requests=self.handlers.__setitem__,
@@ -85,7 +86,11 @@ class Rig:
         if clustered:
             hand_over = lambda number, to, told: self.groups[number].transfers.append((to, told))  # noqa: E731
             self.member = SimpleNamespace(
-                voters=("n1", "n2", "n3"), roster=roster, groups=self.groups, hand_over=hand_over
+                voters=("n1", "n2", "n3"),
+                roster=roster,
+                groups=self.groups,
+                hand_over=hand_over,
+                let_rest=self.rests.append,
             )
         view = View(config, "SERVER", None, 7)
         view.node, view.pages = self.node, "http://127.0.0.1:8222"
@@ -240,11 +245,13 @@ def step_down(rig, group, to=""):
 def test_leader_hands_over_to_whom_it_is_told_or_to_the_best(leader) -> None:
     assert step_down(leader, 1) is step_down(leader, 0, "n3") is None
     for number, to in ((1, "n2"), (0, "n3")):
+        assert number not in leader.rests
         ((chosen, told),) = leader.groups[number].transfers
         assert chosen == to
         told(True)  # noqa: FBT003
         (answer,) = leader.answers("step_down")
         assert (answer.error, answer.changed) == (b"", 1)
+        assert number in leader.rests
 
 
 def test_who_does_not_take_over_is_named(leader) -> None:
