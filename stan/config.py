@@ -27,6 +27,7 @@ __all__ = [
     "LogConfig",
     "MonitorConfig",
     "NatsConfig",
+    "RequestLimits",
     "Setting",
     "StoreConfig",
     "StoreLimits",
@@ -265,6 +266,26 @@ class LogConfig:
     syslog_name: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLimits:
+    """What clients may ask for; 0 is no limit."""
+
+    clients: int = 0  # connected at once
+    message_bytes: int = 0  # payload and reply of one message; NATS's own max_payload counts besides
+    rate: int = 0  # connects, subscribes and requests of operators a second, of everybody together, at each node
+    client_rate: int = 0  # connects and subscribes a second of each client
+
+    def complaints(self) -> list[str]:
+        """What is wrong with these settings by themselves."""
+        values = (
+            ("clients", self.clients),
+            ("message bytes", self.message_bytes),
+            ("request rate", self.rate),
+            ("client request rate", self.client_rate),
+        )
+        return [f"max {what} limit cannot be negative ({value})" for what, value in values if value < 0]
+
+
 class Setting(NamedTuple):
     """One option in force, for people."""
 
@@ -282,6 +303,7 @@ class Config:
     store: StoreConfig = StoreConfig()
     limits: StoreLimits = field(default_factory=StoreLimits)
     heartbeat: HeartbeatConfig = HeartbeatConfig()
+    requests: RequestLimits = RequestLimits()
     nats: NatsConfig = NatsConfig()
     embedded: EmbeddedConfig = EmbeddedConfig()
     monitor: MonitorConfig = MonitorConfig()
@@ -313,6 +335,7 @@ class Config:
             self,
             limits=wanted.limits,
             heartbeat=wanted.heartbeat,
+            requests=wanted.requests,
             replace_durable=wanted.replace_durable,
             nats=self.nats if self.nats.urls or wanted.nats.urls else wanted.nats,  # our nats-server is reloaded, too
             log=replace(self.log, debug=wanted.log.debug, trace=wanted.log.trace),
@@ -321,7 +344,7 @@ class Config:
 
     def validate(self) -> list[str]:
         """Every complaint, one sentence each; an empty list means that the server may start."""
-        found = self.limits.complaints()
+        found = self.limits.complaints() + self.requests.complaints()
         if self.store.kind == "file" and self.store.directory is None:
             found.append("for FILE stores, root directory must be specified")
         if not self.cluster_id or any(char.isspace() for char in self.cluster_id):

@@ -318,6 +318,11 @@ DUPLICATE_CHECK_TIMEOUT = 500 * MILLISECOND
 STANDALONE_PROBE_TIMEOUT = 250 * MILLISECOND
 """How long start-up listens for another server with the same cluster id (STAN-SPEC 12.6)."""
 
+RATED_CLIENTS_MAX = 65_536
+"""Clients whose requests of late are counted, where there is a limit; who has asked least lately is forgotten first."""
+REQUEST_BYTES_MAX = 64 * KiB
+"""Longest request to connect or to subscribe: what it names is kept, and far longer names are nobody's."""
+
 # --- state -----------------------------------------------------------------------------------------------------
 STATE_FLUSH_INTERVAL = 250 * MILLISECOND
 """Changed rows go to SQLite about this often."""

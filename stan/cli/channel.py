@@ -75,20 +75,23 @@ def list_(
 def channels_sheet(found: list[pb.ChannelStatus], now_ns: int) -> Sheet:
     """The table of channels."""
     names = [text_of(one.name) for one in found]
-    rows = [
-        (
-            name,
-            f"{one.messages:,}",
-            told_size(one.bytes),
-            f"{one.first_sequence:,}",
-            f"{one.last_sequence:,}",
-            told_age(one.last_timestamp, now_ns),
-            f"{one.subscriptions:,}",
-            f"{one.offline:,}",
-            str(one.group),
-        )
-        for name, one in zip(names, found, strict=True)
-    ]
+
+    def rows() -> list[tuple[str, ...]]:
+        return [
+            (
+                name,
+                f"{one.messages:,}",
+                told_size(one.bytes),
+                f"{one.first_sequence:,}",
+                f"{one.last_sequence:,}",
+                told_age(one.last_timestamp, now_ns),
+                f"{one.subscriptions:,}",
+                f"{one.offline:,}",
+                str(one.group),
+            )
+            for name, one in zip(names, found, strict=True)
+        ]
+
     messages, size = sum(one.messages for one in found), sum(one.bytes for one in found)
     return Sheet(
         columns=(
@@ -96,9 +99,9 @@ def channels_sheet(found: list[pb.ChannelStatus], now_ns: int) -> Sheet:
             ">group",
         ),
         rows=rows,
-        document={"channels": [facts(one) for one in found]},
+        document=lambda: {"channels": [facts(one) for one in found]},
         names=names,
-        foot=f"{counted(len(found), 'channel')}, {counted(messages, 'message')}, {told_size(size)}" if rows else "",
+        foot=f"{counted(len(found), 'channel')}, {counted(messages, 'message')}, {told_size(size)}" if found else "",
         empty="No channels. They come with their first message or subscription: stan pub CHANNEL hello",
     )
 

@@ -19,8 +19,7 @@ from stan.cli import values
 from stan.cli.args import checked_pattern, parsed
 from stan.cli.common import EXIT_NO_ANSWER, CliError, Target, run
 from stan.cli.cursors import full_name, is_bad, lag, state_of
-from stan.cli.group import Group, behind, groups_of, leaderless, odd_hashes
-from stan.cli.node import name_of
+from stan.cli.groups import Group, behind, groups_of, leaderless, name_of, odd_hashes
 from stan.cli.operating import operating
 from stan.cli.options import View, injected
 from stan.cli.output import Sheet, show

@@ -41,6 +41,15 @@ def names() -> list[str]:
     return sorted(path.stem for path in (folder() / "contexts").glob("*.json"))
 
 
+def texts() -> list[str]:
+    """What the files say, unread."""
+    found = []
+    for path in (folder() / "contexts").glob("*.json"):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(path.read_text(encoding="utf-8"))
+    return found
+
+
 def used() -> str:
     """The name of the one in use, "" if there is none."""
     with contextlib.suppress(OSError):

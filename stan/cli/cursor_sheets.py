@@ -26,24 +26,26 @@ def cursor_document(cursor: pb.CursorStatus, now_ns: int) -> dict[str, Any]:
 
 def cursors_sheet(found: list[pb.CursorStatus], noun: str, now_ns: int) -> Sheet:
     """Many of them, one a line."""
-    states = [state_of(one, now_ns) for one in found]
-    rows = [
-        (
-            text_of(one.channel),
-            full_name(one),
-            state,
-            f"{one.waiting:,}",
-            f"{one.pending:,}/{window(one):,}",
-            told_age(one.oldest_pending, now_ns),
-            f"{one.redelivered:,}",
-            str(len(one.members)),
-        )
-        for one, state in zip(found, states, strict=True)
-    ]
+
+    def rows() -> list[tuple[str, ...]]:
+        return [
+            (
+                text_of(one.channel),
+                full_name(one),
+                state_of(one, now_ns),
+                f"{one.waiting:,}",
+                f"{one.pending:,}/{window(one):,}",
+                told_age(one.oldest_pending, now_ns),
+                f"{one.redelivered:,}",
+                str(len(one.members)),
+            )
+            for one in found
+        ]
+
     return Sheet(
         columns=("channel", noun, "state", ">waiting", ">unacked", ">oldest", ">redelivered", ">online"),
         rows=rows,
-        document={"cursors": [cursor_document(one, now_ns) for one in found]},
+        document=lambda: {"cursors": [cursor_document(one, now_ns) for one in found]},
         names=[full_name(one) for one in found],
         foot=f"{counted(len(found), noun)}, worst lag {max(map(lag, found)):,}" if found else "",
         empty=f"No {noun}s.",

@@ -14,8 +14,7 @@ from stan_client.session import text_of
 from stan.cli.common import EXIT_FAILED, Target, run
 from stan.cli.contexts import without_secrets
 from stan.cli.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, is_bad, lag, state_of
-from stan.cli.group import behind, groups_of, leaderless, odd_hashes
-from stan.cli.node import name_of
+from stan.cli.groups import behind, groups_of, leaderless, name_of, odd_hashes
 from stan.cli.operating import operating
 from stan.cli.options import View, injected
 from stan.cli.output import Sheet, show

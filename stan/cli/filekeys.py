@@ -106,7 +106,16 @@ CHANNEL: Final = _keys(
         "max_bytes": "mb max_bytes maxbytes",
     },
 ) | _keys(Want.DURATION, {"max_age": "ma max_age maxage", "max_inactivity": "mi max_inactivity maxinactivity"})
-LIMITS: Final = CHANNEL | _keys(Want.INT, {"max_channels": "mc max_channels maxchannels"})
+LIMITS: Final = CHANNEL | _keys(
+    Want.INT,
+    {
+        "max_channels": "mc max_channels maxchannels",
+        "max_clients": "max_clients",
+        "max_msg_bytes": "max_msg_bytes",
+        "max_request_rate": "max_request_rate",
+        "max_client_request_rate": "max_client_request_rate",
+    },
+)
 FILE: Final = (
     _keys(
         Want.BOOL,

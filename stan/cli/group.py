@@ -1,7 +1,6 @@
 """`stan group`: the groups of channels, who leads each, who has a copy, and how far."""
 
-from collections.abc import Iterable
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 from stan_client.admin import Nodes
@@ -10,63 +9,16 @@ from stan.cli import values
 from stan.cli.args import parsed
 from stan.cli.common import EXIT_USAGE, CliError, Target, run
 from stan.cli.facts import facts
-from stan.cli.node import name_of
+from stan.cli.groups import behind, groups_of, leaderless, odd_hashes
 from stan.cli.operating import operating
 from stan.cli.options import Sure, View, injected
 from stan.cli.output import Sheet, done, present
-from stan.protocol import admin_pb2 as pb
 
 app = typer.Typer(
     help="Groups: each holds a share of the channels, has one leader and copies on other nodes. Group 0 is the metadata.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class Group(NamedTuple):
-    """One group, as all nodes see it."""
-
-    number: int
-    leader: str  # "": none
-    term: int
-    copies: list[tuple[str, pb.GroupStatus]]  # by node
-
-    @property
-    def of_leader(self) -> pb.GroupStatus | None:
-        """What its leader says."""
-        return next((status for node, status in self.copies if node == self.leader), None)
-
-
-def groups_of(nodes: Nodes) -> list[Group]:
-    """The groups, by number. A leader is who says so of itself, in the newest term."""
-    numbers = sorted({group.group for one in nodes.answers for group in one.groups})
-    found = []
-    for number in numbers:
-        copies = [(name_of(one), group) for one in nodes.answers for group in one.groups if group.group == number]
-        leading = [(group.term, node) for node, group in copies if group.role == "leader"]
-        term, leader = max(leading, default=(max(group.term for _, group in copies), ""))
-        found.append(Group(number, leader, term, copies))
-    return found
-
-
-def leaderless(groups: Iterable[Group]) -> list[Group]:
-    """Those that nobody leads."""
-    return [group for group in groups if not group.leader]
-
-
-def behind(group: Group) -> int:
-    """Entries that the copy lacks which is furthest behind."""
-    head = group.of_leader
-    return max((max(0, head.committed - status.applied) for _, status in group.copies), default=0) if head else 0
-
-
-def odd_hashes(group: Group) -> bool:
-    """Whether copies that have applied the same have another state: that must never be."""
-    by_applied: dict[int, set[bytes]] = {}
-    for _, status in group.copies:
-        if status.state_hash:
-            by_applied.setdefault(status.applied, set()).add(status.state_hash)
-    return any(len(hashes) > 1 for hashes in by_applied.values())
 
 
 @app.command("list")

@@ -3,13 +3,19 @@
 So an answer does not wait for what other commands need, and the list of commands here is what `stan --help` shows.
 """
 
+import os
+import sys
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from stan.cli.options import watch_alone
+from stan.cli import contexts
+from stan.edge.nats_import import quick_nats
+
+WATCH_S: Final = 2.0
+WEB_SOCKETS: Final = ("ws://", "wss://")
 
 MESSAGES: Final = "Messages"
 LOOK: Final = "Look and mend"
@@ -58,6 +64,7 @@ ENTRIES: Final = (
     Entry("import", "stan.cli.exchange:import_", "Publish lines of a file.", MESSAGES),
     Entry("context", "stan.cli.context:app", "Clusters by name: how to reach them, as whom.", SET_UP),
     Entry("completion", "stan.cli.completion:completion", "Completion for bash, zsh or fish.", SET_UP),
+    Entry("config", "stan.cli.config:app", "Configuration files of the server: check, show.", SET_UP),
     Entry("migrate", "stan.cli.migrate:app", "Move in from another server.", SET_UP),
     Entry(
         "bench", "stan.cli.bench:bench", "Measure how many messages a second the broker takes and delivers.", MEASURE
@@ -112,6 +119,23 @@ class _Commands(TyperGroup):
         return name, command, rest
 
 
+def watch_alone(args: list[str]) -> list[str]:
+    """A `--watch` that no number follows gets the usual one."""
+    out = []
+    for at, arg in enumerate(args):
+        out.append(arg)
+        if arg == "--watch" and not _is_number(args[at + 1 : at + 2]):
+            out.append(f"{WATCH_S:g}")
+    return out
+
+
+def _is_number(args: list[str]) -> bool:
+    try:
+        return bool(args) and float(args[0]) >= 0
+    except ValueError:
+        return False
+
+
 def loaded(entry: Entry) -> Any:
     """The command itself."""
     module, _, attribute = entry.place.partition(":")
@@ -150,7 +174,15 @@ def stan() -> None:
 
 def main() -> None:
     """Entry point of the `stan` command."""
+    with quick_nats(web_sockets=_web_sockets()):
+        import_module("stan_client")
     app(prog_name="stan")
+
+
+def _web_sockets() -> bool:
+    """Whether NATS may have to be reached so."""
+    told = [*sys.argv, os.environ.get("STAN_SERVER", ""), *contexts.texts()]
+    return any(scheme in text for text in told for scheme in WEB_SOCKETS)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from stan.types import SECOND
 
 _PREFIX = "nats-server: "
 _COLUMN = re.compile(r"(?m)^(?P<place>[^\s:]+:[0-9]+):[0-9]+(?=: )")
+_KIND = re.compile(r"interface conversion: interface \{\} is (?P<got>\S+), not (?P<wanted>\S+)")
 
 
 def check(config: EmbeddedConfig) -> list[str]:
@@ -45,6 +46,5 @@ def check(config: EmbeddedConfig) -> list[str]:
     if answer.returncode == 0:
         return []
     said = (answer.stderr + answer.stdout).strip().removeprefix(_PREFIX).replace(name, str(config.config_file))
-    return [line for line in _COLUMN.sub(r"\g<place>", said).splitlines() if line.strip()] or [
-        f"nats-server refuses {config.config_file}"
-    ]
+    said = _KIND.sub(r"value is expected to be \g<wanted>, got \g<got>", _COLUMN.sub(r"\g<place>", said))
+    return [line for line in said.splitlines() if line.strip()] or [f"nats-server refuses {config.config_file}"]

@@ -23,6 +23,8 @@ NESTING_MAX: Final = 64
 """Blocks, arrays, included files and variables of the environment within each other."""
 VALUES_MAX: Final = 100_000
 """Values in a file once all its variables are put in."""
+ERRORS_MAX: Final = 50
+"""Errors behind which reading goes on."""
 
 
 class Moment(str):
@@ -53,10 +55,17 @@ class Node:
 
 
 class ConfError(StanError):
-    """The text cannot be read; says in which file and line."""
+    """The text cannot be read; says in which file and line.
+
+    Attributes:
+        others: further errors, found behind this one.
+        document: what could be read all the same.
+    """
 
     def __init__(self, file: str, line: int, text: str) -> None:
         super().__init__(f"{file}:{line}: {text}" if line else f"{file}: {text}")
+        self.others: list[ConfError] = []
+        self.document: Document = {}
 
 
 def load(file: Path, environ: Mapping[str, str] | None = None) -> Document:
@@ -75,10 +84,19 @@ def parse(
     """Values of *data*, which stands in *file*; without *read* nothing can be included.
 
     Raises:
-        ConfError: it cannot be read.
+        ConfError: it cannot be read; holds all errors that were found, as far as reading could go on behind the first.
     """
     sources = _Sources({} if environ is None else environ, read)
-    return _Parser(sources, data, file, (os.path.realpath(file),)).document()
+    try:
+        found = _Parser(sources, data, file, (os.path.realpath(file),)).document()
+    except ConfError as error:
+        sources.errors.append(error)
+        found = {}
+    if sources.errors:
+        first, *first.others = sources.errors
+        first.document = found
+        raise first
+    return found
 
 
 def _read(file: str) -> bytes:
@@ -93,6 +111,7 @@ class _Sources:
         self.environ = environ
         self.read = read
         self.included = 0
+        self.errors: list[ConfError] = []  # behind which reading went on
 
 
 _BLANK = re.compile(r"[ \t]*+")
@@ -105,6 +124,8 @@ _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*+)"', re.DOTALL)
 _SINGLE = re.compile(r"'([^']*+)'")
 _BLOCK = re.compile(r"\((.*?\n)[ \t]*\)(?=\n|\Z)", re.DOTALL)
 _BARE = re.compile(r"(?:[^ \t\n\r;,\]}\\]|\\.)++")
+_LINE = re.compile(r"[^\n]*+")
+_OPENING = re.compile(r"""[\[\]{}()"']""")
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", '"': '"', "\\": "\\"}
 _INTEGER = re.compile(r"-?[0-9]+(?:[kmgtpe](?:b|i|ib)?)?", re.IGNORECASE | re.ASCII)
@@ -156,8 +177,18 @@ class _Parser:
         found: Document = {}
         self._scopes.append(found)
         while not self._closed(close):
-            self._entry(found)
-            self._end_of_value()
+            scopes, depth = len(self._scopes), self._depth
+            try:
+                self._entry(found)
+                self._end_of_value()
+            except ConfError as error:
+                rest = _LINE.match(self._text, self._at)
+                if rest is None or _OPENING.search(rest[0]) or len(self._sources.errors) >= ERRORS_MAX:
+                    raise  # no telling where the next entry begins
+                del self._scopes[scopes:]
+                self._depth = depth
+                self._sources.errors.append(error)
+                self._at = rest.end()
         self._scopes.pop()
         return found
 
@@ -299,9 +330,8 @@ class _Parser:
     def _end_of_value(self) -> None:
         match = _REST.match(self._text, self._at)
         if match is None:
-            raise self._error(
-                f"the value must end the line, but {go_quote(self._text[self._at :][:20].strip())} follows"
-            )
+            follows = self._text[self._at : self._at + 20].strip().split("\n")[0]
+            raise self._error(f"the value must end the line, but {go_quote(follows)} follows")
         self._at = match.end()
 
     def _skip(self, pattern: re.Pattern[str]) -> None:

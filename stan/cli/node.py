@@ -8,6 +8,7 @@ from stan_client.admin import Nodes
 
 from stan.cli.common import CliError, Target, run
 from stan.cli.facts import facts
+from stan.cli.groups import name_of
 from stan.cli.operating import near, operating
 from stan.cli.options import Sure, View, injected
 from stan.cli.output import Sheet, done, present
@@ -21,11 +22,6 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-def name_of(node: pb.NodeStatus) -> str:
-    """Its id; a server alone has none."""
-    return node.node or "(alone)"
 
 
 def state_of(node: pb.NodeStatus) -> str:

@@ -8,10 +8,14 @@ import stan_client
 from stan_client.session import text_of
 
 from stan.cli.common import EXIT_NO_ANSWER, CliError, Target, explained
+from stan.cli.contexts import without_secrets
+from stan.cli.groups import groups_of, leaderless
 from stan.errors import UNKNOWN_CHANNEL
 
 PATIENCE_S = 10.0
 """How long an answer is waited for."""
+NODES_PATIENCE_S = 2.0
+"""How long the nodes are waited for when nobody answers something else."""
 NEAR_MAX = 3
 """Names that are suggested instead of a wrong one."""
 
@@ -32,15 +36,30 @@ async def operating(target: Target, *, timeout_s: float = PATIENCE_S) -> AsyncIt
     try:
         yield direct
     except stan_client.RequestTimeoutError as error:
-        raise CliError(
-            f"{error}\nNo server of cluster {target.cluster_id!r} answers this. Is the cluster id right (--cluster-id), does "
-            "stan-server run there, has every group a leader (`stan group list`)?",
-            EXIT_NO_ANSWER,
-        ) from None
+        raise CliError(f"{error}\n{await _silence(direct, target)}", EXIT_NO_ANSWER) from None
     except stan_client.ServerError as error:
         raise CliError(f"The server refuses: {error}.") from None
     finally:
         await direct.close()
+
+
+async def _silence(direct: stan_client.Direct, target: Target) -> str:
+    """Why nobody may have answered, as far as the nodes tell."""
+    try:
+        nodes = await direct.admin.nodes(patience_s=NODES_PATIENCE_S)
+    except stan_client.StanClientError:
+        return (
+            f"NATS answers at {without_secrets(target.server)}, but no server of cluster {target.cluster_id!r} does. Is the "
+            "cluster id right (--cluster-id), does stan-server run there?"
+        )
+    without = [str(group.number) for group in leaderless(groups_of(nodes))]
+    if not without:
+        return "The nodes answer, and every group has a leader: ask again; if it stays so, see stan doctor."
+    away = f" These nodes do not answer: {', '.join(nodes.missing)}." if nodes.missing else ""
+    named = (
+        "group 0 (the metadata)" if without == ["0"] else f"group{'s' if len(without) > 1 else ''} {', '.join(without)}"
+    )
+    return f"There is no leader of {named}.{away} Start nodes until a majority is there: stan group list"
 
 
 def near(wrong: str, names: Iterable[str]) -> str:

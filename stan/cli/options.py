@@ -30,7 +30,6 @@ OUTPUT: Final = "Output"
 
 LOGINS: Final = (frozenset({"creds"}), frozenset({"nkey"}), frozenset({"user", "password"}), frozenset({"token"}))
 """Ways to log in; whoever gives one leaves those of the context alone."""
-WATCH_S: Final = 2.0
 
 
 def _context_names(incomplete: str) -> list[str]:
@@ -139,23 +138,6 @@ def view_of(
     if as_json and names:
         raise CliError("--json and --names exclude each other.", EXIT_USAGE)
     return View(as_json, names, watch)
-
-
-def watch_alone(args: list[str]) -> list[str]:
-    """A `--watch` that no number follows gets the usual one."""
-    out = []
-    for at, arg in enumerate(args):
-        out.append(arg)
-        if arg == "--watch" and not _is_number(args[at + 1 : at + 2]):
-            out.append(f"{WATCH_S:g}")
-    return out
-
-
-def _is_number(args: list[str]) -> bool:
-    try:
-        return bool(args) and float(args[0]) >= 0
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ class Sheet:
     """One thing to show."""
 
     columns: tuple[str, ...] = ()  # titles; one that begins with ">" is aligned to the right; none: labels and values
-    rows: Sequence[tuple[str, ...]] = ()
-    document: dict[str, Any] = field(default_factory=dict)
+    rows: Sequence[tuple[str, ...]] | Callable[[], Sequence[tuple[str, ...]]] = ()  # called only if they are shown
+    document: dict[str, Any] | Callable[[], dict[str, Any]] = field(default_factory=dict)  # the same
     names: list[str] = field(default_factory=list)
     head: str = ""
     foot: str = ""
@@ -42,6 +42,10 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
+def _cleaned(column: tuple[str, ...]) -> Sequence[str]:
+    return column if "".join(column).isprintable() else [clean(cell) for cell in column]
+
+
 def _escaped(char: str) -> str:
     code = ord(char)
     if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8
@@ -51,11 +55,11 @@ def _escaped(char: str) -> str:
 
 def table(sheet: Sheet, width: int = 0, *, bold: bool = False) -> list[str]:
     """The lines of a sheet's table; *width*: of the terminal, 0 if there is none."""
-    if not sheet.rows:
+    given = sheet.rows() if callable(sheet.rows) else sheet.rows
+    if not given:
         return [sheet.empty] if sheet.empty else []
-    rows = [tuple(map(clean, row)) for row in sheet.rows]
     titles = tuple(title.removeprefix(">") for title in sheet.columns)
-    columns = list(zip(*([titles] if titles else []), *rows, strict=True))
+    columns = [_cleaned(column) for column in zip(*([titles] if titles else []), *given, strict=True)]
     widths = [max(map(len, column)) for column in columns]
     right = [title.startswith(">") for title in sheet.columns] or [False] * len(columns)
     last = len(columns) - 1
@@ -68,17 +72,15 @@ def table(sheet: Sheet, width: int = 0, *, bold: bool = False) -> list[str]:
         widths[widest] -= cut
         excess -= cut
     if width and not titles:
-        return _wrapped(rows, widths[:-1], width)
-    cells = []
-    for at, column in enumerate(columns):
-        size = widths[at]
-        fitting = [cell if len(cell) <= size else cell[: size - 1] + "…" for cell in column] if width else column
-        cells.append(
-            [cell.rjust(size) for cell in fitting]
-            if right[at]
-            else (list(fitting) if at == last else [cell.ljust(size) for cell in fitting])
-        )
-    lines = [GAP.join(row).rstrip() for row in zip(*cells, strict=True)]
+        return _wrapped(list(zip(*columns, strict=True)), widths[:-1], width)
+    for at, size in enumerate(widths):
+        if max(map(len, columns[at])) > size:
+            columns[at] = [cell if len(cell) <= size else cell[: size - 1] + "…" for cell in columns[at]]
+    formats = [f"%{size}s" if right[at] else f"%-{size}s" for at, size in enumerate(widths)]
+    if not right[last]:
+        formats[last] = "%s"
+    line = GAP.join(formats)
+    lines = [(line % row).rstrip() for row in zip(*columns, strict=True)]
     if titles and bold:
         lines[0] = f"\x1b[1m{lines[0]}\x1b[0m"
     return lines
@@ -106,7 +108,8 @@ def text_of_sheet(sheet: Sheet) -> list[str]:
 def show(sheet: Sheet, view: View) -> None:
     """Write it to stdout."""
     if view.json:
-        write([json.dumps(sheet.document, indent=None if view.watch else 2, ensure_ascii=False)])
+        document = sheet.document() if callable(sheet.document) else sheet.document
+        write([json.dumps(document, indent=None if view.watch else 2, ensure_ascii=False)])
     elif view.names:
         write(sheet.names)
     else:

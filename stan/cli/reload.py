@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LIVE: Final = frozenset(
     {
         *("max_channels", "max_subs", "max_msgs", "max_bytes", "max_age", "max_inactivity"),
+        *("max_clients", "max_msg_bytes", "max_request_rate", "max_client_request_rate"),
         *("hb_interval", "hb_timeout", "hb_fail_count"),
         *("replace_durable", "stan_debug", "stan_trace"),
     }
@@ -47,7 +48,9 @@ def plan(running: Config, wanted: Config) -> Plan:
     waiting: list[str] = []
     in_force = dict(old)
     for name in (*new, *(name for name in old if name not in new)):
-        live = name in LIVE or name.startswith(_OF_CHANNELS)
+        live = name in LIVE or (
+            name.startswith(_OF_CHANNELS) and not running.partitioning
+        )  # else they tell whose a channel is
         before, after = old.get(name), new.get(name)
         if live and after is None:
             del in_force[name]

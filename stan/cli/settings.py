@@ -24,6 +24,7 @@ from stan.config import (
     HeartbeatConfig,
     LogConfig,
     MonitorConfig,
+    RequestLimits,
     StoreConfig,
     StoreKind,
     StoreLimits,
@@ -117,6 +118,12 @@ def _config(values: Values) -> Config:
         discover_prefix=values.text("discover_prefix"),
         store=_store(values),
         limits=_limits(values),
+        requests=RequestLimits(
+            clients=values.number("max_clients"),
+            message_bytes=values.size("max_msg_bytes"),
+            rate=values.number("max_request_rate"),
+            client_rate=values.number("max_client_request_rate"),
+        ),
         heartbeat=HeartbeatConfig(
             interval_ns=values.number("hb_interval"),
             timeout_ns=values.number("hb_timeout"),

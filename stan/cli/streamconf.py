@@ -90,7 +90,8 @@ def _document(file: Path, read: Reader, found: FileSettings) -> Document | None:
     try:
         return read(file)
     except ConfError as error:
-        found.complaints.append(str(error))
+        found.complaints += map(str, (error, *error.others))
+        return error.document or None
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         found.complaints.append(f"open {file}: {reason.lower()}")

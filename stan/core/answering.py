@@ -20,7 +20,7 @@ from stan.core.asked import Asked, asked
 from stan.core.catchup import Catchup
 from stan.core.meta import ChannelInfo, MetaMachine
 from stan.core.shared import META_GROUP, Shared
-from stan.errors import BUSY, INVALID_ADMIN, INVALID_QUESTION, UNKNOWN_CHANNEL, UNKNOWN_VERSION
+from stan.errors import BUSY, INVALID_ADMIN, INVALID_QUESTION, TOO_MANY_REQUESTS, UNKNOWN_CHANNEL, UNKNOWN_VERSION
 from stan.patterns import ONE, REST
 from stan.protocol.frames import Frame
 from stan.types import GroupId
@@ -91,8 +91,13 @@ class Answering:
     def admin_question(self, frame: Frame, kinds: Kinds) -> Question | None:
         """The same, of an operator."""
         question = self.question(frame, kinds, INVALID_ADMIN)
-        if question is not None and question.request.version not in VERSIONS:
+        if question is None:
+            return None
+        if question.request.version not in VERSIONS:
             question.refuse(UNKNOWN_VERSION)
+            return None
+        if not self.shared.rates.admit(self.shared.clock.now):
+            question.refuse(TOO_MANY_REQUESTS, retry=True)
             return None
         return question
 
@@ -123,10 +128,15 @@ class Answering:
             return None
         return self._of_version(about)
 
-    @staticmethod
-    def _of_version(about: Asked | None) -> Asked | None:
-        if about is not None and about.request.version not in VERSIONS:
+    def _of_version(self, about: Asked | None) -> Asked | None:
+        """What is asked in words that are known, and not too often."""
+        if about is None:
+            return None
+        if about.request.version not in VERSIONS:
             about.refuse(UNKNOWN_VERSION)
+            return None
+        if not self.shared.rates.admit(self.shared.clock.now):
+            about.refuse(TOO_MANY_REQUESTS, retry=True)
             return None
         return about
 

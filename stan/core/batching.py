@@ -97,7 +97,9 @@ class Batching:
             request.version,
         )
         waiting = self.waiting[found.number]
-        error = _refusal(batch) or refusal(batch.channel, batch.rows, batch.number, self.shared.payload_bytes_max)
+        error = _refusal(batch) or refusal(
+            batch.channel, batch.rows, batch.number, self.shared.message_payload_max(batch.channel)
+        )
         if error:
             batch.refuse(error)
         elif waiting and waiting + len(batch.rows) > limits.BATCH_BYTES_WAITING_MAX:

@@ -214,6 +214,7 @@ class Broker:
         self.shared.config = config
         self.channels.reconfigure()
         self.clients.reconfigure(config.heartbeat)
+        self.shared.rates.configure(config.requests)
 
     def _retain(self, now: Nanos) -> None:
         self.channels.expire()

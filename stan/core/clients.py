@@ -119,12 +119,14 @@ class Clients:
             request = wire.ConnectRequest.FromString(frame.payload)
         except DecodeError:
             request = wire.ConnectRequest()
-        if not is_inbox(request.heartbeat_inbox):
+        if not is_inbox(request.heartbeat_inbox) or len(frame.payload) > limits.REQUEST_BYTES_MAX:
             self._refuse(frame.reply, errors.INVALID_CONNECT)
         elif not CLIENT_ID.match(request.client_id):
             self._refuse(frame.reply, errors.INVALID_CLIENT_ID)
         elif request.client_id in self.checking:
             self._refuse(frame.reply, errors.CLIENT_REGISTERED)
+        elif error := self._limited(request.client_id):
+            self._refuse(frame.reply, error)
         else:
             self.checking.add(request.client_id)
             old = self.shared.meta.clients.get(request.client_id)
@@ -136,6 +138,16 @@ class Clients:
             else:
                 answered = partial(self._checked, request, frame.reply, old)
                 self.shared.request(old.heartbeat_inbox, limits.DUPLICATE_CHECK_TIMEOUT, answered)
+
+    def _limited(self, client_id: bytes) -> str:
+        """Why there is no room for a client; "" if there is. What another leader has heard before is not counted again."""
+        shared = self.shared
+        if shared.replaying is None and not shared.rates.admit(shared.clock.now, client_id):
+            return errors.TOO_MANY_REQUESTS
+        most, known = shared.config.requests.clients, shared.meta.clients
+        if most and client_id not in known and len(known) + len(self.checking - known.keys()) >= most:
+            return errors.TOO_MANY_CLIENTS
+        return ""
 
     def _checked(self, request: wire.ConnectRequest, reply: bytes, old: Client, answer: bytes | None) -> None:
         if not self.shared.leads_meta:

@@ -137,7 +137,7 @@ class Publishing:
         return batch
 
     def _take_known(self, batch: Publishes) -> None:
-        fitting, refused = oversize.part(batch, self.shared.payload_bytes_max)
+        fitting, refused = oversize.part(batch, self.shared.message_payload_max(batch.channel))
         self._refuse(refused, errors.MESSAGE_TOO_LARGE)
         if fitting is None:
             return

@@ -13,8 +13,9 @@ from stan.core.events import Clock, Events
 from stan.core.group import GroupMachine
 from stan.core.marks import Marked
 from stan.core.meta import ChannelInfo, Client, MetaMachine
-from stan.core.oversize import PAYLOAD_DEFAULT
+from stan.core.oversize import MESSAGE_ROOM, PAYLOAD_DEFAULT
 from stan.core.partition import ELSEWHERE, Partition
+from stan.core.rates import Rates
 from stan.core.ready import Delivery, Index, Indexes, Proposal, Ready
 from stan.core.runs import Runs
 from stan.core.timers import Timers
@@ -95,8 +96,10 @@ class Shared:
     tickets: int = 0
     requests: int = 0
     events: Events = field(init=False)
+    rates: Rates = field(init=False)
 
     def __post_init__(self) -> None:
+        self.rates = Rates(self.config.requests)
         self.events = Events(self.subjects.events)
 
     @property
@@ -110,6 +113,14 @@ class Shared:
         return self.meta.info.nuid if self.meta.info is not None else b""
 
     # --- who does what ------------------------------------------------------------------------------------------------
+
+    def message_payload_max(self, channel: bytes) -> int:
+        """Payload of the largest message that is taken into *channel*, as it is delivered."""
+        most = self.config.requests.message_bytes
+        if not most:
+            return self.payload_bytes_max
+        field = 1 + (most.bit_length() + 6) // 7  # before the data
+        return min(self.payload_bytes_max, most + field + MESSAGE_ROOM + len(channel))
 
     def leads(self, group: GroupId) -> bool:
         """Whether this node leads that group."""

@@ -70,7 +70,7 @@ class Staging:
             return
         request = found.request
         names = _is_app(request.app) and 0 < len(request.txn) <= limits.TXN_BYTES_MAX and request.version >= 0
-        error = refusal(request.channel, request.rows, request.count, shared.payload_bytes_max)
+        error = refusal(request.channel, request.rows, request.count, shared.message_payload_max(request.channel))
         if error or not names:
             found.refuse(error if names else errors.INVALID_TRANSACTION)
         elif self.opening[found.number] >= limits.COMMITS_WAITING_MAX:

@@ -46,6 +46,13 @@ class Subscribing:
             return
         if not self._is_mine(request.subject):
             return
+        if len(frame.payload) > limits.REQUEST_BYTES_MAX:
+            self._refuse(frame.reply, errors.INVALID_SUBSCRIBE)
+            return
+        shared = self.shared
+        if shared.replaying is None and not shared.rates.admit(shared.clock.now, request.client_id):
+            self._refuse(frame.reply, errors.TOO_MANY_REQUESTS)
+            return
         group = self.shared.groups[self.shared.group_number(request.subject)]
         if self.shared.replaying is None or not self._was_made(group, request, frame.reply):
             check = partial(self._check, request, frame.reply, group, group.life)

@@ -23,7 +23,7 @@ from stan.core.answering import VERSIONS
 from stan.core.shared import META_GROUP
 from stan.edge.member import Member
 from stan.edge.node import Node
-from stan.errors import ALONE, BUSY, INVALID_ADMIN, UNKNOWN_VERSION
+from stan.errors import ALONE, BUSY, INVALID_ADMIN, TOO_MANY_REQUESTS, UNKNOWN_VERSION
 from stan.monitor.health import ready, trouble
 from stan.monitor.view import View
 from stan.protocol import admin_pb2 as pb
@@ -70,6 +70,9 @@ class Administration:
             request, error = None, UNKNOWN_VERSION
         if error and answers:
             self._refuse(frame.reply, kinds[1], error)
+        if request is not None and answers and not self._shared.rates.admit(self._node.runtime.now()):
+            self._refuse(frame.reply, kinds[1], TOO_MANY_REQUESTS, retry=True)
+            return None
         return request
 
     def _answer(self, reply: bytes, answer: Message) -> None:

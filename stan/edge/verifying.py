@@ -18,12 +18,13 @@ from stan.core.answering import VERSIONS
 from stan.core.broker import Broker
 from stan.core.meta import ChannelInfo
 from stan.edge.gateway import Gateway
-from stan.edge.reads import ATTEMPTS, refs_that_fill
+from stan.edge.reads import ATTEMPTS
 from stan.edge.runtime import Runtime
 from stan.errors import BUSY, INVALID_ADMIN, UNKNOWN_CHANNEL, UNKNOWN_VERSION, Damage
 from stan.log.types import BatchRef, GroupLog, StaleRef
 from stan.protocol import admin_pb2 as pb
 from stan.protocol import fetches
+from stan.protocol.channels import publication
 from stan.protocol.fetches import Batch
 from stan.protocol.frames import Frame
 from stan.raft.consensus import Consensus
@@ -96,7 +97,7 @@ class Verifying:
         first = Sequence(max(getattr(request, "from"), seen.first_sequence))
         last = Sequence(min(request.to, seen.last_sequence))
         room = limits.VERIFY_BYTES_MAX
-        refs = refs_that_fill(index, first, last, room, limits.FETCH_BATCHES_MAX) if first <= last else []
+        refs = index.refs(first, last, room, limits.FETCH_BATCHES_MAX) if first <= last else []
         response.next_sequence = max(getattr(request, "from"), last + 1)
         return Place(response, first, last, refs)
 
@@ -111,11 +112,13 @@ class Verifying:
         else:
             for one in search.response.damaged:
                 self._gateway.note("ERR", f"Verifying channel {request.channel.decode(errors='replace')}: {one.text}")
-            self._shared.respond(reply, search.response.SerializeToString())
+            self._write(reply, search.response)
 
     def _refuse(self, reply: bytes, error: str, *, retry: bool = False) -> None:
-        response = pb.VerifyResponse(error=error.encode(), retry=retry, node=self._node)
-        self._shared.respond(reply, response.SerializeToString())
+        self._write(reply, pb.VerifyResponse(error=error.encode(), retry=retry, node=self._node))
+
+    def _write(self, reply: bytes, response: pb.VerifyResponse) -> None:
+        self._gateway.connection.write(publication(reply, response.SerializeToString()))
 
 
 class Place(NamedTuple):

@@ -1,0 +1,217 @@
+"""`stan backup` and `stan restore` between real servers: sequences, times, gaps, durables and what is pending are kept."""
+
+import asyncio
+import json
+import threading
+
+import pytest
+import stan_client
+from stan_client.blocking import BlockingClient
+from typer.testing import CliRunner
+
+from stan.cli.archive import read_index
+from stan.cli.main import app
+from stan.protocol import admin_pb2 as pb
+from tests.kit.batches import rows_of
+from tests.kit.cluster import StanCluster
+from tests.kit.server import NatsServer, StanServer
+
+COUNT = 2500
+ACKED = 40
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory):
+    """A server with something to save."""
+    with StanServer(tmp_path_factory.mktemp("origin"), "-mm", "0") as server:
+        asyncio.run(_fill(server))
+        yield server
+
+
+@pytest.fixture
+def other(tmp_path):
+    with StanServer(tmp_path) as server:
+        yield server
+
+
+def stan(server, *arguments):
+    done = CliRunner().invoke(app, [*arguments, "--server", server.url])
+    return done.exit_code, done.output
+
+
+async def _fill(server) -> None:
+    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+        await direct.publish_batch("orders", rows_of([b"%d" % n for n in range(1, COUNT + 1)]), COUNT)
+        await direct.publish_batch("emptied", rows_of([b"x"] * 7), 7)
+        await direct.admin.purge("emptied")
+        await direct.admin.purge("orders", up_to=10)
+        await direct.admin.delete_message("orders", 20)
+        await direct.admin.edit_limits("orders", pb.Limits(max_msgs=100_000))
+    client = await stan_client.connect(server.cluster_id, "ledger", servers=server.url)
+    await client.publish("single", b"one")
+    await take(client, "orders", ACKED, 100, durable="book", start=stan_client.everything())
+    await take(client, "orders", ACKED, 60, durable="kept", queue="crew", start=stan_client.everything())
+    await client.close()
+
+
+async def take(client, channel: str, acked: int, in_flight: int, **how) -> list[int]:
+    """Sequences that a subscription gets; the first *acked* of them are acked, one window more is left."""
+    got: list[int] = []
+    there = asyncio.Event()
+
+    def take_one(message) -> None:
+        got.append(message.sequence)
+        if len(got) <= acked:
+            message.ack()
+        if len(got) == acked + in_flight:
+            there.set()
+
+    sub = await client.subscribe(channel, take_one, manual_acks=True, max_in_flight=in_flight, ack_wait_s=60, **how)
+    await asyncio.wait_for(there.wait(), 20)
+    await sub.close()
+    return got
+
+
+def stored(server, channel):
+    with BlockingClient(server.url, server.cluster_id) as client:
+        found = [m for answer in client.read_range(channel, 1, 1 << 60) for m in answer.messages()]
+        return [(m.sequence, m.timestamp_ns, m.data) for m in found]
+
+
+async def positions(server) -> list[tuple]:
+    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+        return [
+            (one.channel, one.kind, one.durable_name, one.queue_group, one.last_sent, one.acked_up_to, one.pending)
+            for one in await direct.admin.subscriptions()
+        ]
+
+
+def same(one, another) -> None:
+    """Two servers hold the same."""
+    assert stored(another, "orders") == stored(one, "orders")
+    assert stored(another, "single") == stored(one, "single")
+    assert stored(another, "emptied") == []
+    assert asyncio.run(positions(another)) == asyncio.run(positions(one))
+
+
+def test_what_is_saved_is_put_back(origin, other, tmp_path) -> None:
+    saved = str(tmp_path / "saved")
+    code, output = stan(origin, "backup", saved)
+    assert code == 0, output
+    code, output = stan(other, "restore", saved, "--yes")
+    assert code == 0, output
+    same(origin, other)
+    asyncio.run(_goes_on(origin, other))
+
+
+async def _goes_on(origin, other) -> None:
+    """The durable gets exactly what was pending, flagged, then what follows; sequences go on."""
+    client = await stan_client.connect(other.cluster_id, "ledger", servers=other.url)
+    assert await client.publish("emptied", b"next") is not None
+    async with stan_client.Direct(other.url, other.cluster_id) as direct:
+        infos = await direct.info()
+        assert infos["emptied"].last == 8
+        (orders,) = await direct.admin.channels("orders")
+        assert orders.edited.max_msgs == 100_000
+    got: list[tuple[int, bool]] = []
+    enough = asyncio.Event()
+
+    def take_one(message) -> None:
+        got.append((message.sequence, message.redelivered))
+        if len(got) == 150:
+            enough.set()
+
+    await client.subscribe("orders", take_one, durable="book", max_in_flight=1000)
+    await asyncio.wait_for(enough.wait(), 20)
+    await client.close()
+    kept = [sequence for sequence, *_ in stored(origin, "orders")]
+    assert [sequence for sequence, _ in got[:150]] == kept[ACKED : ACKED + 150]
+    assert [flag for _, flag in got[:150]] == [True] * 100 + [False] * 50
+
+
+def test_restore_again_changes_nothing_and_a_channel_in_use_is_refused(origin, other, tmp_path) -> None:
+    saved = str(tmp_path / "saved")
+    assert stan(origin, "backup", saved)[0] == 0
+    assert stan(other, "restore", saved, "--yes", "--channels", "orders")[0] == 0
+    code, output = stan(other, "restore", saved, "--yes", "--channels", "orders")
+    assert stored(other, "orders") == stored(origin, "orders"), output
+    with BlockingClient(other.url, other.cluster_id) as client:
+        client.publish_batch("single", rows_of([b"mine"]), 1)
+    code, output = stan(other, "restore", saved, "--yes", "--channels", "single")
+    assert code == 1
+    assert "single" in output
+    assert [data for *_, data in stored(other, "single")] == [b"mine"]
+
+
+def test_damaged_backup_is_refused_before_anything_is_restored(origin, other, tmp_path) -> None:
+    saved = tmp_path / "saved"
+    assert stan(origin, "backup", str(saved))[0] == 0
+    channel = next(one for one in read_index(saved).channels if one.name == "orders")
+    path = saved / f"{channel.file}.messages"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    code, output = stan(other, "restore", str(saved), "--yes")
+    assert code == 1
+    assert "offset" in output
+    with BlockingClient(other.url, other.cluster_id) as client:
+        assert client.info() == {}
+    (saved / "backup.json").unlink()
+    assert "not finished" in stan(other, "restore", str(saved), "--yes")[1]
+
+
+def test_nothing_is_done_without_yes_and_a_full_directory_is_refused(origin, other, tmp_path) -> None:
+    saved = tmp_path / "saved"
+    assert stan(origin, "backup", str(saved))[0] == 0
+    code, output = stan(other, "restore", str(saved))
+    assert code == 2
+    assert "--yes" in output
+    assert stan(origin, "backup", str(saved))[0] == 2
+
+
+def test_backup_while_messages_are_published_and_acked_skips_nothing(other, tmp_path) -> None:
+    """Whatever the positions in the backup say is sent is in it, and what is not acked comes again."""
+    with StanServer(_made(tmp_path / "busy"), "-mm", "0") as busy:
+        begun, ended = threading.Event(), threading.Event()
+        load = threading.Thread(target=lambda: asyncio.run(_busy(busy, begun, ended)))
+        load.start()
+        try:
+            assert begun.wait(20)
+            for number in range(3):
+                code, output = stan(busy, "backup", str(tmp_path / f"saved{number}"))
+                assert code == 0, output
+        finally:
+            ended.set()
+            load.join()
+    code, output = stan(other, "restore", str(tmp_path / "saved2"), "--yes", "--json")
+    assert code == 0, output
+    (channel,) = json.loads(output[output.index("{") :])["channels"]
+    (position,) = asyncio.run(positions(other))
+    assert position[4] <= channel["last_sequence"]
+    assert [sequence for sequence, *_ in stored(other, "busy")] == list(range(1, channel["last_sequence"] + 1))
+
+
+async def _busy(server, begun: threading.Event, ended: threading.Event) -> None:
+    client = await stan_client.connect(server.cluster_id, "busy", servers=server.url)
+    await client.subscribe("busy", lambda _message: None, durable="d", start=stan_client.everything())
+    while not ended.is_set():
+        await asyncio.gather(*(client.publish("busy", b"x") for _ in range(50)))
+        begun.set()
+    await client.close()
+
+
+def _made(directory):
+    directory.mkdir()
+    return directory
+
+
+@pytest.mark.timeout(180)
+def test_backup_is_restored_into_a_cluster(origin, tmp_path) -> None:
+    saved = str(tmp_path / "saved")
+    assert stan(origin, "backup", saved)[0] == 0
+    with NatsServer(tmp_path) as nats, StanCluster(tmp_path, nats=nats) as cluster:
+        code, output = stan(cluster, "restore", saved, "--yes")
+        assert code == 0, output
+        same(origin, cluster)
+        cluster.kill9(cluster.leader_of("orders"))
+        same(origin, cluster)

@@ -1,0 +1,132 @@
+"""The operator's commands as processes, against a real server and a real cluster of three nodes."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import stan_client
+
+from tests.kit.cluster import StanCluster
+from tests.kit.server import CLUSTER_ID, StanServer, until
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def stan(url, home, *arguments, code=0, stdin=subprocess.DEVNULL):
+    """What a command prints; it has to end with that code."""
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("STAN_")},
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "XDG_CONFIG_HOME": str(home),
+        "STAN_SERVER": url,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "stan.cli.main", *arguments],
+        env=environment,
+        stdin=stdin,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+async def filled(url):
+    """Channel orders with 20 messages; durable billing of acct has got 5 of them and acked none, and is offline."""
+    async with asyncio.timeout(60):
+        client = await stan_client.connect(CLUSTER_ID, "acct", servers=url)
+        for number in range(20):
+            await client.publish("orders", b'{"number": %d}' % number)
+        subscription = await client.subscribe(
+            "orders", durable="billing", start=stan_client.everything(), max_in_flight=5, manual_acks=True
+        )
+        for _ in range(5):
+            await anext(subscription)
+        await subscription.close()
+        await client.close()
+
+
+async def received(url, count):
+    """The sequences of the next messages that the durable gets."""
+    async with asyncio.timeout(60):
+        client = await stan_client.connect(CLUSTER_ID, "acct", servers=url)
+        subscription = await client.subscribe("orders", durable="billing", max_in_flight=50)
+        got = [(await anext(subscription)).sequence for _ in range(count)]
+        await subscription.close()
+        await client.close()
+        return got
+
+
+def test_a_server_is_looked_at_and_mended(tmp_path):
+    with StanServer(tmp_path) as server:
+        url, home = server.url, tmp_path / "config"
+        asyncio.run(filled(url))
+
+        def run(*arguments, code=0):
+            return stan(url, home, *arguments, code=code)
+
+        assert run("channel", "list", "--names") == "orders\n"
+        assert json.loads(run("channel", "show", "orders", "--json"))["channel"]["messages"] == 20
+        told = json.loads(run("durable", "why", "orders", "billing", "--json"))
+        assert told["state"] == "offline"
+        assert told["cursor"]["lag"] == 20
+        assert "Did you mean billing?" in stan_error(url, home, "durable", "why", "orders", "biling")
+        assert run("channel", "get", "orders", "--seq", "3") == '{"number": 2}\n'
+        assert run("channel", "get", "orders", "--newest", "2", "--as", "json").count("number") == 2
+        assert json.loads(run("channel", "verify", "--all", "--json"))["ok"]
+
+        run("durable", "move", "orders", "billing", "--seq", "4", "--yes")
+        run("durable", "skip", "orders", "billing", "5-6", "--yes")
+        assert asyncio.run(received(url, 3)) == [4, 7, 8]
+
+        run("durable", "pause", "orders", "billing")
+        assert json.loads(run("durable", "why", "orders", "billing", "--json"))["state"] == "paused"
+        run("durable", "resume", "orders", "billing")
+        run("durable", "move", "orders", "billing", "--back", "1h", "--yes")
+        assert asyncio.run(received(url, 20)) == list(range(1, 21))
+
+        assert run("check").startswith("STAN OK")
+        run("doctor")
+        run("node", "list")
+        run("top", "--interval", "0.2")
+        run("context", "add", "here", "-s", url)
+        assert "works" in run("context", "check", "here")
+
+
+def stan_error(url, home, *arguments):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "STAN_SERVER": url}
+    environment["XDG_CONFIG_HOME"] = str(home)
+    command = [sys.executable, "-m", "stan.cli.main", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_a_cluster_is_looked_at_its_leader_changed_and_its_copies_compared(tmp_path):
+    with StanCluster(tmp_path) as cluster:
+        url, home = cluster.url, tmp_path / "config"
+        asyncio.run(filled(url))
+
+        nodes = json.loads(stan(url, home, "node", "list", "--json"))
+        assert [node["node"] for node in nodes["nodes"]] == cluster.names
+        verified = json.loads(stan(url, home, "channel", "verify", "orders", "--json"))["channels"][0]
+        assert [copy["messages"] for copy in verified["copies"]] == [20, 20, 20]
+        assert len({copy["crc"] for copy in verified["copies"]}) == 1
+
+        group = cluster.group_of("orders")
+        other = cluster.follower_of("orders")
+        stan(url, home, "group", "step-down", str(group), "--to", other, "--yes")
+        until(lambda: f"group {group}: leads in term" in cluster.nodes[other].log(), 60, cluster.log)
+
+        stan(url, home, "durable", "move", "orders", "billing", "--all", "--yes")
+        assert asyncio.run(received(url, 20)) == list(range(1, 21))
+
+        cluster.kill9(other)
+        listed = json.loads(stan(url, home, "node", "list", "--json"))
+        assert listed["missing"] == [other]
+        assert f"node {other} does not answer" in stan(url, home, "check", code=2)

@@ -1,0 +1,116 @@
+"""Servers as an operator's commands see them, without any: what there is is set by the test, what is asked is written down."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import stan_client
+from stan_client.admin import Nodes
+
+from stan.protocol import admin_pb2 as pb
+
+
+class FakeAdmin:
+    """Answers of `stan_client.admin.Admin`."""
+
+    def __init__(self) -> None:
+        self.all_channels: list[pb.ChannelStatus] = []
+        self.all_cursors: list[pb.CursorStatus] = []
+        self.all_clients: list[pb.ClientStatus] = []
+        self.all_nodes = Nodes(
+            [pb.NodeStatus(groups=[pb.GroupStatus(group=number, role="leader") for number in (0, 1)])], []
+        )
+        self.asked: list[tuple[Any, ...]] = []
+        self.failure: Exception | None = None
+        self.verified: dict[str, list[pb.VerifyResponse]] = {}
+
+    def _fail(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    async def channels(self, pattern: str = ">", **_: Any) -> list[pb.ChannelStatus]:
+        self._fail()
+        return [one for one in self.all_channels if pattern in (">", one.name.decode())]
+
+    async def channel(self, name: str) -> pb.ChannelStatus | None:
+        return next(iter(await self.channels(name)), None)
+
+    async def subscriptions(self, pattern: str = ">", *, name: str = "", client_id: str = "") -> list[pb.CursorStatus]:
+        self._fail()
+        return [
+            one
+            for one in self.all_cursors
+            if pattern in (">", one.channel.decode())
+            and (not client_id or client_id.encode() in (one.client_id, *(member.client_id for member in one.members)))
+        ]
+
+    async def clients(self, client_id: str = "") -> list[pb.ClientStatus]:
+        self._fail()
+        return [one for one in self.all_clients if client_id in ("", one.client_id.decode())]
+
+    async def nodes(self, **_: Any) -> Nodes:
+        return self.all_nodes
+
+    async def verify(self, request: pb.VerifyRequest) -> pb.VerifyResponse:
+        self.asked.append(("verify", request.node, getattr(request, "from"), request.to, request.crc))
+        return self.verified[request.node].pop(0)
+
+    def __getattr__(self, name: str) -> Any:
+        async def change(*arguments: Any, **named: Any) -> pb.ChangeResponse:
+            self._fail()
+            self.asked.append((name, *arguments, *sorted(named.items())))
+            return pb.ChangeResponse(changed=1, first_sequence=1, last_sequence=10)
+
+        return change
+
+
+class FakeDirect:
+    """What `stan.cli.operating` opens."""
+
+    def __init__(self) -> None:
+        self.admin = FakeAdmin()
+        self.at_time = 1
+        self.closed = False
+
+    async def open(self) -> None:
+        """Nothing to do."""
+
+    async def close(self) -> None:
+        self.closed = True
+
+    async def seq_at_time(self, _channel: str, _time_ns: int) -> int:
+        return self.at_time
+
+    async def info(self, channels: Any) -> dict[str, Any]:
+        return {name: SimpleNamespace(first=1, last=10) for name in channels}
+
+    async def fetch(self, channel: str, *, start: Any, count: int) -> list[stan_client.Message]:
+        return [stan_client.Message(start.sequence, channel, "", b'{"a": 1}', 1_700_000_000_000_000_000)][:count]
+
+
+def channel(name: str = "orders", **told: Any) -> pb.ChannelStatus:
+    """One with messages 1 to 10."""
+    given = {"uid": 7, "group": 1, "first_sequence": 1, "last_sequence": 10, "messages": 10, "bytes": 1000}
+    return pb.ChannelStatus(name=name.encode(), **{**given, **told})
+
+
+def durable(name: str = "billing", client: str = "acct", **told: Any) -> pb.CursorStatus:
+    """One of channel orders, offline, that has got nothing."""
+    given = {
+        "channel": b"orders",
+        "cursor_id": 5,
+        "group": 1,
+        "kind": pb.DURABLE,
+        "first_sequence": 1,
+        "last_sequence": 10,
+        "waiting": 10,
+        "max_in_flight": 5,
+        "ack_wait_s": 30,
+    }
+    return pb.CursorStatus(durable_name=name.encode(), client_id=client.encode(), **{**given, **told})
+
+
+def member(client: str = "acct", **told: Any) -> pb.MemberStatus:
+    """One that is online."""
+    return pb.MemberStatus(
+        **{"client_id": client.encode(), "subscription_id": 9, "max_in_flight": 5, "ack_wait_s": 30, **told}
+    )

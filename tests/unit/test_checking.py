@@ -1,0 +1,139 @@
+"""`stan config check`: all that is wrong with a file, at once, with its lines."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from stan.cli.checking import examine
+from stan.cli.main import app
+from stan.cli.natsconf import ConfError
+from stan.cli.natsconf import parse as parse_conf
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "stan.conf"
+
+
+def said(*argv: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["config", *map(str, argv)])
+    return result.exit_code, result.output
+
+
+WRONG = """port: 1
+max_payload: "x"
+include part.conf
+hbf: ten
+foo: $NOPE
+bar: a b c
+nkey_seed_file: "missing-seed"
+nonsense: 1
+"""
+
+
+def test_everything_is_told_at_once_also_what_stands_in_included_files(file):
+    file.write_text(WRONG)
+    (file.parent / "part.conf").write_text("\nlimits {\n  max_age: soon\n}\nst: NONE\n")
+    code, text = said("check", file)
+    assert code == 1
+    lines = [line.removeprefix("error: ").replace(str(file.parent) + "/", "") for line in text.splitlines()]
+    assert lines == [
+        'part.conf:3: time: invalid duration "soon"',
+        "part.conf:5: unknown store type: NONE",
+        "stan.conf:2: value is expected to be int64, got string",
+        'stan.conf:4: parameter "hbf" value is expected to be int64, got string',
+        "stan.conf:5: variable reference for 'NOPE' can not be found",
+        'stan.conf:6: the value must end the line, but "b c" follows',
+        'stan.conf:6: unknown field "bar"',
+        "stan.conf:7: nkey_seed_file: missing-seed: no such file or directory",
+        'stan.conf:8: unknown field "nonsense"',
+        "stan.conf: 9 to mend",
+    ]
+
+
+def test_right_file_is_told_with_its_warnings(file):
+    file.write_text("port: 1\nstreaming {\n store: FILE, dir: x\n nope: 1\n file { compact: true }\n}\n")
+    text = (
+        f'warning: {file}:4: unknown option "nope" is ignored\n'
+        f"warning: Options without effect in this version: compact ({file}:5)\n"
+        f"{file}: can be served\n"
+    )
+    assert said("check", file) == (0, text)
+
+
+def test_flags_count(file):
+    file.write_text("store: FILE\n")
+    assert said("check", file)[0] == 1
+    assert said("check", file, "--", "-dir", "x")[0] == 0
+    code, text = said("check", file, "--", "-wrong")
+    assert (code, "flag provided but not defined: -wrong" in text) == (1, True)
+
+
+def test_answer_for_scripts(file):
+    file.write_text("hbf: ten")
+    code, text = said("check", file, "--json")
+    assert (code, json.loads(text)["errors"]) == (
+        1,
+        [f'{file}:1: parameter "hbf" value is expected to be int64, got string'],
+    )
+
+
+def test_options_are_shown_with_where_they_come_from(file):
+    file.write_text("store: FILE\ndir: x\npassword: hidden\n")
+    code, text = said("show", file, "--json", "--", "-mm", "5")
+    options = {option["name"]: (option["value"], option["source"]) for option in json.loads(text)["options"]}
+    assert code == 0
+    assert options["dir"] == ("x", f"{file}:2")
+    assert options["max_msgs"] == ("5", "flag")
+    assert "hidden" not in text
+
+
+def test_certificates_that_cannot_be_used_are_told(file, tmp_path):
+    bad = tmp_path / "bad.pem"
+    bad.write_text("nothing")
+    file.write_text(f'ns: "nats://h:1"\ntls {{ client_cert: "{bad}", client_key: "{bad}" }}')
+    (complaint,) = examine(file, [], {}).complaints
+    assert complaint.startswith(f"TLS towards NATS: {bad}: ")
+
+
+def test_file_of_the_readme_is_fine(file):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    file.write_text(re.search(r"```\n(port: 4222 .*?)```", text, re.DOTALL)[1])
+    assert examine(file, [], {"NODE": "a"}).complaints == ()
+
+
+# --- errors behind which reading goes on ---------------------------------------------------------------------------------
+
+
+def errors(text: str) -> list[str]:
+    with pytest.raises(ConfError) as caught:
+        parse_conf(text.encode(), "f")
+    return [str(error) for error in (caught.value, *caught.value.others)]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("a: $b\nc: $d\n", 2),
+        ("a { b: $c\n d: 1 }\ne: $f", 2),
+        ("a: 99999999999999999999\nb: \\q\nc: 1 2\nd: 1", 3),
+        ("a: [ $x\n ]\nb: $c", 2),
+        ('a: "no end\nb: $c', 1),
+        ("a: { b: 1 2 }\nc: $d", 1),
+        ("a: {\n", 1),
+        ("\n".join(f"a: $v{number}" for number in range(100)), 51),
+    ],
+)
+def test_reading_goes_on_with_the_next_line_where_that_is_safe(text, count):
+    assert len(errors(text)) == count
+
+
+def test_what_could_be_read_is_kept():
+    with pytest.raises(ConfError) as caught:
+        parse_conf(b"a: 1\nb: $c\nd: 2", "f")
+    assert {key: node.data for key, node in caught.value.document.items()} == {"a": 1, "d": 2}

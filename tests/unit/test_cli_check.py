@@ -1,0 +1,118 @@
+"""`stan check` and `stan doctor`: exit codes, thresholds, and the next step for what is wrong."""
+
+import json
+
+import pytest
+import stan_client
+from stan_client.admin import Nodes
+from typer.testing import CliRunner
+
+from stan.cli import operating
+from stan.cli.main import app
+from stan.protocol import admin_pb2 as pb
+from tests.kit.fake_operator import FakeDirect, channel, durable, member
+
+
+@pytest.fixture(autouse=True)
+def servers(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    fake = FakeDirect()
+    fake.admin.all_channels = [channel()]
+    monkeypatch.setattr(operating, "open_direct", lambda *_: fake)
+    return fake
+
+
+def stan(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_all_is_well():
+    done = stan("check", "--nodes", "1")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("STAN OK - all is well | nodes=1")
+    assert stan("doctor").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--lag", "11,20"), 0),
+        (("--lag", "5,20"), 1),
+        (("--lag", "5,10"), 2),
+        (("--lag", "10"), 2),
+        (("--lag", "5,"), 1),
+        (("--pending", "2,9"), 1),
+        (("--oldest", "5m,1h"), 2),
+        (("--stuck",), 2),
+        (("--nodes", "2"), 2),
+        (("--channel", "other", "--lag", "1"), 0),
+        (("--lag", "many"), 2),
+    ],
+)
+def test_thresholds(servers, options, code):
+    servers.admin.all_cursors = [durable(pending=3, waiting=7, oldest_pending=1)]
+    assert stan("check", *options).exit_code == code
+
+
+def test_disks(servers):
+    servers.admin.all_nodes = Nodes([pb.NodeStatus(disk_free=10, disk_total=100)], [])
+    assert stan("check").exit_code == 1
+    assert stan("check", "--disk", "9,5").exit_code == 0
+    assert stan("check", "--disk", "20,10").exit_code == 2
+
+
+def test_groups_without_leader_and_nodes_that_are_away_are_critical(servers):
+    groups = [pb.GroupStatus(group=1, role="follower", term=4)]
+    servers.admin.all_nodes = Nodes([pb.NodeStatus(node="a", groups=groups, nodes=["a", "b"])], ["b"])
+    done = stan("check", "--json")
+    assert done.exit_code == 2
+    found = json.loads(done.stdout)
+    assert {one["what"] for one in found["found"]} == {"nodes", "groups"}
+    assert found["figures"]["groups_without_leader"] == 1
+    page = stan("doctor")
+    assert page.exit_code == 1
+    assert "Group 1 has no leader" in page.stdout
+    assert "-> Start nodes until a majority" in page.stdout
+
+
+def test_copies_that_differ_are_critical(servers):
+    def node(name, digest):
+        group = pb.GroupStatus(group=1, role="leader" if name == "a" else "follower", applied=7, state_hash=digest)
+        return pb.NodeStatus(node=name, groups=[group])
+
+    servers.admin.all_nodes = Nodes([node("a", b"x"), node("b", b"y")], [])
+    assert stan("check").exit_code == 2
+    assert "copies that have applied the same differ" in stan("doctor").stdout
+
+
+def test_silence_is_critical_and_no_nats_unknown(servers, monkeypatch):
+    servers.admin.failure = stan_client.RequestTimeoutError("late")
+    assert stan("check").exit_code == 2
+
+    def refused(*_):
+        raise OSError("refused")
+
+    monkeypatch.setattr(operating, "open_direct", refused)
+    done = stan("check")
+    assert done.exit_code == 3
+    assert done.stdout.startswith("STAN UNKNOWN")
+
+
+def test_the_doctor_names_the_next_step(servers):
+    servers.admin.all_cursors = [
+        durable(members=[member(stalled=True, pending=5)], pending=5, oldest_pending=1),
+        *(durable(f"d{number}", cursor_id=number) for number in range(9)),
+    ]
+    servers.admin.all_clients = [pb.ClientStatus(client_id=b"gone", failing=True)]
+    servers.admin.all_nodes = Nodes([pb.NodeStatus(sync="never", store="FILE", kernel="python")], [])
+    done = stan("doctor")
+    assert done.exit_code == 1
+    for text in (
+        "3 things need attention.",
+        "-> stan durable why orders acct/billing",
+        "-> stan client show gone",
+        "a loss of power may lose acknowledged messages",
+        "and 4 more: offline",
+    ):
+        assert text in done.stdout
+    assert json.loads(stan("doctor", "--json").stdout)["well"] is False

@@ -1,0 +1,262 @@
+"""The operator's commands against a fake of the servers: what they show, what they ask before a change, and how they fail."""
+
+import json
+
+import pytest
+import stan_client
+from stan_client.admin import Nodes
+from typer.testing import CliRunner
+
+from stan.cli import args, operating
+from stan.cli.main import ENTRIES, app, loaded, watch_alone
+from stan.cli.options import Sure
+from stan.protocol import admin_pb2 as pb
+from tests.kit.fake_operator import FakeDirect, channel, durable, member
+
+
+@pytest.fixture(autouse=True)
+def servers(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    fake = FakeDirect()
+    fake.admin.all_channels = [channel(), channel("payments", uid=8)]
+    fake.admin.all_cursors = [durable()]
+    monkeypatch.setattr(operating, "open_direct", lambda *_: fake)
+    return fake
+
+
+def stan(*arguments, **more):
+    return CliRunner().invoke(app, list(arguments), **more)
+
+
+def test_help_groups_commands_and_loads_none():
+    done = stan("--help")
+    assert done.exit_code == 0
+    for word in ("Look and mend", "The cluster", "Watch", "Set up", "durable", "doctor"):
+        assert word in done.output
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_every_command_that_is_listed_has_its_help(entry):
+    assert loaded(entry).name == entry.name
+    assert stan(*entry.name.split(), "--help").exit_code == 0
+
+
+def test_a_wrong_command_is_answered_with_one_that_is_like_it():
+    done = stan("chanel", "list")
+    assert done.exit_code == 2
+    assert "channel" in done.output
+
+
+def test_watch_stands_alone_or_with_seconds():
+    assert watch_alone(["channel", "list", "--watch"]) == ["channel", "list", "--watch", "2"]
+    assert watch_alone(["--watch", "--json"]) == ["--watch", "2", "--json"]
+    assert watch_alone(["--watch", "0.5", "x"]) == ["--watch", "0.5", "x"]
+
+
+@pytest.mark.parametrize("command", [("channel", "list"), ("durable", "list"), ("node", "list"), ("group", "list")])
+def test_lists_for_people_scripts_and_programs(command):
+    assert stan(*command).exit_code == 0
+    assert stan(*command, "--names").stdout.splitlines()
+    assert isinstance(json.loads(stan(*command, "--json").stdout), dict)
+    assert stan(*command, "--json", "--names").exit_code == 2
+
+
+def test_names_of_channels():
+    assert stan("channel", "list", "--names").stdout == "orders\npayments\n"
+    assert stan("channel", "list", "payments", "--names").stdout == "payments\n"
+    assert stan("channel", "list", "--empty", "--names").stdout == ""
+
+
+def test_a_channel_that_is_not_there_is_answered_with_one_that_is_like_it():
+    done = stan("channel", "show", "order")
+    assert done.exit_code == 1
+    assert "Did you mean orders?" in done.output
+
+
+def test_purge_says_what_will_happen_and_does_nothing_without_an_answer(servers):
+    done = stan("channel", "purge", "orders", "--keep", "3")
+    assert done.exit_code == 2
+    assert "Removes 7 messages of channel orders for good, 1 to 7, of 10 messages (1 to 10)" in done.output
+    assert "--yes" in done.output
+    assert stan("channel", "purge", "orders", "--all", "--dry-run").exit_code == 0
+    assert servers.admin.asked == []
+
+    assert stan("channel", "purge", "orders", "--keep", "3", "--yes").exit_code == 0
+    assert servers.admin.asked == [("purge", "orders", ("keep", 3))]
+
+
+def test_purge_takes_a_sequence_a_time_or_everything(servers):
+    servers.at_time = 5
+    assert stan("channel", "purge", "orders", "--before", "1h", "--yes").exit_code == 0
+    assert stan("channel", "purge", "orders", "--seq", "2", "--yes").exit_code == 0
+    assert stan("channel", "purge", "orders", "--all", "--yes").exit_code == 0
+    assert [asked[2] for asked in servers.admin.asked] == [("up_to", 4), ("up_to", 2), ("keep", 0)]
+    assert stan("channel", "purge", "orders").exit_code == 2
+    assert stan("channel", "purge", "orders", "--all", "--keep", "1").exit_code == 2
+
+
+def test_a_question_is_answered_with_yes_or_no(monkeypatch):
+    monkeypatch.setattr("typer.confirm", lambda *_args, **_more: False)
+
+    class Terminal:
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("stan.cli.options.sys.stdin", Terminal())
+    assert Sure().ask("Removes it.") is False
+    monkeypatch.setattr("typer.confirm", lambda *_args, **_more: True)
+    assert Sure().ask("Removes it.") is True
+
+
+def test_delete_is_for_the_channel_that_was_shown(servers):
+    assert stan("channel", "delete", "orders", "-y").exit_code == 0
+    assert servers.admin.asked == [("delete_channel", "orders", ("uid", 7))]
+
+
+def test_limits_take_sizes_and_durations_and_tell_all_mistakes(servers):
+    done = stan("channel", "limits", "orders", "--max-bytes", "ten", "--max-age", "old")
+    assert done.exit_code == 2
+    assert "--max-bytes" in done.output
+    assert "--max-age" in done.output
+    assert stan("channel", "limits", "orders").exit_code == 0
+    assert stan("channel", "limits", "orders", "--max-bytes", "1MiB", "--max-age", "1h", "--yes").exit_code == 0
+    name, where, limits, reset = servers.admin.asked[-1]
+    assert (name, where, reset) == ("edit_limits", "orders", ("reset", False))
+    assert (limits.max_bytes, limits.max_age, limits.HasField("max_msgs")) == (1 << 20, 3600 * 10**9, False)
+
+
+def test_get_shows_a_message_as_asked():
+    assert stan("channel", "get", "orders", "--seq", "3").stdout == '{"a": 1}\n'
+    assert stan("channel", "get", "orders", "--seq", "3", "--as", "json").stdout == '{\n  "a": 1\n}\n'
+    assert stan("channel", "get", "orders", "--seq", "3", "--as", "base64").stdout == "eyJhIjogMX0=\n"
+    assert stan("channel", "get", "orders", "--seq", "3", "--as", "raw").stdout == '{"a": 1}'
+    assert json.loads(stan("channel", "get", "orders", "--seq", "3", "--json").stdout)["sequence"] == 3
+    for wrong in (("--seq", "0"), ("--seq", "5-3"), ("--seq", "1", "--newest", "1"), ("--as", "xml")):
+        assert stan("channel", "get", "orders", *wrong).exit_code == 2
+
+
+def test_durable_moves_back_an_hour(servers):
+    servers.admin.all_cursors = [durable(last_sent=10, waiting=0)]
+    servers.at_time = 4
+    done = stan("durable", "move", "orders", "billing", "--back", "1h", "--yes")
+    assert done.exit_code == 0
+    assert "message 4 comes next, instead of 11" in done.output
+    assert "7 messages that it got come again" in done.output
+    name, which, to = servers.admin.asked[-1]
+    assert (name, which.channel, which.cursor_id, to) == ("move", b"orders", 5, ("sequence", 4))
+
+
+def test_durable_commands_ask_for_what_they_say(servers):
+    for command in (("pause",), ("resume",), ("redeliver",), ("skip", "3", "5-6", "--yes"), ("delete", "--yes")):
+        done = stan("durable", command[0], "orders", "acct/billing", *command[1:])
+        assert done.exit_code == 0, done.output
+    assert [asked[0] for asked in servers.admin.asked] == ["pause", "resume", "redeliver", "skip", "delete_cursor"]
+    assert servers.admin.asked[3][2] == [3, 3, 5, 6]
+    assert stan("durable", "skip", "orders", "billing", "x", "0").output.count("SEQ:") == 2
+
+
+def test_a_durable_is_found_by_client_or_refused_if_there_are_several(servers):
+    servers.admin.all_cursors.append(durable(client="other", cursor_id=6))
+    assert stan("durable", "why", "orders", "billing").exit_code == 2
+    assert stan("durable", "why", "orders", "billing", "--client", "other").exit_code == 0
+    assert stan("durable", "why", "orders", "other/billing").exit_code == 0
+
+
+def test_why_of_a_wrong_name_suggests_the_right_one(servers):
+    servers.admin.all_cursors.append(durable(kind=pb.QUEUE, name="", queue_group=b"workers", client=""))
+    assert "Did you mean billing?" in stan("durable", "why", "orders", "biling").output
+    assert "use `stan queue`" in stan("durable", "why", "orders", "workers").output
+    assert "There is one of channel orders" in stan("durable", "why", "payments", "billing").output
+    assert "There is no channel 'nothing'" in stan("durable", "why", "nothing", "billing").output
+    done = stan("queue", "why", "orders", "workers", "--json")
+    assert json.loads(done.stdout)["state"] == "offline"
+
+
+def test_clients_and_subscriptions_are_closed_after_a_question(servers):
+    servers.admin.all_clients = [pb.ClientStatus(client_id=b"acct", failing=True)]
+    servers.admin.all_cursors = [durable(members=[member()])]
+    assert "not answering" in stan("client", "list", "--failing").stdout
+    assert "billing" in stan("client", "show", "acct").stdout
+    assert stan("client", "evict", "acct").exit_code == 2
+    assert stan("client", "evict", "acct", "--yes").exit_code == 0
+    assert stan("client", "evict", "act", "--yes").exit_code == 1
+    assert stan("subscription", "list").exit_code == 0
+    assert stan("subscription", "evict", "orders", "9", "--yes").exit_code == 0
+    assert stan("subscription", "evict", "orders", "8", "--yes").exit_code == 1
+    assert servers.admin.asked == [("evict_client", "acct"), ("evict_member", "orders", 9)]
+
+
+def cluster(*, leader="a"):
+    def group(node, number):
+        role = "leader" if node == leader else "follower"
+        return pb.GroupStatus(
+            group=number, role=role, leader=leader, term=3, committed=10, applied=9, voters=["a", "b"]
+        )
+
+    return Nodes(
+        [
+            pb.NodeStatus(node=node, nodes=["a", "b", "c"], groups=[group(node, n) for n in (0, 1)])
+            for node in ("a", "b")
+        ],
+        ["c"],
+    )
+
+
+def test_nodes_and_groups(servers):
+    servers.admin.all_nodes = cluster()
+    assert "does not answer" in stan("node", "list").stdout
+    assert "group 1" in stan("node", "show", "a").stdout
+    assert "There are: a, b, c" in stan("node", "show", "z").output
+    listed = json.loads(stan("group", "list", "--json").stdout)
+    assert [(group["group"], group["leader"], group["lag"]) for group in listed["groups"]] == [(0, "a", 1), (1, "a", 1)]
+    assert stan("group", "step-down", "1", "--to", "b", "--yes").exit_code == 0
+    assert stan("group", "step-down", "1", "--to", "z", "--yes").exit_code == 2
+    assert stan("group", "step-down", "9", "--yes").exit_code == 2
+    assert stan("node", "add", "d", "--yes").exit_code == 0
+    assert stan("node", "remove", "c", "--yes").exit_code == 0
+    assert stan("node", "remove", "z", "--yes").exit_code == 1
+    assert servers.admin.asked == [("step_down", 1, "b"), ("add_node", "d"), ("remove_node", "c")]
+
+
+def test_silence_is_explained_by_groups_without_leader(servers):
+    servers.admin.failure = stan_client.RequestTimeoutError("late")
+    servers.admin.all_nodes = cluster(leader="")
+    done = stan("channel", "list")
+    assert done.exit_code == 4
+    assert "There is no leader of groups 0, 1. These nodes do not answer: c." in done.output.replace("\n", " ")
+
+
+def test_a_refusal_is_told(servers):
+    servers.admin.failure = stan_client.ServerError("stan: no permission")
+    done = stan("channel", "create", "orders.new")
+    assert done.exit_code == 1
+    assert "The server refuses: stan: no permission" in done.output
+
+
+@pytest.mark.parametrize(
+    "wrong", [("channel", "list", "a..b"), ("channel", "create", "a.*"), ("durable", "list", "x.>.y")]
+)
+def test_names_that_can_be_none_are_refused_here(wrong):
+    assert stan(*wrong).exit_code == 2
+
+
+def test_top_measures_between_two_looks(servers):
+    done = stan("top", "--interval", "0.2", "--json")
+    found = json.loads(done.stdout)["channels"]
+    assert (found[0]["name"], found[0]["rate"], found[0]["lag"]) == ("orders", 0, 10)
+    assert "acct/billing: offline" in stan("top", "--interval", "0.2", "--sort", "lag").stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell):
+    done = stan("completion", shell)
+    assert done.exit_code == 0
+    assert "_STAN_COMPLETE" in done.stdout
+    assert stan("completion", "cmd").exit_code == 2
+
+
+def test_channels_are_completed(servers, monkeypatch):
+    monkeypatch.setattr(args, "open_direct", lambda *_: servers)
+    assert args.channel_names("pay") == ["payments"]
+    servers.admin.failure = RuntimeError("no")
+    assert args.channel_names("pay") == []

@@ -1,0 +1,65 @@
+"""Durations, times and sizes as people write them, and as they are told."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stan.cli import values
+
+S = values.SECOND_NS
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("15m", 900), ("1h30m", 5400), ("2d", 172800), ("45", 45), ("0.5s", 0.5), ("1w", 604800)],
+)
+def test_durations(text, seconds):
+    assert values.duration_ns(text) == seconds * S
+
+
+@pytest.mark.parametrize("text", ["", "h", "1x", "1h x", "-1h", "1h-2m"])
+def test_what_is_no_duration_is_refused_with_what_would_be(text):
+    with pytest.raises(ValueError, match="90s, 15m"):
+        values.duration_ns(text)
+
+
+def test_times():
+    now = 1_800_000_000 * S
+    assert values.time_ns("@1700000000", now) == 1_700_000_000 * S
+    assert values.time_ns("@1700000000.000000001", now) == 1_700_000_000 * S + 1
+    assert values.time_ns("2026-11-22T10:00:00Z", now) == 1_795_341_600 * S
+    assert values.time_ns("2026-11-22T11:00:00+01:00", now) == 1_795_341_600 * S
+    assert values.time_ns("1h", now) == now - 3600 * S
+    with pytest.raises(ValueError, match="is no time"):
+        values.time_ns("yesterday", now)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4096", 4096), ("10MiB", 10 << 20), ("1.5 GB", 1_500_000_000), ("512K", 512 << 10), ("1kb", 1000)],
+)
+def test_sizes(text, size):
+    assert values.size_bytes(text) == size
+
+
+def test_what_is_no_size_is_refused():
+    with pytest.raises(ValueError, match="10MiB"):
+        values.size_bytes("10 potatoes")
+
+
+def test_what_is_told():
+    assert values.told_duration(0) == "0ms"
+    assert values.told_duration(340_000_000) == "340ms"
+    assert values.told_duration(3605 * S) == "1h"
+    assert values.told_duration(90061 * S) == "1d 1h"
+    assert values.told_size(999) == "999 B"
+    assert values.told_size(1536) == "1.5 KiB"
+    assert values.told_size(5 << 40) == "5 TiB"
+    assert values.counted(1, "message") == "1 message"
+    assert values.counted(1204, "message") == "1,204 messages"
+
+
+@given(st.integers(min_value=0, max_value=1 << 62))
+def test_a_told_duration_can_be_read_again_and_is_not_longer(length):
+    told = values.told_duration(length).replace(" ", "")
+    assert values.duration_ns(told) <= length

@@ -1,0 +1,122 @@
+"""States of subscriptions and why they get nothing, in words; tables that are safe to print."""
+
+import pytest
+
+from stan.cli import cursors
+from stan.cli.cursor_sheets import cursors_sheet, told_runs, why_sheet
+from stan.cli.facts import facts
+from stan.cli.output import Sheet, clean, table
+from stan.protocol import admin_pb2 as pb
+from tests.kit.fake_operator import channel, durable, member
+
+S = 1_000_000_000
+NOW = 1_800_000_000 * S
+
+
+def full(**told):
+    given = {
+        "members": [member(stalled=True, pending=5)],
+        "pending": 5,
+        "waiting": 5,
+        "oldest_pending": NOW - 20 * S,
+        "pending_runs": [3, 7],
+    }
+    return durable(**{**given, **told})
+
+
+CASES = [
+    (durable(), cursors.OFFLINE, "It is offline: client 'acct' is not subscribed", "--client-id acct"),
+    (
+        durable(paused=True, members=[member()]),
+        cursors.PAUSED,
+        "It is paused",
+        "stan durable resume orders acct/billing",
+    ),
+    (durable(waiting=0), cursors.RESTING, "It is offline", "stan sub orders"),
+    (full(), cursors.FULL, "Its window is full: 5 of 5", "stan durable skip orders acct/billing 3"),
+    (full(oldest_pending=NOW - 1000 * S), cursors.STUCK, "the oldest since 16m 40s", "--seq 3"),
+    (
+        durable(members=[member(failing=True)]),
+        cursors.SILENT,
+        "does not answer heartbeats (acct)",
+        "stan client evict acct",
+    ),
+    (durable(members=[member()]), cursors.BEHIND, "Messages are on their way", "--watch"),
+    (durable(members=[member()], owed=2, pending=2), cursors.OWED, "2 messages wait to be sent again", "--watch"),
+    (durable(members=[member(pending=2)], waiting=0, pending=2), cursors.UNACKED, "2 are not acked yet", "redeliver"),
+    (durable(members=[member()], waiting=0), cursors.WELL, "It is caught up", "move orders acct/billing --back 1h"),
+    (durable(waiting=0, last_sequence=0), cursors.RESTING, "has no messages: there never was one", "stan pub orders"),
+]
+
+
+@pytest.mark.parametrize(("cursor", "state", "said", "step"), CASES)
+def test_state_and_why(cursor, state, said, step):
+    assert cursors.state_of(cursor, NOW) == state
+    reasons = cursors.why(cursor, "stan durable", NOW)
+    assert said in reasons[0] or said in " ".join(reasons)
+    assert step in reasons[-1] or step in " ".join(reasons)
+    sheet = why_sheet(cursor, "stan durable", NOW)
+    assert sheet.document["state"] == state
+    assert sheet.document["reasons"] == reasons
+
+
+def test_a_group_without_members_is_told_how_to_get_one():
+    group = durable(kind=pb.DURABLE_QUEUE, queue_group=b"workers", client="")
+    assert cursors.name_of(group) == "billing:workers"
+    assert "--queue workers --durable billing" in cursors.why(group, "stan queue", NOW)[-1]
+
+
+def test_an_ack_that_came_lately_means_not_stuck():
+    assert cursors.state_of(full(oldest_pending=NOW - 1000 * S, last_ack=NOW - S), NOW) == cursors.FULL
+
+
+def test_some_members_that_are_full_are_named():
+    group = durable(kind=pb.QUEUE, queue_group=b"w", name="", members=[member("a", stalled=True), member("b")])
+    assert "1 of 2 members have a full window: a." in cursors.why(group, "stan queue", NOW)
+
+
+def test_names_of_the_network_cannot_speak_to_the_terminal():
+    evil = "or\x1b[31mders\n\udcff"
+    assert clean(evil) == "or\\x1b[31mders\\x0a\\xff"
+    line = table(Sheet(columns=("name",), rows=[(evil,)]))[1]
+    assert "\x1b" not in line
+
+
+def test_tables_are_aligned_and_fit_the_terminal():
+    sheet = Sheet(columns=("name", ">n"), rows=[("a" * 60, "1"), ("b", "1,000")])
+    lines = table(sheet)
+    assert {len(line) for line in lines} == {67}
+    narrow = table(sheet, 40)
+    assert max(map(len, narrow)) == 40
+    assert "…" in narrow[1]
+    assert table(Sheet(columns=("a",), empty="Nothing.")) == ["Nothing."]
+
+
+def test_rows_of_labels_wrap_on_a_terminal():
+    lines = table(Sheet(rows=[("label", "word " * 30)]), 40)
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= 40
+    assert lines[1].startswith(" " * 7)
+
+
+def test_runs_are_told_briefly():
+    assert told_runs([]) == "-"
+    assert told_runs([3, 3, 5, 9]) == "3, 5-9"
+    assert told_runs([number for pair in range(20) for number in (pair, pair)]).endswith("and 8 more")
+
+
+def test_json_has_every_field_under_its_name_whether_set_or_not():
+    found = facts(channel(limits=pb.Limits(max_msgs=0)))
+    assert found["name"] == "orders"
+    assert found["limits"]["max_msgs"] == 0
+    assert found["limits"]["max_age"] is None
+    assert found["first_timestamp"] == 0
+    assert facts(durable(members=[member()]))["members"][0]["client_id"] == "acct"
+    assert facts(durable())["kind"] == "durable"
+    assert facts(pb.GroupStatus(state_hash=b"\x01\xff"))["state_hash"] == "01ff"
+
+
+def test_a_table_of_many_names_worst_lag():
+    sheet = cursors_sheet([durable(), durable("other", waiting=3)], "durable", NOW)
+    assert sheet.foot == "2 durables, worst lag 10"
+    assert sheet.names == ["acct/billing", "acct/other"]
