@@ -132,8 +132,11 @@ class SqlFile:
             raise
 
     def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """What a query finds of what was written."""
-        return self._call(self._fetch(query, parameters))
+        """What a query finds of what was written. Raises Damage."""
+        try:
+            return self._call(self._fetch(query, parameters))
+        except SqlError as error:
+            raise Damage(f"{self.path}: {error}") from error
 
     async def _fetch(self, query: str, parameters: tuple[object, ...]) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await self._reader.execute_fetchall(query, parameters)]

@@ -302,12 +302,13 @@ class SqlLog:
             return self._before[1]
         return self._terms[index - self.first_index] if self.first_index <= index <= self.last_index else Term(0)
 
-    def read(self, ref: BatchRef) -> bytes:
-        """See GroupLog."""
-        recent = self.recent(ref)
+    def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:
+        """See GroupLog; what is not written yet is in memory alone."""
+        place = ref.segment, ref.position
+        recent = self._records.get(place) if stored and place not in self._dead else self.recent(ref)
         if recent is not None:
             return bytes(recent)
-        if (ref.segment, ref.position) in self._dead or self._closed:
+        if place in self._dead or self._closed:
             raise StaleRef(f"batch {ref.base_sequence} is gone")
         index = self._index_of(ref.segment)
         rows = self._file.rows(
@@ -407,7 +408,7 @@ class SqlLog:
                     ("INSERT OR REPLACE INTO logs VALUES (?, ?, ?)", [(self._group, *released)]),
                 ]
                 self._file.write(steps)
-            except SqlError as error:
+            except (SqlError, Damage) as error:
                 return f"{self._file.path}: not cleaned: {error}"
             self._deleted_to = released[0]
             for place in places:
