@@ -10,9 +10,9 @@ from pathlib import Path
 
 from stan.config import Config
 from stan.core.broker import Broker
-from stan.edge.manifest import boot_id, lock_file
+from stan.edge.manifest import lock_file
 from stan.edge.storage import Storage
-from stan.errors import Frozen, NotNow, StartError, go_quote
+from stan.errors import Aborted, Frozen, NotNow, StartError, go_quote
 from stan.log.sqlfile import SqlError, SqlFile
 from stan.log.sqllog import SqlLog
 from stan.state.database import Changes, Database
@@ -82,17 +82,17 @@ class SqlStorage(Storage):
 
     async def close(self, *, clean: bool) -> None:
         """Close everything; *clean* when all that was written is durable and flushed."""
-        for log in self.logs.values():
-            try:
-                log.close()
-            except Frozen:
-                clean = False
-        if self.database is not None:
-            await self.database.close()
         try:
+            for log in self.logs.values():
+                try:
+                    log.close()
+                except (Frozen, Aborted):
+                    clean = False
             if clean:
                 self.file.note(clean="yes")
         finally:
+            if self.database is not None:
+                await self.database.close()
             self.file.close()
             if self._lock is not None:
                 os.close(self._lock)
@@ -100,7 +100,10 @@ class SqlStorage(Storage):
 
 
 def _take_over(file: SqlFile, config: Config) -> bool:
-    """Make sure whose file it is, and mark it as in use; whether power may have been lost since it was used last."""
+    """Make sure whose file it is, and mark it as in use; whether it was not closed in order when it was used last.
+
+    Then more may have been sent than the log tells: what nobody waits for is in memory until the next transaction.
+    """
     known, groups = file.value("cluster_id"), file.value("raft_groups")
     if known and known != config.cluster_id:
         raise StartError(
@@ -108,7 +111,6 @@ def _take_over(file: SqlFile, config: Config) -> bool:
         )
     if groups and groups != str(config.store.raft_groups):
         raise StartError(f"{file.path} was made with {groups} channel group(s), not {config.store.raft_groups}")
-    boot = boot_id()
-    doubt = file.value("clean") == "no" and file.value("boot") != boot
-    file.note(cluster_id=config.cluster_id, raft_groups=str(config.store.raft_groups), boot=boot, clean="no")
+    doubt = file.value("clean") == "no"
+    file.note(cluster_id=config.cluster_id, raft_groups=str(config.store.raft_groups), clean="no")
     return doubt
