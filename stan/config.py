@@ -194,6 +194,7 @@ class NatsConfig:
     credentials: Path | None = None
     nkey_seed_file: Path | None = None
     tls: TlsConfig | None = None
+    own: bool = False  # only the embedded nats-server knows this user; another one of its cluster does not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,8 +320,6 @@ class Config:
     ft_group: str = ""  # servers that share one store, of which one is active; "": none
     encryption: EncryptionConfig | None = None  # None: messages are stored in clear
     replace_durable: bool = False
-    io_batch_size: int = 1024
-    io_sleep_ns: int = 0
     pid_file: Path | None = None
     notices: tuple[str, ...] = ()  # warnings to log once at start, such as options without effect
     settings: tuple[Setting, ...] = field(default=(), compare=False, repr=False)  # where they were read from anything

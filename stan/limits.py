@@ -367,6 +367,8 @@ NODE_FORGET = 60 * SECOND
 """A node without a vote that was not heard for this long is no longer listed."""
 NODES_MAX = 256
 """Nodes listed; hellos of more are not listened to."""
+STEP_DOWN_REST = 60 * SECOND
+"""A group that an operator had handed over is left where it is for this long, unless its leader drains."""
 BALANCE_SETTLE = 3 * SECOND
 """A leadership is handed over for the balance's sake after it lasted this long, and to a node that was there this long."""
 BALANCE_PAUSE = 1 * SECOND
@@ -412,14 +414,16 @@ DASHBOARD_IDLE_TICK = 10 * SECOND
 """Between two looks at the nodes while nobody watches, so that it is known since when something is wrong."""
 DASHBOARD_LINGER = 60 * SECOND
 """Somebody watches for so long after the last request."""
-DASHBOARD_COST_RATIO = 50
-"""What took so much of the event loop's time is not asked again within that many times as long: 2 % of the time at most."""
+DASHBOARD_COST_RATIO = 100
+"""What took so much of the event loop's time is not asked again within that many times as long: 1 % of the time at most."""
 DASHBOARD_WAIT = 300 * MILLISECOND
 """Somebody who looks waits so long for a new answer where there is an older one."""
 DASHBOARD_PATIENCE = 2 * SECOND
 """How long what the pages ask is repeated; what was answered until then is shown."""
-DASHBOARD_AGE_MAX = 20 * SECOND
-"""However long it took, an older answer is not shown."""
+DASHBOARD_AGE_MAX = 60 * SECOND
+"""However much it took, it is asked again by then if somebody looks."""
+DASHBOARD_WHOLE_WAIT = 600 * MILLISECOND
+"""The overview waits so long for what it shows; what is not there by then comes with the next look."""
 DASHBOARD_ROWS_MAX = 500
 """Rows of a table in one answer."""
 DASHBOARD_LISTED_MAX = 200_000

@@ -83,6 +83,6 @@ Channel = Annotated[str, typer.Argument(metavar="CHANNEL", help="Name of the cha
 Pattern = Annotated[
     str,
     typer.Argument(
-        metavar="[PATTERN]", help="Of channels: `*` is any one token, `>` all that follow.", show_default=False
+        metavar="PATTERN", help="Of channels: `*` is any one token, `>` all that follow.", show_default=False
     ),
 ]

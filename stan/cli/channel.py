@@ -209,21 +209,17 @@ def purge(
     async def main() -> int:
         async with operating(target) as direct:
             status = await status_of(direct, channel)
-            last = up_to
-            if time_ns:
-                last = await direct.seq_at_time(channel, time_ns) - 1
-            elif last is None:
-                last = max(0, status.last_sequence - kept)
-            gone = max(0, min(last, status.last_sequence) - status.first_sequence + 1) if status.messages else 0
+            last = await direct.seq_at_time(channel, time_ns) - 1 if time_ns else up_to
+            gone, told = _purged(status, last, kept)
             if not gone:
                 done(f"Nothing to remove: channel {channel} has {told_messages(status)}.")
                 return 0
             if not sure.ask(
-                f"Removes {counted(gone, 'message')} of channel {channel} for good, {status.first_sequence:,} to "
-                f"{min(last, status.last_sequence):,}, of {told_messages(status)}. Whoever has not got them will not get them."
+                f"Removes {told} of channel {channel} for good, of {told_messages(status)}. "
+                "Whoever has not got them will not get them."
             ):
                 return 0
-            if up_to is None and not time_ns:
+            if last is None:
                 answer = await direct.admin.purge(channel, keep=kept)
             else:
                 answer = await direct.admin.purge(channel, up_to=last)
@@ -236,6 +232,17 @@ def purge(
         return 0
 
     run(main())
+
+
+def _purged(status: pb.ChannelStatus, last: int | None, kept: int) -> tuple[int, str]:
+    """How many messages go at most, and which: those up to *last*, else all but the *kept* newest."""
+    if last is None:
+        gone = max(0, status.messages - kept)
+        return gone, f"the {counted(gone, 'oldest message', 'oldest messages')}" if kept else "all messages"
+    last = min(last, status.last_sequence)
+    gone = min(status.messages, max(0, last - status.first_sequence + 1))
+    most = "at most " if status.deleted else ""
+    return gone, f"{most}{counted(gone, 'message')}, {status.first_sequence:,} to {last:,},"
 
 
 def told_messages(status: pb.ChannelStatus) -> str:

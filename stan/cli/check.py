@@ -18,7 +18,7 @@ from stan_client.session import text_of
 from stan.cli import values
 from stan.cli.args import checked_pattern, parsed
 from stan.cli.common import EXIT_NO_ANSWER, CliError, Target, run
-from stan.cli.cursors import full_name, is_bad, lag, state_of
+from stan.cli.cursors import full_name, in_vain, lag, state_of
 from stan.cli.groups import Group, behind, groups_of, leaderless, name_of, odd_hashes
 from stan.cli.operating import operating
 from stan.cli.options import View, injected
@@ -199,7 +199,7 @@ def judge_cursors(found: Iterable[pb.CursorStatus], bounds: Bounds, findings: Fi
             "oldest",
             f"{who}: the oldest unacked message was sent {told_duration(age)} ago",
         )
-        if bounds.stuck and is_bad(state):
+        if bounds.stuck and in_vain(cursor, now_ns):
             findings.add(CRITICAL, "stuck", f"{who} is {state}, {counted(behind_by, 'message')} wait")
     findings.figures |= worst
 

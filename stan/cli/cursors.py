@@ -83,9 +83,9 @@ def _is_stuck(cursor: pb.CursorStatus, now_ns: int) -> bool:
     return bool(cursor.oldest_pending) and now_ns - newest > patience
 
 
-def is_bad(state: str) -> bool:
-    """Whether messages wait in vain."""
-    return state in BAD
+def in_vain(cursor: pb.CursorStatus, now_ns: int) -> bool:
+    """Whether messages wait for it, and will not come by themselves."""
+    return bool(lag(cursor)) and state_of(cursor, now_ns) in BAD
 
 
 def why(cursor: pb.CursorStatus, command: str, now_ns: int) -> list[str]:
@@ -96,6 +96,7 @@ def why(cursor: pb.CursorStatus, command: str, now_ns: int) -> list[str]:
     channel, name = text_of(cursor.channel), full_name(cursor)
     at = f"{channel} {name}"
     waits = f"{counted(cursor.waiting, 'message')} not sent yet, {cursor.pending:,} sent and not acked"
+    waits = waits if lag(cursor) else "Nothing waits for it"
     if not cursor.last_sequence and not lag(cursor):
         said = [f"The channel {channel} has no messages: there never was one. Nothing is wrong with {name}."]
         return [*said, *_offline_too(cursor), f"Publish one: stan pub {channel} hello"]
@@ -131,7 +132,7 @@ def _offline(cursor: pb.CursorStatus, waits: str) -> list[str]:
         durable = f" --durable {text_of(cursor.durable_name)}" if cursor.durable_name else ""
         who = "no member of the group is subscribed"
         step = f"Start a member: stan sub {channel} --queue {queue}{durable}"
-    return [f"It is offline: {who}. {waits}; they are kept for it.", step]
+    return [f"It is offline: {who}. {waits}{'; they are kept for it' if lag(cursor) else ''}.", step]
 
 
 def _offline_too(cursor: pb.CursorStatus) -> list[str]:

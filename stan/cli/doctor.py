@@ -13,7 +13,7 @@ from stan_client.session import text_of
 
 from stan.cli.common import EXIT_FAILED, Target, run
 from stan.cli.contexts import without_secrets
-from stan.cli.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, is_bad, lag, state_of
+from stan.cli.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, in_vain, lag, state_of
 from stan.cli.groups import behind, groups_of, leaderless, name_of, odd_hashes
 from stan.cli.operating import operating
 from stan.cli.options import View, injected
@@ -57,7 +57,8 @@ def doctor(*, target: Target, view: View) -> None:
                 well.append("channels and durables were not looked at: groups have no leader")
             else:
                 found += await _of_channels(direct, well)
-        well.append(f"{counted(len(nodes.answers), 'node')} of cluster {target.cluster_id} answer")
+        answer = "answers" if len(nodes.answers) == 1 else "answer"
+        well.append(f"{counted(len(nodes.answers), 'node')} of cluster {target.cluster_id} {answer}")
         order = (WORST, BAD, NOTE)
         found.sort(key=lambda one: order.index(one.level))
         show(doctor_sheet(found, well), view)
@@ -167,7 +168,7 @@ def of_cursors(cursors: list[pb.CursorStatus], now_ns: int) -> Iterator[Finding]
             old = bool(cursor.last_ack) and now_ns - cursor.last_ack > OFFLINE_NS
             since = f" since {told_age(cursor.last_ack, now_ns)}" if old else ""
             yield Finding(BAD if old else NOTE, "offline", f"{who} is offline{since}; {waits}.", step)
-        elif is_bad(state):
+        elif in_vain(cursor, now_ns):
             yield Finding(BAD, state, f"{who}: {state}; {waits}.", step)
 
 

@@ -63,6 +63,7 @@ async def found(
     """The position that is meant. Raises CliError: there is none, with the next step, or there are several."""
     every = await direct.admin.subscriptions(checked_channel(channel))
     matching = [one for one in every if one.kind in family.kinds and name in (name_of(one), full_name(one))]
+    matching = matching or [one for one in every if one.kind in family.kinds and name == text_of(one.queue_group)]
     if owner:
         matching = [one for one in matching if text_of(one.client_id) == owner]
     if len(matching) == 1:
@@ -140,7 +141,7 @@ def _add_list(app: typer.Typer, family: Family) -> None:
                     every = await direct.admin.subscriptions(pattern, client_id=client)
                     now = time.time_ns()
                     ours = [one for one in every if one.kind in family.kinds]
-                    ours = [one for one in ours if not bad or cursors.is_bad(cursors.state_of(one, now))]
+                    ours = [one for one in ours if not bad or cursors.in_vain(one, now)]
                     return cursors_sheet(sorted(ours, key=SORTS[sort]), family.noun, now)
 
                 return await present(sheet, view)()

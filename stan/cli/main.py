@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import typer
+from typer.completion import completion_init  # type: ignore[attr-defined] # public in the text, not in the module
 from typer.core import TyperCommand, TyperGroup
 
 from stan.cli import contexts
@@ -141,7 +142,7 @@ def loaded(entry: Entry) -> Any:
     module, _, attribute = entry.place.partition(":")
     found: Any = getattr(import_module(module), attribute)
     if isinstance(found, typer.Typer):
-        command = typer.main.get_command(found)
+        command: Any = typer.main.get_group(found)
     else:
         alone = typer.Typer(add_completion=False, context_settings=HELP, pretty_exceptions_enable=False)
         alone.command(entry.name)(found)
@@ -176,6 +177,8 @@ def main() -> None:
     """Entry point of the `stan` command."""
     with quick_nats(web_sockets=_web_sockets()):
         import_module("stan_client")
+    if "_STAN_COMPLETE" in os.environ:  # a shell asks
+        completion_init()
     app(prog_name="stan")
 
 

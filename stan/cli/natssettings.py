@@ -32,7 +32,8 @@ def nats_settings(values: Values) -> NatsConfig:
             skip_verify=values.flag("tls_skip_verify"),
             pinned=embedded.pinned if embedded else None,
         )
-    if not urls and _is_own(values):
+    own = not urls and _is_own(values)
+    if own:
         user, password, token = OWN_USER, values.own_password, ""
     else:
         told = any(values.text(flag) for flag in ("user", "pass", "auth"))
@@ -49,6 +50,7 @@ def nats_settings(values: Values) -> NatsConfig:
         credentials=values.path("credentials"),
         nkey_seed_file=values.path("nkey_seed_file"),
         tls=tls,
+        own=own,
     )
 
 

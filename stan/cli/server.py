@@ -17,7 +17,7 @@ from stan import COMPATIBLE_VERSION, __version__, limits
 from stan.cli.hiding import hide_arguments
 from stan.cli.settings import Action, Parsed, parse
 from stan.edge.log import ServerLog
-from stan.edge.nats_process import NatsProcess, find_binary, unnamed_file, version
+from stan.edge.nats_process import NatsProcess, find_binary, version
 from stan.errors import Aborted, StartError
 
 if TYPE_CHECKING:
@@ -90,14 +90,16 @@ def _ask(parsed: Parsed) -> int:
             sys.stdout.write(f"stan {__version__}\n")
             return 0
         case Action.CHECK:
-            embedded = parsed.config.embedded
-            if (complaints := _complaints(parsed)) or embedded.config_file is None:
-                return _refuse(complaints or ["-t needs a configuration file with something for NATS, -c"])
-            if embedded.config_text is None:
-                return _become_nats("-t", "-c", str(embedded.config_file))
-            descriptor = unnamed_file(embedded)
-            os.set_inheritable(descriptor, True)  # noqa: FBT003 - as os has it
-            return _become_nats("-t", "-c", f"/dev/fd/{descriptor}")
+            from stan.cli.natscheck import check  # noqa: PLC0415 - not needed to serve
+
+            if not parsed.files:
+                return _refuse(["-t needs a configuration file, -c or -sc"])
+            if complaints := [*_complaints(parsed), *check(parsed.config.embedded)]:
+                return _refuse(complaints)
+            for notice in parsed.config.notices:
+                _complain(f"{_NAME}: {notice}")
+            _complain(f"{_NAME}: configuration file {' and '.join(parsed.files)} is valid")
+            return 0
         case _:
             return _become_nats("--help_tls")
 

@@ -31,7 +31,6 @@ from stan.config import (
     SyncKind,
 )
 from stan.errors import go_quote
-from stan.types import MICROSECOND
 
 if TYPE_CHECKING:
     from stan.cli.streamconf import Reader
@@ -71,6 +70,7 @@ class Parsed:
     config: Config = field(default_factory=Config)
     complaints: tuple[str, ...] = ()  # why these settings cannot be served
     signal: str = ""
+    files: tuple[str, ...] = ()  # of settings, that the command line names
 
 
 def parse(
@@ -109,7 +109,8 @@ def parse(
     config = _config(values)
     config = replace(config, settings=tuple(shown(config, values.given, values.sources, values.file)))
     action = Action.CHECK if values.flag("t") else Action.SERVE
-    return Parsed(action=action, config=config, complaints=(*_refused(values), *values.complaints))
+    files = tuple(dict.fromkeys(str(file) for file in (streaming, nats) if file))
+    return Parsed(action=action, config=config, files=files, complaints=(*_refused(values), *values.complaints))
 
 
 def _config(values: Values) -> Config:
@@ -138,8 +139,6 @@ def _config(values: Values) -> Config:
         ft_group=values.text("ft_group"),
         encryption=_encryption(values),
         replace_durable=values.flag("replace_durable"),
-        io_batch_size=values.number("io_batch_size"),
-        io_sleep_ns=values.number("io_sleep_time") * MICROSECOND,
         pid_file=values.path("pid"),
         notices=tuple(_notices(values)),
     )

@@ -11,7 +11,7 @@ from stan_client.session import text_of
 
 from stan.cli.args import Pattern, checked_pattern
 from stan.cli.common import EXIT_USAGE, CliError, Target, out, run, stop_on_signals
-from stan.cli.cursors import full_name, is_bad, lag, state_of
+from stan.cli.cursors import full_name, in_vain, lag, state_of
 from stan.cli.operating import operating
 from stan.cli.options import injected
 from stan.cli.output import Sheet, text_of_sheet, write
@@ -111,7 +111,7 @@ def measured(before: Sample, after: Sample, now_ns: int) -> list[Line]:
     found = []
     for channel in after.channels:
         cursors = by_channel.get(channel.name, [])
-        worst = max(cursors, key=lambda one: (lag(one), is_bad(state_of(one, now_ns))), default=None)
+        worst = max(cursors, key=lambda one: (lag(one), in_vain(one, now_ns)), default=None)
         repeats = sum(
             max(0, one.redelivered - again.get((one.channel, one.cursor_id), one.redelivered)) for one in cursors
         )

@@ -101,6 +101,12 @@ class LiveCursor:
         self.reported = self.last_sent
         return entry
 
+    def pass_over(self, first: int, last: int) -> None:
+        """[first, last] were acked and not sent by this leader: not to be sent. Where the cursor was moved back, that ack may be
+        of before; it comes again then."""
+        for gap_first, gap_last in self.again.missing(first, last):
+            self.ahead.merge(Run(gap_first, gap_last))
+
     def sent_before(self, run: Run, *, flagged: bool) -> Run:
         """As much of *run*, new messages, as can be sent at once: all of it was sent before (`count` is 1), or nothing."""
         parts = self.again.within(run.first, run.last)

@@ -192,7 +192,7 @@ class Dispatch:
             if sum(run.size for run in runs) < last - first + 1:
                 runs += live.holders(first, last)  # a late ack: somebody else holds it, or nobody
                 if min(last, live.doubt_until) > live.last_sent:
-                    live.ahead.merge(Run(max(first, live.last_sent + 1), min(last, live.doubt_until)))
+                    live.pass_over(max(first, live.last_sent + 1), min(last, live.doubt_until))
             for run in runs:
                 live.touch(run.first, run.last)
         live.acked_at = wall
@@ -286,7 +286,8 @@ class Dispatch:
     def _pump_one(self, live: LiveCursor, ready: Ready, now: Nanos, room: int) -> int:
         index = self._index(live)
         last = index.last_sequence
-        self._settle_removed(live, index.first_sequence - 1)
+        oldest = self.machine.channel(live.cursor.uid).first_sequence  # the index learns of it after this turn
+        self._settle_removed(live, max(index.first_sequence, oldest) - 1)
         if live.owed:
             return self._fetch_owed(live, ready)
         deleted = self.machine.deleted.by_channel.get(live.cursor.uid)

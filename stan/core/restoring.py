@@ -228,8 +228,12 @@ class Restoring:
         row = _cursor_row(channel, about.request.cursor)
         if row is None:
             about.refuse(errors.INVALID_RESTORE)
-        elif not channel.restoring:
-            about.refuse(errors.UNKNOWN_RESTORE)
+        elif not channel.restoring:  # it has ended: with this one, or nothing is known of it
+            key = row.kind, row.name, row.client_id if row.kind == CursorKind.DURABLE else b""
+            if key in about.group.machine.channel(channel.info.uid).by_key:
+                self._done(about, channel, 0)
+            else:
+                about.refuse(errors.UNKNOWN_RESTORE)
         else:
             self._change(
                 about, channel, 1, restored_cursor=pb.RestoredCursor(restore=about.request.restore, cursor=row)

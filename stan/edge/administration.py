@@ -2,8 +2,8 @@
 
     nodes, options: every node answers for itself      step_down: the leader of the group
 
-Promises: an answer about this node comes although its disk hangs, then with what was known of its space before. Part of
-stan/protocol/ADMIN.md; what the broker itself answers is in stan.core.extensions.
+Promises: an answer about this node comes as soon as it is connected, before clients are served, and although its disk hangs, then
+with what was known of its space before. Part of stan/protocol/ADMIN.md; what the broker itself answers: stan.core.extensions.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Administration:
         self._space = (0, 0)  # bytes free and in all, as last seen
         self._looking = False
         prefix = f"{self._shared.subjects.extension}.admin"
-        node.gateway.take_requests(f"{prefix}.nodes", self._nodes)
+        node.gateway.hear_nodes(f"{prefix}.nodes", self._nodes, quiet=True)  # also while clients are not served yet
         node.gateway.take_requests(f"{prefix}.options", self._options)
         node.gateway.take_requests(f"{prefix}.step_down", self._step_down)
 
@@ -231,6 +231,8 @@ class Administration:
         if not done:
             self._refuse(reply, pb.ChangeResponse, f"stan: node {to} did not take group {number} over", retry=True)
             return
+        if self._member is not None:
+            self._member.let_rest(number)
         what = "the metadata" if number == META_GROUP else f"group {number}"
         self._shared.say("admin", f"an operator had {what} handed over to node {to}", group=number)
         self._node.driver.wake()

@@ -75,7 +75,7 @@ class Connection(Client):
         if config.nkey_seed_file:
             options["nkeys_seed"] = str(config.nkey_seed_file)
         options |= _login(config)
-        self._alone = not config.urls and bool(config.user or config.tls)
+        self._alone = _is_alone(config)
         options["allow_reconnect"] = False  # the first attempt fails at once instead of trying for ever
         await self.connect(**options)
         self.options["allow_reconnect"] = True
@@ -88,6 +88,7 @@ class Connection(Client):
         Raises:
             OSError: certificates cannot be read.
         """
+        self._alone = _is_alone(config)
         self.options.update({"user": None, "password": None, "token": None} | _login(config))
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
@@ -218,14 +219,17 @@ class Connection(Client):
         task.add_done_callback(self._tasks.discard)
 
 
+def _is_alone(config: NatsConfig) -> bool:
+    """Whether no other nats-server of the cluster than ours knows our user, or shows the certificate that we trust."""
+    return config.own or (config.tls is not None and config.tls.pinned is not None)
+
+
 def hint(config: NatsConfig, error: Exception) -> str:
     """What may help against *error* while connecting, to be put behind its text; "" if that says it all."""
     tls = config.tls
-    if (
-        tls is not None
-        and tls.client_cert == tls.pinned is not None
-        and not isinstance(error, ssl.SSLCertVerificationError)
-    ):
+    if tls is not None and tls.pinned is not None and isinstance(error, ssl.SSLCertVerificationError):
+        return f" (it is that of nats-server, {tls.pinned})"
+    if tls is not None and tls.client_cert == tls.pinned is not None:
         return (
             " (our connection showed nats-server's own certificate; if that is for servers only, name another with "
             "-tls_client_cert and -tls_client_key)"

@@ -132,6 +132,7 @@ class Member:
         self._not_whole: set[GroupId] = set()
         self._replacing: set[GroupId] = set()
         self._listening = False
+        self._resting: dict[GroupId, Nanos] = {}  # until when
         self._drained: Callable[[], None] | None = None
         self._hello_subject = subjects.hello.encode()
 
@@ -365,6 +366,7 @@ class Member:
             identity=info.nuid if info is not None else None,
             fresh=self.roster.me.fresh and not any(group.votes for group in self.groups.values()),
             led=self.pool.led,
+            resting=[number for number, until in self._resting.items() if until > now],
         )
         self._follow_roster()
         self._spread(now)
@@ -424,7 +426,12 @@ class Member:
             if self._drained is not None:
                 self._drained()
             return
-        led = {number: since for number, since in self.pool.led.items() if not self.groups[number].transferring}
+        resting = set() if self.roster.me.draining else self.roster.resting(now)
+        led = {
+            number: since
+            for number, since in self.pool.led.items()
+            if number not in resting and not self.groups[number].transferring
+        }
         lag = {number: self._lag_of_voters(number) for number in led}
         moves = self.balance.moves(now, led, self.roster.alive_since(now), self.roster.draining(now), lag)
         for number, to in moves:  # between two turns, so that none is half in the old role
@@ -435,6 +442,12 @@ class Member:
         group = self.groups[number]
         able = set(group.members) - set(group.lacking())
         return {peer: missing for peer, missing in group.lag().items() if peer in able}
+
+    def let_rest(self, number: GroupId) -> None:
+        """An operator had the group handed over: for a while nobody moves it for the balance's sake."""
+        now = self.world.runtime.now()
+        self._resting[number] = Nanos(now + limits.STEP_DOWN_REST)
+        self.roster.tell(now, resting=[*self._resting])
 
     def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
         """Let another voter lead a group, if this one does still; *told*: whether this one leads no more."""

@@ -253,7 +253,7 @@ def _make_ports_dir(config: EmbeddedConfig) -> Path | None:
 def _secret_file(config: EmbeddedConfig) -> int | None:
     """What nats-server reads in place of the user's file, if it must not be that file; None otherwise."""
     secrets = config.user or config.password or config.token or config.routes or config.listen_routes
-    needed = config.config_text is not None or secrets or config.pages
+    needed = config.config_file is not None or config.config_text is not None or secrets or config.pages
     return unnamed_file(config) if needed else None
 
 

@@ -169,14 +169,18 @@ class Pool:
             return group.transferring
         to = group.best_successor()
         if to is not None:
-            self._note("WRN", f"group {number}: {error}; {to} is to lead")
+            self._trouble(number, f"{error}; {to} is to lead")
             group.transfer(to, partial(self._passed_on, number, group.term))
         elif number not in self._waiting:
             self._waiting.add(number)
-            self._note("WRN", f"group {number}: {error}; nobody else is there to lead")
+            self._trouble(number, f"{error}; nobody else is there to lead")
             later = self._now() + limits.FULL_DISK_RETRY
             self._broker.shared.timers.at(later, partial(self._look_again, number, group.term))
         return True
+
+    def _trouble(self, number: GroupId, what: str) -> None:
+        self._note("WRN", f"group {number}: {what}")
+        self._broker.shared.say("trouble", f"group {number}: {what}", group=number)
 
     def _look_again(self, number: GroupId, term: Term, _now: Nanos) -> None:
         """There may be room by now."""

@@ -114,6 +114,10 @@ class Roster:
         """Nodes that are there and have a copy of a group; with this one."""
         return sorted(hello.node for hello in self._hellos(now) if group in hello.held)
 
+    def resting(self, now: Nanos) -> set[GroupId]:
+        """Groups that somebody was told to hand over a short while ago."""
+        return {GroupId(number) for hello in self._hellos(now) for number in hello.resting}
+
     def led_by(self, group: GroupId, now: Nanos) -> NodeHello | None:
         """What the node says that leads a group; None while nobody says so."""
         return next((hello for hello in self._hellos(now) if group in hello.led), None)
@@ -180,11 +184,12 @@ class Roster:
         led: Iterable[GroupId] | None = None,
         held: Iterable[GroupId] | None = None,
         walking: Iterable[GroupId] | None = None,
+        resting: Iterable[GroupId] | None = None,
     ) -> None:
         """Something about this node changed: the identity of its cluster, whether it is fresh or draining, the groups that it
-        leads or holds. Groups wait for the next hello, all else is told at once."""
+        leads, holds or was told to hand over. Groups wait for the next hello, all else is told at once."""
         me = self.me
-        for told, groups in ((me.led, led), (me.held, held), (me.walking, walking)):
+        for told, groups in ((me.led, led), (me.held, held), (me.walking, walking), (me.resting, resting)):
             if groups is not None:
                 told[:] = sorted(groups)
         before = (me.identity, me.fresh, me.draining)

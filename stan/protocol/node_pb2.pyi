@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeHello(_message.Message):
-    __slots__ = ("node", "instance", "started", "cluster_id", "identity", "raft_groups", "replicas", "voters", "fresh", "bootstrap", "replica", "draining", "led", "version", "established", "rival", "founders", "nodes_version", "held", "walking")
+    __slots__ = ("node", "instance", "started", "cluster_id", "identity", "raft_groups", "replicas", "voters", "fresh", "bootstrap", "replica", "draining", "led", "version", "established", "rival", "founders", "nodes_version", "held", "walking", "resting")
     class FoundersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class NodeHello(_message.Message):
     NODES_VERSION_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     WALKING_FIELD_NUMBER: _ClassVar[int]
+    RESTING_FIELD_NUMBER: _ClassVar[int]
     node: str
     instance: int
     started: int
@@ -55,4 +56,5 @@ class NodeHello(_message.Message):
     nodes_version: int
     held: _containers.RepeatedScalarFieldContainer[int]
     walking: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, node: _Optional[str] = ..., instance: _Optional[int] = ..., started: _Optional[int] = ..., cluster_id: _Optional[str] = ..., identity: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., replicas: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., fresh: bool = ..., bootstrap: bool = ..., replica: bool = ..., draining: bool = ..., led: _Optional[_Iterable[int]] = ..., version: _Optional[str] = ..., established: bool = ..., rival: _Optional[int] = ..., founders: _Optional[_Mapping[str, int]] = ..., nodes_version: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., walking: _Optional[_Iterable[int]] = ...) -> None: ...
+    resting: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, node: _Optional[str] = ..., instance: _Optional[int] = ..., started: _Optional[int] = ..., cluster_id: _Optional[str] = ..., identity: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., replicas: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., fresh: bool = ..., bootstrap: bool = ..., replica: bool = ..., draining: bool = ..., led: _Optional[_Iterable[int]] = ..., version: _Optional[str] = ..., established: bool = ..., rival: _Optional[int] = ..., founders: _Optional[_Mapping[str, int]] = ..., nodes_version: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., walking: _Optional[_Iterable[int]] = ..., resting: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -90,6 +90,16 @@ def test_a_server_is_looked_at_and_mended(tmp_path):
         run("durable", "move", "orders", "billing", "--back", "1h", "--yes")
         assert asyncio.run(received(url, 20)) == list(range(1, 21))
 
+        run("channel", "delete-message", "orders", "19", "--yes")
+        run("channel", "purge", "orders", "--keep", "5", "--yes")
+        assert run("channel", "get", "orders", "--seq", "1-100", "--count", "1") == '{"number": 14}\n'
+        run("channel", "get", "orders", "--seq", "3", code=1)
+        run("channel", "limits", "orders", "--max-msgs", "2", "--yes")
+        assert "max msgs        2 (edited)" in run("channel", "limits", "orders")
+        run("channel", "create", "orders.new")
+        run("channel", "delete", "orders", "--yes")
+        assert run("channel", "list", "--names") == "orders.new\n"
+
         assert run("check").startswith("STAN OK")
         run("doctor")
         run("node", "list")

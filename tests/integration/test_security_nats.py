@@ -1,10 +1,12 @@
 """TLS, certificates of clients, users, tokens and nkeys: of the embedded nats-server, and towards a NATS elsewhere."""
 
 import asyncio
+import os
 import re
 import signal
 import ssl
 import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -17,7 +19,7 @@ from nats.errors import Error as NatsError
 from tests.integration.test_config_file import FromFile
 from tests.kit.certificates import Authority
 from tests.kit.ports import free_port
-from tests.kit.server import COMMAND, ROOT, START_SECONDS_MAX, NatsServer, StanServer
+from tests.kit.server import COMMAND, ROOT, START_SECONDS_MAX, NatsServer, StanServer, until
 
 HIDDEN = "swordfish-and-chips"
 FIRST = "first"
@@ -35,7 +37,7 @@ class Told(FromFile):
 async def works(server: StanServer, *, url: str = "", **options: object) -> None:
     """A client publishes and is answered."""
     client = await stan_client.connect(
-        "test-cluster", "me", servers=url or server.url, nats_options=options, connect_timeout_s=5
+        "test-cluster", "me", servers=url or server.url, nats_options=options, connect_timeout_s=20
     )
     await client.publish("orders", b"hello")
     await client.close()
@@ -229,3 +231,113 @@ async def test_passwords_come_from_variables_of_the_environment(tmp_path, monkey
         said = failure("-ns", nats.url.replace("//", f"//u:{HIDDEN[:-1]}@"))
         assert "Authorization Violation" in said
         assert HIDDEN[:-1] not in said
+
+
+# --- what lasts, and who else connects -----------------------------------------------------------------------------------
+
+
+async def test_certificate_may_be_renewed_while_the_server_runs(tmp_path):
+    tls = f'tls {{{{ cert_file: "{tmp_path}/server.pem", key_file: "{tmp_path}/server-key.pem" }}}}'
+    before = Authority(tmp_path, "before")
+    before.sign("server", host="127.0.0.1")
+    with Told(tmp_path, tls) as server:
+        await works(server, tls_ca=str(before.ca))
+        after = Authority(tmp_path, "after")
+        after.sign("server", host="127.0.0.1")
+        server.signal(signal.SIGHUP)
+        until(lambda: "Reloaded: tls" in server.log(), why=server.log)
+        os.kill(int(re.findall(r"\[(\d+)\].* Starting nats-server", server.log())[-1]), signal.SIGKILL)
+        await works_soon(server, tls_ca=str(after.ca))
+
+
+async def test_other_clients_of_ours_speak_tls_with_certificates_of_their_own(tmp_path):
+    ours = Authority(tmp_path)
+    pair, client = ours.sign("server", host="127.0.0.1"), ours.sign("client", server=False)
+    flags = ("--tlsverify", "--tlscert", str(pair.cert), "--tlskey", str(pair.key), "--tlscacert", str(ours.ca))
+    options = {"tls_ca": str(ours.ca), "tls_cert": str(client.cert), "tls_key": str(client.key)}
+    with StanServer(tmp_path, *flags, "--user", "u", "--pass", HIDDEN, store="MEMORY") as server:
+        login = {"user": "u", "password": HIDDEN}
+        await works(server, **options, **login)
+        async with stan_client.Direct(server.url, "test-cluster", nats_options={**options, **login}) as direct:
+            assert list(await direct.info(pattern="orders")) == ["orders"]
+        told = [
+            "--tls-ca",
+            str(ours.ca),
+            "--tls-cert",
+            str(client.cert),
+            "--tls-key",
+            str(client.key),
+            "-s",
+            server.url,
+        ]
+        command = [sys.executable, "-m", "stan.cli.main", "channel", "list", "--names", *told]
+        done = await asyncio.to_thread(
+            subprocess.run,
+            command,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=ROOT,
+            env=os.environ | {"STAN_USER": "u", "STAN_PASSWORD": HIDDEN, "PYTHONPATH": "clients"},
+        )
+        assert (done.returncode, done.stdout) == (0, "orders\n"), done.stderr
+
+
+NODE = """
+listen: "127.0.0.1:{port}"
+cluster {{ name: kit, listen: "127.0.0.1:{route}", routes: [{routes}] }}
+authorization {{ user: u, password: {hidden} }}
+tls {{ cert_file: "{cert}", key_file: "{key}", ca_file: "{ca}", verify: true }}
+streaming {{
+  cluster_id: test-cluster, store: FILE, dir: "{directory}"
+  cluster {{ node_id: {name}, peers: [a, b, c] }}
+}}
+"""
+
+
+async def test_nodes_of_a_cluster_need_no_logins_for_each_other(tmp_path):
+    ours = Authority(tmp_path)
+    client = ours.sign("client", server=False)
+    routes = {name: free_port() for name in "abc"}
+    urls = ", ".join(f'"nats://127.0.0.1:{port}"' for port in routes.values())
+    nodes = []
+    for name, route in routes.items():
+        pair = ours.sign(name, host="127.0.0.1")
+        (tmp_path / f"node-{name}").mkdir()
+        values = {"route": route, "routes": urls, "hidden": HIDDEN, "cert": pair.cert, "key": pair.key, "ca": ours.ca}
+        nodes.append(FromFile(tmp_path / f"node-{name}", "-c", NODE, name=name, **values))
+    try:
+        for node in nodes:
+            node.launch()
+        for node in nodes:
+            node.wait_until_ready()
+        options = {"tls_ca": str(ours.ca), "tls_cert": str(client.cert), "tls_key": str(client.key)}
+        await works_soon(nodes[0], user="u", password=HIDDEN, **options)
+        assert not any(HIDDEN in node.log() + command_lines(node) for node in nodes)
+        for name, node in zip("abc", nodes, strict=True):
+            file = tmp_path / f"node-{name}/stan.conf"
+            file.write_text(file.read_text().replace("store: FILE", "store: FILE, limits: { max_msgs: 3 }"))
+            node.signal(signal.SIGHUP)
+            until(lambda node=node: "Reloaded: max_msgs = 3" in node.log(), why=node.log)
+        await works_soon(nodes[0], user="u", password=HIDDEN, **options)
+    finally:
+        for node in nodes:
+            node.sweep()
+
+
+async def test_server_that_was_open_to_all_gets_users_and_tls_with_a_reload(tmp_path):
+    ours = Authority(tmp_path)
+    pair = ours.sign("server", host="127.0.0.1")
+    (tmp_path / "nats.conf").write_text("max_connections: 100\n")
+    with StanServer(tmp_path, "-c", str(tmp_path / "nats.conf"), store="MEMORY") as server:
+        await works(server)
+        (tmp_path / "nats.conf").write_text(
+            f"authorization {{ user: u, password: {HIDDEN} }}\ntls {{ cert_file: {pair.cert}, key_file: {pair.key} }}\n"
+        )
+        server.signal(signal.SIGHUP)
+        until(lambda: "Reloaded server configuration" in server.log(), why=server.log)
+        await works_soon(server, user="u", password=HIDDEN, tls_ca=str(ours.ca))
+        await refused(server, tls_ca=str(ours.ca))
+        (tmp_path / "nats.conf").write_text("max_connections: 100\n")
+        server.signal(signal.SIGHUP)
+        await works_soon(server)

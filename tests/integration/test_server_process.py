@@ -305,7 +305,7 @@ def test_partitioning_in_a_cluster_is_refused_in_original_words(tmp_path):
         (["-sl", "halt=1"], 'nats-streaming-server: unknown signal "halt"\n'),
         (["-c", "/none"], "nats-streaming-server: open /none: no such file or directory\n"),
         (["-sc", "/none"], "nats-streaming-server: open /none: no such file or directory\n"),
-        (["-t"], "nats-streaming-server: -t needs a configuration file with something for NATS, -c\n"),
+        (["-t"], "nats-streaming-server: -t needs a configuration file, -c or -sc\n"),
     ],
 )
 def test_bad_combination_is_told_and_exits_with_1(argv, text):
@@ -328,7 +328,7 @@ def test_check_leaves_the_streaming_options_to_us(tmp_path):
     file.write_text("store: MEMORY\n\nnope: 1\n")
     result = run("-t", "-sc", str(file))
     assert result.returncode == 1
-    assert ':3:2: unknown field "nope"' in result.stdout + result.stderr
+    assert f'{file}:3: unknown field "nope"' in result.stdout + result.stderr
     file.write_text("streaming { id: 1 }\nport: 1\n")
     result = run("-t", "-sc", str(file))
     assert (result.returncode, result.stdout) == (1, "")

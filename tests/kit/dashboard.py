@@ -30,7 +30,9 @@ async def served(fake: FakeCluster, config: Config | None = None) -> AsyncIterat
     config = config or fake.config()
     view = View(config, "server", None, WallNanos(0))
     dashboard = Dashboard(view)
-    dashboard.serve(Api(Survey(fake.asking(), fake.groups, list), config))
+    api = Api(Survey(fake.asking(), fake.groups, list), config)
+    api.events.extend(fake.happened)
+    dashboard.serve(api)
     app = web.Application()
     dashboard.add_to(app)
 

@@ -36,7 +36,9 @@ class FakeCluster:
     leaderless: set[int] = field(default_factory=set)
     changes: list[tuple[str, object]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    happened: list[admin.Event] = field(default_factory=list)
     published: int = 0
+    held: Callable[[str, bytes], bool] | None = None  # questions that are not answered yet
 
     # --- what there is ------------------------------------------------------------------------------------------------
 
@@ -101,7 +103,8 @@ class FakeCluster:
         """As a gateway does it."""
         kind = subject.removeprefix("_STAN.x.test-cluster.")
         self.asked.append(kind)
-        await asyncio.sleep(0)
+        while self.held is not None and self.held(kind, payload):  # noqa: ASYNC110 - set by another thread
+            await asyncio.sleep(0.01)
         handle = getattr(self, "_" + kind.replace(".", "_"), None)
         answers = handle(payload) if handle else self._changed(kind, payload)
         for answer in answers:

@@ -111,6 +111,9 @@ class History:
         self.stored = defaultdict(dict)  # channel -> sequence -> value, as committed on any node
         self.first = defaultdict(lambda: 1)  # channel -> first sequence at the end
         self.limits = {}  # channel -> most messages
+        self.removed = defaultdict(
+            dict
+        )  # channel -> sequence -> [when that was asked for, when it was done; 0: not known]
         self.group_of = {}  # channel -> its group
         self.final = defaultdict(list)  # channel -> [(sequence, value)] of a reader at the end
         self.must_finish = {}  # consumer -> channel: acks everything from its start on
@@ -156,6 +159,28 @@ class History:
         elif known != records:
             self.told.append(f"C3 {channel}:{base} is another batch on {node}")
 
+    def removal_asked(self, channel, sequences, at):
+        """An operator asks that messages go."""
+        for sequence in sequences:
+            self.removed[channel].setdefault(sequence, [at, 0])
+
+    def removal_done(self, channel, sequences, at):
+        """He was told that they are gone."""
+        for sequence in sequences:
+            times = self.removed[channel][sequence]
+            times[1] = times[1] or at
+
+    def gone(self, channel, sequence, at):
+        """Whether a message may be gone by then because an operator wants it."""
+        return self.removed[channel].get(sequence, (at + 1,))[0] <= at
+
+    def surely_there(self, channel):
+        """Stored sequences that neither an operator nor the channel's limit can have removed."""
+        stored = self.stored.get(channel, ())
+        limit = self.limits.get(channel)
+        floor = max(stored, default=0) - limit if limit else 0
+        return [sequence for sequence in stored if sequence > floor and sequence not in self.removed[channel]]
+
     def leads(self, group, term, node):
         if self.leaders.setdefault((group, term), node) != node:
             self.told.append(f"C11 group {group}: {self.leaders[group, term]} and {node} lead in term {term}")
@@ -194,7 +219,9 @@ def check_lost(history):
         by_writer[publish.writer].append(publish)
     for writer, acked in by_writer.items():
         there = [
-            p.value in kept.get(p.channel, ()) or place[p.channel].get(p.value, 1 << 60) < history.first[p.channel]
+            p.value in kept.get(p.channel, ())
+            or place[p.channel].get(p.value, 1 << 60) < history.first[p.channel]
+            or place[p.channel].get(p.value) in history.removed[p.channel]
             for p in acked
         ]
         for at, publish in enumerate(acked):
@@ -226,17 +253,31 @@ def check_one_order(history):
 
 
 def check_dense(history):
-    """C4: a reader from the beginning finds no gap, and begins where the channel's limit says."""
+    """C4: a reader from the beginning finds no gap but where messages were removed, and begins where the channel's limit says."""
     for channel, read in history.final.items():
         last = read[-1][0] if read else 0
-        limit = history.limits.get(channel)
-        before = max(0, last - limit) if limit else 0
+        limit, removed = history.limits.get(channel), history.removed[channel]
+        newest = max(history.stored.get(channel, ()), default=last)
+        before = max(0, newest - limit) if limit else 0
         for sequence, _ in read:
-            if sequence != before + 1:
+            if any(between not in removed for between in range(before + 1, sequence)) or sequence <= before:
                 yield f"{channel}: {sequence} follows {before}"
             before = sequence
-        if channel in history.stored and max(history.stored[channel], default=0) != last:
-            yield f"{channel}: the reader ends at {last}, the nodes at {max(history.stored[channel])}"
+        wanted = max(history.surely_there(channel), default=0) if channel in history.stored else last
+        if not wanted <= last <= newest:
+            yield f"{channel}: the reader ends at {last}, the nodes at {newest}"
+
+
+def check_removed(history):
+    """C13: what an operator has removed, and was told to be gone, nobody gets."""
+    for channel, read in history.final.items():
+        for sequence, _ in read:
+            if history.removed[channel].get(sequence, (0, 0))[1]:
+                yield f"{channel}: {sequence} is there, and was removed"
+    for d in history.deliveries:
+        done = history.removed[d.sub.channel].get(d.sequence, (0, 0))[1]
+        if done and d.at > done + REACH and not history.explained(done, d.at, (d.sub.member,)):
+            yield f"{d.sub}: got {d.sequence} {(d.at - done) / 1e9:.3f}s after it was removed"
 
 
 def check_real_time(history):
@@ -281,11 +322,13 @@ def check_honest(history):
 def check_repeats(history):
     """C6: whatever comes a second time to the same position is flagged, and counted, and explained.
 
-    What an old leader has sent first may arrive after what its successor has sent, flagged, if the old one's link is slow."""
-    last, left, firsts = {}, defaultdict(int), set()
+    What an old leader has sent first may arrive after what its successor has sent, flagged, if the old one's link is slow. What
+    arrives at a subscription that has ended was on its way, and goes to the next member."""
+    last, left, firsts, ended = {}, defaultdict(int), set(), set()
     for event in history.events:
         if isinstance(event, Ended):
             left[event.sub.consumer] = event.at
+            ended.add(event.sub)
         elif isinstance(event, Delivered):
             consumer = event.sub.consumer
             before = last.get((consumer, event.sequence))
@@ -301,6 +344,7 @@ def check_repeats(history):
                 since = before.at if before else event.sub.since
                 waited = before is not None and event.at - before.at >= before.sub.ack_wait - SLACK
                 somebody_left = left[consumer] >= since - SLACK and left[consumer] > 0
+                somebody_left |= before is not None and before.sub in ended
                 asked_for = history.operated(consumer, since, event.at)
                 faulty = history.explained(since, event.at, history.members[consumer])
                 if not (waited or somebody_left or asked_for or faulty):
@@ -346,6 +390,9 @@ def check_windows(history):
             for sequence in [s for s, at in mine.items() if at + event.sub.ack_wait - SLACK <= event.at]:
                 del mine[sequence]
                 del owner[key[0], sequence]
+            for sequence in [s for s in mine if history.gone(event.sub.channel, s, event.at)]:
+                del mine[sequence]
+                del owner[key[0], sequence]
             mine[event.sequence] = event.at
             full = len(mine) > event.sub.in_flight
             let_go = full and history.operated(key[0], min(mine.values()), event.at)
@@ -369,7 +416,10 @@ def check_first_order(history):
         late = d.sequence < highest[consumer] and not d.redelivered
         if late and not history.held_back(before[consumer], d.at):
             yield f"{consumer}: {d.sequence} first sent after {highest[consumer]}"
-        jumps = d.sequence > highest[consumer] + 1 and consumer in before and d.sub.channel not in history.limits
+        jumps = consumer in before and d.sub.channel not in history.limits
+        jumps = jumps and not all(
+            history.gone(d.sub.channel, between, d.at) for between in range(highest[consumer] + 1, d.sequence)
+        )
         if jumps and not history.explained(before[consumer], d.at, (d.sub.member,)):
             yield f"{consumer}: {d.sequence} follows {highest[consumer]}"
         highest[consumer] = max(highest[consumer], d.sequence)
@@ -394,8 +444,10 @@ def check_position(history):
                 yield f"{consumer}: {event.sequence} came again {(event.at - ack.at) / 1e9:.3f}s after it was acked"
             joined = waiting.pop(event.sub, None)
             if joined is not None and not history.operated(consumer, 0, event.at):
+                channel = event.sub.channel
                 owed = sent[consumer].keys() - acked[consumer].keys()
-                low = min((s for s in owed if s >= history.first[event.sub.channel]), default=event.sequence)
+                owed = {s for s in owed if not history.gone(channel, s, event.at)}
+                low = min((s for s in owed if s >= history.first[channel]), default=event.sequence)
                 if event.sequence > low and not history.explained(joined, event.at, (event.sub.member,)):
                     yield f"{consumer}: comes back with {event.sequence}, {low} is unacked"
             sent[consumer][event.sequence] = event.at
@@ -442,6 +494,7 @@ CHECKS = (
     check_phantom,
     check_one_order,
     check_dense,
+    check_removed,
     check_real_time,
     check_honest,
     check_repeats,

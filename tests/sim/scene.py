@@ -132,7 +132,7 @@ class Scene:
 
     def _has_read(self, channel):
         """Only if it is known how much there is."""
-        last = max(self.history.stored.get(channel, ()), default=0)
+        last = max(self.history.surely_there(channel), default=0)
         read = self._read_by(f"reader-{channel}")
         return last > 0 and bool(read) and read[-1][0] >= last
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from stan import limits
 from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import Publisher
 from tests.sim.cluster_world import ClusterWorld
@@ -39,6 +40,19 @@ def test_peace_has_nothing_to_explain(world):
     world.run_for(3)
     assert world.finish() == []
     assert not [d for d in world.history.deliveries if d.redelivered and d.count > 1 and not world.history.causes]
+
+
+def test_a_group_that_was_handed_over_by_an_operator_rests_and_then_returns(world, monkeypatch):
+    monkeypatch.setattr(limits, "STEP_DOWN_REST", 8 * SECOND)
+    world.run_for(8)
+    old = world.leader(1)
+    assert old.member.placement[1].preferred == old.name
+    to = next(name for name in old.member.groups[1].members if name != old.name)
+    old.run(old.member.hand_over, 1, to, lambda _done: old.member.let_rest(1))
+    world.run_for(6)
+    assert world.leader(1).name == to
+    world.run_for(12)
+    assert world.leader(1) is old
 
 
 def test_a_leader_that_was_stopped_refuses_nothing_that_its_successor_took(world):

@@ -219,6 +219,20 @@ def one_is_never_acked(story):
     story.drop(Acked, story.left, 11)
 
 
+@spoils("check_removed")
+def a_removed_message_is_there(story):
+    story.history.removal_asked("a", [3], story.at)
+    story.history.removal_done("a", [3], story.at)
+
+
+@spoils("check_removed")
+def a_removed_message_is_sent(story):
+    del story.history.final["a"][2]
+    story.history.removal_asked("a", [3], story.at)
+    story.history.removal_done("a", [3], story.at)
+    story.deliver(story.plain, 3, count=1, at=story.at + SECOND)
+
+
 @spoils("check_replicas")
 def replicas_differ(story):
     story.history.replicas[1]["n1"] = "other"
@@ -267,11 +281,31 @@ def test_a_repeat_after_the_ack_wait_is_right():
     assert checks.complaints(story.history) == []
 
 
+def test_what_an_operator_removes_is_missing_and_right():
+    story = Story()
+    story.drop(Delivered, story.plain, 3)
+    story.drop(Acked, story.plain, 3)
+    del story.history.final["a"][:3]
+    story.history.removal_asked("a", range(1, 4), 0)
+    story.history.removal_done("a", range(1, 4), story.at)
+    assert checks.complaints(story.history) == []
+
+
 def test_a_repeat_after_a_member_left_is_right():
     story = Story()
     story.drop(Acked, story.left, 11)
     story.end(story.left)
     story.deliver(story.right, 11, count=1)
+    story.ack(story.right, 11)
+    assert checks.complaints(story.history) == []
+
+
+def test_what_arrived_at_a_member_that_had_left_goes_to_the_next():
+    story = Story()
+    story.drop(Acked, story.left, 11)
+    story.end(story.left)
+    story.deliver(story.left, 11, count=1, at=story.at + LATE)  # it was on its way
+    story.deliver(story.right, 11, count=2)
     story.ack(story.right, 11)
     assert checks.complaints(story.history) == []
 

@@ -11,6 +11,8 @@ WORLDS = {
     "members": ("tests.sim.member_world", "MemberWorld"),
     "batch-node": ("tests.sim.batch_world", "BatchWorld"),
     "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
+    "removals": ("tests.sim.removal_worlds", "NodeRemovals"),
+    "cluster-removals": ("tests.sim.removal_worlds", "ClusterRemovals"),
     "transactions": ("tests.sim.transaction_worlds", "NodeTransactions"),
     "cluster-transactions": ("tests.sim.transaction_worlds", "ClusterTransactions"),
     "operator": ("tests.sim.operators", "NodeOperator"),

@@ -76,7 +76,7 @@ def test_a_channel_that_is_not_there_is_answered_with_one_that_is_like_it():
 def test_purge_says_what_will_happen_and_does_nothing_without_an_answer(servers):
     done = stan("channel", "purge", "orders", "--keep", "3")
     assert done.exit_code == 2
-    assert "Removes 7 messages of channel orders for good, 1 to 7, of 10 messages (1 to 10)" in done.output
+    assert "Removes the 7 oldest messages of channel orders for good, of 10 messages (1 to 10)" in done.output
     assert "--yes" in done.output
     assert stan("channel", "purge", "orders", "--all", "--dry-run").exit_code == 0
     assert servers.admin.asked == []

@@ -7,12 +7,14 @@ from stan.core.rows import restore_group, snapshot_group
 from stan.protocol import admin_pb2 as pb
 from stan.protocol import entries_pb2 as entries
 from stan.protocol.entries import Kind
+from stan.types import SECOND
 from tests.kit.desk import Desk, Node
 
 ADMIN = "_STAN.x.test-cluster.admin"
 KINDS = {
     "purge": pb.PurgeRequest,
     "delete_message": pb.DeleteMessageRequest,
+    "edit_limits": pb.EditLimitsRequest,
     "create_channel": pb.CreateChannelRequest,
     "delete_channel": pb.DeleteChannelRequest,
 }
@@ -244,6 +246,16 @@ def test_what_is_left_is_shown(desk) -> None:
     assert (cursor.pending, cursor.waiting) == (1, 4)
 
 
+def test_purge_up_to_a_deleted_message_passes_over_it_at_once(desk) -> None:
+    sub = desk.subscribe("foo", "dur", durable="d", in_flight=1)
+    assert desk.received("dur") == [(1, 0)]
+    ask(desk, "delete_message", sequence=4)
+    assert told(ask(desk, "purge", up_to=3)) == ("", 3, 5, 6)
+    assert desk.received("dur") == [(5, 0)]
+    desk.ack(sub.ack_inbox, 5)
+    assert desk.received("dur") == [(6, 0)]
+
+
 def test_too_many_holes_are_refused(desk, monkeypatch) -> None:
     monkeypatch.setattr(limits, "DELETED_RUNS_MAX", 1)
     assert ask(desk, "delete_message", sequence=3).changed == 1
@@ -260,6 +272,69 @@ def test_retention_takes_holes_along(desk) -> None:
     ask(desk, "purge", up_to=3)
     assert machine(desk).deleted.by_channel == {}
     assert told(ask(desk, "purge", up_to=4)) == ("", 0, 5, 6)
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def shown(desk):
+    (channel,) = Desk.ask(desk, f"{ADMIN}.channels", pb.ChannelsRequest(pattern=b"foo"), pb.ChannelsResponse).channels
+    return channel
+
+
+def test_edited_limits_are_in_force_at_once_and_after_a_restart(desk) -> None:
+    assert told(ask(desk, "edit_limits", limits=pb.Limits(max_msgs=4)))[:2] == ("", 1)
+    desk.turn()
+    assert (shown(desk).messages, shown(desk).first_sequence) == (4, 3)
+    assert (shown(desk).edited, shown(desk).limits.max_msgs) == (pb.Limits(max_msgs=4), 4)
+    assert shown(desk).limits.max_subs == desk.config.limits.default.subscriptions, "as configured"
+    desk.restart()
+    desk.connect("other")
+    desk.publish("foo", b"7", client_id="other")
+    assert shown(desk).first_sequence == 4
+    assert told(ask(desk, "edit_limits", limits=pb.Limits(max_msgs=4)))[:2] == ("", 0)
+    assert same_after_snapshot(desk)
+
+
+def test_edits_add_up_until_they_are_reset(desk) -> None:
+    ask(desk, "edit_limits", limits=pb.Limits(max_msgs=0, max_subs=1))
+    ask(desk, "edit_limits", limits=pb.Limits(max_bytes=1 << 40, max_subs=2))
+    assert shown(desk).edited == pb.Limits(max_msgs=0, max_bytes=1 << 40, max_subs=2)
+    ask(desk, "edit_limits", limits=pb.Limits(max_age=SECOND), reset=True)
+    assert shown(desk).edited == pb.Limits(max_age=SECOND)
+    assert ask(desk, "edit_limits", reset=True).changed == 1
+    assert not shown(desk).HasField("edited")
+    assert machine(desk).edits.by_channel == {}
+
+
+def test_subscriptions_are_counted_against_the_edited_limit(desk) -> None:
+    ask(desk, "edit_limits", limits=pb.Limits(max_subs=1))
+    assert desk.subscribe("foo", "one").error == b""
+    assert desk.subscribe("foo", "two").error.decode() == errors.TOO_MANY_SUBSCRIPTIONS
+
+
+def test_old_messages_go_by_the_edited_age(desk) -> None:
+    desk.pass_time(5)
+    desk.publish("foo", b"7")
+    ask(desk, "edit_limits", limits=pb.Limits(max_age=4 * SECOND))
+    desk.pass_time(1)
+    assert shown(desk).first_sequence == 7
+
+
+def test_idle_channel_goes_by_the_edited_inactivity(desk) -> None:
+    for seconds in (100, 2, 50, 3):
+        ask(desk, "edit_limits", limits=pb.Limits(max_inactivity=seconds * SECOND))
+    desk.pass_time(2.5)
+    assert b"foo" in desk.broker.shared.meta.channels
+    desk.pass_time(1)
+    assert b"foo" not in desk.broker.shared.meta.channels
+    assert machine(desk).edits.by_channel == {}
+
+
+def test_limits_that_make_no_sense_are_refused(desk) -> None:
+    for wrong in (pb.Limits(max_age=-1), pb.Limits(max_msgs=1 << 63), pb.Limits(max_inactivity=-5)):
+        assert told(ask(desk, "edit_limits", limits=wrong))[0] == errors.INVALID_ADMIN
+    assert not shown(desk).HasField("edited")
 
 
 # --- channels ---------------------------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 import pytest
 
 from stan import errors, limits
+from stan.protocol import wire_pb2 as wire
 from stan.types import SECOND
-from tests.kit.desk import START, Desk
+from tests.kit.desk import START, Desk, Node
 from tests.kit.positions import answer, begin, change, refusal, replayed, snapshot, stored
 
 DUR = {"durable_name": "dur"}
@@ -550,3 +551,71 @@ def test_a_group_with_members_is_deleted_while_its_members_are_being_sent_to(des
 
     assert numbers(desk, "a") + numbers(desk, "b") == []
     desk.close()
+
+
+# --- leaders ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def node():
+    node = Node()
+    node.feed_client()
+    node.feed_channel()
+    node.lead()
+    node.subscribe("foo", durable="dur", in_flight=2)
+    node.meta_says(len(node.logs[0]))
+    node.sub = node.answer(f"reply.{node.inboxes}", wire.SubscriptionResponse)
+    node.publish("foo", *[b"%d" % n for n in range(6)])
+    for first in (1, 3, 5):
+        node.ack(node.sub.ack_inbox, first, first + 1)
+    node.received()
+    return node
+
+
+def led_anew(node, *, replay):
+    """Another one led for a moment; it was told what was sent."""
+    node.pass_time(2 * limits.PROGRESS_INTERVAL / SECOND)
+    node.follow()
+    node.lead(replay=replay)
+
+
+def test_acks_heard_before_a_move_settle_nothing_for_the_next_leader(node):
+    """It hears them once more, and must not take them for acks of what is sent again."""
+    change(node, "move", sequence=2, **DUR)
+    assert node.received() == [(2, 1), (3, 1)]
+    led_anew(node, replay=True)
+    node.pass_time(31)
+
+    assert node.received() == [(2, 1), (3, 1)]
+    node.ack(node.sub.ack_inbox, 2, 3)
+    assert node.received() == [(4, 1), (5, 1)]
+
+
+def test_acks_of_before_a_move_that_come_to_the_next_leader_settle_nothing(node):
+    change(node, "move", sequence=2, **DUR)
+    node.received()
+    led_anew(node, replay=False)
+    node.ack(node.sub.ack_inbox, 5, 6)
+    node.ack(node.sub.ack_inbox, 2, 3)
+
+    assert node.received() == [(4, 1), (5, 1)]
+
+
+def test_followers_that_never_led_know_the_same(node):
+    change(node, "move", sequence=2, **DUR)
+    change(node, "skip", runs=[4, 4], **DUR)
+    change(node, "pause", **DUR)
+    node.pass_time(1)
+    follower = Node()
+    for group, kind, body in node.committed:
+        follower.feed(group, kind, body)
+
+    assert snapshot(follower.broker.shared.groups[1].machine) == snapshot(node.broker.shared.groups[1].machine)
+
+
+def test_a_leader_that_may_be_replaced_says_so(node):
+    node.broker.shared.groups[1].dispatch.held = True
+    begin(node, "pause", **DUR)
+
+    assert answer(node).retry
+    assert not node.broker.shared.groups[1].machine.cursors[1].paused

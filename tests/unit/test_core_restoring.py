@@ -151,6 +151,8 @@ def test_repeated_requests_change_nothing(desk) -> None:
     assert told(begin(desk)) == ("", 0, 5, 12)
     assert ask(desk, "restore_rows", **rows).changed == 0
     assert told(ask(desk, "restore_rows", **runs_of((13, 13, START))))[0] == errors.UNKNOWN_RESTORE
+    assert told(ask(desk, "restore_cursor", cursor=position)) == ("", 0, 5, 12)
+    position.durable_name = b"other"
     assert told(ask(desk, "restore_cursor", cursor=position))[0] == errors.UNKNOWN_RESTORE
     assert snapshot(desk) == before
 

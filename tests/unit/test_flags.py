@@ -173,8 +173,8 @@ def test_no_arguments_give_the_default_config():
 def test_streaming_flags_reach_the_config():
     config = serve(
         *("-cid", "c", "-st", "file", "-dir", "d", "-mc", "1", "-msu", "2", "-mm", "3", "-mb", "4k", "-ma", "5s"),
-        *("-mi", "6s", "-hbi", "7s", "-hbt", "8s", "-hbf", "9", "-replace_durable", "-io_batch_size", "10"),
-        *("-io_sleep_time", "11", "-P", "pid"),
+        *("-mi", "6s", "-hbi", "7s", "-hbt", "8s", "-hbf", "9", "-replace_durable"),
+        *("-P", "pid"),
     )
     limits = config.limits.default
     assert (config.cluster_id, config.store.kind, config.store.directory) == ("c", "file", Path("d"))
@@ -182,7 +182,7 @@ def test_streaming_flags_reach_the_config():
     assert (limits.age_ns, limits.inactivity_ns) == (5 * SECOND, 6 * SECOND)
     beat = config.heartbeat
     assert (beat.interval_ns, beat.timeout_ns, beat.fail_count) == (7 * SECOND, 8 * SECOND, 9)
-    assert (config.replace_durable, config.io_batch_size, config.io_sleep_ns) == (True, 10, 11_000)
+    assert config.replace_durable
     assert config.pid_file == Path("pid")
     assert config.validate() == []
 

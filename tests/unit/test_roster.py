@@ -759,6 +759,16 @@ def test_holders_and_leaders_of_groups_are_known_while_they_are_there(town):
     assert b.led_by(2, town.now) is None
 
 
+def test_groups_rest_as_long_as_somebody_says_so(town):
+    a, b = town.old("a"), town.old("b")
+    a.tell(town.now, resting=[2])
+    town.run(2 * SECOND)
+    assert a.resting(town.now) == b.resting(town.now) == {2}
+    a.tell(town.now, resting=[])
+    town.run(2 * SECOND)
+    assert a.resting(town.now) == b.resting(town.now) == set()
+
+
 def test_a_replica_that_became_a_node_is_a_replica_no_more(town):
     a, r = town.old("a"), town.old("r", replica=True)
     town.run(SECOND)

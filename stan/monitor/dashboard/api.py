@@ -24,7 +24,7 @@ from stan.monitor.dashboard.wording import millis, name_of_key
 from stan.monitor.pages import UnknownNameError
 from stan.protocol import admin_pb2 as admin
 from stan.protocol.channels import is_channel_name
-from stan.types import MILLISECOND
+from stan.types import MILLISECOND, SECOND
 
 Json = dict[str, Any]
 Query = Mapping[str, str]
@@ -45,6 +45,8 @@ CURSOR_ORDERS: Final[dict[str, Callable[[CursorTable, int], Any]]] = {
     "lag": lambda table, at: table.listing.rows[at].waiting,
     "pending": lambda table, at: table.listing.rows[at].pending,
 }
+EVENTS_TOLD: Final = 40
+WHOLE_WAIT_S: Final = limits.DASHBOARD_WHOLE_WAIT / SECOND
 CLIENT_ORDERS: Final = ("name", "subscriptions", "lag")
 
 
@@ -64,26 +66,28 @@ class Api:
         """Health in words, rates, the newest events."""
         survey = self.survey
         asked = (survey.nodes.get(), survey.cursors.get(), survey.channels.get())
-        for failed in await asyncio.gather(*asked, return_exceptions=True):
-            if isinstance(failed, BaseException) and not isinstance(failed, StanError):
+        asking = [asyncio.ensure_future(one) for one in asked]
+        for one in asking:
+            one.add_done_callback(_over)
+        for one in (await asyncio.wait(asking, timeout=WHOLE_WAIT_S))[0]:
+            failed = one.exception()
+            if failed is not None and not isinstance(failed, StanError):
                 raise failed  # what is only missing is told among the problems
-        table = survey.channels.last
-        listed = [] if table is None else table.listing.rows
-        worst = self._worst()
+        table, cursors = survey.channels.last, survey.cursors.last
         return {
             **self.told(),
             "version": stan.__version__,
             "compatible": stan.COMPATIBLE_VERSION,
             "cluster_id": self._config.cluster_id,
-            "channels": len(listed),
-            "messages": sum(row.messages for row in listed),
-            "bytes": sum(row.bytes for row in listed),
-            "durables": 0 if survey.cursors.last is None else len(survey.cursors.last.listing.rows),
+            "channels": len(table.names) if table else None,
+            "messages": table.messages if table else None,
+            "bytes": table.bytes if table else 0,
+            "durables": len(cursors.names) if cursors else None,
             "clients": max((node.clients for node in survey.book.present(time.monotonic_ns())), default=0),
             "history": [rows.sample(sample) for sample in survey.book.samples],
-            "worst": worst,
-            "busiest": self._busiest(table),
-            "events": [rows.event(event) for event in reversed(self.events)],
+            "worst": [rows.cursor(*pair) for pair in cursors.lagging] if cursors else [],
+            "busiest": [_channel(table, row) for row in table.busiest] if table else [],
+            "events": [rows.event(event) for event in list(self.events)[: -EVENTS_TOLD - 1 : -1]],
         }
 
     async def news(self, _query: Query) -> Json:
@@ -103,21 +107,6 @@ class Api:
             "rates": rows.sample(samples[-1]) if samples else None,
         }
 
-    def _worst(self) -> list[Json]:
-        table = self.survey.cursors.last
-        if table is None:
-            return []
-        pairs = [pair for pair in zip(table.listing.rows, table.states, strict=True) if pair[0].waiting]
-        pairs.sort(key=lambda pair: -pair[0].waiting)
-        return [rows.cursor(*pair) for pair in pairs[:5]]
-
-    def _busiest(self, table: ChannelTable | None) -> list[Json]:
-        if table is None:
-            return []
-        found = [row for row in table.listing.rows if table.rates.get(row.uid)]
-        found.sort(key=lambda row: -table.rates[row.uid])
-        return [_channel(table, row) for row in found[:5]]
-
     # --- tables -------------------------------------------------------------------------------------------------------
 
     async def channels(self, query: Query) -> Json:
@@ -127,7 +116,7 @@ class Api:
         order = CHANNEL_ORDERS[wanted.order]
         shown, matching = chosen(table.names, wanted, lambda at: order(table, at))
         found = [_channel(table, table.listing.rows[at]) for at in shown]
-        return _page(wanted, found, matching, len(table.names), table.listing)
+        return _page(wanted, found, matching, len(table.names), table)
 
     async def durables(self, query: Query) -> Json:
         """Durables, queue groups and subscriptions; `state` a word to filter by, `channel` the key of one."""
@@ -144,7 +133,7 @@ class Api:
         order = CURSOR_ORDERS[wanted.order]
         shown, matching = chosen(table.names, wanted, lambda at: order(table, at), keep)
         found = [rows.cursor(table.listing.rows[at], table.states[at], members=True) for at in shown]
-        return {**_page(wanted, found, matching, len(table.names), table.listing), "states": words}
+        return {**_page(wanted, found, matching, len(table.names), table), "states": words}
 
     async def clients(self, query: Query) -> Json:
         """Registered clients, with how many subscriptions each has and how far behind the slowest of them is."""
@@ -167,7 +156,7 @@ class Api:
             rows.client(row, counts.get(row.client_id, 0), lags.get(row.client_id, 0))
             for row in (found.rows[at] for at in shown)
         ]
-        return _page(wanted, told, matching, len(names), found)
+        return {**_page(wanted, told, matching, len(names), table), "missing": [], "cut": found.cut}
 
     # --- one channel --------------------------------------------------------------------------------------------------
 
@@ -268,12 +257,19 @@ def _channel(table: ChannelTable, row: admin.ChannelStatus) -> Json:
     return rows.channel(row, table.rates.get(row.uid), table.lags.get(row.name, 0), table.counts.get(row.name, 0))
 
 
-def _page(wanted: Wanted, found: list[Json], matching: int, total: int, of: listing.Listing) -> Json:
+def _page(wanted: Wanted, found: list[Json], matching: int, total: int, of: ChannelTable | CursorTable) -> Json:
     return {
         "rows": found,
         "offset": wanted.offset,
         "matching": matching,
         "total": total,
-        "missing": sorted(of.missing),
-        "cut": of.cut,
+        "missing": sorted(of.listing.missing),
+        "cut": of.listing.cut,
+        "at": millis(of.at),
     }
+
+
+def _over(task: "asyncio.Future[Any]") -> None:
+    """Its error, if it has one, is of no interest."""
+    if not task.cancelled():
+        task.exception()

@@ -38,7 +38,7 @@ class Cached(Generic[T]):
             self._asking = asyncio.ensure_future(self._made())
             self._asking.add_done_callback(self._over)
         asking = self._asking
-        if self.last is not None and self._until and now < self._made_at + limits.DASHBOARD_AGE_MAX:
+        if self.last is not None and self._until and now < self._made_at + 2 * limits.DASHBOARD_AGE_MAX:
             done, _ = await asyncio.wait({asking}, timeout=limits.DASHBOARD_WAIT / SECOND)
             return asking.result() if done else self.last
         return await asyncio.shield(asking)

@@ -35,7 +35,9 @@ class Picture(NamedTuple):
     silent: list[str]
     own: list[str]  # why the node that is asked is not ready itself
     pool: int  # groups of channels
-    cursors: list[tuple[admin.CursorStatus, State]]
+    stuck: list[tuple[admin.CursorStatus, State]]
+    lagging: list[tuple[admin.CursorStatus, State]]  # furthest behind first; empty: nobody is
+    subscribed: bool  # whether there is anybody at all
     missing: set[int]  # groups without an answer when their channels were asked for
 
 
@@ -61,11 +63,9 @@ def sentence(picture: Picture, found: list[Problem]) -> str:
 
 
 def _worst(picture: Picture) -> str:
-    lagging = max((cursor for cursor, _ in picture.cursors), key=lambda cursor: cursor.waiting, default=None)
-    if lagging is None:
-        return "nobody is subscribed"
-    if not lagging.waiting:
-        return "nobody lags behind"
+    if not picture.lagging:
+        return "nobody lags behind" if picture.subscribed else "nobody is subscribed"
+    lagging = picture.lagging[0][0]
     return f"worst lag {lagging.waiting:,} on {_text(lagging.channel)} / {_text(name_of(lagging))}"
 
 
@@ -115,7 +115,7 @@ def _disks(picture: Picture) -> Iterator[Problem]:
 
 
 def _cursors(picture: Picture) -> Iterator[Problem]:
-    stuck = [(cursor, state) for cursor, state in picture.cursors if state.word == "stuck"]
+    stuck = picture.stuck
     for cursor, state in stuck[:TOLD_MAX]:
         name = f"{_text(name_of(cursor))} on {_text(cursor.channel)}"
         why = state.text[0].lower() + state.text[1:]

@@ -1,6 +1,6 @@
 """What the dashboard knows of the cluster: asked when somebody looks, kept for a moment, shared by all who look.
 
-While somebody watches, nodes and subscriptions are looked at every two seconds (less often where that costs more than 2 % of the
+While somebody watches, nodes and subscriptions are looked at every two seconds (less often where that costs more than 1 % of the
 time); while nobody does only the nodes, and seldom, so that "since when" has an answer. Changes nothing.
 """
 
@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from heapq import nlargest
 from typing import Any, NamedTuple
 
 from stan import limits
@@ -24,6 +25,8 @@ from stan.monitor.view import Breath
 from stan.protocol import admin_pb2 as admin
 from stan.types import SECOND
 
+TOLD = 5
+"""Rows of the short lists of the overview."""
 NODES_WAIT_S = 1.5
 """How long the answers of nodes are waited for that may be gone."""
 
@@ -32,18 +35,25 @@ class ChannelTable(NamedTuple):
     """All channels, with how many messages a second each gets."""
 
     listing: Listing
+    at: int  # when that was so, Unix ns
     names: list[str]  # as they are searched
     rates: dict[int, float]  # by uid
     lags: dict[bytes, int]  # the worst of each, by name
     counts: dict[bytes, int]  # durables, groups and subscriptions
+    busiest: list[admin.ChannelStatus]
+    messages: int  # of all
+    bytes: int
 
 
 class CursorTable(NamedTuple):
     """All durables, queue groups and subscriptions, with their states."""
 
     listing: Listing
+    at: int
     states: list[State]  # of each row
     names: list[str]  # as they are searched
+    stuck: list[tuple[admin.CursorStatus, State]]
+    lagging: list[tuple[admin.CursorStatus, State]]  # the furthest behind
 
 
 class Survey:
@@ -109,7 +119,9 @@ class Survey:
             silent=self.book.silent(now),
             own=self._own(),
             pool=self._pool,
-            cursors=[] if table is None else list(zip(table.listing.rows, table.states, strict=True)),
+            stuck=table.stuck if table else [],
+            lagging=table.lagging if table else [],
+            subscribed=bool(table and table.states),
             missing=(table.listing.missing if table else set()) | (channels.listing.missing if channels else set()),
         )
 
@@ -145,12 +157,13 @@ class Survey:
             states.append(state_of(row, now, self.trends.left_s(row)))
             names.append(searched(row.channel, row.durable_name, row.queue_group, row.client_id))
             await breath.take()
-        return CursorTable(found, states, names)
+        pairs = list(zip(found.rows, states, strict=True))
+        stuck = [pair for pair in pairs if pair[1].word == "stuck"]
+        lagging = nlargest(TOLD, (pair for pair in pairs if pair[0].waiting), key=lambda pair: pair[0].waiting)
+        return CursorTable(found, now, states, names, stuck, lagging)
 
     async def _channels(self) -> ChannelTable:
         found = await listing.channels(self.asking)
-        with contextlib.suppress(StanError):
-            await self.cursors.get()
         at, before = self._before
         now = time.monotonic_ns()
         rates: dict[int, float] = {}
@@ -169,7 +182,9 @@ class Survey:
             lags[cursor.channel] = max(lags.get(cursor.channel, 0), int(cursor.waiting))
             counts[cursor.channel] = counts.get(cursor.channel, 0) + 1
             await breath.take()
-        return ChannelTable(found, names, rates, lags, counts)
+        busy = nlargest(TOLD, (row for row in found.rows if rates.get(row.uid)), key=lambda row: rates[row.uid])
+        sums = sum(row.messages for row in found.rows), sum(row.bytes for row in found.rows)
+        return ChannelTable(found, self._wall(), names, rates, lags, counts, busy, *sums)
 
     async def _options(self) -> list[Any]:
         expected = len(self.book.members()) or 1

@@ -4,10 +4,11 @@ import { ask, mayAct } from "./api.js";
 import { Asked, shown } from "./asked.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { ago, number, rate, size } from "./format.js";
+import { ago, now, number, rate, size, time } from "./format.js";
 import { pager, search, table } from "./table.js";
 
 const LIMIT = 50;
+const OLD_MS = 8000; // it is said of what time it is
 const COLUMNS = [
   { name: "Channel", sort: "name", cell: (row) => h("a", { href: `#/channel/${row.key}` }, row.name) },
   { name: "Messages", sort: "messages", number: true, cell: (row) => number(row.messages) },
@@ -39,7 +40,7 @@ export function listed(context, { title, name, columns, keyOf, sort, label, filt
       h("div", { class: "head" }, h("h1", {}, title), buttons()),
       h("div", { class: "tools" }, search(label, params.search ?? "", (text) => go({ search: text })), shownFilter(asked, filter, go)),
       shown(asked, (data) => [gaps(data),
-        h("p", { class: "muted", role: "status" }, params.search || params.state ? `${number(data.matching)} of ${number(data.total)}` : `${number(data.total)} in all`),
+        h("p", { class: "muted", role: "status" }, params.search || params.state ? `${number(data.matching)} of ${number(data.total)}` : `${number(data.total)} in all`, now() - data.at > OLD_MS && `, as of ${time(data.at)}`),
         data.rows.length ? table(title, columns, data.rows, keyOf, { sort: params.sort || sort, by: (next) => go({ sort: next }) }) : h("p", { class: "empty" }, data.total ? "Nothing matches." : "There is nothing yet."),
         pager(data, LIMIT, (offset) => go({ offset: offset || "" }))]),
     ];

@@ -13,7 +13,7 @@ const window_ = (row) => bar(row.pending / (row.window || 1), `${number(row.pend
 export const COLUMNS = [
   { name: "Name", sort: "name", cell: (row) => [h("b", {}, row.name), h("small", { class: "muted" }, row.kind, row.client && row.client !== row.name ? ` of ${row.client}` : "")] },
   { name: "Channel", cell: (row) => h("a", { href: `#/channel/${row.channel_key}` }, row.channel) },
-  { name: "State", sort: "state", cell: (row) => [level(row.level, row.state), h("small", { class: "why" }, row.text)] },
+  { name: "State", sort: "state", cell: (row) => [level(row.level, row.state), row.text.toLowerCase() !== row.state && h("small", { class: "why" }, row.text)] },
   { name: "Lag", sort: "lag", number: true, cell: (row) => number(row.lag) },
   { name: "Pending", sort: "pending", number: true, cell: (row) => [number(row.pending), window_(row)] },
   { name: "Position", number: true, cell: (row) => [h("a", { href: `#/channel/${row.channel_key}?seq=${row.acked + 1}` }, number(row.acked)), h("small", { class: "muted" }, `of ${number(row.last)}`)] },

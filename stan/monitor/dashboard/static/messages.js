@@ -70,7 +70,7 @@ export function messages(key, context, changed) {
 
   return {
     draw: (channel) => h("section", { class: "card", id: "messages", "aria-label": "Messages" }, h("h2", {}, "Messages"), controls(), shown(asked, list(channel.name))),
-    refresh: () => { if (newest && follow) asked.refresh(); },
+    refresh: () => { if (asked.phase === "failed" || (newest && follow)) asked.refresh(); },
     newest: () => asked.want({ ...asked.params }),
     navigate, close: () => asked.close(),
   };

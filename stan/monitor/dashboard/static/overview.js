@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { Asked, shown } from "./asked.js";
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
-import { ago, many, number, rate, size, time } from "./format.js";
+import { ago, number, rate, size, time } from "./format.js";
 import { level } from "./table.js";
 
 const fact = (name, value, href) => h(href ? "a" : "div", { class: "fact", href }, h("b", {}, value), h("span", { class: "muted" }, name));
@@ -45,6 +45,6 @@ function page(data) {
         h("a", { href: `#/channel/${row.key}` }, row.name), h("b", {}, rate(row.rate))))) : h("p", { class: "muted" }, "Nothing is published at the moment."))),
     h("section", { class: "card" }, h("h2", {}, "What happened"), data.events.length ? h("ol", { class: "events" }, data.events.slice(0, 30).map((event) => h("li", {},
       h("time", { class: "muted" }, time(event.time)), h("span", { class: "kind" }, event.kind.replaceAll("_", " ")), h("span", {}, event.text)))) : h("p", { class: "muted" }, "Nothing since this node was started.")),
-    h("p", { class: "muted small" }, `stan ${data.version}, as NATS Streaming Server ${data.compatible}; ${many(data.channels, "channel")} of cluster ${data.cluster_id}.`),
+    h("p", { class: "muted small" }, `stan ${data.version}, as NATS Streaming Server ${data.compatible}; cluster ${data.cluster_id}.`),
   ];
 }

@@ -2,6 +2,7 @@
 // and all.
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
+const SHORT = 110; // characters that are read as well in one line
 const CONTROL = /[\u0000-\u0008\u000b\u000c\u000e-\u001f]/;
 
 export const bytes = (base64) => Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
@@ -53,6 +54,7 @@ export function hex(data) {
 export function viewed(data, view) {
   const plain = view === "hex" ? null : text(data);
   if (view === "text") return { kind: "text", text: plain ?? new TextDecoder().decode(data) };
+  if (view === "auto" && plain !== null && plain.length <= SHORT && !CONTROL.test(plain)) return { kind: "text", text: plain };
   const json = plain !== null && view !== "hex" && (view === "json" || /^\s*[{[]/.test(plain)) ? laidOut(plain) : null;
   if (json !== null) return { kind: "json", text: json };
   if (view === "json") return { kind: "text", text: `This is no JSON:\n${plain ?? hex(data)}` };

@@ -1,0 +1,379 @@
+"""The dashboard in headless Chromium: clicked, typed into, read; on a cluster that answers as told, and on a real server."""
+
+import asyncio
+import json
+import re
+import time
+
+import pytest
+import stan_client
+
+from stan.protocol import admin_pb2 as admin
+from stan.protocol import extension_pb2 as pb
+from tests.browser.chromium import Page, browser
+from tests.kit.dashboard import served_aside
+from tests.kit.fake_cluster import SECOND, FakeCluster
+from tests.kit.ports import free_port
+from tests.kit.server import StanServer
+
+pytestmark = pytest.mark.timeout(300)
+HOSTILE = b"<img\x0csrc=x\x0conerror=window.hacked=1&quot;'\"\xff"
+PHONE = (360, 740)
+
+
+@pytest.fixture(scope="module")
+def driver():
+    with browser() as driver:
+        yield driver
+
+
+def filled() -> FakeCluster:
+    fake = FakeCluster()
+    for number in range(120):
+        fake.add_channel(b"shop.%d" % number, number)
+    for number in range(1, 101):
+        fake.add_message(b"orders", b'{"order":%d,"big":12345678901234567890}' % number)
+    now = time.time_ns()
+    fake.add_durable(b"orders", b"audit", client=b"audit-1", waiting=17)
+    stuck = {"waiting": 90, "pending": 10, "oldest_pending": now - 300 * SECOND, "last_ack": now - 240 * SECOND}
+    fake.add_durable(b"orders", b"billing", client=b"billing-1", **stuck)
+    fake.add_message(HOSTILE, b"<script>window.hacked=1</script>")
+    fake.add_durable(HOSTILE, b"</td><svg onload=window.hacked=1>", client=b"<b>me</b>", waiting=1)
+    fake.clients.append(admin.ClientStatus(client_id=b"<b>me</b>", ping_interval_s=5, ping_max_out=3))
+    fake.clients.append(admin.ClientStatus(client_id=b"billing-1", failing=True))
+    fake.options["hostile"] = "<script>window.hacked=1</script>"
+    return fake
+
+
+@pytest.fixture(scope="module")
+def fake():
+    return filled()
+
+
+@pytest.fixture(scope="module")
+def address(fake):
+    with served_aside(fake) as url:
+        yield url
+
+
+@pytest.fixture
+def page(driver, address):
+    yield Page(driver, address)
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+# --- reading ------------------------------------------------------------------------------------------------------------
+
+
+def test_overview_says_in_a_sentence_what_is_wrong_and_leads_there(page):
+    page.open()
+    page.until(lambda: page.text("#sentence").startswith("billing on orders is stuck: its window is full"))
+    page.until(lambda: page.text("#health") == "Warning")
+    page.until(lambda: page.script("return document.querySelectorAll('.chart svg').length") == 2, "charts have points")
+    page.click(".side a", "Durables")
+    page.until(lambda: "billing" in page.text("tbody tr:first-child"), "the worst comes first")
+    row = page.text("tbody tr:first-child")
+    assert "stuck" in row
+    assert re.search(r"10 of 10 messages sent and not acknowledged, no ack for \d+ min; 90 messages behind", row)
+
+
+def test_durables_are_filtered_by_their_state(page):
+    page.open("#/durables")
+    page.until(lambda: len(page.texts("tbody tr")) == 3)
+    choose = "const e = document.querySelector('select'); e.value = 'stuck'; e.dispatchEvent(new Event('change'))"
+    page.until(lambda: page.find("select option[value=stuck]"))
+    page.script(choose)
+    page.until(lambda: len(page.texts("tbody tr")) == 1 and "billing" in page.text("tbody"))
+    assert page.script("return location.hash") == "#/durables?state=stuck"
+
+
+def test_channel_is_found_and_its_messages_are_read(page):
+    page.open("#/channels")
+    page.until(lambda: len(page.texts("tbody tr")) == 50)
+    page.click(".pager button", "Next")
+    page.sees("51 to 100 of 122", ".pager")
+    page.type("input[type=search]", "order")
+    page.until(lambda: page.texts("tbody th") == ["orders"], "only what was searched for")
+    page.click("tbody a", "orders")
+    page.until(lambda: page.texts(".message .about a:first-child")[:1] == ["#100"], "the newest comes first")
+    assert page.text(".message .payload") == '{"order":100,"big":12345678901234567890}'
+    page.click(".views label", "JSON")
+    page.until(lambda: page.text(".message .payload") == '{\n  "order": 100,\n  "big": 12345678901234567890\n}')
+    page.click("#older")
+    page.sees("Sequences 61 to 80", "#shown-range")
+    page.type("#from-sequence", "42")
+    page.click("#go-sequence")
+    page.sees("Sequences 42 to 61", "#shown-range")
+    page.click(".views label", "Hex")
+    page.until(lambda: page.text(".message .payload").startswith("000000  7b 22 6f 72 64 65 72 22"))
+    page.click(".views label", "Text")
+    page.until(lambda: page.text(".message .payload") == '{"order":42,"big":12345678901234567890}')
+    page.click("#newer")
+    page.sees("Sequences 62 to 81", "#shown-range")
+    page.click("#newest")
+    page.sees("newest first", "#shown-range")
+
+
+def test_address_of_a_message_leads_to_it(page):
+    page.open("#/channel/orders?seq=7")
+    page.sees("Sequences 7 to 26", "#shown-range")
+    page.script("location.hash = '#/channel/orders?seq=9'")
+    page.sees("Sequences 9 to 28", "#shown-range")
+
+
+def test_what_was_asked_for_last_is_shown_though_another_answer_comes_later(page, fake):
+    page.open("#/channel/orders")
+    page.sees("Sequences 81 to 100", "#shown-range")
+    waiting = []
+
+    def held(kind, payload):
+        slow = kind == "fetch" and pb.FetchRequest.FromString(payload).from_sequence == 5
+        waiting[:] = ["waits"] if slow else waiting
+        return slow
+
+    fake.held = held
+    try:
+        page.type("#from-sequence", "5")
+        page.click("#go-sequence")
+        page.until(lambda: waiting, "the first question is on its way")
+        page.type("#from-sequence", "33")
+        page.click("#go-sequence")
+        page.sees("Sequences 33 to 52", "#shown-range")
+    finally:
+        fake.held = None
+    page.click(".views label", "Hex")
+    page.until(lambda: page.text(".message .payload").startswith("000000"))
+    assert "Sequences 33 to 52" in page.text("#shown-range")
+
+
+def test_question_that_fails_says_so_until_it_is_answered(page, fake):
+    page.open("#/channel/new")
+    page.sees("stan: unknown channel", ".notice.bad")
+    page.sees("Try again", ".notice.bad")
+    fake.add_message(b"new", b"hello")
+    page.sees("hello", ".payload")
+    page.until(lambda: page.find(".notice") is None)
+
+
+def test_cluster_clients_metrics_and_configuration(page):
+    page.open("#/cluster")
+    page.until(
+        lambda: page.texts(".matrix tbody tr:first-child > *") == ["Metadata", "★ leader", "● follower", "● follower"]
+    )
+    page.click(".side a", "Clients")
+    page.sees("does not answer heartbeats", "tbody")
+    page.click(".side a", "Metrics")
+    page.sees("stan_group_leads", "tbody")
+    page.type("input[type=search]", "registered")
+    page.until(lambda: len(page.texts("tbody tr")) == 1 and "stan_clients" in page.text("tbody"))
+    page.click(".side a", "Configuration")
+    page.sees("max_channels", "tbody")
+
+
+def test_names_and_payloads_that_are_markup_are_shown_and_not_executed(page):
+    page.open("#/durables")
+    page.sees("</td><svg onload=window.hacked=1>", "tbody")
+    page.click("tbody a", "<img")
+    page.sees("<script>window.hacked=1</script>", ".payload")
+    page.sees("onerror=window.hacked=1&quot;'\"", "h1")
+    for hash_ in (
+        "#/",
+        "#/channels?search=img",
+        "#/clients",
+        "#/config",
+        "#/channel/%3Cimg%20src=x%20onerror=alert(1)%3E",
+    ):
+        page.open(hash_)
+        page.until(lambda: page.find("[data-phase=loaded], [data-phase=failed]"))
+    assert page.script("return window.hacked") is None
+    assert page.script("return document.querySelectorAll('main img, main script, main b b').length") == 0
+
+
+def test_news_arrive_while_a_page_is_open(page, fake):
+    page.open("#/channel/live")
+    page.sees("stan: unknown channel", ".notice.bad")
+    fake.add_message(b"live", b"first")
+    page.open("#/channel/live")
+    page.sees("first", ".payload")
+    page.click("#follow")
+    fake.add_message(b"live", b"second")
+    page.sees("second", ".payload")
+    page.until(lambda: page.text("#live") == "live")
+
+
+# --- looking -------------------------------------------------------------------------------------------------------------
+
+
+def brightness(page):
+    colour = page.script("return getComputedStyle(document.body).backgroundColor")
+    return sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
+
+
+def test_light_and_dark_follow_the_system_until_somebody_chooses(page):
+    page.open()
+    page.prefer("dark")
+    page.until(lambda: brightness(page) < 60, "dark as the system")
+    page.prefer("light")
+    page.until(lambda: brightness(page) > 200, "light as the system")
+    page.click("#theme")  # auto, light, dark
+    page.click("#theme")
+    page.until(lambda: brightness(page) < 60, "dark as chosen")
+    page.open("#/channels")
+    page.until(lambda: brightness(page) < 60, "dark as chosen before")
+    page.click("#theme")
+    page.until(lambda: brightness(page) > 200, "as the system again")
+
+
+@pytest.mark.parametrize(
+    "hash_", ["#/", "#/channels", "#/channel/orders", "#/durables", "#/clients", "#/cluster", "#/metrics", "#/config"]
+)
+def test_nothing_is_wider_than_a_phone(page, hash_):
+    page.size(*PHONE)
+    page.open(hash_)
+    page.until(lambda: page.find("[data-phase=loaded]"))
+    widths = "return [document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
+    page.until(lambda: max(page.script(widths)) == PHONE[0], "no wider than the screen")
+
+
+def test_everything_is_reached_by_keyboard_and_focus_is_seen(page):
+    from selenium.webdriver.common.keys import Keys  # noqa: PLC0415 - not there where nothing is tested
+
+    page.open()
+    page.until(lambda: page.text("#sentence"))
+    page.keys(Keys.TAB)
+    page.until(lambda: page.focused() == "Skip to the content")
+    outline = "const s = getComputedStyle(document.activeElement); return s.outlineStyle + ' ' + s.outlineWidth"
+    page.until(lambda: page.script(outline) == "solid 3px", "focus is seen")
+    page.keys(Keys.ENTER)
+    page.until(lambda: page.script("return document.activeElement.id") == "main")
+    page.open("#/channels")
+    page.until(lambda: page.texts("tbody tr"))
+    page.script("document.querySelector('.side a').focus()")
+    for name in ("Channels", "Durables"):
+        page.keys(Keys.TAB)
+        page.until(lambda name=name: page.focused() == name)
+    page.keys(Keys.ENTER)
+    page.sees("Durables and queue groups", "h1")
+    page.open("#/channels")
+    page.until(lambda: page.texts("tbody tr"))
+    page.script("document.querySelector('[data-sort=messages]').focus()")
+    page.keys(Keys.ENTER)
+    page.until(lambda: page.text("tbody th:first-child") == "shop.119", "sorted by messages")
+    page.until(lambda: page.script("return document.activeElement.dataset.sort") == "messages", "focus has stayed")
+    assert page.script("return document.querySelector('[aria-sort=descending]')?.innerText").startswith("Messages")
+
+
+def test_pages_are_told_to_those_who_hear_them(page):
+    page.open("#/channel/orders")
+    page.until(lambda: page.texts(".message"))
+    unnamed = """return [...document.querySelectorAll('button, a[href], input, select, textarea, [role=img], table')]
+        .filter((e) => !(e.innerText?.trim() || e.getAttribute('aria-label') || e.labels?.length || e.caption))
+        .map((e) => e.outerHTML)"""
+    assert page.script(unnamed) == []
+    landmarks = (
+        "return ['header', 'nav[aria-label]', 'main', 'h1'].filter((s) => document.querySelectorAll(s).length !== 1)"
+    )
+    assert page.script(landmarks) == []
+
+
+def test_page_of_ten_thousand_channels_is_drawn(page, fake):
+    many = {b"many.%05d" % number: fake.add_channel(b"many.%05d" % number, number) for number in range(10_000)}
+    try:
+        page.open("#/channels?search=many&sort=-messages")
+        page.until(lambda: page.text("tbody th:first-child") == "many.09999")
+        page.sees("1 to 50 of 10,000", ".pager")
+    finally:
+        for name in many:
+            del fake.channels[name]
+
+
+# --- changing ---------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_can_be_changed_unless_it_is_switched_on(page):
+    page.open("#/channel/orders")
+    page.until(lambda: page.texts(".message"))
+    for selector in ("#purge", "#delete", "#publish", ".deeds", ".message button"):
+        assert page.find(selector) is None
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """A real server with what may be changed switched on; its address of NATS and that of its pages."""
+    port = free_port()
+    with StanServer(tmp_path_factory.mktemp("dashboard"), "-m", str(port), "--dashboard_actions") as server:
+        yield server, f"http://127.0.0.1:{port}"
+
+
+def test_real_server_shows_a_stuck_durable_and_is_changed_from_the_dashboard(driver, real):
+    server, url = real
+    page = Page(driver, url)
+
+    async def publish_and_hold() -> None:
+        client = await stan_client.connect("test-cluster", "billing", servers=server.url)
+        async with client:
+            await client.publish_many("orders", [b'{"order": %d}' % number for number in range(30)])
+            await client.subscribe(
+                *("orders", lambda _message: None),
+                durable="ledger",
+                start=stan_client.everything(),
+                manual_acks=True,
+                max_in_flight=5,
+                ack_wait_s=1,
+            )
+            await asyncio.to_thread(look)
+
+    def look() -> None:
+        page.open()
+        page.until(lambda: page.text("#sentence").startswith("ledger on orders is stuck"), "it is found out")
+        page.click(".side a", "Durables")
+        page.sees("5 of 5 messages sent and not acknowledged", "tbody")
+        page.click("tbody a", "orders")
+        page.until(lambda: page.texts(".message .about a:first-child")[:1] == ["#30"])
+        page.click(".deeds button", "Pause")
+        page.sees("Nothing is sent to it until it is resumed", "dialog")
+        page.click("dialog button", "Cancel")
+        page.until(lambda: page.find("dialog[open]") is None)
+        page.click(".deeds button", "Pause")
+        page.click("dialog .danger", "Pause")
+        page.sees("Paused by an operator", "tbody")
+        page.click("#publish")
+        page.type("dialog textarea", "from the browser")
+        page.click("dialog .danger", "Publish")
+        page.sees("from the browser", ".payload")
+        page.click("#purge")
+        page.sees("It holds 31 messages, sequences 1 to 31", "dialog")
+        page.type("dialog input", "4")
+        page.click("dialog .danger", "Purge")
+        page.sees("27 messages removed", "#toasts")
+        page.until(lambda: page.texts(".message .about a:first-child") == ["#31", "#30", "#29", "#28"])
+        page.click("#delete")
+        page.until(lambda: not page.find("dialog .danger").is_enabled(), "not before it is typed")
+        page.type("dialog input", "orders")
+        page.click("dialog .danger", "Delete")
+        page.sees("There is nothing yet", "main")
+
+    asyncio.run(publish_and_hold())
+
+
+def test_real_server_works(driver, real):
+    server, url = real
+    page = Page(driver, url)
+    page.log()  # of other tests
+
+    async def publish() -> None:
+        async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+            await client.publish("hello", json.dumps({"a": [1, 2]}).encode())
+
+    asyncio.run(publish())
+    page.open()
+    page.until(lambda: page.text("#sentence").startswith("Everything works: this node is ready"))
+    page.until(lambda: "channel created" in page.text(".events"), "what happened is told")
+    page.click(".side a", "Configuration")
+    page.sees("dashboard_actions", "tbody")
+    page.click(".side a", "Metrics")
+    page.sees("stan_channel_messages", "tbody")
+    page.open("#/channel/hello")
+    page.sees('"a": [1, 2]', ".payload")
+    assert page.log() == ""

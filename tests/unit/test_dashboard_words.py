@@ -1,0 +1,215 @@
+"""What the dashboard says: states of durables, health in a sentence, trends, and what is known of nodes."""
+
+import pytest
+
+from stan import limits
+from stan.monitor.dashboard.healthwords import Picture, Since, problems, sentence
+from stan.monitor.dashboard.nodebook import NodeBook
+from stan.monitor.dashboard.states import name_of, state_of
+from stan.monitor.dashboard.trends import Trends
+from stan.monitor.dashboard.wording import count, key_of, listed, name_of_key, size, span
+from stan.protocol import admin_pb2 as admin
+from stan.types import SECOND
+
+NOW = 1_700_000_000 * SECOND
+
+
+def cursor(*, members=1, failing=0, **told):
+    row = admin.CursorStatus(
+        channel=b"orders", cursor_id=1, kind=admin.DURABLE, **{"max_in_flight": 10, "ack_wait_s": 30, **told}
+    )
+    for number in range(members):
+        row.members.add(client_id=b"c", max_in_flight=10, ack_wait_s=row.ack_wait_s, failing=number < failing)
+    return row
+
+
+HELD = {"pending": 10, "oldest_pending": NOW - 100 * SECOND}
+
+
+@pytest.mark.parametrize(
+    ("row", "word", "part"),
+    [
+        (cursor(), "up to date", "Up to date"),
+        (cursor(pending=3, oldest_pending=NOW - SECOND), "up to date", "3 sent, not acknowledged yet"),
+        (cursor(waiting=5), "catching up", "5 messages behind"),
+        (cursor(waiting=1, paused=True), "paused", "1 message behind"),
+        (cursor(paused=True, members=0), "paused", "nothing is waiting"),
+        (cursor(members=0, waiting=7, pending=2), "offline", "7 messages behind, 2 to be sent again"),
+        (cursor(members=0, last_ack=NOW - 7200 * SECOND), "offline", "last ack 2 h ago"),
+        (cursor(failing=1, waiting=7), "silent", "Its client does not answer heartbeats"),
+        (cursor(members=2, failing=1, waiting=7), "catching up", "7 messages behind"),
+        (cursor(members=2, failing=2), "silent", "All 2 clients"),
+        (cursor(pending=10, oldest_pending=NOW - SECOND), "window full", "10 of 10 messages"),
+        (cursor(**HELD), "stuck", "no ack for 100 s"),
+        (cursor(**HELD, last_ack=NOW - 5 * SECOND), "window full", "10 of 10 messages"),
+        (cursor(**HELD, ack_wait_s=60), "window full", "10 of 10 messages"),
+        (cursor(**HELD, last_ack=NOW - 300 * SECOND), "stuck", "no ack for 100 s"),
+        (cursor(members=2, **HELD), "not acknowledging", "10 messages sent and not acknowledged for 100 s"),
+    ],
+)
+def test_state_of_a_durable_in_words(row, word, part):
+    state = state_of(row, NOW)
+    assert state.word == word
+    assert part in state.text
+
+
+def test_time_that_is_left_is_told_where_it_is_known():
+    assert state_of(cursor(waiting=500), NOW, 180.0).text == "Catching up: 500 messages behind, about 3 min left"
+
+
+def test_names():
+    assert name_of(admin.CursorStatus(queue_group=b"d:q", durable_name=b"d")) == b"d:q"
+    assert name_of(cursor(durable_name=b"d", client_id=b"c")) == b"d"
+    assert name_of(cursor()) == b"c"
+
+
+# --- trends -------------------------------------------------------------------------------------------------------------
+
+
+def test_trend_tells_how_long_it_takes():
+    trends = Trends()
+    for second, lag in ((0, 1000), (10, 900), (20, 800)):
+        trends.note([cursor(waiting=lag)], NOW + second * SECOND)
+    assert trends.left_s(cursor(waiting=800)) == pytest.approx(80)
+    assert [lag for _, lag in trends.points(cursor())] == [1000, 900, 800]
+    assert trends.left_s(cursor()) is None
+    trends.note([cursor(waiting=5000)], NOW + 30 * SECOND)
+    assert trends.left_s(cursor(waiting=5000)) is None
+
+
+def test_trends_are_bounded(monkeypatch):
+    monkeypatch.setattr(limits, "DASHBOARD_TRENDS_MAX", 3)
+    monkeypatch.setattr(limits, "DASHBOARD_SAMPLES_MAX", 4)
+    trends = Trends()
+    for at in range(10):
+        trends.note([admin.CursorStatus(channel=b"c", cursor_id=number) for number in range(5)], NOW + at)
+    kept = [number for number in range(5) if trends.points(admin.CursorStatus(channel=b"c", cursor_id=number))]
+    assert kept == [2, 3, 4]
+    assert len(trends.points(admin.CursorStatus(channel=b"c", cursor_id=4))) <= 4
+
+
+# --- health -------------------------------------------------------------------------------------------------------------
+
+
+def node(name, *, groups=3, leads=(), **told):
+    status = admin.NodeStatus(node=name, nodes=["n1", "n2", "n3"] if name else [], **told)
+    for number in range(groups):
+        status.groups.add(group=number, role="leader" if number in leads else "follower")
+    return status
+
+
+def picture(**told):
+    nodes = [node("n1", leads=(0,)), node("n2", leads=(1,)), node("n3", leads=(2,))]
+    usual = {
+        "nodes": nodes,
+        "members": ["n1", "n2", "n3"],
+        "silent": [],
+        "own": [],
+        "pool": 2,
+        "stuck": [],
+        "lagging": [],
+        "subscribed": True,
+        "missing": set(),
+    }
+    return Picture(**{**usual, **told})
+
+
+def said(shown):
+    return sentence(shown, problems(shown))
+
+
+def test_sentences_of_a_cluster_that_is_well():
+    assert said(picture()) == "Everything works: 3 of 3 nodes, all 3 groups have leaders, nobody lags behind."
+    alone = picture(nodes=[node("", groups=2, leads=(0, 1))], members=[""], pool=1, subscribed=False)
+    assert said(alone) == "Everything works: this node is ready, nobody is subscribed."
+    assert said(picture(nodes=[], members=[])) == "Nothing is known yet of this cluster"
+
+
+def test_what_is_wrong_is_told_worst_first():
+    held = cursor(**HELD, durable_name=b"billing")
+    shown = picture(
+        nodes=[node("n1", leads=(0,)), node("n2", leads=(1,), disk_free=5, disk_total=100)],
+        silent=["n3"],
+        stuck=[(held, state_of(held, NOW))],
+    )
+    found = problems(shown)
+    assert [(problem.level, problem.text.split(":")[0]) for problem in found] == [
+        ("bad", "Node n3 does not answer"),
+        ("bad", "Group 2 has no leader"),
+        ("warn", "The disk of n2 is nearly full"),
+        ("warn", "billing on orders is stuck"),
+    ]
+    assert said(shown) == "Node n3 does not answer (and 3 more problems)."
+    assert found[-1].since == held.oldest_pending
+
+
+def test_trouble_of_a_group_and_reasons_of_a_node_are_told():
+    bad = node("n1", leads=(0, 1, 2), not_ready=["group 1: its disk has failed"])
+    bad.groups[1].trouble = "the disk failed: EIO"
+    texts = [problem.text for problem in problems(picture(nodes=[bad, node("n2"), node("n3")]))]
+    assert texts == ["Node n1 is not ready: group 1: its disk has failed", "Group 1 on n1: the disk failed: EIO"]
+    (missing,) = problems(picture(missing={2}))
+    assert missing.text == "The leader of group 2 does not answer, their channels are not shown"
+    (own,) = problems(picture(own=["there is no connection to NATS"]))
+    assert own.text == "The node you look at is not ready: there is no connection to NATS"
+
+
+def test_since_when_stays_while_a_problem_does_and_begins_anew():
+    since = Since()
+    found = problems(picture(silent=["n3"]))
+    assert since.of(found, NOW)[0].since == NOW
+    assert since.of(found, NOW + 1)[0].since == NOW
+    since.of([], NOW + 2)
+    assert since.of(found, NOW + 3)[0].since == NOW + 3
+
+
+# --- nodes --------------------------------------------------------------------------------------------------------------
+
+
+def test_node_that_answers_no_more_is_missing_after_a_while():
+    book = NodeBook()
+    names = ("n1", "n2", "n3")
+    book.note([node(name) for name in names], 0 + 1, NOW)
+    later = limits.NODE_SILENT + 2
+    book.note([node(name) for name in names[:2]], later, NOW)
+    assert book.silent(later) == ["n3"]
+    assert [status.node for status in book.present(later)] == ["n1", "n2"]
+    book.note([node("n3")], later + 1, NOW)
+    assert book.silent(later + 1) == []
+
+
+def test_node_that_never_answered_is_missing_only_when_it_had_time():
+    book = NodeBook()
+    book.note([node("n1")], SECOND, NOW)
+    assert book.silent(2 * SECOND) == []
+    assert book.silent(SECOND + limits.NODE_SILENT + 1) == ["n1", "n2", "n3"]
+
+
+def test_rates_are_those_between_two_answers_and_a_restart_is_no_burst():
+    book = NodeBook()
+    first = admin.NodeStatus(node="n1", server_id="a", now=NOW, messages_in=1000)
+    second = admin.NodeStatus(node="n1", server_id="a", now=NOW + 2 * SECOND, messages_in=1500, bytes_in=10)
+    again = admin.NodeStatus(node="n1", server_id="b", now=NOW + 4 * SECOND, messages_in=5)
+    for at, status in enumerate((first, second, again)):
+        book.note([status], at + 1, status.now)
+    (sample,) = book.samples
+    assert (sample.messages_in, sample.bytes_in) == (250, 5)
+
+
+# --- words --------------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_in_words():
+    assert [count(1, "node"), count(1204, "message")] == ["1 node", "1,204 messages"]
+    assert [span(seconds * SECOND) for seconds in (-1, 0, 119, 120, 7199, 7200, 200_000)] == [
+        *("0 s", "0 s", "119 s", "2 min", "119 min", "2 h", "2 d"),
+    ]
+    assert [size(0), size(1023), size(1536), size(3 << 30)] == ["0 B", "1023 B", "1.5 KiB", "3.0 GiB"]
+    assert [listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+
+
+@pytest.mark.parametrize("name", [b"orders", b"\xff\x00%", "ü.ö".encode(), bytes(range(256))])
+def test_keys_lead_back_to_names_and_are_ascii(name):
+    key = key_of(name)
+    assert key.isascii()
+    assert name_of_key(key) == name
