@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 from stan import limits as bounds
 from stan.errors import ConfigError, go_quote
 from stan.patterns import ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
+from stan.permissions import Permissions
 from stan.types import MICROSECOND, MILLISECOND, SECOND
 
 __all__ = [
@@ -213,6 +214,7 @@ class EmbeddedConfig:
     listen_routes: str = field(default="", repr=False)  # the same of the URL that it listens on for routes
     config_file: Path | None = None
     config_text: bytes | None = field(default=None, repr=False)  # to be read in place of what that file holds
+    accounts: str = field(default="", repr=False)  # the block of that name, of users that have permissions
     ports_file_dir: Path | None = None
     extra_args: tuple[str, ...] = field(default=(), repr=False)  # handed to nats-server as they are; may hold URLs
 
@@ -319,6 +321,7 @@ class Config:
     partitioning: bool = False  # only channels that `limits.per_channel` names are served, the others by other servers
     ft_group: str = ""  # servers that share one store, of which one is active; "": none
     encryption: EncryptionConfig | None = None  # None: messages are stored in clear
+    permissions: Permissions | None = None  # None: everybody may do everything
     replace_durable: bool = False
     pid_file: Path | None = None
     notices: tuple[str, ...] = ()  # warnings to log once at start, such as options without effect
@@ -365,6 +368,8 @@ class Config:
         found += self._mode_complaints()
         if self.encryption is not None:
             found += self.encryption.complaints()
+        if self.permissions is not None:
+            found += self.permissions.complaints()
         beat = self.heartbeat
         if beat.interval_ns <= 0 or beat.timeout_ns <= 0 or beat.fail_count < 0:
             found.append("heartbeat interval and timeout must be above 0 and the fail count not below 0")

@@ -23,6 +23,12 @@ SEGMENT_BYTES_MAX = 64 * MiB
 """A segment is rolled once it holds this much."""
 TAIL_CACHE_BYTES_MAX = 16 * MiB
 """Record batches kept in memory behind the end of each group's log."""
+PERMISSION_RULES_MAX = 10_000
+"""Rules of permissions in a configuration."""
+PERMISSIONS_CACHED_MAX = 65_536
+"""Verdicts of permissions in memory, by user, client id, right and channel."""
+REFUSALS_NOTED_MAX = 100
+"""Lines of the log a minute about refusals for want of a permission."""
 VAULT_KEYS_MAX = 4096
 """Keys of encrypted logs in memory: one for each time that a log was opened, as long as batches of then are read."""
 READ_BYTES_MAX = 1 * MiB

@@ -195,7 +195,7 @@ def which(cursors: list[Cursor], asked: admin.Which) -> Cursor | str:
     if not found:
         return errors.unknown_position(text(asked.channel), _named(asked))
     if len(found) > 1:
-        others = [f"{cursor.cursor_id} (of client {text(cursor.client_id)})" for cursor in found]
+        others = [f"{cursor.cursor_id} of client {errors.go_quote(text(cursor.client_id))}" for cursor in found]
         return errors.ambiguous_position(text(asked.channel), _named(asked), others)
     return found[0]
 

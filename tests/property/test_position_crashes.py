@@ -69,7 +69,7 @@ class OneCrash(NodeOperator):
     def make_clients(self, **_options):
         durable = Subscriber(self, "dur0", "a", "durable0", in_flight=3)
         self.history.must_finish[durable.position] = "a"
-        for client in (durable, Few(self, "writer0", ("a",), 30 * MILLISECOND), Planned(self, "operator")):
+        for client in (durable, Few(self, "writer0", ("a",), 30 * MILLISECOND), Planned(self, "steerer")):
             self.add(client)
             client.start()
 
@@ -78,7 +78,7 @@ class OneCrash(NodeOperator):
         self.armed.append(calls)
         self.boot()
         self.make_clients()
-        struck = self._go(lambda: not self.clients["operator"].plan)
+        struck = self._go(lambda: not self.clients["steerer"].plan)
         self.quiet = True
         self.files.cut_at = None
         self._go(self._drained)

@@ -129,14 +129,14 @@ class Operating:
     """What a world with an operator has besides another one's; put before it."""
 
     def make_clients(self, **options):
-        self.add(Operator(self, "operator"))
+        self.add(Operator(self, "steerer"))
         super().make_clients(**options)
 
     def run(self, *args):
         return super().run(*args) + [f"check_operations: {text}" for text in check_operations(self.history)]
 
     def _at_work(self):
-        operator = self.clients["operator"]
+        operator = self.clients["steerer"]
         return f"the operator has paused {list(operator.paused)}" if operator.paused or operator.busy else ""
 
     def _drained(self):

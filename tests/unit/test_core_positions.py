@@ -316,8 +316,9 @@ def test_names_that_mean_none_or_several_are_refused_and_named(desk):
 
     several = refusal(desk, "pause", **DUR)
     assert several.startswith('stan: durable "dur" in channel "foo" is one of several, give the number or the client: ')
-    assert "(of client me)" in several
-    assert "(of client you)" in several
+    assert 'of client "me"' in several
+    assert 'of client "you"' in several
+    assert refusal(desk, "pause", durable_name=b"\xff\n") == 'stan: there is no durable "\\xff\\n" in channel "foo"'
     assert refusal(desk, "pause", durable_name="no") == 'stan: there is no durable "no" in channel "foo"'
     assert refusal(desk, "skip", queue_group="g", runs=[1, 1]) == 'stan: there is no queue group "g" in channel "foo"'
     assert refusal(desk, "pause", cursor_id=99) == 'stan: there is no position 99 in channel "foo"'
