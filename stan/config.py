@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 from stan import limits as bounds
 from stan.errors import ConfigError, go_quote
 from stan.patterns import ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
+from stan.permissions import Permissions
 from stan.types import MICROSECOND, MILLISECOND, SECOND
 
 __all__ = [
@@ -94,9 +95,15 @@ class StoreConfig:
 
     kind: StoreKind = "memory"
     directory: Path | None = None
+    source: Path | None = None  # the SQLite file of a SQL store
     sync: SyncKind = "always"
     sync_interval_ns: int = 60 * SECOND  # only for sync="interval"
     raft_groups: int = 0  # 0: what Config decides, RAFT_GROUPS_CLUSTERED or RAFT_GROUPS_ALONE
+
+    @property
+    def place(self) -> Path | None:
+        """Directory on whose disk it is; None in memory."""
+        return self.source.parent if self.kind == "sql" and self.source is not None else self.directory
 
 
 _NODE_ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -207,6 +214,7 @@ class EmbeddedConfig:
     listen_routes: str = field(default="", repr=False)  # the same of the URL that it listens on for routes
     config_file: Path | None = None
     config_text: bytes | None = field(default=None, repr=False)  # to be read in place of what that file holds
+    accounts: str = field(default="", repr=False)  # the block of that name, of users that have permissions
     ports_file_dir: Path | None = None
     extra_args: tuple[str, ...] = field(default=(), repr=False)  # handed to nats-server as they are; may hold URLs
 
@@ -313,6 +321,7 @@ class Config:
     partitioning: bool = False  # only channels that `limits.per_channel` names are served, the others by other servers
     ft_group: str = ""  # servers that share one store, of which one is active; "": none
     encryption: EncryptionConfig | None = None  # None: messages are stored in clear
+    permissions: Permissions | None = None  # None: everybody may do everything
     replace_durable: bool = False
     pid_file: Path | None = None
     notices: tuple[str, ...] = ()  # warnings to log once at start, such as options without effect
@@ -359,6 +368,8 @@ class Config:
         found += self._mode_complaints()
         if self.encryption is not None:
             found += self.encryption.complaints()
+        if self.permissions is not None:
+            found += self.permissions.complaints()
         beat = self.heartbeat
         if beat.interval_ns <= 0 or beat.timeout_ns <= 0 or beat.fail_count < 0:
             found.append("heartbeat interval and timeout must be above 0 and the fail count not below 0")
@@ -367,7 +378,14 @@ class Config:
         return found + self.monitor.complaints()
 
     def _mode_complaints(self) -> Iterator[str]:
-        """What speaks against sharing the work, or the store, with other servers in this way."""
+        """What speaks against this store, or against sharing the work or the store with other servers in this way."""
+        if self.store.kind == "sql":
+            if self.store.source is None:
+                yield "for SQL stores, a SQLite file must be named: -sql_source, or source in the sql block"
+            if self.cluster is not None:
+                yield "stan: clustering mode not supported with SQL store type: each node keeps a FILE store of its own"
+            if self.encryption is not None:
+                yield "a SQL store is not encrypted by this version: leave the encryption out, or use a FILE store"
         if self.partitioning and not self.limits.per_channel:
             yield "stan: no configured channel"
         if self.partitioning and self.cluster is not None:

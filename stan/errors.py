@@ -127,6 +127,19 @@ CASE_CONFLICT = "rejecting channel "
 CLIENT_REPLACED = "client has been replaced or is no longer registered"
 
 
+NO_USER = "stan: no permission: NATS does not tell which user asks"
+
+
+def not_permitted(what: str, channel: str) -> str:
+    """Text for somebody without a right; *what* is the right's own word."""
+    return f"stan: no permission to {what} {go_quote(channel)}"
+
+
+def no_client(client_id: str) -> str:
+    """Text for a client that no rule is about."""
+    return f"stan: no permission to connect as {go_quote(client_id)}"
+
+
 def case_conflict(requested: str, existing: str) -> str:
     """Text for a channel whose name differs from an existing one by case only (STAN-SPEC 4.2, spelled as there)."""
     return (

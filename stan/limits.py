@@ -23,6 +23,12 @@ SEGMENT_BYTES_MAX = 64 * MiB
 """A segment is rolled once it holds this much."""
 TAIL_CACHE_BYTES_MAX = 16 * MiB
 """Record batches kept in memory behind the end of each group's log."""
+PERMISSION_RULES_MAX = 10_000
+"""Rules of permissions in a configuration."""
+PERMISSIONS_CACHED_MAX = 65_536
+"""Verdicts of permissions in memory, by user, client id, right and channel."""
+REFUSALS_NOTED_MAX = 100
+"""Lines of the log a minute about refusals for want of a permission."""
 VAULT_KEYS_MAX = 4096
 """Keys of encrypted logs in memory: one for each time that a log was opened, as long as batches of then are read."""
 READ_BYTES_MAX = 1 * MiB
@@ -41,6 +47,14 @@ MARK_BYTES = 64 * KiB
 """Distance of the remembered entries of a segment: walking to any other entry reads no more than this."""
 CLEAN_BELOW_PERCENT = 25
 """A sealed segment that keeps less of its bytes than this is rewritten: at most a third as much is written as gets free."""
+
+# --- SQL store -------------------------------------------------------------------------------------------------
+SQL_BUSY_TIMEOUT = 30 * SECOND
+"""How long a transaction waits for another one, as of a person who looks at the file."""
+SQL_ROWS_PER_READ = 4096
+"""Rows read, or batches deleted, at once."""
+SQL_ENTRIES_PER_READ = 256
+"""Entries read at once."""
 
 # --- fault tolerance group -------------------------------------------------------------------------------------
 FT_HEARTBEAT_INTERVAL = 1 * SECOND

@@ -16,7 +16,16 @@ MODULE_LINES_MAX = 500
 TEST_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
 
-WORDS = {"stan", "stan.types", "stan.limits", "stan.errors", "stan.invariant", "stan.config", "stan.patterns"}
+WORDS = {
+    "stan",
+    "stan.types",
+    "stan.limits",
+    "stan.errors",
+    "stan.invariant",
+    "stan.config",
+    "stan.patterns",
+    "stan.permissions",
+}
 LAYERS: tuple[set[str], ...] = (
     WORDS,
     {"stan.protocol"},
@@ -48,7 +57,7 @@ THIRD_PARTY = {
     "nats": ("stan.edge.connection", "stan_client"),
     "pysyncobj": ("stan.raft",),
     "aiohttp": ("stan.monitor",),
-    "aiosqlite": ("stan.state.database",),
+    "aiosqlite": ("stan.state.database", "stan.log.sqlfile"),
     "prometheus_client": ("stan.monitor",),
     "typer": ("stan.cli",),
     "rich": ("stan.cli",),

@@ -1,4 +1,4 @@
-"""`stan config`: a configuration file of the server, checked or shown without starting anything."""
+"""`stan config`: a configuration file of the server, checked, shown, or told to another NATS, without starting anything."""
 
 import os
 from pathlib import Path
@@ -7,15 +7,19 @@ from typing import Annotated, Any
 import typer
 
 from stan.cli.checking import Found, examine
-from stan.cli.common import EXIT_FAILED
+from stan.cli.common import EXIT_FAILED, fail
+from stan.cli.natsconf import load
 from stan.cli.options import View, injected
 from stan.cli.output import Sheet, show
+from stan.cli.settings import parse
+from stan.edge.accounts import accounts
+from stan.edge.nats_process import quoted
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The file, as of `stan-server -c FILE`.", dir_okay=False)]
 Flags = Annotated[list[str] | None, typer.Argument(metavar="[-- FLAGS...]", help="Flags of stan-server beside it.")]
 
 app = typer.Typer(
-    help="Configuration files of the server: check, show.",
+    help="Configuration files of the server: check, show, accounts.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -58,3 +62,21 @@ def show_(file: File, flags: Flags = None, *, view: View) -> None:
     document = {"options": [setting._asdict() for setting in found.settings]}
     names = [setting.name for setting in found.settings]
     show(Sheet(columns=("OPTION", "VALUE", "FROM"), rows=rows, document=document, names=names), view)
+
+
+@app.command("accounts")
+def accounts_(file: File, flags: Flags = None) -> None:
+    """Print the accounts that a NATS which somebody else runs needs for the users in `permissions`; passwords as in the file.
+
+    The login of the broker's own user is `username` and `password` of the file.
+    """
+    parsed = parse(["-c", str(file), *(flags or [])], load, os.environ)
+    if parsed.complaints:
+        fail("\n".join(parsed.complaints))
+    config = parsed.config
+    if config.permissions is None or not config.permissions.users:
+        fail(f"{file}: there are no users in permissions")
+    if not (config.nats.user and config.nats.password):
+        fail(f"{file}: the broker's own login is missing: username and password")
+    login = f"user: {quoted(config.nats.user)}, password: {quoted(config.nats.password)}"
+    typer.echo(accounts(config, login), nl=False)

@@ -65,7 +65,7 @@ ENTRIES: Final = (
     Entry("import", "stan.cli.exchange:import_", "Publish lines of a file.", MESSAGES),
     Entry("context", "stan.cli.context:app", "Clusters by name: how to reach them, as whom.", SET_UP),
     Entry("completion", "stan.cli.completion:completion", "Completion for bash, zsh or fish.", SET_UP),
-    Entry("config", "stan.cli.config:app", "Configuration files of the server: check, show.", SET_UP),
+    Entry("config", "stan.cli.config:app", "Configuration files of the server: check, show, accounts.", SET_UP),
     Entry("migrate", "stan.cli.migrate:app", "Move in from another server.", SET_UP),
     Entry(
         "bench", "stan.cli.bench:bench", "Measure how many messages a second the broker takes and delivers.", MEASURE

@@ -72,7 +72,7 @@ def _told(name: str, before: Setting | None, after: Setting | None) -> str:
 
 def _without_login(config: Config) -> tuple[object, ...]:
     """What masks hide; the login of an embedded server changes with it."""
-    return (config.nats if config.nats.urls else (), config.monitor)
+    return (config.nats if config.nats.urls else (), config.monitor, config.permissions, config.encryption)
 
 
 class Reloader:

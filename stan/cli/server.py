@@ -17,7 +17,7 @@ from stan import COMPATIBLE_VERSION, __version__, limits
 from stan.cli.hiding import hide_arguments
 from stan.cli.settings import Action, Parsed, parse
 from stan.edge.log import ServerLog
-from stan.edge.nats_process import NatsProcess, find_binary, version
+from stan.edge.nats_process import NatsProcess, find_binary, new_secret, version
 from stan.errors import Aborted, StartError
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ def _serve(parsed: Parsed, again: "Callable[[], Parsed]") -> int:
     try:
         for notice in config.notices:
             log.warning(notice)
+        config = _with_accounts(config)
         if not config.nats.urls:
             process = NatsProcess(config.embedded, log, limits.NATS_PORT_PATIENCE)
         if config.pid_file is not None:
@@ -144,6 +145,15 @@ def _serve(parsed: Parsed, again: "Callable[[], Parsed]") -> int:
         if config.pid_file is not None:
             _remove_pid(config.pid_file)
         log.close()
+
+
+def _with_accounts(config: "Config") -> "Config":
+    """Let the embedded nats-server know the users that have permissions."""
+    if config.permissions is None or not config.permissions.users or config.nats.urls:
+        return config
+    from stan.edge.accounts import with_accounts  # noqa: PLC0415 - slow to import, and not always needed
+
+    return with_accounts(config, new_secret())
 
 
 def _run(

@@ -31,6 +31,7 @@ from stan.config import (
     SyncKind,
 )
 from stan.errors import go_quote
+from stan.permissions import Permissions
 
 if TYPE_CHECKING:
     from stan.cli.streamconf import Reader
@@ -39,6 +40,10 @@ _CLUSTER_ONLY = (
     *("cluster_node_id", "cluster_bootstrap", "cluster_peers", "cluster_log_path", "replicas"),
     "cluster_raft_logging",
 )
+_NATS_LOGINS = frozenset(
+    {"authorization", "accounts", "no_auth_user", "operator", "resolver", "trusted_keys", "system_account"}
+)
+"""Keys of NATS that tell whom it lets in."""
 _STORES: dict[str, StoreKind] = {"MEMORY": "memory", "FILE": "file", "SQL": "sql"}
 
 
@@ -138,6 +143,7 @@ def _config(values: Values) -> Config:
         partitioning=values.flag("partitioning"),
         ft_group=values.text("ft_group"),
         encryption=_encryption(values),
+        permissions=_permissions(values),
         replace_durable=values.flag("replace_durable"),
         pid_file=values.path("pid"),
         notices=tuple(_notices(values)),
@@ -151,13 +157,19 @@ def _store(values: Values) -> StoreConfig:
         values.complaints.append(f"unsupported store type: {name}")
     elif kind == "file":
         values.complaints.extend(_file_complaints(values))
+    elif kind == "sql" and values.text("sql_driver").lower() not in {"", "sqlite", "sqlite3"}:
+        driver = values.text("sql_driver")
+        values.complaints.append(
+            f"{values.name('sql_driver')}: a SQL store is a SQLite file here, {driver} is not served: use sqlite"
+        )
     sync: SyncKind = "always"
     interval = values.number("file_auto_sync")
-    if not values.flag("file_sync"):
+    if kind != "sql" and not values.flag("file_sync"):
         sync = "interval" if interval > 0 else "never"
     return StoreConfig(
         kind=kind or "memory",
         directory=values.path("dir") or (values.path("cluster_log_path") if clustered(values) else None),
+        source=values.path("sql_source"),
         sync=sync,
         sync_interval_ns=max(interval, 0),
         raft_groups=values.number("raft_groups"),
@@ -169,6 +181,17 @@ def _encryption(values: Values) -> EncryptionConfig | None:
     if not (key or values.flag("encrypt")):
         return None
     return EncryptionConfig(key=key.encode("utf-8", "surrogateescape"), cipher=values.text("encryption_cipher"))
+
+
+def _permissions(values: Values) -> Permissions | None:
+    found = values.file.permissions if values.file else None
+    if found is None or not found.users or values.file is None:
+        return found
+    given = [values.name(flag) for flag in ("user", "pass", "auth") if values.text(flag)]
+    given += [f"{name} ({where})" for name, where in values.file.nats_names.items() if name in _NATS_LOGINS]
+    if given and not values.text("nats_server"):
+        values.complaints.append(f"the users in permissions are all whom NATS lets in: leave out {', '.join(given)}")
+    return found
 
 
 def _file_complaints(values: Values) -> Iterator[str]:
@@ -265,14 +288,11 @@ def _log(values: Values) -> LogConfig:
 
 def _refused(values: Values) -> list[str]:
     """One complaint for each option that this version does not serve and that was set to something else than unset."""
-    found = [
+    return [
         f"{values.name(flag.key)}: {flag.refused}"
         for flag in TABLE
         if flag.refused and values.given.get(flag.key, flag.default) != flag.default
     ]
-    if values.text("store").upper() == "SQL":
-        found.append(f"{values.name('store').replace('-store', '-store SQL')}: this version has no SQL store")
-    return found
 
 
 def _notices(values: Values) -> Iterator[str]:
@@ -282,6 +302,8 @@ def _notices(values: Values) -> Iterator[str]:
         if values.flag("tls_skip_verify"):
             yield "TLS certificate chain and hostname will not be verified. DO NOT USE IN PRODUCTION!"
         idle += [f"{name} ({where})" for name, where in values.file.idle]
+        if values.file.permissions is not None:
+            yield from values.file.permissions.notices()
     if values.sources.get("encryption_key") == "flag":
         yield "Others on this machine may have seen the encryption key of the command line: NATS_STREAMING_ENCRYPTION_KEY"
     if values.flag("encrypt") and values.text("store").upper() == "MEMORY":

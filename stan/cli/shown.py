@@ -37,6 +37,8 @@ def shown(
         if key not in given:
             text = in_force.get(key, text)
         yield Setting(key, masked(key, text), sources.get(key, "default"))
+    if config.permissions is not None:
+        yield Setting("permissions", config.permissions.text(), sources.get("permissions", "default"))
     if file is not None:
         yield from file.overrides
 

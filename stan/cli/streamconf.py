@@ -29,8 +29,10 @@ from stan.cli.goflags import Kind, Value, parse_duration
 from stan.cli.natsconf import ConfError, Document, Moment, Node
 from stan.cli.natstext import render
 from stan.cli.natsusers import Login, login_of, with_user
+from stan.cli.permissions import read_permissions
 from stan.config import ChannelOverride, Setting, go_duration
 from stan.errors import go_quote
+from stan.permissions import Permissions
 
 Reader = Callable[[Path], Document]
 
@@ -61,6 +63,8 @@ class FileSettings:
     verify: bool = False  # ... and wants to see their certificates
     cluster: bool = False  # it has a cluster block
     own_user: bool = False  # our own connection is among its users
+    nats_names: dict[str, str] = field(default_factory=dict)  # what nats-server's part begins with, and where
+    permissions: Permissions | None = None
     login: dict[str, str] = field(default_factory=dict)  # user, pass, auth that clients of that nats-server need
 
 
@@ -148,6 +152,7 @@ def _hand_over(file: Path, document: Document, rest: Document, found: FileSettin
             text, _ = render(kept, str(file))
         rest, found.nats_text = kept, text if kept else None
     found.nats_file = file if rest or whole else None
+    found.nats_names = {name.lower(): node.place for name, node in rest.items()}
 
 
 _IDENTITIES = {"username", "nkey_seed_file", "credentials", "nats_server"}
@@ -201,6 +206,10 @@ class _Section:
     def top(self, document: Document) -> None:
         """Everything of the streaming server's."""
         for name, node in document.items():
+            if name.lower() == "permissions":
+                self._found.permissions = read_permissions(node)
+                self._found.places["permissions"] = Place(name, node.place)
+                continue
             section = SECTIONS.get(name.lower())
             if section is None:
                 self._entry(name, node, TOP)

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.config import Config
+from stan.core.admission import Admission
 from stan.core.answering import Answering
 from stan.core.batching import Batching
 from stan.core.catchup import Catchup
@@ -45,19 +46,20 @@ from stan.protocol.entries import STAGING_UID, Kind, changes_of, decode_batches
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
-NUMBER_DIGITS_MAX = 19
-"""Of the requests to clients; what has more is not ours, and int() would raise beyond a few thousand."""
+Numbers = Iterable[GroupId] | None
 
 
 class Broker:
     """One node's broker: the metadata group and its channel groups."""
 
     def __init__(
-        self, config: Config, indexes: Indexes, reply_prefix: bytes, groups: Iterable[GroupId] | None = None
+        self, config: Config, indexes: Indexes, reply_prefix: bytes, groups: Numbers = None, secret: bytes = b""
     ) -> None:
-        """*groups*: of channels that this node holds; None: all."""
+        """*groups*: of channels that this node holds; None: all. *secret*: nobody else knows it; for permissions."""
         subjects = Subjects(config.cluster_id, config.discover_prefix)
         self.shared = Shared(config, subjects, indexes, reply_prefix)
+        if config.permissions is not None:
+            self.shared.door = Admission(self.shared, config.permissions, secret)
         if config.partitioning:
             self.shared.partition = Partition(config.limits.per_channel)
         for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
@@ -166,6 +168,7 @@ class Broker:
         if doubts:
             shared.change_group(number, lambda _result, _error: None, doubt=pb.Doubt(until=doubts))
         self.clients.lead_group(number)
+        self.subscribing.lead_group(number)
         self.channels.lead_live(number)
 
     def follow_meta(self) -> None:
@@ -254,9 +257,7 @@ class Broker:
             else:
                 handle(frame)
         elif frame.subject.startswith(self.shared.reply_prefix):
-            number = frame.subject[len(self.shared.reply_prefix) :]
-            ours = number.isdigit() and len(number) <= NUMBER_DIGITS_MAX
-            answered = self.shared.awaited.pop(int(number), None) if ours else None
+            answered = self.shared.answered(frame.subject[len(self.shared.reply_prefix) :])
             if answered is not None:
                 answered(None if frame.nobody else frame.payload)
 

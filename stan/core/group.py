@@ -72,6 +72,7 @@ class Subscription:
     last_sent: int = 0
     pending: Runs = field(default_factory=Runs)
     reply: bytes = b""  # of the request that made it
+    joined: int = 0  # RaftIndex, if the ack key does not tell it
 
 
 @dataclass(slots=True)
@@ -249,14 +250,16 @@ class GroupMachine:
             cursor.begun = 0 if request.sent_before else request.start_sequence
             self._index_cursor(cursor)
         resumed = cursor.subscription_id if not cursor.members else 0
+        ack_key = request.ack_key or index
         member = Subscription(
             subscription_id=resumed or self._new_id(),
             cursor_id=cursor.cursor_id,
             client_id=request.client_id,
             incarnation=request.incarnation,
             inbox=request.inbox,
-            ack_inbox=b"_INBOX.%b.%d.%d" % (request.nuid, self.group, index),
-            ack_key=index,
+            ack_inbox=b"%b.%d.%d" % (request.ack_prefix or b"_INBOX." + request.nuid, self.group, ack_key),
+            ack_key=ack_key,
+            joined=index if request.ack_key else 0,
             max_in_flight=request.max_in_flight,
             ack_wait_s=request.ack_wait_s,
             reply=request.reply,

@@ -19,7 +19,8 @@ from stan.core.channels import NO_METADATA, Channel, Channels
 from stan.core.intake import Rows, Stored, sealed_size
 from stan.core.marks import Sorted, encode
 from stan.core.ready import Fetched, Proposal
-from stan.core.shared import META_GROUP, Shared
+from stan.core.shared import META_GROUP, Shared, text
+from stan.permissions import Right
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name, publication
@@ -137,6 +138,13 @@ class Publishing:
         return batch
 
     def _take_known(self, batch: Publishes) -> None:
+        door = self.shared.door
+        if door is not None and not all(judged := door.judged(batch)):
+            permitted, acks = kernel.select(batch, judged)
+            self._refuse(acks, errors.not_permitted(Right.PUBLISH.value, text(batch.channel)))
+            if permitted is None:
+                return
+            batch = permitted
         fitting, refused = oversize.part(batch, self.shared.message_payload_max(batch.channel))
         self._refuse(refused, errors.MESSAGE_TOO_LARGE)
         if fitting is None:

@@ -48,11 +48,12 @@ def subscription_row(member: Subscription) -> pb.Subscription:
         pending=member.pending.flat(),
         last_sent=member.last_sent,
         reply=member.reply,
+        joined=member.joined,
     )
 
 
 def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Iterable[pb.Subscription]) -> None:
-    """Fill a new machine with rows; members join their cursor in the order of their ack keys, which is the order of joining."""
+    """Fill a new machine with rows; members join their cursor in the order in which they have joined it."""
     for row in cursors:
         cursor = Cursor(
             cursor_id=row.cursor_id,
@@ -73,7 +74,7 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
         )
         machine._index_cursor(cursor)  # noqa: SLF001 - this module is the machine's other half
         machine.next_id = max(machine.next_id, cursor.cursor_id + 1, cursor.subscription_id + 1)
-    for member in sorted(members, key=lambda row: row.ack_key):
+    for member in sorted(members, key=lambda row: row.joined or row.ack_key):
         machine._index_member(  # noqa: SLF001
             machine.cursors[member.cursor_id],
             Subscription(
@@ -88,6 +89,7 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
                 ack_wait_s=member.ack_wait_s,
                 last_sent=member.last_sent,
                 reply=member.reply,
+                joined=member.joined,
                 pending=from_flat(member.pending),
             ),
         )

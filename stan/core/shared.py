@@ -5,7 +5,7 @@ Each part of the broker (publishing, clients, subscribing, channels) holds this 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stan.config import Config
 from stan.core.dispatch import Dispatch
@@ -21,11 +21,17 @@ from stan.core.runs import Runs
 from stan.core.timers import Timers
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import Subjects, publication
+from stan.protocol.doors import user_of
 from stan.protocol.entries import Kind
 from stan.protocol.placement import channel_group
 from stan.types import ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
+if TYPE_CHECKING:
+    from stan.core.admission import Admission
+
 META_GROUP = GroupId(0)
+NUMBER_DIGITS_MAX = 19
+"""Of the requests to clients; what has more is not ours, and int() would raise beyond a few thousand."""
 
 Done = Callable[[object, str], None]
 """Called once with the result of the entry (MetaResult, GroupResult, True), or with None and why it was not taken."""
@@ -72,6 +78,8 @@ class Shared:
     totals: Totals = field(default_factory=Totals)
     clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))
     connected: bool = True  # to NATS
+    door: "Admission | None" = None  # judges by the permissions; None: everybody may do everything
+    asked_users: dict[int, bytes] = field(default_factory=dict)  # number of a request -> the user who was asked
     leads_meta: bool = False
     meta_lease: bool = True  # no other node can lead the metadata meanwhile
     closed: frozenset[GroupId] = frozenset()  # led, but they take no proposal at the moment
@@ -226,16 +234,29 @@ class Shared:
         number = self.requests
         self.awaited[number] = answered
         reply = b"%b%d" % (self.reply_prefix, number)
+        if self.door is not None and (user := user_of(subject).encode()):
+            self.asked_users[number] = user
+            reply = b"%b.%b" % (reply, user)
         self.responses.append(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(payload), payload))
 
         def late(_now: Nanos) -> None:
+            self.asked_users.pop(number, None)
             if self.awaited.pop(number, None) is not None:
                 answered(None)
 
         self.timers.at(self.clock.now + timeout_ns, late)
 
+    def answered(self, suffix: bytes) -> Answered | None:
+        """Who waits for the answer that came back under *suffix*, behind the prefix; nobody else can answer for a user."""
+        number, _, user = suffix.partition(b".")
+        if not number.isdigit() or len(number) > NUMBER_DIGITS_MAX or self.asked_users.get(int(number), b"") != user:
+            return None
+        self.asked_users.pop(int(number), None)
+        return self.awaited.pop(int(number), None)
+
     def lose_requests(self) -> None:
         """Nothing comes back any more: the connection that would bring it is lost."""
+        self.asked_users.clear()
         for number in list(self.awaited):
             self.awaited.pop(number)(None)
 

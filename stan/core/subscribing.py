@@ -9,6 +9,7 @@ from stan.core.catchup import Catchup
 from stan.core.channels import NO_METADATA, Channel, Channels
 from stan.core.clients import Clients
 from stan.core.cursors import LiveMember
+from stan.core.deleted import below_newest
 from stan.core.group import GroupResult, Subscription
 from stan.core.hearing import Hearing
 from stan.core.shared import META_GROUP, Group, Shared, text
@@ -73,6 +74,8 @@ class Subscribing:
         if not group.leads or group.life != life:
             return  # the next leader takes it
         error = self._refusal(request) if new else NO_METADATA
+        if self.shared.door is not None and not error:
+            error = self.shared.door.subscription_refusal(request, reply)
         if error:
             self._refuse(reply, error)
         else:
@@ -102,6 +105,9 @@ class Subscribing:
             self._refuse(reply, errors.DURABLE_NAME_COLON)
             return
         client = self.shared.meta.clients.get(request.client_id)
+        door = self.shared.door
+        if door is not None and client is not None and not door.owns(reply, client):
+            client = None  # somebody else's since
         if client is None or self.hearing.is_of_earlier(reply, client):  # closed, or replaced, since it asked
             self._refuse(reply, errors.UNKNOWN_CLIENT)
             return
@@ -122,6 +128,7 @@ class Subscribing:
             replace_durable=self.shared.config.replace_durable,
             nuid=self.shared.nuid,
             reply=reply if self.shared.clustered else b"",
+            **(door.ack_inbox(request.inbox, reply) if door is not None else {}),
         )
         done = partial(self._subscribed, request, reply, channel, start)
         self.shared.change_group(channel.info.group, done, subscribe=subscribe)
@@ -135,7 +142,8 @@ class Subscribing:
         first = index.first_sequence or 1
         match request.start_position:
             case 1:  # last received; the last one may have expired
-                return max(last, first) if last else 1
+                deleted = self.shared.deleted(channel.info.group, channel.info.uid)
+                return max(below_newest(deleted, last, 1) + 1, first) if last else 1
             case 2:
                 if request.start_time_delta < 0:
                     return last + 1
@@ -219,9 +227,36 @@ class Subscribing:
             self._refuse(reply, "" if again else errors.INVALID_SUBSCRIPTION)
         elif member.sub.client_id != request.client_id or not self.shared.known(request.client_id, b""):
             self._refuse(reply, errors.UNKNOWN_CLIENT)
+        elif error := self._leave_refusal(group, member, reply, request, unsubscribe=unsubscribe):
+            self._refuse(reply, error)
         else:
             done = partial(self._left, channel, member, reply)
             self.shared.leave(channel.info.group, member.sub.subscription_id, done, unsubscribe=unsubscribe)
+
+    def _leave_refusal(
+        self, group: Group, member: LiveMember, reply: bytes, request: wire.UnsubscribeRequest, *, unsubscribe: bool
+    ) -> str:
+        door = self.shared.door
+        if door is None:
+            return ""
+        ends_durable = unsubscribe and group.machine.cursors[member.sub.cursor_id].kind.durable
+        return door.leave_refusal(request.client_id, reply, request.subject, ends_durable=ends_durable)
+
+    def lead_group(self, number: GroupId) -> None:
+        """This node leads a group: end what today's permissions forbid."""
+        door, machine = self.shared.door, self.shared.groups[number].machine
+        if door is None:
+            return
+        known = {client.incarnation: client for client in self.shared.meta.clients.values()}
+        for sub in list(machine.subscriptions.values()):
+            cursor, client = machine.cursors[sub.cursor_id], known.get(sub.incarnation)
+            info = self.shared.meta.by_uid.get(cursor.uid)
+            if client is None or info is None or door.may_keep(client, info.name, durable=cursor.kind.durable):
+                continue
+            self.shared.note(
+                "WRN", f"client {text(sub.client_id)} has no permission any more to read {text(info.name)}"
+            )
+            self.shared.leave(number, sub.subscription_id, lambda _result, _error: None)
 
     def _find(self, channel: Channel, inbox: bytes) -> LiveMember | None:
         """By ack inbox, else by message inbox."""

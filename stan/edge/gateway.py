@@ -12,6 +12,7 @@ from stan.core.ready import Delivery
 from stan.edge.heard import Heard, Piece, Taken
 from stan.invariant import invariant
 from stan.protocol import kernel
+from stan.protocol.doors import heard as heard_of_users
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.types import GroupId, MiB
 
@@ -61,13 +62,20 @@ class Gateway:
         self.broker = broker
         self.note = note
         self.pub_prefix = shared.subjects.pub_prefix.encode() + b"."
+        self.door = shared.door
+        users = self.door is not None and self.door.with_users
+        self._heard_as: Callable[[str], str] = heard_of_users if users else str
+        self.judged: set[int] = set()  # sids of what clients ask, if there are permissions
         covered = ">" if shared.partition is None else shared.partition.cover()
         subjects = {PUB_SID: f"{shared.subjects.pub_prefix}.{covered}", ACK_SID: ack_subject}
-        subjects[REPLY_SID] = shared.reply_prefix.decode() + "*"
+        subjects[REPLY_SID] = shared.reply_prefix.decode() + (">" if users else "*")
         for at, subject in enumerate(broker.requests):
-            subjects[FIRST_REQUEST_SID + at] = subject.decode()
+            subjects[FIRST_REQUEST_SID + at] = self._judge(FIRST_REQUEST_SID + at, subject.decode())
         self.subscriptions = subjects
         self.handlers: dict[int, Callable[[Frame], None]] = {}  # by sid
+        if users:  # another server of the same name, which looks for company before it knows of users
+            subjects[max(subjects) + 1] = shared.subjects.discover
+            self.judged.add(max(subjects))
         self.quiet: set[int] = set()  # sids whose handlers tell the broker nothing
         for name, asked in broker.extensions.items():
             self.take_requests(name, asked)
@@ -157,7 +165,13 @@ class Gateway:
     def _other(self, frame: Frame) -> None:
         if not frame.sid:
             self._control(frame)
-        elif frame.sid in self.handlers:
+            return
+        if frame.sid in self.judged:
+            admitted = self._admitted(frame)
+            if admitted is None:
+                return
+            frame = admitted
+        if frame.sid in self.handlers:
             self.handlers[frame.sid](frame)
         elif frame.subject in self._asked:
             self._asked[frame.subject](frame)
@@ -216,7 +230,8 @@ class Gateway:
                     continue
                 steps += scan.publishes
                 if piece.at >= shared.clock.now - limits.HEARD_REQUEST_AGE_MAX:
-                    steps += [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
+                    heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
+                    steps += filter(None, map(self._admitted, heard)) if self.door is not None else heard
         self.broker.replay(group, steps, self.heard.since(shared.clock.now, group))
 
     # --- out --------------------------------------------------------------------------------------------------------------
@@ -248,7 +263,7 @@ class Gateway:
         """Hand frames on *subject* to *heard*; call before the connection is made. *quiet*: it tells the broker nothing."""
         sid = FIRST_NODE_SID + sum(other < FIRST_REQUEST_SID for other in self.handlers)
         invariant(sid < FIRST_REQUEST_SID, "subscriptions between nodes have numbers of their own", subject=subject)
-        self.subscriptions[sid] = subject
+        self.subscriptions[sid] = self._judge(sid, subject)
         self.handlers[sid] = heard
         if quiet:
             self.quiet.add(sid)
@@ -256,8 +271,22 @@ class Gateway:
     def take_requests(self, subject: str, asked: Callable[[Frame], None]) -> None:
         """Hand frames on *subject* to *asked*, from `listen` on; of those who take "<subject> <group>" only one gets each."""
         sid = max(self.subscriptions) + 1
-        self.subscriptions[sid] = subject
+        self.subscriptions[sid] = self._judge(sid, subject)
         self.handlers[sid] = asked
+
+    def _judge(self, sid: int, subject: str) -> str:
+        """What to subscribe to for *subject*; requests of clients are judged from now on if there are permissions."""
+        subjects = self.broker.shared.subjects
+        asked = subject.startswith(f"{subjects.extension}.") and not subject.startswith(f"{subjects.extension}.events.")
+        asked |= subject.encode() in self.broker.requests and subject != subjects.meta
+        if self.door is None or not asked:
+            return subject
+        self.judged.add(sid)
+        return self._heard_as(subject)
+
+    def _admitted(self, frame: Frame) -> Frame | None:
+        """The frame as it is to be handled; None: it is not."""
+        return self.door.admit(frame) if self.door is not None and frame.sid in self.judged else frame
 
     def listen(self, ack_subject: str = "") -> None:
         """Subscribe to everything, now and after each reconnection; *ack_subject* if it was not known yet."""
@@ -292,6 +321,8 @@ class Gateway:
                 enough.set_result(None)
 
         self._asked[reply] = taken
+        if self.door is not None:
+            subject = self.door.own(subject)
         self.connection.write(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload))
         try:
             async with asyncio.timeout(timeout_s):

@@ -32,6 +32,7 @@ from stan.edge.supply import Supply
 from stan.edge.verifying import Verifying
 from stan.errors import ConfigError, NotNow, StartError
 from stan.protocol.channels import publication
+from stan.protocol.doors import ack_subjects
 from stan.protocol.frames import Frame
 from stan.protocol.node_pb2 import NodeHello
 from stan.raft.codec import Message
@@ -89,7 +90,7 @@ class Member:
         self.relocation = Relocation(self)
         self.groups: dict[GroupId, RaftGroup] = {}
         channel_groups = [number for number in storage.logs if number != META_GROUP]
-        self.broker = Broker(config, self._index, reply_prefix, channel_groups)
+        self.broker = Broker(config, self._index, reply_prefix, channel_groups, identity)
         self.broker.shared.events.node = self.me
         self.broker.nodes.founders, self.broker.nodes.under_way = self.voters, self.relocation.under_way
         self.gateway = Gateway(self.broker, "", world.note)
@@ -376,7 +377,7 @@ class Member:
             self._listening = True
             for group in self.groups.values() if not self._founded else ():
                 group.not_before = Nanos(now + limits.HEARD_ENOUGH)
-            self.gateway.listen(f"_INBOX.{info.nuid.decode()}.>")
+            self.gateway.listen(ack_subjects(self.config, info.nuid))
             self.world.listening()
 
     def _note_whole(self) -> None:

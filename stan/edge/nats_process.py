@@ -253,7 +253,9 @@ def _make_ports_dir(config: EmbeddedConfig) -> Path | None:
 def _secret_file(config: EmbeddedConfig) -> int | None:
     """What nats-server reads in place of the user's file, if it must not be that file; None otherwise."""
     secrets = config.user or config.password or config.token or config.routes or config.listen_routes
-    needed = config.config_file is not None or config.config_text is not None or secrets or config.pages
+    needed = (
+        config.accounts or config.config_file is not None or config.config_text is not None or secrets or config.pages
+    )
     return unnamed_file(config) if needed else None
 
 
@@ -274,19 +276,19 @@ def _text(config: EmbeddedConfig) -> bytes:
         found = config.config_text
     elif config.config_file is not None:
         # An included file is looked for from the folder of the including one, which is /dev/fd.
-        found = f"include {_quoted(os.path.relpath(config.config_file, '/dev/fd'))}\n".encode()
+        found = f"include {quoted(os.path.relpath(config.config_file, '/dev/fd'))}\n".encode()
     found += _PAGES if config.pages else b""
-    return found + _authorization(config) + _routes(config)
+    return found + _authorization(config) + _routes(config) + config.accounts.encode("utf-8", "surrogateescape")
 
 
 def _authorization(config: EmbeddedConfig) -> bytes:
     """What the flags ask of clients, and the user that our own connection is."""
     if config.user and config.own_user:
         users = ((config.user, config.password), (config.own_user, config.own_password))
-        each = ", ".join(f"{{ user: {_quoted(user)}, password: {_quoted(password)} }}" for user, password in users)
+        each = ", ".join(f"{{ user: {quoted(user)}, password: {quoted(password)} }}" for user, password in users)
         return f"authorization {{ users: [ {each} ] }}\n".encode()
     entries = (("user", config.user), ("password", config.password), ("token", config.token))
-    inside = ", ".join(f"{key}: {_quoted(value)}" for key, value in entries if value)
+    inside = ", ".join(f"{key}: {quoted(value)}" for key, value in entries if value)
     return f"authorization {{ {inside} }}\n".encode() if inside else b""
 
 
@@ -298,16 +300,21 @@ def _routes(config: EmbeddedConfig) -> bytes:
     if config.listen_routes:
         login, _, address = config.listen_routes.rpartition("://")[2].rpartition("@")
         user, _, password = login.partition(":")
-        inside.append(f"listen: {_quoted(address)}")
+        inside.append(f"listen: {quoted(address)}")
         if login:
-            told = f"user: {_quoted(unquote(user))}, password: {_quoted(unquote(password))}"
+            told = f"user: {quoted(unquote(user))}, password: {quoted(unquote(password))}"
             inside.append(f"authorization {{ {told} }}")
     if config.routes:
-        inside.append(f"routes: [ {', '.join(map(_quoted, config.routes))} ]")
+        inside.append(f"routes: [ {', '.join(map(quoted, config.routes))} ]")
     return f"cluster {{ {', '.join(inside)} }}\n".encode()
 
 
-def _quoted(text: str) -> str:
+def new_secret() -> str:
+    """A password that nobody needs to remember."""
+    return os.urandom(24).hex()
+
+
+def quoted(text: str) -> str:
     """As a string of NATS's configuration language."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'"{escaped}"'

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import platform
 import random
+import secrets
 import time
 from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ from stan.monitor.view import View
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import publication
+from stan.protocol.doors import ack_subjects, reply_subject, with_users
 from stan.raft.link import HEADER_BYTES
 from stan.raft.solo import Solo
 from stan.types import SECOND, ChannelUid, GroupId, WallNanos
@@ -107,7 +109,7 @@ async def _serve(
     if config.cluster is not None and config.cluster.joins:
         config = await joined(config, config.nats.urls or ((embedded.url,) if embedded else ()), node_id, log.error)
     try:
-        storage = await _open_storage(config, node_id, log)
+        storage = await _open_storage(config, node_id, log, lease)
     except (StanError, OSError) as error:
         raise StartError(str(error)) from error
     node: Node
@@ -133,6 +135,12 @@ async def _serve(
         await node.close(clean=clean)
 
 
+def _reply_prefix(config: Config, server_id: str) -> bytes:
+    """What the subjects begin with on which the broker is answered."""
+    first = reply_subject(config.cluster_id) if with_users(config) else "_INBOX"
+    return f"{first}.{server_id}.".encode()
+
+
 def _node_id(config: Config) -> str:
     """Name of this node: as told, else as its directory remembers, else a new one; "" alone."""
     if config.cluster is None or config.store.directory is None:
@@ -140,7 +148,11 @@ def _node_id(config: Config) -> str:
     return config.cluster.node_id or recorded_node_id(str(config.store.directory)) or new_nuid()
 
 
-async def _open_storage(config: Config, node_id: str, log: ServerLog) -> Storage:
+async def _open_storage(config: Config, node_id: str, log: ServerLog, lease: "Lease | None") -> Storage:
+    if config.store.kind == "sql":
+        from stan.edge.sqlstorage import SqlStorage  # noqa: PLC0415 - few want it
+
+        return await SqlStorage.open_file(config, lease.fence if lease is not None else None)
     if config.cluster is None:
         return await Storage.open(config, log)
     groups = set(held_groups(config.cluster, node_id, config.store.raft_groups))
@@ -158,7 +170,7 @@ class Standalone(Node):
         super().__init__(config, storage, log)
         sync = "never" if config.store.kind == "memory" else config.store.sync  # memory has nothing to wait for
         groups = {number: Solo(number, kept, sync) for number, kept in storage.logs.items()}
-        self.broker = Broker(config, self._index, b"_INBOX.%b." % server_id.encode())
+        self.broker = Broker(config, self._index, _reply_prefix(config, server_id), secret=secrets.token_bytes(16))
         self.gateway = Gateway(self.broker, "", self.note)
         self.driver = Driver(
             self.broker,
@@ -201,7 +213,7 @@ class Standalone(Node):
         elif not config.ft_group:
             await self._refuse_company(connection)
         self.broker.lead(self.runtime.now(), self.runtime.wall(), doubt=self.storage.doubt)
-        self.gateway.listen(f"_INBOX.{self.broker.shared.nuid.decode()}.>")
+        self.gateway.listen(ack_subjects(config, self.broker.shared.nuid))
         await connection.settle()
         self.banner()
         self.driver.wake()
@@ -243,7 +255,7 @@ class Clustered(Node):
             self.runtime, Ticker(), random.Random(), self.note, self.crashed, self.banner, self._run, self._ended.set
         )
         self.member = Member(
-            config, storage, world, reply_prefix=b"_INBOX.%b." % server_id.encode(), identity=new_nuid().encode()
+            config, storage, world, reply_prefix=_reply_prefix(config, server_id), identity=new_nuid().encode()
         )
         self.broker, self.gateway, self.driver = self.member.broker, self.member.gateway, self.member.driver
 

@@ -1,0 +1,12 @@
+"""Running a coroutine of a test to its end, with a deadline, and without leaving anything to be finalized later."""
+
+import asyncio
+import gc
+from collections.abc import Coroutine
+from typing import Any
+
+
+def run_whole(work: Coroutine[Any, Any, Any], seconds: float = 60) -> None:
+    """Run *work* in a loop of its own; what it leaves behind is finalized here, and not while another test runs."""
+    asyncio.run(asyncio.wait_for(work, seconds))
+    gc.collect()

@@ -1,0 +1,49 @@
+"""The accounts of NATS: nats-server takes them, and users whose names look odd stay apart."""
+
+import subprocess
+
+from stan.config import Config
+from stan.edge.accounts import BROKER, accounts, with_accounts
+from stan.edge.nats_process import find_binary
+from stan.permissions import NatsUser, Permissions, Right, Rule
+
+NKEY = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
+ODD, HASH = 'a "quoted\\ one', "$2a$11$x"
+USERS = (
+    NatsUser(name="alice", password=ODD),
+    NatsUser(name="b-_1", nkey=NKEY),
+    NatsUser(name="bob", password=HASH),
+)
+CONFIG = Config(permissions=Permissions([Rule(), Rule(user="bob", rights={Right.ADMIN_READ: (">",)})], USERS))
+
+
+def test_nats_server_takes_them(tmp_path):
+    for number, config in enumerate((CONFIG, Config(permissions=Permissions([Rule()])))):
+        file = tmp_path / f"{number}.conf"
+        file.write_text(accounts(config, 'user: "stan-broker", password: "x"'))
+        told = subprocess.run([find_binary(), "-t", "-c", file], capture_output=True, text=True, check=False)
+        assert told.returncode == 0, told.stderr
+
+
+def test_each_account_gets_what_is_sent_to_its_user_alone():
+    text = accounts(CONFIG, "")
+    for user in ("alice", "b-_1", "bob"):
+        assert text.count(f'{{ stream: "_STAN.to.{user}.>", accounts: ["stan-user-{user}"] }}') == 1
+        assert (
+            text.count(
+                f'{{ stream: {{ account: "stan-broker", subject: "_STAN.to.{user}._INBOX.>" }}, to: "_INBOX.>" }}'
+            )
+            == 1
+        )
+        assert f'subject: "_STAN.sub.test-cluster" }}, to: "_STAN.from.{user}._STAN.sub.test-cluster"' in text
+
+
+def test_events_are_for_operators():
+    assert accounts(CONFIG, "").count("_STAN.x.test-cluster.events.*") == 2  # exported, and imported by one
+
+
+def test_embedded_server_knows_our_own_user():
+    config = with_accounts(CONFIG, "ours")
+    assert (config.nats.user, config.nats.password) == (BROKER, "ours")
+    assert 'password: "ours"' in config.embedded.accounts
+    assert "ours" not in repr(config)

@@ -1,0 +1,242 @@
+"""Permissions in the core: who asks is known, what is asked is judged, and refusals say why; with users of NATS and without."""
+
+import pytest
+
+from stan.config import Config
+from stan.permissions import NatsUser, Permissions, Right, Rule
+from stan.protocol import admin_pb2 as admin
+from stan.protocol import extension_pb2 as ext
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.channels import Subjects
+from stan.protocol.doors import opened, user_of
+from stan.protocol.frames import Frame
+from tests.kit.desk import Desk
+
+USERS = (NatsUser(name="alice", clients=("a-*",)), NatsUser(name="bob", clients=("b-*",)))
+
+
+def rule(user="", client="", **rights):
+    return Rule(
+        user=user, client=client, rights={Right[name.upper()]: tuple(of.split()) for name, of in rights.items()}
+    )
+
+
+BY_USER = Permissions(
+    [rule("alice", publish="foo", subscribe="foo", durable="foo"), rule("bob", subscribe="foo", admin_read=">")], USERS
+)
+BY_CLIENT = Permissions([rule(client="writer", publish="foo"), rule(client="reader", subscribe="foo", durable="foo")])
+
+
+class Guarded(Desk):
+    """A desk whose requests pass the door, as those of *user*."""
+
+    user = ""
+
+    def ask(self, subject, payload, answer):
+        self.inboxes += 1
+        reply = f"reply.{self.inboxes}"
+        self.asks(subject, payload, reply)
+        self.turn()
+        heard = self.hear(f"_STAN.to.{self.user}.{reply}" if self.user else reply)
+        return answer.FromString(heard[0].payload) if heard else None
+
+    def asks(self, subject, payload, reply):
+        raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
+        told = f"_STAN.from.{self.user}.{subject}" if self.user else subject
+        frame = self.broker.shared.door.admit(Frame(10, told.encode(), reply.encode(), b"", raw))
+        if frame is not None:
+            self.broker.extensions.get(frame.subject.decode(), self.broker.step_frame)(frame)
+
+    def as_user(self, user):
+        self.user = user
+        return self
+
+
+def desk_of(permissions):
+    return Guarded(config=Config(permissions=permissions))
+
+
+@pytest.fixture
+def desk():
+    return desk_of(BY_USER)
+
+
+def error(response):
+    return response.error.decode()
+
+
+# --- with users -------------------------------------------------------------------------------------------------------
+
+
+def test_request_is_opened_for_its_user():
+    subjects = Subjects("test-cluster", "_STAN.discover")
+    sent = wire.SubscriptionRequest(client_id=b"c", inbox=b"_INBOX.m", subject=b"foo")
+    frame = opened(
+        Frame(1, b"_STAN.from.alice._STAN.sub.test-cluster", b"_INBOX.r", b"", sent.SerializeToString()), subjects
+    )
+    assert (frame.subject, frame.reply) == (b"_STAN.sub.test-cluster", b"_STAN.to.alice._INBOX.r")
+    assert wire.SubscriptionRequest.FromString(frame.payload).inbox == b"_STAN.to.alice._INBOX.m"
+    assert user_of(frame.reply) == "alice"
+    assert opened(Frame(1, b"_STAN.sub.test-cluster", b"r", b"", b""), subjects) is None
+    inner = Frame(1, b"_STAN.from.bob._STAN.sub.test-cluster", b"_STAN.to.alice._INBOX.r", b"", b"\xff")
+    assert user_of(opened(inner, subjects).reply) == "bob"
+
+
+def test_client_belongs_to_its_user(desk):
+    assert error(desk.as_user("bob").connect("a-1")) == 'stan: no permission to connect as "a-1"'
+    assert error(desk.as_user("alice").connect("a-1")) == ""
+    assert error(desk.as_user("bob").close("a-1")) == "stan: unknown clientID"
+    assert error(desk.subscribe("foo", client_id="a-1")) == "stan: unknown clientID"
+    assert error(desk.as_user("alice").close("a-1")) == ""
+
+
+def test_request_outside_of_all_users_is_refused(desk):
+    assert "NATS does not tell" in error(desk.as_user("").connect("a-1"))
+    assert not desk.broker.shared.meta.clients
+
+
+def test_publish_needs_the_connection_id_of_a_client_with_the_right(desk):
+    desk.as_user("alice").connect("a-1", conn_id="secret")
+    assert desk.publish("foo", b"x", client_id="a-1") == ['stan: no permission to publish to "foo"']
+    message = wire.PubMsg(client_id=b"whoever", guid=b"g", subject=b"foo", data=b"x", conn_id=b"secret")
+    judged = desk.broker.shared.door.judged
+    batch = type("Batch", (), {"publishers": [(b"whoever", b"secret"), (b"a-1", b"")], "channel": b"foo"})
+    assert judged(batch) == [True, False]  # whose connection it is counts, not what it says of itself
+    batch.channel = b"bar"
+    assert judged(batch) == [False, False]
+    assert message.conn_id == b"secret"
+
+
+def test_ack_inbox_cannot_be_guessed_and_members_keep_their_order(desk):
+    desk.as_user("bob").connect("b-1")
+    inboxes = [desk.subscribe("foo", f"in.{n}", client_id="b-1", queue="q").ack_inbox for n in range(8)]
+    keys = [int(inbox.rpartition(b".")[2]) for inbox in inboxes]
+    assert all(inbox.startswith(b"_STAN.ack.test-cluster.1.") for inbox in inboxes)
+    assert len(set(keys)) == 8
+    assert keys != sorted(keys)
+    members = [sub.inbox for sub in next(iter(desk.broker.shared.groups[1].machine.cursors.values())).members]
+    desk.restart()
+    again = [sub.inbox for sub in next(iter(desk.broker.shared.groups[1].machine.cursors.values())).members]
+    assert again == members
+
+
+def test_durable_needs_its_own_right(desk):
+    desk.as_user("bob").connect("b-1")
+    assert error(desk.subscribe("foo", client_id="b-1", durable="d")) == 'stan: no permission to keep durables on "foo"'
+    assert error(desk.subscribe("foo", client_id="b-1")) == ""
+    desk.as_user("alice").connect("a-1")
+    made = desk.subscribe("foo", "mine", client_id="a-1", durable="d")
+    assert error(made) == ""
+    assert (
+        error(desk.as_user("bob").leave("foo", made.ack_inbox, client_id="a-1", unsubscribe=True))
+        == "stan: unknown clientID"
+    )
+    assert error(desk.as_user("alice").leave("foo", made.ack_inbox, client_id="a-1", unsubscribe=True)) == ""
+
+
+def test_nobody_answers_heartbeats_for_another_user(desk):
+    desk.as_user("alice").connect("a-1", alive=False)
+    desk.pass_time(31)
+    beat = next(said for said in desk.said if said.subject.startswith("_STAN.to.alice."))
+    assert beat.reply.endswith(".alice")
+    number = beat.reply.split(".")[-2].encode()
+    shared = desk.broker.shared
+    for suffix in (number, number + b".bob", b"x.alice", b"1" * 20 + b".alice"):
+        assert shared.answered(suffix) is None
+    assert shared.answered(number + b".alice") is not None
+    assert not shared.asked_users
+
+
+def test_requests_of_operators_are_judged_by_pattern(desk):
+    def ask(kind, request):
+        return error(desk.ask(f"_STAN.x.test-cluster.admin.{kind}", request, admin.ChangeResponse))
+
+    desk.as_user("bob")
+    assert ask("channels", admin.ChannelsRequest()) == ""
+    assert ask("purge", admin.PurgeRequest(channel=b"foo")) == 'stan: no permission to change "foo"'
+    assert ask("move", admin.MoveRequest(which=admin.Which(channel=b"foo"))) == 'stan: no permission to change "foo"'
+    assert ask("unheard_of", admin.NodesRequest()) == 'stan: no permission to change ">"'
+    desk.as_user("alice")
+    assert ask("channels", admin.ChannelsRequest(pattern=b"foo.*")) == 'stan: no permission to look into "foo.*"'
+
+
+def test_what_belongs_to_an_app_needs_a_right_to_publish_somewhere(desk):
+    asked = ext.LastCommittedRequest(app=b"app")
+    subject = "_STAN.x.test-cluster.last_committed"
+    assert error(desk.as_user("alice").ask(subject, asked, ext.LastCommittedResponse)) == ""
+    assert (
+        error(desk.as_user("bob").ask(subject, asked, ext.LastCommittedResponse))
+        == 'stan: no permission to publish to ">"'
+    )
+
+
+def test_subscription_ends_where_the_right_has_gone(desk):
+    desk.as_user("bob").connect("b-1")
+    desk.subscribe("foo", "in", client_id="b-1")
+    desk.as_user("alice").connect("a-1")
+    desk.subscribe("foo", "in", client_id="a-1")
+    desk.config = Config(permissions=Permissions([rule("alice", subscribe="foo")], USERS))
+    desk.restart()
+    desk.turn()
+    assert [sub.client_id for sub in desk.broker.shared.groups[1].machine.subscriptions.values()] == [b"a-1"]
+    assert any("has no permission any more" in text for _, text in desk.notes)
+
+
+# --- by client id alone -----------------------------------------------------------------------------------------------
+
+
+def test_client_ids_have_rights_without_users():
+    desk = desk_of(BY_CLIENT)
+    assert error(desk.connect("stranger")) == 'stan: no permission to connect as "stranger"'
+    for client_id in ("writer", "reader"):
+        assert error(desk.connect(client_id, protocol=0)) == ""
+    assert desk.publish("foo", b"x", client_id="writer") == [""]
+    assert desk.publish("foo", b"x", client_id="reader") == ['stan: no permission to publish to "foo"']
+    assert error(desk.subscribe("foo", client_id="writer")) == 'stan: no permission to read "foo"'
+    made = desk.subscribe("foo", client_id="reader", durable="d")
+    assert made.ack_inbox.startswith(b"_INBOX.")
+    assert desk.received() == [(1, 0)]
+    fetch = ext.SeqAtTimeRequest(channel=b"foo")
+    assert "no permission" in error(desk.ask("_STAN.x.test-cluster.seq_at_time", fetch, ext.SeqAtTimeResponse))
+
+
+def test_client_with_a_connection_id_has_to_show_it():
+    desk = desk_of(BY_CLIENT)
+    desk.connect("writer")
+    assert desk.publish("foo", b"x", client_id="writer") == ['stan: no permission to publish to "foo"']
+
+
+def test_channel_is_not_made_by_what_is_refused():
+    desk = desk_of(BY_CLIENT)
+    desk.connect("writer", protocol=0)
+    assert desk.publish("bar", b"x", client_id="writer") == ['stan: no permission to publish to "bar"']
+    assert error(desk.subscribe("bar", client_id="writer")) == 'stan: no permission to read "bar"'
+    assert not desk.broker.shared.meta.channels
+
+
+def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
+    monkeypatch.setattr("stan.limits.REFUSALS_NOTED_MAX", 3)
+    desk = desk_of(BY_CLIENT)
+    door = desk.broker.shared.door
+
+    def told():
+        desk.turn()
+        lines, desk.notes[:] = [text for _, text in desk.notes if "permission" in text], []
+        return lines
+
+    for _ in range(5):
+        door.refusal("", b"c", Right.PUBLISH, b"foo")
+    assert told() == ['client "c": stan: no permission to publish to "foo"']
+    for n in range(10):
+        door.refusal("u", b"c", Right.PUBLISH, b"foo%d" % n)
+    assert len(told()) == 2
+    desk.pass_time(61)
+    door.refusal("", b"", Right.PUBLISH, b"foo")
+    assert told() == [
+        "8 more refusals for want of a permission",
+        'somebody without a client id: stan: no permission to publish to "foo"',
+    ]
+
+
+def test_without_permissions_there_is_no_door():
+    assert Desk().broker.shared.door is None
