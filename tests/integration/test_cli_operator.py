@@ -140,3 +140,21 @@ def test_a_cluster_is_looked_at_its_leader_changed_and_its_copies_compared(tmp_p
         listed = json.loads(stan(url, home, "node", "list", "--json"))
         assert listed["missing"] == [other]
         assert f"node {other} does not answer" in stan(url, home, "check", code=2)
+
+
+def test_damage_on_a_disk_is_found_with_its_file(tmp_path):
+    with StanServer(tmp_path) as server:
+        home = tmp_path / "config"
+        asyncio.run(filled(server.url))
+        (segment,) = (path for path in (tmp_path / "store").rglob("*.log") if b'"number": 7' in path.read_bytes())
+        data = segment.read_bytes()
+        with segment.open("r+b") as file:
+            file.seek(data.index(b'"number": 7'))
+            file.write(b'"number": 8')
+
+        told = stan(server.url, home, "channel", "verify", "orders", "--json", code=1)
+        (copy,) = json.loads(told)["channels"][0]["copies"]
+        (damage,) = copy["damaged"]
+        assert copy["messages"] == 20 - (damage["last"] - damage["first"] + 1)
+        assert str(segment) in damage["text"]
+        assert str(segment) in stan(server.url, home, "channel", "verify", "--all", code=1)
