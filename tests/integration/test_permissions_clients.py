@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -14,7 +15,7 @@ from tests.conformance.clients import Client, javascript
 from tests.kit.cluster import StanCluster
 from tests.kit.ports import free_port
 from tests.kit.running import run_whole
-from tests.kit.server import CLUSTER_ID, ROOT, NatsServer, StanServer
+from tests.kit.server import CLUSTER_ID, ROOT, NatsServer, StanServer, until
 
 PATHS = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "clients")])}
 CONF = """
@@ -96,8 +97,22 @@ def test_dashboard_of_a_node_and_lists_of_operators_are_answered(tmp_path, conf)
 
 async def publish(server, channel):
     client = await stan_client.connect(CLUSTER_ID, "alice-1", servers=as_user(server.url, "alice"))
-    await client.publish(channel, b"x")
-    await client.close()
+    try:
+        await client.publish(channel, b"x")
+    finally:
+        await client.close()
+
+
+def test_changed_permissions_wait_for_a_restart(tmp_path, conf):
+    with StanServer(tmp_path, "-c", conf) as server:
+        Path(conf).write_text(CONF.replace('publish: "a.>"', 'publish: "z.>"'))
+        server.signal(signal.SIGHUP)
+        until(lambda: "Needs a restart: permissions" in server.log(), why=server.log)
+        until(lambda: "Reloaded server configuration" in server.log(), why=server.log)
+        run_whole(publish(server, "a.still"))
+        server.restart()
+        with pytest.raises(stan_client.ServerError, match="no permission to publish"):
+            run_whole(publish(server, "a.still"))
 
 
 def test_sessions_survive_a_restart_of_the_server(tmp_path, conf):
