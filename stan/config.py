@@ -95,9 +95,15 @@ class StoreConfig:
 
     kind: StoreKind = "memory"
     directory: Path | None = None
+    source: Path | None = None  # the SQLite file of a SQL store
     sync: SyncKind = "always"
     sync_interval_ns: int = 60 * SECOND  # only for sync="interval"
     raft_groups: int = 0  # 0: what Config decides, RAFT_GROUPS_CLUSTERED or RAFT_GROUPS_ALONE
+
+    @property
+    def place(self) -> Path | None:
+        """Directory on whose disk it is; None in memory."""
+        return self.source.parent if self.kind == "sql" and self.source is not None else self.directory
 
 
 _NODE_ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -372,7 +378,14 @@ class Config:
         return found + self.monitor.complaints()
 
     def _mode_complaints(self) -> Iterator[str]:
-        """What speaks against sharing the work, or the store, with other servers in this way."""
+        """What speaks against this store, or against sharing the work or the store with other servers in this way."""
+        if self.store.kind == "sql":
+            if self.store.source is None:
+                yield "for SQL stores, a SQLite file must be named: -sql_source, or source in the sql block"
+            if self.cluster is not None:
+                yield "stan: clustering mode not supported with SQL store type: each node keeps a FILE store of its own"
+            if self.encryption is not None:
+                yield "a SQL store is not encrypted by this version: leave the encryption out, or use a FILE store"
         if self.partitioning and not self.limits.per_channel:
             yield "stan: no configured channel"
         if self.partitioning and self.cluster is not None:

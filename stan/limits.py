@@ -48,6 +48,14 @@ MARK_BYTES = 64 * KiB
 CLEAN_BELOW_PERCENT = 25
 """A sealed segment that keeps less of its bytes than this is rewritten: at most a third as much is written as gets free."""
 
+# --- SQL store -------------------------------------------------------------------------------------------------
+SQL_BUSY_TIMEOUT = 30 * SECOND
+"""How long a transaction waits for another one, as of a person who looks at the file."""
+SQL_ROWS_PER_READ = 4096
+"""Rows read, or batches deleted, at once."""
+SQL_ENTRIES_PER_READ = 256
+"""Entries read at once."""
+
 # --- fault tolerance group -------------------------------------------------------------------------------------
 FT_HEARTBEAT_INTERVAL = 1 * SECOND
 """Between heartbeats of the active server to the standbys (STAN-SPEC 10); each server takes up to 10 % more or less."""

@@ -19,7 +19,17 @@ from stan.cli import values
 from stan.cli.args import checked_pattern, parsed
 from stan.cli.common import EXIT_NO_ANSWER, CliError, Target, run
 from stan.cli.cursors import full_name, in_vain, lag, state_of
-from stan.cli.groups import Group, behind, groups_of, leaderless, name_of, odd_hashes
+from stan.cli.groups import (
+    Group,
+    behind,
+    groups_of,
+    leaderless,
+    name_of,
+    odd_hashes,
+    reasons,
+    told_leaderless,
+    troubles,
+)
 from stan.cli.operating import operating
 from stan.cli.options import View, injected
 from stan.cli.output import Sheet, show
@@ -146,8 +156,9 @@ def judge_nodes(nodes: Nodes, bounds: Bounds, findings: Findings) -> None:
         findings.add(CRITICAL, "nodes", f"node {missing} does not answer")
     if len(nodes.answers) < bounds.nodes:
         findings.add(CRITICAL, "nodes", f"{len(nodes.answers)} of {bounds.nodes} nodes answer")
+    without = [group.number for group in leaderless(groups_of(nodes))]
     for node in nodes.answers:
-        for reason in node.not_ready:
+        for reason in reasons(node, without):
             findings.add(WARNING, "nodes", f"node {name_of(node)} is not ready: {reason}")
         if node.disk_total:
             free = 100 * node.disk_free / node.disk_total
@@ -164,8 +175,8 @@ def judge_groups(groups: list[Group], bounds: Bounds, findings: Findings) -> Non
     """Leaders and copies."""
     without = leaderless(groups)
     findings.figures["groups_without_leader"] = len(without)
-    for group in without:
-        findings.add(CRITICAL, "groups", f"group {group.number} has no leader")
+    if without:
+        findings.add(CRITICAL, "groups", told_leaderless(groups))
     for group in groups:
         missing = behind(group)
         findings.add(
@@ -173,9 +184,8 @@ def judge_groups(groups: list[Group], bounds: Bounds, findings: Findings) -> Non
         )
         if odd_hashes(group):
             findings.add(CRITICAL, "replicas", f"group {group.number}: copies that applied the same differ")
-        for node_name, status in group.copies:
-            if status.trouble:
-                findings.add(WARNING, "groups", f"group {group.number} on {node_name}: {status.trouble}")
+        for node_name, trouble in troubles(group):
+            findings.add(WARNING, "groups", f"group {group.number} on {node_name}: {trouble}")
 
 
 def judge_cursors(found: Iterable[pb.CursorStatus], bounds: Bounds, findings: Findings, now_ns: int) -> None:

@@ -14,7 +14,7 @@ from stan_client.session import text_of
 from stan.cli.common import EXIT_FAILED, Target, run
 from stan.cli.contexts import without_secrets
 from stan.cli.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, in_vain, lag, state_of
-from stan.cli.groups import behind, groups_of, leaderless, name_of, odd_hashes
+from stan.cli.groups import behind, groups_of, leaderless, name_of, odd_hashes, reasons, told_leaderless, troubles
 from stan.cli.operating import operating
 from stan.cli.options import View, injected
 from stan.cli.output import Sheet, show
@@ -85,9 +85,10 @@ def of_nodes(nodes: Nodes) -> Iterator[Finding]:
         yield Finding(
             WORST, "node", f"Node {name} does not answer.", "Start its stan-server; see its log and its NATS."
         )
+    without = [group.number for group in leaderless(groups_of(nodes))]
     for node in nodes.answers:
         name = name_of(node)
-        for reason in node.not_ready:
+        for reason in reasons(node, without):
             yield Finding(BAD, "node", f"Node {name} is not ready: {reason}.", f"stan node show '{name}'")
         if node.disk_total and 100 * node.disk_free < DISK_LOW * node.disk_total:
             left = f"{told_size(node.disk_free)} of {told_size(node.disk_total)}"
@@ -116,8 +117,8 @@ def _of_settings(node: pb.NodeStatus) -> Iterator[Finding]:
 def of_groups(nodes: Nodes) -> Iterator[Finding]:
     """Leaders and copies."""
     groups = groups_of(nodes)
-    for group in leaderless(groups):
-        text = f"Group {group.number} has no leader: its channels take and deliver nothing."
+    if told := told_leaderless(groups):
+        text = f"{told[0].upper()}{told[1:]}: its channels take and deliver nothing."
         yield Finding(WORST, "leader", text, "Start nodes until a majority of its voters is there: stan group list")
     for group in groups:
         if odd_hashes(group):
@@ -127,10 +128,9 @@ def of_groups(nodes: Nodes) -> Iterator[Finding]:
         if behind(group) > REPLICA_LAG:
             text = f"Group {group.number}: a copy is {behind(group):,} entries behind."
             yield Finding(BAD, "copies", text, "stan group list --watch: does it catch up?")
-        for node, status in group.copies:
-            if status.trouble:
-                text = f"Group {group.number} on node {node}: {status.trouble}."
-                yield Finding(WORST, "group", text, "See the log of that node; a frozen log needs a restart.")
+        for node, trouble in troubles(group):
+            text = f"Group {group.number} on node {node}: {trouble}."
+            yield Finding(WORST, "group", text, "See the log of that node; a frozen log needs a restart.")
 
 
 def of_clocks(nodes: Nodes, now_ns: int) -> Iterator[Finding]:

@@ -10,12 +10,11 @@ from stan.cli.goflags import Flag, Kind
 
 _BOOL, _INT, _TEXT, _DURATION, _SIZE = Kind.BOOL, Kind.INT, Kind.TEXT, Kind.DURATION, Kind.SIZE
 
-NO_SQL = "this version has no SQL store"
 NO_ARCHIVE = "this version runs no archive script"
 
 _SERVER = (
     Flag(("cid", "cluster_id"), _TEXT, "test-cluster", "<name>", "Cluster id that clients connect to"),
-    Flag(("st", "store"), _TEXT, "MEMORY", "<type>", "Where messages are kept: MEMORY or FILE"),
+    Flag(("st", "store"), _TEXT, "MEMORY", "<type>", "Where messages are kept: MEMORY, FILE or SQL"),
     Flag(("dir",), _TEXT, "", "<directory>", "Root directory of the FILE store"),
     Flag(("mc", "max_channels"), _INT, 100, "<count>", "Most channels, 0 for no limit"),
     Flag(("msu", "max_subs"), _INT, 1000, "<count>", "Most subscriptions of a channel, 0 for no limit"),
@@ -100,11 +99,11 @@ _FILE = (
 )
 
 _SQL = (
-    Flag(("sql_driver",), _TEXT, "", "<name>", "mysql or postgres", refused=NO_SQL),
-    Flag(("sql_source",), _TEXT, "", "<source>", "Data source", refused=NO_SQL),
-    Flag(("sql_no_caching",), _BOOL, False, "<bool>", "Write each message by itself", refused=NO_SQL),
-    Flag(("sql_max_open_conns",), _INT, 0, "<count>", "Most connections, 0 for no limit", refused=NO_SQL),
-    Flag(("sql_bulk_insert_limit",), _INT, 0, "<count>", "Most messages of one insert", refused=NO_SQL),
+    Flag(("sql_driver",), _TEXT, "", "<name>", "sqlite, which is the only one here"),
+    Flag(("sql_source",), _TEXT, "", "<file>", "SQLite file that holds everything, made if need be"),
+    Flag(("sql_no_caching",), _BOOL, False, "<bool>", "Without effect: what is acknowledged is written", idle=True),
+    Flag(("sql_max_open_conns",), _INT, 0, "<count>", "Without effect", idle=True),
+    Flag(("sql_bulk_insert_limit",), _INT, 0, "<count>", "Without effect", idle=True),
 )
 
 _CLIENT_TLS = (

@@ -44,6 +44,27 @@ def leaderless(groups: Iterable[Group]) -> list[Group]:
     return [group for group in groups if not group.leader]
 
 
+def told_leaderless(groups: Iterable[Group]) -> str:
+    """`group 3 has no leader`, `groups 0, 1 and 3 have no leader`; "" if all have one."""
+    names = [str(group.number) if group.number else "0 (metadata)" for group in leaderless(groups)]
+    if len(names) < 2:
+        return f"group {names[0]} has no leader" if names else ""
+    return f"groups {', '.join(names[:-1])} and {names[-1]} have no leader"
+
+
+def troubles(group: Group) -> list[tuple[str, str]]:
+    """Node and trouble of its copies; that it has no leader is told once for all of them."""
+    if not group.leader:
+        return []
+    return [(node, status.trouble) for node, status in group.copies if status.trouble]
+
+
+def reasons(node: pb.NodeStatus, without: Iterable[int]) -> list[str]:
+    """Why a node is not ready, but for groups *without* leader."""
+    known = {f"group {number}:" for number in without}
+    return [reason for reason in node.not_ready if not any(reason.startswith(begin) for begin in known)]
+
+
 def behind(group: Group) -> int:
     """Entries that the copy lacks which is furthest behind."""
     head = group.of_leader

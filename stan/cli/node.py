@@ -177,10 +177,10 @@ def remove(node: NodeName, *, target: Target, sure: Sure) -> None:
                 raise CliError(
                     f"There is no node {node!r} in the cluster.{near(node, members)} There are: {', '.join(members)}."
                 )
-            rest = [name for name in members if name != node]
+            kept = ", ".join(name for name in members if name != node) or "nobody"
             absent = f" These do not answer now: {', '.join(nodes.missing)}." if nodes.missing else ""
             if not sure.ask(
-                f"Takes node {node} out; {', '.join(rest) or 'nobody'} remains with copies of everything.{absent} The process of "
+                f"Takes node {node} out; what remains with copies of everything: {kept}.{absent} The process of "
                 f"{node} ends when it is in no group any more."
             ):
                 return 0

@@ -9,7 +9,7 @@ from stan_client.session import text_of
 
 from stan.cli.common import EXIT_NO_ANSWER, CliError, Target, explained
 from stan.cli.contexts import without_secrets
-from stan.cli.groups import groups_of, leaderless
+from stan.cli.groups import groups_of, told_leaderless
 from stan.errors import UNKNOWN_CHANNEL
 
 PATIENCE_S = 10.0
@@ -52,14 +52,11 @@ async def _silence(direct: stan_client.Direct, target: Target) -> str:
             f"NATS answers at {without_secrets(target.server)}, but no server of cluster {target.cluster_id!r} does. Is the "
             "cluster id right (--cluster-id), does stan-server run there?"
         )
-    without = [str(group.number) for group in leaderless(groups_of(nodes))]
-    if not without:
+    told = told_leaderless(groups_of(nodes))
+    if not told:
         return "The nodes answer, and every group has a leader: ask again; if it stays so, see stan doctor."
     away = f" These nodes do not answer: {', '.join(nodes.missing)}." if nodes.missing else ""
-    named = (
-        "group 0 (the metadata)" if without == ["0"] else f"group{'s' if len(without) > 1 else ''} {', '.join(without)}"
-    )
-    return f"There is no leader of {named}.{away} Start nodes until a majority is there: stan group list"
+    return f"{told[0].upper()}{told[1:]}.{away} Start nodes until a majority is there: stan group list"
 
 
 def near(wrong: str, names: Iterable[str]) -> str:

@@ -157,13 +157,19 @@ def _store(values: Values) -> StoreConfig:
         values.complaints.append(f"unsupported store type: {name}")
     elif kind == "file":
         values.complaints.extend(_file_complaints(values))
+    elif kind == "sql" and values.text("sql_driver").lower() not in {"", "sqlite", "sqlite3"}:
+        driver = values.text("sql_driver")
+        values.complaints.append(
+            f"{values.name('sql_driver')}: a SQL store is a SQLite file here, {driver} is not served: use sqlite"
+        )
     sync: SyncKind = "always"
     interval = values.number("file_auto_sync")
-    if not values.flag("file_sync"):
+    if kind != "sql" and not values.flag("file_sync"):
         sync = "interval" if interval > 0 else "never"
     return StoreConfig(
         kind=kind or "memory",
         directory=values.path("dir") or (values.path("cluster_log_path") if clustered(values) else None),
+        source=values.path("sql_source"),
         sync=sync,
         sync_interval_ns=max(interval, 0),
         raft_groups=values.number("raft_groups"),
@@ -282,14 +288,11 @@ def _log(values: Values) -> LogConfig:
 
 def _refused(values: Values) -> list[str]:
     """One complaint for each option that this version does not serve and that was set to something else than unset."""
-    found = [
+    return [
         f"{values.name(flag.key)}: {flag.refused}"
         for flag in TABLE
         if flag.refused and values.given.get(flag.key, flag.default) != flag.default
     ]
-    if values.text("store").upper() == "SQL":
-        found.append(f"{values.name('store').replace('-store', '-store SQL')}: this version has no SQL store")
-    return found
 
 
 def _notices(values: Values) -> Iterator[str]:

@@ -9,6 +9,7 @@ from stan.core.catchup import Catchup
 from stan.core.channels import NO_METADATA, Channel, Channels
 from stan.core.clients import Clients
 from stan.core.cursors import LiveMember
+from stan.core.deleted import below_newest
 from stan.core.group import GroupResult, Subscription
 from stan.core.hearing import Hearing
 from stan.core.shared import META_GROUP, Group, Shared, text
@@ -141,7 +142,8 @@ class Subscribing:
         first = index.first_sequence or 1
         match request.start_position:
             case 1:  # last received; the last one may have expired
-                return max(last, first) if last else 1
+                deleted = self.shared.deleted(channel.info.group, channel.info.uid)
+                return max(below_newest(deleted, last, 1) + 1, first) if last else 1
             case 2:
                 if request.start_time_delta < 0:
                     return last + 1

@@ -92,7 +92,7 @@ class Administration:
             return
         loop = asyncio.get_running_loop()
         self._waiting.append(frame.reply)
-        directory = self._node.config.store.directory
+        directory = self._node.config.store.place
         if not self._looking and directory is not None:
             self._looking = True
             loop.run_in_executor(None, _space, directory).add_done_callback(self._looked)

@@ -19,7 +19,7 @@ from stan.core.ready import Delivery, Fetch, Fetched, Proposal, Ready
 from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.runtime import Runtime
-from stan.errors import Frozen, InDoubt, NotNow
+from stan.errors import Aborted, Frozen, InDoubt, NotNow
 from stan.log.types import Entry, StaleRef
 from stan.protocol.entries import Kind
 from stan.raft.consensus import Consensus
@@ -324,12 +324,25 @@ class Driver:
         self.runtime.sync(group, partial(self._synced, group))
 
     def _synced(self, group: Consensus, durable: RaftIndex | None, why: str) -> None:
+        if durable is None and self._is_fenced():
+            return
         if durable is None:
             self._freeze(group.group, why)
         else:
             group.synced(durable)
             self._replicate()  # the leader waits for the answer
-            if group.wants_sync:
+            if group.wants_sync and not self._stopped:
                 self._sync(group)
         if self.pool is None or group.has_committed:  # a follower has said what it had to say
             self.wake()
+
+    def _is_fenced(self) -> bool:
+        """Whether another server may have the store: then it is not the disk that failed, and this one ends."""
+        try:
+            if self.fence is not None:
+                self.fence()
+        except Aborted as error:
+            self._stopped = True
+            self._crashed(error)
+            return True
+        return False

@@ -14,9 +14,11 @@ import errno
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from stan import limits
+from stan.config import StoreConfig
 from stan.edge.groupfiles import LOST_FOUND
 from stan.edge.manifest import NAME as MANIFEST
 from stan.edge.manifest import SHARED, lock_directory, refuse_foreign
@@ -49,10 +51,10 @@ class Epochs:
         self.root.mkdir(parents=True, exist_ok=True)
         if self.current() is not None:
             return
-        if not (self.root / MANIFEST).exists():
-            refuse_foreign(str(self.root), os.listdir(self.root))  # noqa: PTH208 - names are wanted
+        if not self.has_plain():
+            self.refuse_foreign()
         elif self._lock < 0:
-            self._lock = lock_directory(self.root)
+            self._lock = self.lock_plain()
 
     def current(self) -> Path | None:
         """The newest data directory; None if there is none."""
@@ -68,12 +70,12 @@ class Epochs:
             return target
         if source is not None and alone:
             source.rename(target)
-        elif source is None and not (self.root / MANIFEST).exists():
+        elif source is None and not self.has_plain():
             target.mkdir()
         else:
             shutil.rmtree(building, ignore_errors=True)
             building.mkdir()
-            self._fill(building, source or self.root, shared=source is not None)
+            self.fill(building, source or self.plain, shared=source is not None)
             self._files.sync_directory(str(building))
             building.rename(target)
         self._files.sync_directory(str(self.root))
@@ -85,8 +87,7 @@ class Epochs:
             found = _EPOCH.fullmatch(name.removesuffix(_BUILDING))
             if found and int(found[1]) < epoch:
                 shutil.rmtree(self.root / name, ignore_errors=True)
-        for name in _PLAIN:
-            path = self.root / name
+        for path in self.plain_files():
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -98,9 +99,36 @@ class Epochs:
             os.close(self._lock)
             self._lock = -1
 
+    # --- what there is before it is shared --------------------------------------------------------------------------------
+
+    @property
+    def plain(self) -> Path:
+        """The directory in which a lone server has its data."""
+        return self.root
+
+    def has_plain(self) -> bool:
+        """Whether a lone server has left something to be shared."""
+        return (self.root / MANIFEST).exists()
+
+    def refuse_foreign(self) -> None:
+        """Raise StartError or Damage if there is something that must not be taken for nothing."""
+        refuse_foreign(str(self.root), os.listdir(self.root))  # noqa: PTH208 - names are wanted
+
+    def lock_plain(self) -> int:
+        """Make sure that no lone server uses it. Raises StartError."""
+        return lock_directory(self.root)
+
+    def plain_files(self) -> list[Path]:
+        """What is there no more once it was entered."""
+        return [self.root / name for name in _PLAIN]
+
+    def store(self, config: StoreConfig, directory: Path) -> StoreConfig:
+        """Settings of a store in the data directory *directory*."""
+        return replace(config, directory=directory)
+
     # --- filling a directory ------------------------------------------------------------------------------------------------
 
-    def _fill(self, target: Path, source: Path, *, shared: bool) -> None:
+    def fill(self, target: Path, source: Path, *, shared: bool) -> None:
         """Make *target* hold what *source* holds. *shared*: somebody may be writing there. The rows of the state are left out
         then: they are made again from the snapshots and the logs."""
         copy_file(source / MANIFEST, target / MANIFEST)

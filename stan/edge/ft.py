@@ -68,6 +68,18 @@ def boot_clock() -> Nanos:
     return Nanos(time.clock_gettime_ns(CLOCK))
 
 
+def _epochs(config: Config) -> Epochs:
+    """The data directories of the store that is shared. Raises StartError."""
+    store = config.store
+    if store.kind == "sql" and store.source is not None:
+        from stan.edge.sqlepochs import SqlEpochs  # noqa: PLC0415 - few want it
+
+        return SqlEpochs(store.source)
+    if store.directory is None:
+        raise StartError("ft: only FILE or SQL stores supported in FT mode")
+    return Epochs(store.directory)
+
+
 class Link:
     """A NATS connection for heartbeats."""
 
@@ -136,10 +148,8 @@ class GroupMember:
         random: Random | None = None,
     ) -> None:
         """*told* gets the state, FT_STANDBY or FT_ACTIVE."""
-        if config.store.directory is None:
-            raise StartError("ft: only FILE or SQL stores supported in FT mode")
         random = random or Random()
-        self.epochs = Epochs(config.store.directory)
+        self.epochs = _epochs(config)
         self.link = Link(config, server_id, self._heard)
         self.lease: Lease | None = None
         self._config = config
@@ -227,7 +237,7 @@ class GroupMember:
         over = False  # and closed in order
         try:
             directory = await self._enter(lease, alone=alone)
-            store = replace(self._config.store, directory=directory)
+            store = self.epochs.store(self._config.store, directory)
             serving = asyncio.ensure_future(serve(replace(self._config, store=store), lease))
             beating = asyncio.ensure_future(self._beat(lease))
             try:

@@ -209,12 +209,17 @@ def write_manifest(directory: str, manifest: Manifest, files: Files | None = Non
 def lock_directory(directory: Path) -> int:
     """Make sure that no other process uses *directory*; returns the descriptor that holds the lock until it is closed."""
     directory.mkdir(parents=True, exist_ok=True)
-    handle = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    return lock_file(directory / "lock", directory)
+
+
+def lock_file(path: Path, store: Path) -> int:
+    """The same of *store*, by the lock of the file at *path*."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(handle)
-        raise StartError(f"{directory} is in use by another server") from error
+        raise StartError(f"{store} is in use by another server") from error
     return handle
 
 

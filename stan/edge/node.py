@@ -108,7 +108,7 @@ class Node:
         if store.kind == "memory":
             log.warning("Nothing survives a restart with the MEMORY store; use -st FILE -dir PATH to keep messages")
         else:
-            log.info(f"Store location: {store.directory}")
+            log.info(f"Store location: {store.source if store.kind == 'sql' else store.directory}")
         if store.sync != "always":
             log.warning(f"sync={store.sync}: a message is acknowledged before it is on stable storage")
         each = lim.default

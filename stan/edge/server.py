@@ -109,7 +109,7 @@ async def _serve(
     if config.cluster is not None and config.cluster.joins:
         config = await joined(config, config.nats.urls or ((embedded.url,) if embedded else ()), node_id, log.error)
     try:
-        storage = await _open_storage(config, node_id, log)
+        storage = await _open_storage(config, node_id, log, lease)
     except (StanError, OSError) as error:
         raise StartError(str(error)) from error
     node: Node
@@ -148,7 +148,11 @@ def _node_id(config: Config) -> str:
     return config.cluster.node_id or recorded_node_id(str(config.store.directory)) or new_nuid()
 
 
-async def _open_storage(config: Config, node_id: str, log: ServerLog) -> Storage:
+async def _open_storage(config: Config, node_id: str, log: ServerLog, lease: "Lease | None") -> Storage:
+    if config.store.kind == "sql":
+        from stan.edge.sqlstorage import SqlStorage  # noqa: PLC0415 - few want it
+
+        return await SqlStorage.open_file(config, lease.fence if lease is not None else None)
     if config.cluster is None:
         return await Storage.open(config, log)
     groups = set(held_groups(config.cluster, node_id, config.store.raft_groups))

@@ -82,6 +82,8 @@ class Server:
             raise StartError(f"unable to start monitoring server on {where}: {reason.lower()}") from error
         self.port = int(runner.addresses[0][1])
         self._view.pages = f"{'https' if config.secure else 'http'}://{where.rpartition(':')[0]}:{self.port}"
+        if config.dashboard_actions:
+            self._log.warning(f"Whoever reaches {where} may change things there: --dashboard_actions is on")
         self._log.info(
             f"Starting {'https' if config.secure else 'http'} monitor on {where.rpartition(':')[0]}:{self.port}"
         )

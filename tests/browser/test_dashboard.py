@@ -298,6 +298,37 @@ def test_nothing_can_be_changed_unless_it_is_switched_on(page):
         assert page.find(selector) is None
 
 
+def test_dialogs_say_what_will_happen_and_ask_only_for_what_was_changed(driver):
+    from selenium.webdriver.common.keys import Keys  # noqa: PLC0415
+
+    fake = filled()
+    group = fake.add_durable(b"orders", b"", client=b"one", waiting=3)
+    group.kind, group.queue_group = admin.QUEUE, b"workers"
+    group.members.add(client_id=b"two", subscription_id=8, max_in_flight=5)
+    with served_aside(fake, fake.config(actions=True)) as url:
+        page = Page(driver, url).open("#/channel/orders")
+        page.click("#limits")
+        page.until(lambda: page.focused() == "max_msgs" or page.find("dialog input[name=max_msgs]"))
+        page.click("dialog .danger", "Set")
+        page.sees("Nothing is changed yet.", "dialog")
+        page.type("dialog input[name=max_msgs]", "5000")
+        page.click("dialog .danger", "Set")
+        page.sees("The limits are in force", "#toasts")
+        ((kind, request),) = fake.changes
+        assert (kind, request.limits) == ("admin.edit_limits", admin.Limits(max_msgs=5000))
+        page.click("#purge")
+        page.until(lambda: page.find("dialog[open]"))
+        page.keys(Keys.ESCAPE)
+        page.until(lambda: page.find("dialog[open]") is None)
+        page.until(lambda: page.script("return document.activeElement.id") == "purge", "focus is back")
+        page.click("summary", "2 members")
+        page.until(lambda: "two: 0 of 5 in flight" in page.text(".members"))
+        page.click(".members li:last-child button", "Put out")
+        page.click("dialog .danger", "Put it out")
+        page.sees("The member is out", "#toasts")
+        assert fake.changes[-1][1].subscription_id == 8
+
+
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     """A real server with what may be changed switched on; its address of NATS and that of its pages."""

@@ -1,4 +1,4 @@
-"""The contract of `GroupLog`, held by the log on disk, in clear and encrypted, on a simulated disk, and in memory."""
+"""The contract of `GroupLog`, held by the log on disk, in clear and encrypted, on a simulated disk, in memory, and in SQL."""
 
 from itertools import count
 from pathlib import Path
@@ -8,6 +8,8 @@ import pytest
 from stan.invariant import InvariantError
 from stan.log.filelog import FileLog
 from stan.log.memorylog import MemoryLog
+from stan.log.sqlfile import SqlFile
+from stan.log.sqllog import SqlLog
 from stan.log.types import StaleRef
 from stan.log.vault import Vault
 from stan.protocol.entries import encode_batch
@@ -16,13 +18,26 @@ from tests.kit.files import CrashingFiles
 
 ALL = 10**9
 KINDS = ["disk", "disk without cache", "encrypted disk", "encrypted disk without cache", "simulated disk", "memory"]
+SQL_KINDS = ["sql", "sql without cache", "sql at once without cache"]
 
 
-@pytest.fixture(params=KINDS)
+class AtOnce(SqlLog):
+    """Every entry is written before anything else happens."""
+
+    def append(self, entries):
+        super().append(entries)
+        self.sync()
+
+
+@pytest.fixture(params=[*KINDS, *SQL_KINDS])
 def log(request, tmp_path):
     """A log with tiny segments, 40 bytes accounted per message."""
     if request.param == "memory":
         made = MemoryLog(overhead=40, replayable=True)
+    elif request.param in SQL_KINDS:
+        file = SqlFile(tmp_path / "stan.db")
+        kind = AtOnce if "at once" in request.param else SqlLog
+        made = kind(file, 1, overhead=40, tail_cache_bytes_max=0 if "without" in request.param else 1000)
     else:
         simulated = request.param == "simulated disk"
         made, _ = FileLog.open(
@@ -36,6 +51,8 @@ def log(request, tmp_path):
         )
     yield made
     made.close()
+    if request.param in SQL_KINDS:
+        file.close()
 
 
 def fill(log, entries, uid=7, per_batch=3, size=20, first=0):

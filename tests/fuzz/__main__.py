@@ -8,13 +8,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from tests.fuzz.engine import run
-from tests.fuzz.parsers import all_parsers, named
-
-
-def one(name: str, count: int, seed: int) -> tuple[str, list[str], float]:
-    """Fuzz one parser, in a process of its own."""
-    return name, *run(named(name), count, seed)
+from tests.fuzz.parsers import all_parsers, run_named
 
 
 def main() -> int:
@@ -28,7 +22,7 @@ def main() -> int:
     names = [parser.name for parser in all_parsers() if given.parser in parser.name]
     bad = 0
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        jobs = [pool.submit(one, name, given.inputs, given.seed) for name in names]
+        jobs = [pool.submit(run_named, name, given.inputs, given.seed) for name in names]
         for job in jobs:
             name, complaints, rate = job.result()
             bad += len(complaints)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from tests.fuzz import disk, network, operating, text
-from tests.fuzz.engine import Parser
+from tests.fuzz.engine import Parser, run
 
 
 def all_parsers() -> Iterator[Parser]:
@@ -12,6 +12,6 @@ def all_parsers() -> Iterator[Parser]:
     return chain(network.parsers(), disk.parsers(), text.parsers(), operating.parsers())
 
 
-def named(name: str) -> Parser:
-    """The parser of that name."""
-    return next(parser for parser in all_parsers() if parser.name == name)
+def run_named(name: str, count: int, seed: int) -> tuple[str, list[str], float]:
+    """Fuzz the parser of that name: name, complaints, inputs a second."""
+    return name, *run(next(parser for parser in all_parsers() if parser.name == name), count, seed)

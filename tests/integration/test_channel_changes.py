@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 import stan_client
+from stan_client import PullConsumer
+from stan_client.blocking import BlockingClient
 from stan_client.direct import Direct
 
 from stan import errors
@@ -42,10 +44,10 @@ async def fill(direct, channel, count):
     await direct.publish_batch(channel, rows, count, producer="test", version=1, ids=ids)
 
 
-async def sequences(direct, channel):
+async def sequences(direct, channel, **options):
     """Of the messages that there are, by fetch; their data is their sequence."""
     found = []
-    async for message in direct.read(channel):
+    async for message in direct.read(channel, **options):
         assert message.data == b"%d" % message.sequence
         found.append(message.sequence)
     return found
@@ -84,6 +86,24 @@ async def test_removed_messages_stay_away_from_everybody(server, direct) -> None
     client = await stan_client.connect(server.cluster_id, "me", servers=server.url)
     assert await received(client, "foo", len(left), start=stan_client.everything()) == left
     await client.close()
+
+
+async def test_ranges_and_consumers_pass_over_what_was_removed(server, direct) -> None:
+    await fill(direct, "foo", 300)
+    gone = {*range(10, 20), 25, 150, 299, 300}
+    for sequence in gone:
+        await direct.admin.delete_message("foo", sequence)
+    left = [at for at in range(1, 301) if at not in gone]
+
+    def read_range():
+        with BlockingClient(server.url, server.cluster_id) as client:
+            found = client.read_range("foo", 1, 300, max_bytes=1000)
+            return [message.sequence for batch in found for message in batch.messages()]
+
+    assert await asyncio.to_thread(read_range) == left
+    consumer = PullConsumer(direct, "foo", follow=False)
+    assert [message.sequence async for batch in consumer for message in batch.messages()] == left
+    assert (consumer.position.sequence, consumer.lost) == (301, 0)
 
 
 async def test_limits_are_edited_and_channels_come_and_go(server, direct) -> None:
@@ -159,6 +179,24 @@ async def test_restored_channel_is_as_it_was(server, direct) -> None:
 
 
 # --- a cluster ----------------------------------------------------------------------------------------------------------
+
+
+async def test_read_replica_knows_of_removals(tmp_path, cluster) -> None:
+    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
+        await fill(direct, "foo", 30)
+        await direct.admin.delete_message("foo", 7)
+        home = tmp_path / "r1"
+        home.mkdir()
+        flags = ("-clustered", "-cluster_node_id", "r1", "-replica", "-join")
+        with StanServer(home, *flags, nats_url=cluster.url):
+            await direct.admin.delete_message("foo", 9)
+            await direct.admin.purge("foo", up_to=3)
+            left = [4, 5, 6, 8, *range(10, 31)]
+            async with asyncio.timeout(60):  # one that is not there yet leaves the answer to the leader
+                while not (await direct.admin.nodes()).answers[-1].replica:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+                while await sequences(direct, "foo", from_replica=True) != left:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
 
 
 async def test_changes_are_made_once_whoever_leads(cluster) -> None:

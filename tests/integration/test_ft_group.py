@@ -3,82 +3,15 @@
 import asyncio
 import signal
 import subprocess
-import urllib.error
-import urllib.request
 
 import pytest
 
 from stan.edge.ft import decode_time, encode_time
 from tests.chaos.load import LASTING_KINDS, Load, Pace
-from tests.kit.ports import free_port
-from tests.kit.server import CLUSTER_ID, COMMAND, READY, ROOT, NatsServer, StanServer, until
+from tests.kit.ft_pair import STANDBY, Member, Pair
+from tests.kit.server import COMMAND, ROOT, until
 
-ACTIVE, STANDBY = "Server is active", "Starting in standby mode"
-
-
-class Member(StanServer):
-    """A server of the group, with monitoring pages."""
-
-    def __init__(self, directory, store, nats):
-        directory.mkdir(exist_ok=True)
-        self.http = free_port()
-        flags = ("-ft_group", "pair", "-dir", str(store), "-m", str(self.http))
-        super().__init__(directory, *flags, nats_url=nats.url)
-
-    @property
-    def serves(self):
-        """Whether clients are served."""
-        return READY in self.log_since_start()
-
-    def status(self, path):
-        """Status of a page."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=20) as found:
-                return found.status
-        except urllib.error.HTTPError as error:
-            return error.code
-
-    def text(self, path):
-        """Text of a page."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=20) as found:
-            return found.read().decode()
-
-
-class Pair:
-    """Two members, the first one active; what the load talks to."""
-
-    def __init__(self, directory):
-        self.nats = NatsServer(directory)
-        self.store = directory / "shared"
-        self.members = [Member(directory / name, self.store, self.nats) for name in "ab"]
-        self.url, self.cluster_id = self.nats.url, CLUSTER_ID
-
-    @property
-    def running(self):
-        return any(member.running for member in self.members)
-
-    def log(self):
-        return "\n".join(member.log() for member in self.members)
-
-    def start(self):
-        """The first is active, the other one its standby."""
-        first, second = self.members
-        first.start()
-        second.launch()
-        until(lambda: STANDBY in second.log_since_start(), why=self.log)
-
-    def await_takeover(self, by):
-        """Until a member serves."""
-        until(lambda: by.serves or not by.running, why=self.log)
-        assert by.serves, self.log()
-
-    def end(self):
-        for member in self.members:
-            if member.running:
-                member.signal(signal.SIGCONT)
-                member.signal(signal.SIGKILL)
-            member.sweep()
-        self.nats.kill()
+ACTIVE = "Server is active"
 
 
 @pytest.fixture
@@ -150,7 +83,7 @@ def test_pages_tell_active_from_standby(pair):
 
 def test_standbys_race_and_one_of_them_wins(pair, tmp_path):
     first, second = pair.members
-    third = Member(tmp_path / "c", pair.store, pair.nats)
+    third = Member(tmp_path / "c", pair.store, pair.nats, "FILE")
     pair.members.append(third)
     third.launch()
     until(lambda: STANDBY in third.log_since_start(), why=pair.log)

@@ -223,7 +223,7 @@ def test_silence_is_explained_by_groups_without_leader(servers):
     servers.admin.all_nodes = cluster(leader="")
     done = stan("channel", "list")
     assert done.exit_code == 4
-    assert "There is no leader of groups 0, 1. These nodes do not answer: c." in done.output.replace("\n", " ")
+    assert "Groups 0 (metadata) and 1 have no leader. These nodes do not answer: c." in done.output.replace("\n", " ")
 
 
 def test_a_refusal_is_told(servers):

@@ -161,6 +161,16 @@ def test_deleting_the_newest_leaves_its_sequence_unused(desk) -> None:
     assert read(desk) == [1, 2, 3, 4, 5, 7]
 
 
+def test_last_received_is_the_newest_that_is_left(desk) -> None:
+    ask(desk, "delete_message", sequence=6)
+    ask(desk, "delete_message", sequence=5)
+    assert read(desk, start=1) == [4]
+    ask(desk, "purge", up_to=4)
+    assert read(desk, "again", start=1) == []
+    desk.publish("foo", b"7")
+    assert [sequence for sequence, _ in desk.received("again")] == [7]
+
+
 def test_deleting_all_one_by_one(desk) -> None:
     for sequence in (2, 4, 6, 5, 3, 1):
         assert ask(desk, "delete_message", sequence=sequence).changed == 1

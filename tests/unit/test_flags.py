@@ -319,6 +319,14 @@ def test_raft_logging_of_a_lone_node_is_noticed_by_its_name():
     )
 
 
+def test_what_a_sql_store_cannot_is_refused():
+    (missing,) = serve("-st", "sql").validate()
+    assert "a SQLite file must be named" in missing
+    found = serve("-st", "sql", "-sql_source", "f", "-clustered", "-encryption_key", "k").validate()
+    assert [text for text in found if "clustering mode not supported with SQL store type" in text]
+    assert [text for text in found if "not encrypted" in text]
+
+
 def test_fault_tolerance_group_in_a_cluster_is_refused():
     text = "fault tolerance groups and clustering exclude each other: leave out -ft_group"
     assert text in parse([*NODE, "-ft_group", "x"]).complaints
@@ -331,7 +339,10 @@ def test_groups_and_replicas_of_a_cluster_that_is_joined_are_not_told():
 
 
 def test_store_types_are_told_apart():
-    assert parse(["-st", "sql"]).complaints == ("-store SQL: this version has no SQL store",)
+    store = serve("-st", "sql", "-sql_source", "d/stan.db", "-sql_driver", "SQLite", "-file_sync=false").store
+    assert (store.kind, store.source, store.place, store.sync) == ("sql", Path("d/stan.db"), Path("d"), "always")
+    refused = "-sql_driver: a SQL store is a SQLite file here, postgres is not served: use sqlite"
+    assert parse(["-st", "sql", "-sql_driver", "postgres"]).complaints == (refused,)
     assert parse(["-st", "tape"]).complaints == ("unsupported store type: tape",)
     assert serve("-st", "MeMoRy").store.kind == "memory"
 

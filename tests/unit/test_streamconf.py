@@ -231,8 +231,10 @@ def test_file_that_cannot_be_opened_is_told():
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("sql { driver: mysql }", "driver (s.conf:1): this version has no SQL store"),
-        ("store: sql", "store (s.conf:1): this version has no SQL store"),
+        (
+            "store: sql, sql { driver: mysql }",
+            "driver (s.conf:1): a SQL store is a SQLite file here, mysql is not served: use sqlite",
+        ),
         ("file { slice_archive: x }", "slice_archive (s.conf:1): this version runs no archive script"),
     ],
 )

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from stan import limits
 from stan.edge.asking import Asking, hear_events
+from stan.edge.ft import STANDBY
 from stan.edge.node import Node
 from stan.errors import StanError, Unanswered
 from stan.monitor import health
@@ -28,6 +29,7 @@ from stan.types import SECOND
 
 PAGES: Final = "/dashboard/"
 API: Final = "/api/v1/"
+STANDS_BY: Final = "this server stands by: ask the active one of its fault tolerance group"
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 Json = dict[str, Any]
@@ -128,7 +130,8 @@ class Dashboard:
         if refusal:
             return _json({"error": refusal}, 403)
         if self._api is None:
-            return _json({"error": "the store is not open yet"}, 503)
+            standby = self._view.ft_state == STANDBY
+            return _json({"error": STANDS_BY if standby else "the store is not open yet"}, 503)
         self._api.survey.watched()
         try:
             return await make(self._api)

@@ -46,9 +46,17 @@ function buttons(data, done, context) {
       fields: [{ name: "keep", label: "Newest to keep", type: "number", min: 0, value: 0 }], make: (values) => ({ ...channel_, keep: Number(values.keep) }) })),
     deed("limits", "Limits…", () => confirm({ title: `Limits of ${data.name}`, text: "In force at once, over those of the configuration; what is beyond them is removed. 0: no limit.", button: "Set", action: "edit_limits", done,
       fields: [{ name: "max_msgs", label: "Messages", type: "number", min: 0, value: data.limits.max_msgs ?? 0 }, { name: "max_bytes", label: "Bytes", type: "number", min: 0, value: data.limits.max_bytes ?? 0 }, { name: "max_age", label: "Age, seconds", type: "number", min: 0, value: data.limits.max_age ?? 0 }],
-      make: (values) => ({ ...channel_, max_msgs: Number(values.max_msgs), max_bytes: Number(values.max_bytes), max_age: 1000 * Number(values.max_age) }) })),
+      make: (values) => ({ ...channel_, ...changed(values, data.limits) }) })),
+    data.edited.length > 0 && deed("reset", "Limits as configured…", () => confirm({ title: `Limits of ${data.name} as configured?`, text: "What was edited is forgotten; what is beyond the limits of the configuration is removed.", button: "Reset", action: "edit_limits", make: () => ({ ...channel_, reset: true }), done })),
     deed("delete", "Delete…", () => confirm({ title: `Delete ${data.name}?`, text: `Its ${many(data.messages, "message")} and its subscriptions are gone then. This cannot be taken back.`, word: data.name, button: "Delete", action: "delete_channel",
       make: () => ({ ...channel_, uid: data.uid }), done: () => context.go("#/channels") })));
+}
+
+/** The limits that somebody has changed; ages in ms. */
+function changed(values, before) {
+  const found = Object.entries(values).filter(([name, value]) => Number(value) !== (before[name] ?? 0));
+  if (!found.length) throw new Error("Nothing is changed yet.");
+  return Object.fromEntries(found.map(([name, value]) => [name, Number(value) * (name === "max_age" ? 1000 : 1)]));
 }
 
 const fill = (used, most, text) => (most ? bar(used / most, text, used / most > 0.95 ? "warn" : "") : null);

@@ -10,8 +10,16 @@ import { level } from "./table.js";
 
 const window_ = (row) => bar(row.pending / (row.window || 1), `${number(row.pending)} of ${number(row.window)} in flight`, row.level);
 
+/** Who shares a queue group, and what each has in flight. */
+function members(row) {
+  if (row.members.length < 2) return null;
+  const evict = (member) => confirm({ title: `Put ${member.client} out of ${row.name}?`, text: "Its subscription is closed; what it has in flight goes to the others.", button: "Put it out", action: "evict_member", make: () => ({ channel: row.channel_key, subscription: member.subscription }) });
+  return h("details", { "data-key": "members" }, h("summary", {}, many(row.members.length, "member")), h("ul", { class: "members" }, row.members.map((member) => h("li", { "data-key": member.subscription },
+    `${member.client}: ${number(member.pending)} of ${number(member.window)} in flight${member.failing ? ", does not answer" : ""} `, mayAct() && h("button", { type: "button", class: "small", onclick: () => evict(member) }, "Put out…")))));
+}
+
 export const COLUMNS = [
-  { name: "Name", sort: "name", cell: (row) => [h("b", {}, row.name), h("small", { class: "muted" }, row.kind, row.client && row.client !== row.name ? ` of ${row.client}` : "")] },
+  { name: "Name", sort: "name", cell: (row) => [h("b", {}, row.name), h("small", { class: "muted" }, row.kind, row.client && row.client !== row.name && row.members.length < 2 ? ` of ${row.client}` : ""), members(row)] },
   { name: "Channel", cell: (row) => h("a", { href: `#/channel/${row.channel_key}` }, row.channel) },
   { name: "State", sort: "state", cell: (row) => [level(row.level, row.state), row.text.toLowerCase() !== row.state && h("small", { class: "why" }, row.text)] },
   { name: "Lag", sort: "lag", number: true, cell: (row) => number(row.lag) },

@@ -1,0 +1,116 @@
+"""What a node alone keeps with `-st sql`: everything in one SQLite file, the logs of its groups beside the rows of its state.
+
+Beside the file are SQLite's own (`-wal`, `-shm`) and `<file>.lock`. There are no snapshots: a state that is flushed lies in the
+same file as the log, and is lost with it.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from stan.config import Config
+from stan.core.broker import Broker
+from stan.edge.manifest import lock_file
+from stan.edge.storage import Storage
+from stan.errors import Aborted, Frozen, NotNow, StartError, go_quote
+from stan.log.sqlfile import SqlError, SqlFile
+from stan.log.sqllog import SqlLog
+from stan.state.database import Changes, Database
+from stan.types import GroupId, RaftIndex, Term
+
+SHARED = ".ft"
+"""Ends the name of the directory with the data of servers that share a file."""
+
+
+def lock_path(source: Path) -> Path:
+    """The file whose lock tells that a server uses *source*."""
+    return source.with_name(f"{source.name}.lock")
+
+
+def shared_path(source: Path) -> Path:
+    """Where a fault tolerance group keeps what was in *source*."""
+    return source.with_name(source.name + SHARED)
+
+
+class SqlStorage(Storage):
+    """`Storage` over a SQLite file."""
+
+    file: SqlFile
+
+    @classmethod
+    async def open_file(cls, config: Config, fence: Callable[[], None] | None) -> "SqlStorage":
+        """Open the file that `config.store.source` names; *fence* is asked before each transaction. Raises StartError, Damage."""
+        source = config.store.source
+        if source is None:
+            raise StartError("for SQL stores, --sql_source must name a SQLite file")
+        if shared_path(source).exists():
+            raise StartError(f"{source} is shared by the servers of a fault tolerance group; start it with -ft_group")
+        source.parent.mkdir(parents=True, exist_ok=True)
+        lock = lock_file(lock_path(source), source)
+        try:
+            file = SqlFile(source)
+        except BaseException:
+            os.close(lock)
+            raise
+        try:
+            doubt = _take_over(file, config)
+            file.fence = fence
+            self = cls({number: SqlLog(file, number) for number in map(GroupId, range(config.store.raft_groups + 1))})
+            self.file, self.doubt = file, doubt
+            self.database = await Database.open(source)
+            file.make_views()
+        except BaseException:
+            file.close()
+            os.close(lock)
+            raise
+        self._lock = lock
+        return self
+
+    async def _write_rows(self, changes: dict[GroupId, Changes], marks: dict[GroupId, tuple[RaftIndex, Term]]) -> None:
+        if self.file.fence is not None:
+            self.file.fence()
+        try:
+            await super()._write_rows(changes, marks)
+        except SqlError as error:
+            raise NotNow(f"{self.file.path}: {error}") from error
+
+    async def release(self, broker: Broker) -> None:  # noqa: ARG002 - as Storage has it
+        """Let go of the entries that the flushed state covers, and delete the rows of what is not kept."""
+        for number, log in list(self.logs.items()):
+            log.release(self._flushed.get(number, RaftIndex(0)))
+            await self._offload(log.clean)
+
+    async def close(self, *, clean: bool) -> None:
+        """Close everything; *clean* when all that was written is durable and flushed."""
+        try:
+            for log in self.logs.values():
+                try:
+                    log.close()
+                except (Frozen, Aborted):
+                    clean = False
+            if clean:
+                self.file.note(clean="yes")
+        finally:
+            if self.database is not None:
+                await self.database.close()
+            self.file.close()
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+
+def _take_over(file: SqlFile, config: Config) -> bool:
+    """Make sure whose file it is, and mark it as in use; whether it was not closed in order when it was used last.
+
+    Then more may have been sent than the log tells: what nobody waits for is in memory until the next transaction.
+    """
+    known, groups = file.value("cluster_id"), file.value("raft_groups")
+    if known and known != config.cluster_id:
+        raise StartError(
+            f"cluster ID {go_quote(config.cluster_id)} does not match recovered value of {go_quote(known)}"
+        )
+    if groups and groups != str(config.store.raft_groups):
+        raise StartError(f"{file.path} was made with {groups} channel group(s), not {config.store.raft_groups}")
+    doubt = file.value("clean") == "no"
+    file.note(cluster_id=config.cluster_id, raft_groups=str(config.store.raft_groups), clean="no")
+    return doubt

@@ -1,0 +1,161 @@
+"""One SQLite file as the SQL log uses it: plain calls from any thread over aiosqlite.
+
+Two connections: one writes, in transactions that are durable when the call returns, one reads beside it. They live on an event
+loop in a thread of their own, so that a call may come from where no loop runs. Raises aiosqlite.Error; `fence` is asked before
+each transaction and may refuse it.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any, TypeVar
+
+import aiosqlite
+
+from stan import limits
+from stan.errors import Damage, StartError
+from stan.types import SECOND
+
+T = TypeVar("T")
+Step = tuple[str, list[tuple[Any, ...]]]
+"""A statement, and the parameters of each time that it is carried out."""
+
+SqlError = aiosqlite.Error
+"""What the system or SQLite refuses."""
+
+VERSION = "1"
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS store (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS logs (raft_group INTEGER PRIMARY KEY, released_index INTEGER, released_term INTEGER);
+CREATE TABLE IF NOT EXISTS entries (raft_group INTEGER, raft_index INTEGER, term INTEGER, kind INTEGER, frame BLOB,
+  PRIMARY KEY (raft_group, raft_index)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS batches (raft_group INTEGER, raft_index INTEGER, position INTEGER, uid INTEGER,
+  base_sequence INTEGER, count INTEGER, timestamp INTEGER, first_sequence INTEGER, length INTEGER, crc INTEGER,
+  PRIMARY KEY (raft_group, raft_index, position)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS batches_of_channel ON batches (raft_group, uid, base_sequence);
+CREATE TABLE IF NOT EXISTS message_rows (raft_group INTEGER, uid INTEGER, sequence INTEGER, timestamp INTEGER,
+  data_at INTEGER, data_length INTEGER, message BLOB, PRIMARY KEY (raft_group, uid, sequence)) WITHOUT ROWID;
+"""
+VIEWS = """
+CREATE VIEW IF NOT EXISTS messages AS
+  SELECT CAST(c.name AS TEXT) AS channel, m.sequence AS sequence, m.timestamp AS timestamp,
+    strftime('%Y-%m-%d %H:%M:%f', m.timestamp / 1000000000.0, 'unixepoch') AS time, m.data_length AS size,
+    CAST(substr(m.message, m.data_at + 1, m.data_length) AS BLOB) AS data
+  FROM channels c JOIN message_rows m ON m.raft_group = c.raft_group AND m.uid = c.uid
+  LEFT JOIN first_sequences f ON f.raft_group = c.raft_group AND f.uid = c.uid
+  WHERE m.sequence >= COALESCE(f.first_sequence, 0);
+CREATE VIEW IF NOT EXISTS channel_overview AS
+  SELECT CAST(c.name AS TEXT) AS channel, MAX(MIN(b.base_sequence), COALESCE(f.first_sequence, 0)) AS first_sequence,
+    MAX(b.base_sequence + b.count - 1) AS last_sequence,
+    MAX(b.base_sequence + b.count - 1) - MAX(MIN(b.base_sequence), COALESCE(f.first_sequence, 0)) + 1 AS messages,
+    SUM(b.length) AS bytes
+  FROM channels c LEFT JOIN batches b ON b.raft_group = c.raft_group AND b.uid = c.uid
+  LEFT JOIN first_sequences f ON f.raft_group = c.raft_group AND f.uid = c.uid GROUP BY c.uid;
+CREATE VIEW IF NOT EXISTS subscription_overview AS
+  SELECT CAST(c.name AS TEXT) AS channel, CAST(k.name AS TEXT) AS name, CAST(s.client_id AS TEXT) AS client_id,
+    k.last_sent AS last_sent
+  FROM cursors k JOIN channels c ON c.uid = k.uid
+  LEFT JOIN subscriptions s ON s.raft_group = k.raft_group AND s.cursor_id = k.cursor_id;
+"""
+"""For people; they read the tables of stan.state.database as well."""
+
+
+class SqlFile:
+    """See the module's docstring."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or make the file. Raises Damage if it is none of ours or broken, StartError if it cannot be opened."""
+        self.path = path
+        self.fence: Callable[[], None] | None = None
+        self._turn = Lock()
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="sql", daemon=True)
+        self._thread.start()
+        self._connections: list[aiosqlite.Connection] = []
+        try:
+            self._writer = self._call(self._connect())
+            self._reader = self._call(self._connect())
+            self._call(self._make())
+        except SqlError as error:
+            self.close()
+            kind = StartError if isinstance(error, aiosqlite.OperationalError) else Damage
+            raise kind(f"{path}: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _connect(self) -> aiosqlite.Connection:
+        connection = await aiosqlite.connect(
+            self.path, isolation_level=None, timeout=limits.SQL_BUSY_TIMEOUT / SECOND, cached_statements=64
+        )
+        self._connections.append(connection)
+        await connection.execute("PRAGMA journal_mode = WAL")
+        await connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    async def _make(self) -> None:
+        await self._writer.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
+        await self._writer.execute("INSERT OR IGNORE INTO store VALUES ('format', ?)", (VERSION,))
+        ((found,),) = await self._fetch("SELECT value FROM store WHERE key = 'format'", ())
+        if found != VERSION:
+            raise StartError(f"{self.path}: messages in format {found}, this program reads format {VERSION}")
+
+    def make_views(self) -> None:
+        """What a person may look at, once the tables of the state are there, too."""
+        with self._turn:
+            self._call(self._run_script(VIEWS))
+
+    async def _run_script(self, script: str) -> None:
+        await self._writer.executescript(script)
+
+    def write(self, steps: Iterable[Step]) -> None:
+        """Carry all of it out in one transaction, which is on stable storage when this returns, or nothing of it."""
+        with self._turn:
+            if self.fence is not None:
+                self.fence()
+            self._call(self._write(steps))
+
+    async def _write(self, steps: Iterable[Step]) -> None:
+        db = self._writer
+        await db.execute("BEGIN IMMEDIATE")
+        try:
+            for statement, rows in steps:
+                await db.executemany(statement, rows)
+            await db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                await db.execute("ROLLBACK")
+            raise
+
+    def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """What a query finds of what was written. Raises Damage."""
+        try:
+            return self._call(self._fetch(query, parameters))
+        except SqlError as error:
+            raise Damage(f"{self.path}: {error}") from error
+
+    async def _fetch(self, query: str, parameters: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in await self._reader.execute_fetchall(query, parameters)]
+
+    def value(self, key: str) -> str:
+        """One of the store's notes about itself; "" if there is none."""
+        found = self.rows("SELECT value FROM store WHERE key = ?", key)
+        return str(found[0][0]) if found else ""
+
+    def note(self, **values: str) -> None:
+        """Write such notes down."""
+        self.write([("INSERT OR REPLACE INTO store VALUES (?, ?)", list(values.items()))])
+
+    def close(self) -> None:
+        """Close the connections and end the thread."""
+        with self._turn:
+            while self._connections:
+                self._call(self._connections.pop().close())
+            if self._thread.is_alive():
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join()
+                self._loop.close()

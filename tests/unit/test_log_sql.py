@@ -1,0 +1,262 @@
+"""The log in SQLite beyond the contract: what a restart finds, what retention deletes, what people see, what harm does."""
+
+import sqlite3
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stan.errors import Damage, Frozen, LostLock, StartError
+from stan.log.index import GAP
+from stan.log.sqlfile import SqlFile
+from stan.log.sqllog import SqlLog
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.entries import encode_batch, encode_change, encode_marks
+from stan.protocol.messages import data_span
+from tests.kit.batches import batch, change, entry, records
+
+ALL = 10**9
+
+
+class Store:
+    """A file with one log in it, opened again and again."""
+
+    def __init__(self, path):
+        self.path = path
+        self.open()
+
+    def open(self, group=1):
+        self.file = SqlFile(self.path)
+        self.log = SqlLog(self.file, group, tail_cache_bytes_max=0)
+
+    def close(self):
+        self.log.close()
+        self.file.close()
+
+    def crash(self):
+        """What was not synced is gone."""
+        self.file.close()
+        self.open()
+
+    def query(self, text, *parameters):
+        with sqlite3.connect(self.path) as database:
+            return database.execute(text, parameters).fetchall()
+
+    def change(self, text, *parameters):
+        self.query(text, *parameters)
+
+    def kept(self, uid=7):
+        refs = self.log.channel(uid).refs(0, ALL, ALL, ALL)
+        return [(ref.base_sequence, ref.count, self.log.read(ref)) for ref in refs]
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store(tmp_path / "stan.db")
+    yield made
+    made.close()
+
+
+def fill(log, count, uid=7):
+    """Entries of three messages each; returns them."""
+    made = []
+    for index in range(log.last_index + 1, log.last_index + 1 + count):
+        made.append(entry(index, batch(uid, 3 * index - 2, 3)))
+        log.append([made[-1]])
+    return made
+
+
+def test_what_was_synced_is_there_after_a_crash_and_nothing_else(store):
+    made = fill(store.log, 10)
+    assert store.log.sync() == 10
+    fill(store.log, 5)
+    store.crash()
+    assert (store.log.last_index, store.log.durable_index, store.log.last_term) == (10, 10, 1)
+    assert store.log.entries(1, 99, ALL) == made
+    store.log.commit(10)
+    assert store.kept() == [(3 * i + 1, 3, records(7, 3 * i + 1, 3)) for i in range(10)]
+    fill(store.log, 1)
+    store.log.commit(11)
+    assert store.log.channel(7).last_sequence == 33
+
+
+def test_entries_with_marks_and_changes_come_back_as_they_were(store):
+    body = b"".join(
+        (*encode_batch(7, 1, 2, 5, 0, records(7, 1, 2)), *encode_marks(b"marks"), *encode_change(b"change"))
+    )
+    made = [entry(1, body), change(2, b""), change(3, b"x" * 300_000), entry(4, batch(7, 3, 1), batch(9, 1, 4))]
+    store.log.append(made)
+    store.log.sync()
+    store.crash()
+    assert store.log.entries(1, 4, ALL) == made
+    assert store.log.entries(2, 4, 1) == made[1:2]
+
+
+def test_retention_deletes_rows(store):
+    fill(store.log, 30)
+    store.log.sync()
+    store.log.commit(30)
+    store.log.trim(7, 50)
+    assert store.log.clean() is None
+    store.log.release(20)
+    assert "removed 16 batches" in store.log.clean()
+    assert store.query("SELECT MIN(sequence), COUNT(*) FROM message_rows") == [(49, 42)]
+    assert store.query("SELECT MIN(raft_index), COUNT(*) FROM entries") == [(21, 10)]
+    assert store.log.clean() is None
+    store.crash()
+    assert (store.log.first_index, store.log.last_index, store.log.term_at(20)) == (21, 30, 1)
+    store.log.commit(30)
+    store.log.trim(7, 50)
+    assert store.log.channel(7).first_sequence == 50
+    assert [base for base, _, _ in store.kept()] == list(range(49, 91, 3))
+    store.log.release(30)
+    store.log.clean()
+    store.crash()
+    assert (store.log.first_index, store.log.last_index) == (31, 30)
+    store.log.commit(30)
+    assert len(store.kept()) == 14
+
+
+def test_channel_that_is_dropped_leaves_no_row(store):
+    fill(store.log, 9)
+    store.log.sync()
+    store.log.commit(9)
+    store.log.drop(7)
+    store.log.release(9)
+    store.log.clean()
+    assert store.query("SELECT COUNT(*) FROM message_rows") == [(0,)]
+    assert store.query("SELECT COUNT(*) FROM batches") == [(0,)]
+
+
+def test_many_batches_are_recovered_and_deleted_in_parts(store, monkeypatch):
+    monkeypatch.setattr("stan.limits.SQL_ROWS_PER_READ", 7)
+    monkeypatch.setattr("stan.limits.SQL_ENTRIES_PER_READ", 3)
+    made = fill(store.log, 40)
+    store.log.sync()
+    store.crash()
+    assert store.log.entries(1, 40, ALL) == made
+    store.log.commit(40)
+    assert len(store.kept()) == 40
+    store.log.trim(7, 121)
+    store.log.release(40)
+    while store.log.clean() is not None:
+        pass
+    assert store.query("SELECT COUNT(*) FROM message_rows") == [(0,)]
+
+
+def test_nothing_is_deleted_that_is_not_written(store):
+    fill(store.log, 5)
+    store.log.commit(5)
+    store.log.trim(7, 16)
+    store.log.release(5)
+    assert store.log.clean() is None
+    store.log.sync()
+    store.log.clean()
+    assert store.query("SELECT COUNT(*) FROM message_rows") == [(0,)]
+
+
+def test_logs_of_two_groups_do_not_mix(store):
+    other = SqlLog(store.file, 2)
+    mine, theirs = fill(store.log, 3), [change(1), change(2)]
+    other.append(theirs)
+    other.sync()
+    store.log.sync()
+    assert SqlLog(store.file, 2).entries(1, 9, ALL) == theirs
+    assert SqlLog(store.file, 1).entries(1, 9, ALL) == mine
+
+
+# --- damage and refusals ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "UPDATE message_rows SET message = X'00' WHERE sequence = 5",
+        "DELETE FROM message_rows WHERE sequence = 5",
+        "UPDATE batches SET crc = crc + 1",
+    ],
+)
+def test_changed_message_is_told_and_not_served(store, harm):
+    fill(store.log, 3)
+    store.log.sync()
+    store.log.commit(3)
+    store.change(harm)
+    with pytest.raises(Damage, match=r"messages \[4, 6\] of channel 7, entry 2 of group 1"):
+        store.log.read(store.log.channel(7).refs(4, 6, ALL, 1)[0])
+
+
+def test_missing_entry_is_told_at_the_start(store):
+    fill(store.log, 3)
+    store.log.sync()
+    store.change("DELETE FROM entries WHERE raft_index = 2")
+    with pytest.raises(Damage, match="entries of group 1 are missing behind entry 0"):
+        SqlLog(store.file, 1)
+
+
+def test_transaction_that_fails_freezes_the_log(store):
+    fill(store.log, 2)
+    store.change("DROP TABLE batches")
+    with pytest.raises(Frozen):
+        store.log.sync()
+    with pytest.raises(Frozen):
+        store.log.append([change(3)])
+    assert store.log.durable_index == 0
+
+
+def test_fence_is_asked_before_each_transaction(store):
+    def refuse():
+        raise LostLock("ft: somebody else")
+
+    fill(store.log, 2)
+    store.file.fence = refuse
+    with pytest.raises(LostLock):
+        store.log.sync()
+    assert store.query("SELECT COUNT(*) FROM entries") == [(0,)]
+    store.file.fence = None
+    assert store.log.sync() == 2
+
+
+def test_file_that_is_none_of_ours_is_refused(tmp_path):
+    (tmp_path / "a").write_bytes(b"no database, but longer than a header of one would be" * 50)
+    with pytest.raises(Damage, match="not a database"):
+        SqlFile(tmp_path / "a")
+    with pytest.raises(StartError):
+        SqlFile(tmp_path / "nowhere" / "b")
+
+
+def test_file_of_another_format_is_refused(store, tmp_path):
+    store.change("UPDATE store SET value = '9' WHERE key = 'format'")
+    with pytest.raises(StartError, match="messages in format 9, this program reads format 1"):
+        SqlFile(store.path)
+
+
+def test_place_beyond_four_billion_entries_is_found(store):
+    log = store.log
+    log._before = (GAP + 5, 1)
+    assert log._index_of((GAP + 3) % GAP) == GAP + 3
+    log._before = (0, 0)
+
+
+# --- what people see ------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.builds(
+        wire.MsgProto,
+        sequence=st.integers(min_value=0, max_value=2**63),
+        subject=st.binary(max_size=200),
+        reply=st.binary(max_size=200),
+        data=st.binary(max_size=400),
+        timestamp=st.integers(min_value=0, max_value=2**62),
+    )
+)
+def test_data_of_a_message_is_found(message):
+    raw = message.SerializeToString()
+    at, length = data_span(raw)
+    assert raw[at : at + length] == message.data
+
+
+@given(st.binary(max_size=50))
+def test_data_of_anything_else_lies_within_it(raw):
+    at, length = data_span(raw)
+    assert 0 <= at <= at + length <= len(raw)
