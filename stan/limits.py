@@ -201,6 +201,8 @@ BOOKMARK_NAME_BYTES_MAX = 255
 """Longest name of a bookmark."""
 BOOKMARKS_MAX = 16_384
 """Bookmarks in the channels of one group; all of them are in memory."""
+RESTORED_GAP_MAX = (1 << 32) - 1
+"""Sequences in a row that a restore leaves unused: what the header of a record batch counts."""
 DELETED_RUNS_MAX = 10_000
 """Runs of messages of one channel that were deleted one by one; they are in memory, and are written whole when one is added."""
 RESTORE_NAME_BYTES_MAX = 64

@@ -34,8 +34,8 @@ from stan.protocol.frames import Frame
 from stan.types import ChannelUid, GroupId, Sequence, WallNanos
 
 _LENGTH = Struct("<I")
-SEQUENCE_END = 1 << 63
-"""Sequences are below it."""
+SEQUENCE_END = 1 << 62
+"""Sequences of a backup are below it: what is left above is more than will ever be published, and state.db takes it."""
 
 
 class _Part(NamedTuple):
@@ -179,6 +179,9 @@ class Restoring:
         index, machine = self.shared.written(info.group, info.uid), about.group.machine
         oldest = machine.channel(info.uid).first_sequence
         entry, gaps, base = Sealed(info.group), Runs(), channel.next_sequence
+        if _widest_gap(parts, base, last) > limits.RESTORED_GAP_MAX:
+            about.refuse(errors.INVALID_RESTORE)
+            return
         total = size = 0
         for part in (*parts, None):
             upto, timestamp = (last + 1, 0) if part is None else (part.first, part.timestamp)
@@ -282,6 +285,12 @@ class Restoring:
     def _done(self, about: Asked, channel: Channel, changed: int) -> None:
         first = about.group.machine.channel(channel.info.uid).first_sequence
         about.answer(changed=changed, first_sequence=first, last_sequence=channel.next_sequence - 1)
+
+
+def _widest_gap(parts: list[_Part], base: int, last: int) -> int:
+    """Of the sequences that stay unused before and between *parts*, which begin at *base* or later, and up to *last*."""
+    ends = [base, *(part.first + part.count for part in parts)]
+    return max(upto - end for end, upto in zip(ends, [*(part.first for part in parts), last + 1], strict=True))
 
 
 def _disorder(request: admin.RestoreRowsRequest) -> str:

@@ -111,6 +111,34 @@ def test_channel_comes_back_as_it_was(desk) -> None:
     assert made.restores.by_channel[1].ended
 
 
+def test_gap_that_no_batch_can_tell_is_refused_and_ends_nothing(desk) -> None:
+    begin(desk)
+    widest = limits.RESTORED_GAP_MAX
+    assert told(ask(desk, "restore_end", last_sequence=5 + widest))[0] == errors.INVALID_RESTORE
+    assert told(ask(desk, "restore_end", last_sequence=(1 << 63) - 1))[0] == errors.INVALID_RESTORE
+    assert told(ask(desk, "restore_rows", **runs_of((6 + widest, 6 + widest, START))))[0] == errors.INVALID_RESTORE
+    assert (
+        told(ask(desk, "restore_rows", **runs_of((5, 5, START), (7 + widest, 7 + widest, START))))[0]
+        == errors.INVALID_RESTORE
+    )
+    assert told(ask(desk, "restore_rows", **runs_of((7, 7, START)))) == ("", 1, 7, 7)
+    assert told(ask(desk, "restore_end")) == ("", 1, 7, 7)
+
+
+def test_channel_is_left_more_sequences_than_are_ever_published(desk) -> None:
+    """The state's numbers are signed: with the last of them given out the node could not write its state any more."""
+    end = 1 << 62
+    for first in (end, (1 << 63) - 1, 1 << 63):
+        assert told(ask(desk, "restore_channel", first_sequence=first))[0] == errors.INVALID_RESTORE
+    begin(desk, first_sequence=end - 3)
+    assert told(ask(desk, "restore_rows", **runs_of((end, end, START))))[0] == errors.INVALID_RESTORE
+    assert told(ask(desk, "restore_end", last_sequence=end))[0] == errors.INVALID_RESTORE
+    assert told(ask(desk, "restore_rows", **runs_of((end - 3, end - 1, START)))) == ("", 3, end - 3, end - 1)
+    assert told(ask(desk, "restore_end")) == ("", 1, end - 3, end - 1)
+    desk.publish("foo", b"new")
+    assert [one[0] for one in read(desk)] == [end - 3, end - 2, end - 1, end]
+
+
 def test_messages_begin_where_the_backup_says(desk) -> None:
     begin(desk, first_sequence=1)
     assert told(ask(desk, "restore_rows", **runs_of((4, 5, START)))) == ("", 2, 4, 5)
