@@ -44,6 +44,8 @@ from stan.protocol.rows import columns, pack_rows
 
 PATIENCE_S: Final = 60.0
 """How long one request may take: a leader may be replaced meanwhile."""
+NAMES_SHOWN_MAX: Final = 20
+"""Of channels in an error."""
 TOGETHER_MAX: Final = 4
 """Channels that are read or written at once."""
 REQUEST_ROOM: Final = 1024
@@ -154,7 +156,12 @@ def restore(
     _checked_pattern(pattern)
     try:
         index = read_index(directory)
+        names = [one.name for one in index.channels]
         index.channels = [one for one in index.channels if matches(pattern, one.name)]
+        if names and not index.channels:
+            raise CliError(
+                f"No channel of the backup matches {pattern!r}. It has: {', '.join(names[:NAMES_SHOWN_MAX])}"
+            )
         with bar("Checking", sum(one.messages for one in index.channels)) as advance:
             for channel in index.channels:
                 saved_positions(directory, channel)

@@ -112,19 +112,24 @@ def check(
         pending=_threshold("--pending", pending),
         oldest_ns=_threshold("--oldest", oldest, values.duration_ns),
         replica_lag=_threshold("--replica-lag", replica_lag),
-        disk_percent=_threshold("--disk", disk),
+        disk_percent=_threshold("--disk", disk, below=True),
         nodes=nodes,
         stuck=stuck,
     )
     run(_check(target, channel, name, bounds, view))
 
 
-def _threshold(option: str, text: str, parse: Any = values.number) -> Threshold:
+def _threshold(option: str, text: str, parse: Any = values.number, *, below: bool = False) -> Threshold:
     if not text:
         return Threshold()
-    found = [parsed(option, parse, part) if part else None for part in text.split(",")]
+    try:
+        found = [parsed(option, parse, part) if part else None for part in text.split(",")]
+    except CliError as error:
+        raise CliError(str(error), UNKNOWN) from None
     if len(found) > 2:
         raise CliError(f"{option} is WARNING,CRITICAL, or the critical one alone.", UNKNOWN)
+    if len(found) == 2 and None not in found and (found[0] < found[1] if below else found[0] > found[1]):
+        raise CliError(f"{option} is WARNING,CRITICAL: {text} is critical before it is a warning.", UNKNOWN)
     return Threshold(*found) if len(found) == 2 else Threshold(critical=found[0])
 
 
@@ -135,7 +140,7 @@ async def _check(target: Target, channel: str, name: str, bounds: Bounds, view: 
             await look(direct, channel, name, bounds, findings)
     except CliError as error:
         level = CRITICAL if error.code == EXIT_NO_ANSWER else UNKNOWN
-        findings.add(level, "connection", str(error).replace("\n", " "))
+        findings.add(level, "connection", str(error).replace("\n", "; "))
     show(findings_sheet(findings), view)
     return findings.level
 
@@ -146,7 +151,10 @@ async def look(direct: stan_client.Direct, channel: str, name: str, bounds: Boun
     judge_nodes(nodes, bounds, findings)
     if leaderless(groups_of(nodes)):
         return  # who leads nothing does not answer
-    judge_cursors(await direct.admin.subscriptions(channel, name=name), bounds, findings, time.time_ns())
+    cursors = await direct.admin.subscriptions(channel, name=name)
+    if name and not cursors:
+        findings.add(CRITICAL, "name", f"there is no durable or queue group {name!r} in {channel}")
+    judge_cursors(cursors, bounds, findings, time.time_ns())
 
 
 def judge_nodes(nodes: Nodes, bounds: Bounds, findings: Findings) -> None:

@@ -56,8 +56,10 @@ def verdict(file: Path, found: Found) -> Sheet:
 @app.command("show")
 @injected
 def show_(file: File, flags: Flags = None, *, view: View) -> None:
-    """Show each option in force with its value and where it comes from; secrets are masked."""
+    """Show each option in force with its value and where it comes from; secrets are masked. 1: the file cannot be served."""
     found = examine(file, flags or [], os.environ)
+    if found.complaints:
+        fail("\n".join((*found.complaints, f"{file}: {len(found.complaints)} to mend, so nothing is in force")))
     rows = [(setting.name, setting.value, setting.source) for setting in found.settings]
     document = {"options": [setting._asdict() for setting in found.settings]}
     names = [setting.name for setting in found.settings]

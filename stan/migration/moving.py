@@ -29,7 +29,7 @@ OF_A_CLUSTER = (
     "this was node {node} of a cluster: its messages are here, but a cluster keeps clients and durables in its Raft log, "
     "which is not read"
 )
-NOW_PLAIN = "payloads are decrypted and stored in plain: this version does not encrypt what it stores"
+NOW_PLAIN = "payloads are decrypted and stored in plain; a server started with --encrypt encrypts what comes after them"
 
 Progress = Callable[[int], None]
 """Hears how many bytes were read since it was told last."""

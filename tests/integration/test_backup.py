@@ -166,6 +166,9 @@ def test_nothing_is_done_without_yes_and_a_full_directory_is_refused(origin, oth
     code, output = stan(other, "restore", str(saved))
     assert code == 2
     assert "--yes" in output
+    code, output = stan(other, "restore", str(saved), "--channels", "nobody.*", "--yes")
+    assert code == 1
+    assert "No channel of the backup matches 'nobody.*'. It has: " in output
     assert stan(origin, "backup", str(saved))[0] == 2
 
 

@@ -40,6 +40,7 @@ class FakeAdmin:
             one
             for one in self.all_cursors
             if pattern in (">", one.channel.decode())
+            and name.encode() in (b"", one.durable_name, one.queue_group)
             and (not client_id or client_id.encode() in (one.client_id, *(member.client_id for member in one.members)))
         ]
 

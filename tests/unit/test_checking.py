@@ -93,6 +93,14 @@ def test_options_are_shown_with_where_they_come_from(file):
     assert "hidden" not in text
 
 
+def test_options_of_a_file_with_mistakes_are_not_shown_as_if_they_were_in_force(file):
+    file.write_text(WRONG)
+    code, text = said("show", file)
+    assert code == 1
+    assert f"{file}:8" in text.replace("\n", "") or ":4" in text
+    assert "default" not in text
+
+
 def test_certificates_that_cannot_be_used_are_told(file, tmp_path):
     bad = tmp_path / "bad.pem"
     bad.write_text("nothing")

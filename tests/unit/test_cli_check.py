@@ -46,7 +46,10 @@ def test_all_is_well():
         (("--stuck",), 2),
         (("--nodes", "2"), 2),
         (("--channel", "other", "--lag", "1"), 0),
-        (("--lag", "many"), 2),
+        (("--lag", "many"), 3),
+        (("--lag", "20,10"), 3),
+        (("--disk", "5,15"), 3),
+        (("--name", "gone"), 2),
     ],
 )
 def test_thresholds(servers, options, code):
