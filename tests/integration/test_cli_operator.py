@@ -125,7 +125,6 @@ def test_a_cluster_is_looked_at_its_leader_changed_and_its_copies_compared(tmp_p
         url, home = cluster.url, tmp_path / "config"
         asyncio.run(filled(url))
 
-
         def listed():
             found = json.loads(stan(url, home, "node", "list", "--json"))
             return [node["node"] for node in found["nodes"]], found["missing"]
