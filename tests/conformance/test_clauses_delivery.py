@@ -9,7 +9,7 @@ from tests.conformance.wire import FIRST, NEW_ONLY, speaking, unique
 from tests.kit.server import StanServer
 
 
-@pytest.fixture(scope="module", params=["FILE", "MEMORY"])
+@pytest.fixture(scope="module", params=["FILE", "SQL", "MEMORY"])
 def server(request, tmp_path_factory):
     with StanServer(tmp_path_factory.mktemp("server"), "-mc", "0", store=request.param) as server:
         yield server

@@ -9,7 +9,7 @@ from tests.conformance.wire import DISCOVER, FIRST, LAST_RECEIVED, NEW_ONLY, SEQ
 from tests.kit.server import StanServer
 
 
-@pytest.mark.parametrize("store", ["FILE", "MEMORY"])
+@pytest.mark.parametrize("store", ["FILE", "SQL", "MEMORY"])
 async def test_139_140_36_messages_bytes_and_channels_are_limited(tmp_path, store):
     with StanServer(tmp_path, "-mm", "10", "-mb", "2KB", "-mc", "2", store=store) as server:
         async with speaking(server.url) as talk:
@@ -25,7 +25,7 @@ async def test_139_140_36_messages_bytes_and_channels_are_limited(tmp_path, stor
         assert server.log().count('Reached limits for store "foo"') == 1
 
 
-@pytest.mark.parametrize("store", ["FILE", "MEMORY"])
+@pytest.mark.parametrize("store", ["FILE", "SQL", "MEMORY"])
 async def test_141_old_messages_vanish_and_the_numbers_go_on(tmp_path, store):
     with StanServer(tmp_path, "-ma", "1s", store=store) as server:
         async with speaking(server.url) as talk:
@@ -57,7 +57,7 @@ async def test_141_old_messages_vanish_and_the_numbers_go_on(tmp_path, store):
                     assert message.sequence == 4
 
 
-@pytest.mark.parametrize("store", ["FILE", "MEMORY"])
+@pytest.mark.parametrize("store", ["FILE", "SQL", "MEMORY"])
 async def test_152_to_158_idle_channel_is_removed_and_begins_at_one(tmp_path, store):
     with StanServer(tmp_path, "-mi", "1s", store=store) as server:
         async with speaking(server.url) as talk:

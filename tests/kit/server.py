@@ -55,7 +55,7 @@ class StanServer:
         Args:
             directory: exists; "store" and "server.log" are made in it.
             flags: further flags of the command line.
-            store: FILE or MEMORY.
+            store: FILE, SQL or MEMORY.
             nats_url: a running NATS to connect to, instead of an embedded one.
             host: the address that an embedded one listens on.
             command: what to run.
@@ -64,7 +64,8 @@ class StanServer:
         self.url = nats_url or f"nats://{host}:{self.port}"
         self.cluster_id = CLUSTER_ID
         where = ["-ns", nats_url] if nats_url else ["-a", host, "-p", str(self.port)]
-        kept = ["-st", "FILE", "-dir", str(directory / "store")] if store == "FILE" else ["-st", store]
+        places = {"FILE": ["-dir", str(directory / "store")], "SQL": ["-sql_source", str(directory / "stan.db")]}
+        kept = ["-st", store, *places.get(store, [])]
         self._command = [*command, "-cid", CLUSTER_ID, *where, *kept, *flags]
         self._log = directory / "server.log"
         self._process: subprocess.Popen[bytes] | None = None

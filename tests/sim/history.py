@@ -144,8 +144,9 @@ class History:
         return any(c.at <= until and c.what.endswith(HOLDING) for c in self.causes[first:])
 
     def operated(self, consumer, since, until):
-        """Whether an operator's change of a position may have shown somewhere in [since, until]."""
-        return any(one.asked_at <= until and one.until >= since for one in self.operations.get(consumer, ()))
+        """Whether an operator's change of a position may have shown somewhere in [since, until]; what was sent before it may have
+        come a little after it was answered."""
+        return any(one.asked_at <= until and one.until >= since - SLACK for one in self.operations.get(consumer, ()))
 
     def batch(self, node, channel, base, records, values):
         """A node has committed a batch; *values* decodes it when it is new."""

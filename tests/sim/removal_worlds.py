@@ -1,9 +1,11 @@
-"""Worlds in which an operator purges channels and deletes messages while everybody works: what is gone stays gone, for everybody,
-and nothing else goes."""
+"""Worlds in which an operator purges channels, deletes messages and restores channels while everybody works: what is gone stays
+gone, for everybody, and nothing else goes; what is restored is there once, in its places."""
 
 from stan.protocol import admin_pb2 as admin
 from stan.protocol.entries import Kind, decode_batches
-from stan.types import MILLISECOND
+from stan.protocol.placement import channel_group
+from stan.types import MILLISECOND, SECOND
+from tests.kit.batches import rows_of
 from tests.sim.clients import SimClient, Subscriber
 from tests.sim.cluster_node import values_of
 from tests.sim.cluster_world import ClusterWorld
@@ -12,6 +14,12 @@ from tests.sim.scene import CHANNELS
 from tests.sim.world import World
 
 SUBJECT = "_STAN.x.test-cluster.admin"
+RESTORES_MAX = 3
+
+
+def is_published(records):
+    """Whether messages are of a channel that clients publish to; else they are restored, or there are none."""
+    return bool(records) and values_of(records)[0][0] in CHANNELS
 
 
 class Operator(SimClient):
@@ -20,6 +28,8 @@ class Operator(SimClient):
     def __init__(self, world, client_id):
         super().__init__(world, client_id)
         self.job = None  # kind, request, channel, sequences: asked and not answered
+        self.next = []  # kinds and requests of a restore that is under way
+        self.restored = {}  # channel -> its sequences
         self.done = 0
 
     def start(self):
@@ -34,7 +44,7 @@ class Operator(SimClient):
         self._go_on()
 
     def _go_on(self):
-        if self.job is None and not self.world.quiet:
+        if self.job is None and (self.next or not self.world.quiet):
             self.job = self._make()
         if self.job is not None:
             kind, request, *_ = self.job
@@ -44,6 +54,11 @@ class Operator(SimClient):
 
     def _make(self):
         draw = self.random
+        if not self.next and len(self.restored) < RESTORES_MAX and draw.random() < 0.1:
+            self._plan_restore()
+        if self.next:
+            kind, request = self.next.pop(0)
+            return kind, request, request.channel.decode(), ()
         channel = draw.choice(CHANNELS)
         stored = self.history.stored.get(channel)
         if not stored:
@@ -63,6 +78,28 @@ class Operator(SimClient):
         request.version = 1
         self.history.removal_asked(channel, sequences, self.loop.now)
         return kind, request, channel, sequences
+
+    def _plan_restore(self):
+        """Rows in runs, with gaps between them; now and then some that were sent before."""
+        draw = self.random
+        channel = f"r{len(self.restored)}"
+        named = {"version": 1, "channel": channel.encode(), "restore": b"once"}
+        at = draw.randint(1, 20)
+        self.next = [("restore_channel", admin.RestoreChannelRequest(first_sequence=at, **named))]
+        runs = []
+        for _ in range(draw.randint(1, 6)):
+            runs = runs[draw.choice((1, 9)) :]
+            for _ in range(draw.randint(1, 3)):
+                first = at + draw.choice((0, 0, 1, 7))
+                at = first + draw.randint(1, 5)
+                runs.append((first, at - 1))
+            sequences = [sequence for first, last in runs for sequence in range(first, last + 1)]
+            self.restored.setdefault(channel, set()).update(sequences)
+            told = [admin.RestoredRun(first_sequence=a, count=b - a + 1, timestamp=SECOND) for a, b in runs]
+            rows = rows_of([b"%d" % sequence for sequence in sequences])
+            self.next.append(("restore_rows", admin.RestoreRowsRequest(runs=told, rows=rows, **named)))
+        end = admin.RestoreEndRequest(last_sequence=draw.choice((0, at + 5)), **named)
+        self.next.append(("restore_end", end))
 
     def _answered(self, payload):
         answer = admin.ChangeResponse.FromString(payload)
@@ -89,7 +126,24 @@ class _Removing:
 
     def waiting(self):
         """Whether it has not got an answer."""
-        return "the operator has no answer" if self.operator.job is not None else ""
+        return "the operator has no answer" if self.operator.job is not None or self.operator.next else ""
+
+    def read_all(self):
+        super().read_all()
+        for channel, wanted in self.operator.restored.items():
+            log, machine, info = self.look_up(channel.encode())
+            index = log.channel(info.uid)
+            deleted = machine.deleted.by_channel.get(info.uid, ())
+            there = []
+            for ref in index.refs(1, 1 << 40, 1 << 40, 1 << 40):
+                there += [int(value) for _, _, value in values_of(log.read(ref))]
+            kept = [sequence for sequence in sorted(wanted) if sequence >= index.first_sequence]
+            listed = [at for at in range(index.first_sequence, index.last_sequence + 1) if at not in deleted]
+            there = [sequence for sequence in there if sequence >= index.first_sequence]
+            self.fail_if(there != kept or listed != kept, f"{channel} has {there} and lists {listed}, not {kept}")
+            self.fail_if(machine.restores.under_way(info.uid), f"{channel} is being restored still")
+            limited = getattr(self, "limit", 0)
+            self.fail_if(not limited and kept != sorted(wanted), f"{channel} has {kept}, not {sorted(wanted)}")
 
 
 class NodeRemovals(_Removing, World):
@@ -114,7 +168,14 @@ class NodeRemovals(_Removing, World):
 
         broker.step_committed = committed
 
+    def look_up(self, name):
+        """A channel: its log, its group's machine, itself."""
+        info = self.node.broker.shared.meta.channels[name]
+        return self.node.groups[info.group].log, self.node.broker.shared.groups[info.group].machine, info
+
     def _stored(self, group, base, records):
+        if not is_published(records):
+            return
         values = values_of(records)
         self.history.batch(group, values[0][0], base, records, lambda: [value for _, _, value in values])
 
@@ -126,6 +187,17 @@ class NodeRemovals(_Removing, World):
 
 class ClusterRemovals(_Removing, ClusterWorld):
     """A cluster."""
+
+    def stored(self, node, batch):
+        if is_published(bytes(batch.records)):
+            super().stored(node, batch)
+
+    def look_up(self, name):
+        """A channel: its log, its group's machine, itself, of the leader."""
+        leader = self.leader(channel_group(name, self.raft_groups))
+        info = leader.member.broker.shared.meta.channels[name]
+        machine = leader.member.broker.shared.groups[info.group].machine
+        return leader.member.groups[info.group].log, machine, info
 
     def _open_ends(self):
         return super()._open_ends() or self.waiting()

@@ -15,13 +15,15 @@ MUTANT_SEEDS = 12
 
 @pytest.mark.parametrize(("kind", "seeds"), [("removals", SEEDS), ("cluster-removals", SEEDS // 2)])
 def test_removals_leave_nothing_to_complain_about(kind, seeds):
-    done = 0
+    done = restored = 0
     for seed in range(seeds):
         world = make(kind, seed)
         assert world.run() == [], f"replay with: python -m tests.sim --world {kind} --seed {seed}"
         assert not world.waiting()
         done += world.operator.done
+        restored += len(world.operator.restored)
     assert done > 5 * seeds
+    assert restored > seeds // 2
 
 
 def forgets_at_a_restart(monkeypatch):
