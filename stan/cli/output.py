@@ -13,7 +13,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from stan.cli.common import out, stop_on_signals
+import stan_client
+
+from stan.cli.common import err, out, stop_on_signals
 from stan.cli.options import View
 from stan.cli.values import told_time
 
@@ -133,7 +135,13 @@ def present(fetch: Callable[[], Awaitable[Sheet]], view: View) -> Callable[[], A
         stop = asyncio.Event()
         stop_on_signals(stop)
         while not stop.is_set():
-            sheet = await fetch()
+            try:
+                sheet = await fetch()
+            except (
+                stan_client.RequestTimeoutError
+            ) as error:  # a leader may be changing: who watches wants to see it come back
+                err.print(f"{error}; asking again", markup=False, highlight=False, soft_wrap=True)
+                continue
             if out.is_terminal and not view.json and not view.names:
                 lines = [f"Every {view.watch:g} s, {told_time(time.time_ns())}; Ctrl-C ends it.", *text_of_sheet(sheet)]
                 out.clear()

@@ -10,7 +10,7 @@ import typer
 from stan_client.session import text_of
 
 from stan.cli.args import Pattern, checked_pattern
-from stan.cli.common import EXIT_USAGE, CliError, Target, out, run, stop_on_signals
+from stan.cli.common import EXIT_USAGE, CliError, Target, err, out, run, stop_on_signals
 from stan.cli.cursors import full_name, in_vain, lag, state_of
 from stan.cli.operating import operating
 from stan.cli.options import injected
@@ -73,7 +73,11 @@ async def _top(target: Target, pattern: str, sort: str, pace: tuple[float, int, 
             try:
                 await asyncio.wait_for(stop.wait(), interval)
             except TimeoutError:
-                after = await sampled(direct, pattern)
+                try:
+                    after = await sampled(direct, pattern)
+                except stan_client.RequestTimeoutError as error:  # a leader may be changing
+                    err.print(f"{error}; asking again", markup=False, highlight=False, soft_wrap=True)
+                    continue
                 found = ordered(measured(before, after, time.time_ns()), sort)
                 before = after
                 if as_json:

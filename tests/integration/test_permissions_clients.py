@@ -1,8 +1,11 @@
 """Permissions and those who have rights: an old client, the commands, a cluster; and what is refused at start."""
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -10,9 +13,11 @@ import stan_client
 
 from tests.conformance.clients import Client, javascript
 from tests.kit.cluster import StanCluster
+from tests.kit.ports import free_port
 from tests.kit.running import run_whole
-from tests.kit.server import CLUSTER_ID, ROOT, NatsServer, StanServer
+from tests.kit.server import CLUSTER_ID, ROOT, NatsServer, StanServer, until
 
+PATHS = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "clients")])}
 CONF = """
 streaming {
   permissions {
@@ -66,7 +71,7 @@ def test_commands_work_as_a_user(tmp_path, conf):
 
         def stan(user, *words):
             command = [sys.executable, "-m", "stan.cli.main", *words, "-s", as_user(server.url, user)]
-            return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
+            return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=PATHS, check=False, timeout=60)
 
         assert stan("alice", "pub", "a.cli", "hello", "--client-id", "alice-cli").returncode == 0
         refused = stan("bob", "pub", "a.cli", "hello", "--client-id", "bob-cli")
@@ -74,6 +79,40 @@ def test_commands_work_as_a_user(tmp_path, conf):
         assert 'no permission to publish to "a.cli"' in refused.stderr + refused.stdout
         got = stan("bob", "sub", "a.cli", "--from", "first", "--count", "1", "--client-id", "bob-cli")
         assert "hello" in got.stdout, got.stderr
+
+
+def test_dashboard_of_a_node_and_lists_of_operators_are_answered(tmp_path, conf):
+    pages = free_port()
+    with StanServer(tmp_path, "-c", conf, "-m", str(pages)) as server:
+        run_whole(publish(server, "a.shown"))
+        for page in ("overview", "cluster", "channels"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{pages}/api/v1/{page}", timeout=20) as answer:
+                assert answer.status == 200
+        assert "no permission" not in server.log()
+        command = [sys.executable, "-m", "stan.cli.main", "channel", "list", "-s", as_user(server.url, "bob")]
+        refused = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=PATHS, check=False, timeout=60)
+        assert refused.returncode != 0
+        assert 'no permission to look into ">"' in refused.stderr
+
+
+async def publish(server, channel):
+    client = await stan_client.connect(CLUSTER_ID, "alice-1", servers=as_user(server.url, "alice"))
+    try:
+        await client.publish(channel, b"x")
+    finally:
+        await client.close()
+
+
+def test_changed_permissions_wait_for_a_restart(tmp_path, conf):
+    with StanServer(tmp_path, "-c", conf) as server:
+        Path(conf).write_text(CONF.replace('publish: "a.>"', 'publish: "z.>"'))
+        server.signal(signal.SIGHUP)
+        until(lambda: "Needs a restart: permissions" in server.log(), why=server.log)
+        until(lambda: "Reloaded server configuration" in server.log(), why=server.log)
+        run_whole(publish(server, "a.still"))
+        server.restart()
+        with pytest.raises(stan_client.ServerError, match="no permission to publish"):
+            run_whole(publish(server, "a.still"))
 
 
 def test_sessions_survive_a_restart_of_the_server(tmp_path, conf):
@@ -131,7 +170,7 @@ def test_every_node_of_a_cluster_enforces_them(tmp_path, conf):
 def test_nats_of_somebody_else_needs_the_accounts_that_are_printed(tmp_path, conf):
     Path(conf).write_text(CONF.replace("streaming {", "streaming {\n  username: broker, password: pbroker", 1))
     command = [sys.executable, "-m", "stan.cli.main", "config", "accounts", conf]
-    told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
+    told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=PATHS, check=False, timeout=60)
     assert told.returncode == 0, told.stderr
     (tmp_path / "nats.conf").write_text(told.stdout)
 
@@ -181,6 +220,6 @@ def test_what_cannot_be_is_refused_at_start(tmp_path, text, flags, complaint):
         "-1",
         *(words if "-sc" in words else ["-c", str(file), *words]),
     ]
-    told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
+    told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=PATHS, check=False, timeout=60)
     assert told.returncode == 1
     assert complaint.format(file=file, bad=bad) in told.stderr

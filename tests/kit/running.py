@@ -8,5 +8,7 @@ from typing import Any
 
 def run_whole(work: Coroutine[Any, Any, Any], seconds: float = 60) -> None:
     """Run *work* in a loop of its own; what it leaves behind is finalized here, and not while another test runs."""
-    asyncio.run(asyncio.wait_for(work, seconds))
-    gc.collect()
+    try:
+        asyncio.run(asyncio.wait_for(work, seconds))
+    finally:
+        gc.collect()

@@ -7,7 +7,7 @@ import pytest
 
 from stan.core import steered
 from stan.core.cursors import LiveCursor
-from stan.core.group import Cursor, GroupMachine
+from stan.core.group import Cursor
 from tests.sim.operators import ClusterOperator, NodeOperator
 
 SEEDS = int(os.environ.get("STAN_OPERATOR_SEEDS", "4"))
@@ -40,10 +40,6 @@ def skips_nothing(monkeypatch):
     monkeypatch.setattr(steered, "_skipped", lambda *_: None)
 
 
-def forgets_the_gap(monkeypatch):
-    monkeypatch.setattr(GroupMachine, "_told_late", lambda *_: None)
-
-
 @pytest.mark.parametrize(
     ("mutate", "first"),
     [
@@ -51,7 +47,6 @@ def forgets_the_gap(monkeypatch):
         (sends_to_the_paused, 0),
         (keeps_what_it_holds, 0),
         (skips_nothing, 0),
-        (forgets_the_gap, 4),
     ],
 )
 def test_a_broken_broker_is_found_out(monkeypatch, mutate, first):

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from stan.cli import args, operating
 from stan.cli.main import ENTRIES, app, loaded, watch_alone
-from stan.cli.options import Sure
+from stan.cli.options import Sure, View
+from stan.cli.output import Sheet, present
 from stan.protocol import admin_pb2 as pb
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
@@ -260,3 +261,17 @@ def test_channels_are_completed(servers, monkeypatch):
     assert args.channel_names("pay") == ["payments"]
     servers.admin.failure = RuntimeError("no")
     assert args.channel_names("pay") == []
+
+
+async def test_who_watches_goes_on_when_a_leader_is_slow_to_answer(capsysbinary):
+    answers = [stan_client.RequestTimeoutError("late"), Sheet(names=["a"]), Sheet(names=["b"]), RuntimeError("enough")]
+
+    async def fetch():
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with pytest.raises(RuntimeError):
+        await present(fetch, View(names=True, watch=0.001))()
+    assert capsysbinary.readouterr().out == b"a\nb\n"

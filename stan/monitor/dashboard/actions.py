@@ -19,6 +19,8 @@ from stan.types import MILLISECOND
 Fields = Mapping[str, Any]
 PRODUCER: Final = b"stan-dashboard"
 _NUMBER_MAX: Final = (1 << 63) - 1
+_SMALL_MAX: Final = (1 << 32) - 1
+_MILLIS_MAX: Final = _NUMBER_MAX // MILLISECOND
 
 
 class Action(NamedTuple):
@@ -45,13 +47,13 @@ def _name(fields: Fields, name: str) -> bytes:
     return name_of_key(found)
 
 
-def _number(fields: Fields, name: str, least: int = 0) -> int:
+def _number(fields: Fields, name: str, least: int = 0, most: int = _NUMBER_MAX) -> int:
     """A whole number, as one or, if it is large, as text."""
     found = fields.get(name)
     if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) <= 20:
         found = int(found)
-    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= _NUMBER_MAX:
-        raise BadQuestionError(f"{name}: a whole number from {least} on is missing")
+    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
+        raise BadQuestionError(f"{name}: a whole number from {least} to {most} is missing")
     return found
 
 
@@ -76,7 +78,7 @@ def _move(fields: Fields) -> Any:
         case "new":
             request.new_only = True
         case "time":
-            request.time = _number(fields, "time") * MILLISECOND
+            request.time = _number(fields, "time", 0, _MILLIS_MAX) * MILLISECOND
         case "sequence":
             request.sequence = _number(fields, "sequence", 1)
         case _:
@@ -91,12 +93,12 @@ def _skip(fields: Fields) -> Any:
 
 def _limits(fields: Fields) -> Any:
     edited = admin.Limits()
-    for name in ("max_msgs", "max_bytes", "max_subs"):
+    for name, most in (("max_msgs", _NUMBER_MAX), ("max_bytes", _NUMBER_MAX), ("max_subs", _SMALL_MAX)):
         if name in fields:
-            setattr(edited, name, _number(fields, name))
+            setattr(edited, name, _number(fields, name, 0, most))
     for name in ("max_age", "max_inactivity"):
         if name in fields:
-            setattr(edited, name, _number(fields, name) * MILLISECOND)
+            setattr(edited, name, _number(fields, name, 0, _MILLIS_MAX) * MILLISECOND)
     reset = fields.get("reset") is True
     return admin.EditLimitsRequest(version=1, channel=_name(fields, "channel"), limits=edited, reset=reset)
 
@@ -128,7 +130,9 @@ ACTIONS: Final[dict[str, Action]] = {
     ),
     "delete_channel": Action(
         "admin.delete_channel",
-        lambda f: admin.DeleteChannelRequest(version=1, channel=_name(f, "channel"), uid=_number(f, "uid", 1)),
+        lambda f: admin.DeleteChannelRequest(
+            version=1, channel=_name(f, "channel"), uid=_number(f, "uid", 1, _SMALL_MAX)
+        ),
         _says("The channel is deleted"),
     ),
     "edit_limits": Action("admin.edit_limits", _limits, _says("The limits are in force")),
@@ -163,7 +167,7 @@ ACTIONS: Final[dict[str, Action]] = {
     ),
     "step_down": Action(
         "admin.step_down",
-        lambda f: admin.StepDownRequest(version=1, group=_number(f, "group"), to=str(f.get("to") or "")),
+        lambda f: admin.StepDownRequest(version=1, group=_number(f, "group", 0, _SMALL_MAX)),
         _says("The group is looking for another leader"),
     ),
 }

@@ -54,13 +54,15 @@ class Guard:
         if not self._known(host):
             return "this server is asked by a name that is not its own"
         if (
-            urlsplit(origin).netloc.lower() != host.lower()
+            origin.lower() not in {f"http://{host.lower()}", f"https://{host.lower()}"}
             or headers.get("Sec-Fetch-Site", "same-origin") != "same-origin"
         ):
             return "changes are made by the dashboard's own pages only"
         if not headers.get("Content-Type", "").startswith("application/json"):
             return "changes come as JSON"
-        if not hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self.token.encode()):
+        if not hmac.compare_digest(
+            headers.get(TOKEN_HEADER, "").encode("utf-8", "surrogateescape"), self.token.encode()
+        ):
             return "the server was started again meanwhile: load the page again"
         return ""
 

@@ -54,4 +54,4 @@ def key_of(name: bytes) -> str:
 
 def name_of_key(key: str) -> bytes:
     """The other way round."""
-    return unquote_to_bytes(key)
+    return unquote_to_bytes(key.encode("utf-8", "replace"))
