@@ -82,7 +82,9 @@ PARTITION_REPLY_TIMEOUT = 1 * SECOND
 PARTITION_REPLIES_MAX = 1024
 """Replies of other servers that are kept until they are looked at."""
 PARTITION_CHECK_DELAY = SECOND // 2
-"""From the news of another nats-server to the next check."""
+"""From the news of another nats-server to the next check ..."""
+PARTITION_CHECKS = 4
+"""... and so many are made, each after a pause 4 times as long: routes may come, go and come again before they stay."""
 PARTITION_CLIENT_PATIENCE = 1 * SECOND
 """How long a request of a client waits that was not let in yet, as each server lets clients in by itself."""
 PARTITION_STRANGERS_MAX = 256

@@ -1,10 +1,18 @@
-"""Fixtures that all tests share: a real server, a NATS of our own, and no contexts of whoever runs the tests."""
+"""Fixtures that all tests share: a real server, a NATS of our own, and no contexts of whoever runs the tests.
+
+Property tests make the same inputs in every run, and a busy machine is no failure; `--hypothesis-profile explore` makes new ones.
+"""
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.kit.server import external_nats, stan_server
 
 __all__ = ["external_nats", "stan_server"]
+
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", settings.get_profile("explore"), derandomize=True, database=None)
+settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,28 +5,23 @@ who reads messages asks here which ones are gone. Promises: what is deleted lies
 channel; at most DELETED_RUNS_MAX runs of a channel; a channel of which nothing was deleted is not here.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from stan import limits
+from stan.core.by_channel import ByChannel
 from stan.core.runs import Run, Runs, from_flat, pairs
 from stan.errors import TOO_MANY_DELETED
 from stan.protocol import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex
 
-UID_BYTES = 4
-"""A row's key is the channel's uid, big-endian; the row is a Removal without uid."""
-
 
 @dataclass(slots=True)
-class Deleted:
-    """See the module's docstring."""
+class Deleted(ByChannel[Runs]):
+    """See the module's docstring. A row is a Removal without uid."""
 
     KIND: ClassVar[str] = "deleted"
     CHANGES: ClassVar[tuple[str, ...]] = ("removal",)
-    dirty: set[bytes] = field(default_factory=set)
-    by_channel: dict[ChannelUid, Runs] = field(default_factory=dict)
 
     # --- what readers ask -------------------------------------------------------------------------------------------
 
@@ -49,35 +44,22 @@ class Deleted:
                 runs.remove(first, last)
             return TOO_MANY_DELETED
         if added:
-            self.by_channel[uid] = runs
-            self.dirty.add(_key(uid))
+            self.put(uid, runs)
         return ""
 
     def trim(self, uid: ChannelUid, first: int) -> None:
         """Messages below *first* are gone, whether they were deleted or not."""
         runs = self.by_channel.get(uid)
         if runs is not None and runs.remove(1, first - 1):
-            if not runs:
-                del self.by_channel[uid]
-            self.dirty.add(_key(uid))
+            self.put(uid, runs or None)
 
-    def drop_channel(self, uid: ChannelUid) -> None:
-        """See Part."""
-        if self.by_channel.pop(uid, None) is not None:
-            self.dirty.add(_key(uid))
+    def encode(self, state: Runs) -> bytes:
+        """See ByChannel."""
+        return pb.Removal(deleted=state.flat()).SerializeToString()
 
-    def keys(self) -> Iterable[bytes]:
-        """See Part."""
-        return [_key(uid) for uid in self.by_channel]
-
-    def row(self, key: bytes) -> bytes | None:
-        """See Part."""
-        runs = self.by_channel.get(_uid(key))
-        return None if runs is None else pb.Removal(deleted=runs.flat()).SerializeToString()
-
-    def load(self, key: bytes, state: bytes) -> None:
-        """See Part."""
-        self.by_channel[_uid(key)] = from_flat(pb.Removal.FromString(state).deleted)
+    def decode(self, row: bytes) -> Runs:
+        """See ByChannel."""
+        return from_flat(pb.Removal.FromString(row).deleted)
 
 
 def deleted_from(deleted: Runs | None, first: int, last: int) -> int:
@@ -100,11 +82,3 @@ def below_newest(deleted: Runs | None, last: int, number: int) -> int:
         number -= last - run.last
         last = run.first - 1
     return max(0, last - number)
-
-
-def _key(uid: ChannelUid) -> bytes:
-    return uid.to_bytes(UID_BYTES, "big")
-
-
-def _uid(key: bytes) -> ChannelUid:
-    return ChannelUid(int.from_bytes(key, "big"))

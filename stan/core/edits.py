@@ -4,16 +4,14 @@ A part of the group's machine (see parts.py), fed by committed entries alone. Wh
 is by then.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
+from stan.core.by_channel import ByChannel
 from stan.patterns import ChannelLimits
 from stan.protocol import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex
 
-UID_BYTES = 4
-"""A row's key is the channel's uid, big-endian; the row is an EditLimits without uid."""
 EDITED: Final = {
     "max_msgs": "msgs",
     "max_bytes": "bytes",
@@ -25,13 +23,11 @@ EDITED: Final = {
 
 
 @dataclass(slots=True)
-class Edits:
-    """See the module's docstring."""
+class Edits(ByChannel[pb.EditLimits]):
+    """See the module's docstring. A row is an EditLimits without uid."""
 
     KIND: ClassVar[str] = "limits"
     CHANGES: ClassVar[tuple[str, ...]] = ("edit_limits",)
-    dirty: set[bytes] = field(default_factory=set)
-    by_channel: dict[ChannelUid, pb.EditLimits] = field(default_factory=dict)
 
     def in_force(self, uid: ChannelUid, configured: ChannelLimits) -> ChannelLimits:
         """The limits of a channel."""
@@ -51,39 +47,17 @@ class Edits:
             setattr(edit, name, getattr(change, name))
         if edit == before:
             return False
-        if _set(edit):
-            self.by_channel[uid] = edit
-        else:
-            del self.by_channel[uid]
-        self.dirty.add(_key(uid))
+        self.put(uid, edit if _set(edit) else None)
         return True
 
-    def drop_channel(self, uid: ChannelUid) -> None:
-        """See Part."""
-        if self.by_channel.pop(uid, None) is not None:
-            self.dirty.add(_key(uid))
+    def encode(self, state: pb.EditLimits) -> bytes:
+        """See ByChannel."""
+        return state.SerializeToString()
 
-    def keys(self) -> Iterable[bytes]:
-        """See Part."""
-        return [_key(uid) for uid in self.by_channel]
-
-    def row(self, key: bytes) -> bytes | None:
-        """See Part."""
-        edit = self.by_channel.get(_uid(key))
-        return None if edit is None else edit.SerializeToString()
-
-    def load(self, key: bytes, state: bytes) -> None:
-        """See Part."""
-        self.by_channel[_uid(key)] = pb.EditLimits.FromString(state)
+    def decode(self, row: bytes) -> pb.EditLimits:
+        """See ByChannel."""
+        return pb.EditLimits.FromString(row)
 
 
 def _set(edit: pb.EditLimits) -> list[str]:
     return [name for name in EDITED if edit.HasField(name)]
-
-
-def _key(uid: ChannelUid) -> bytes:
-    return uid.to_bytes(UID_BYTES, "big")
-
-
-def _uid(key: bytes) -> ChannelUid:
-    return ChannelUid(int.from_bytes(key, "big"))

@@ -79,6 +79,7 @@ class Partitioning:
         self._answer: asyncio.Queue[wire.CtrlMsg] = asyncio.Queue(limits.PARTITION_REPLIES_MAX)
         self._urls: set[str] | None = None  # of the nats-servers that are known
         self._checking: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()  # of nats-servers
         gateway.hear_nodes(self._subject.decode(), self._asked)
         gateway.hear_nodes(self._replies.decode(), self._replied)
         gateway.on_info = self._informed
@@ -145,16 +146,38 @@ class Partitioning:
         """NATS tells which servers it consists of: those that are new may have brought a server of ours with them."""
         urls = set(map(str, info.get("connect_urls") or ()))
         known, self._urls = self._urls, urls
-        if urls - (known or set()) and self._checking is None:
+        if not urls - (known or set()):
+            return
+        self._news.set()
+        if self._checking is None:
             self._checking = asyncio.get_running_loop().create_task(self._check_again())
 
     async def _check_again(self) -> None:
-        await asyncio.sleep(limits.PARTITION_CHECK_DELAY / SECOND)
-        self._checking = None
+        """Now and then, as routes may not stay when they come; more news begin it anew."""
+        done = 0
         try:
-            await self.check()
+            while done < limits.PARTITION_CHECKS:
+                pause = limits.PARTITION_CHECK_DELAY * 4**done / SECOND
+                if done and await self._heard_news(pause):
+                    done = 0
+                    continue
+                if not done:
+                    self._news.clear()
+                    await asyncio.sleep(pause)
+                await self.check()
+                done += 1
         except StartError as problem:
             self._crashed(Aborted(f"Partitioning error: {problem}"))
+        finally:
+            self._checking = None
+
+    async def _heard_news(self, pause_s: float) -> bool:
+        """Whether there are news before *pause_s* is over."""
+        try:
+            await asyncio.wait_for(self._news.wait(), pause_s)
+        except TimeoutError:
+            return False
+        return True
 
     def stop(self) -> None:
         """Check nothing any more."""

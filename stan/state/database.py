@@ -14,7 +14,7 @@ from typing import Any
 
 import aiosqlite
 
-from stan.errors import Damage, StartError
+from stan.errors import Damage, NotNow, StartError
 from stan.protocol import entries_pb2 as pb
 
 SCHEMA_VERSION = 2
@@ -130,7 +130,11 @@ class Database:
             return await cls.open(path)
 
     async def flush(self, changes: Changes) -> None:
-        """Write *changes* in one transaction. Who is cancelled meanwhile leaves when it has ended, never in its middle."""
+        """Write *changes* in one transaction. Who is cancelled meanwhile leaves when it has ended, never in its middle.
+
+        Raises:
+            NotNow: nothing was written, as on a full disk; the same changes may be written later.
+        """
         async with self._turn:
             writing = asyncio.ensure_future(self._flush(changes))
             try:
@@ -138,6 +142,8 @@ class Database:
             except asyncio.CancelledError:
                 await asyncio.gather(writing, return_exceptions=True)
                 raise
+            except aiosqlite.OperationalError as error:
+                raise NotNow(f"{self.path}: {error}") from error
 
     async def _flush(self, changes: Changes) -> None:
         db = self._connection
@@ -154,7 +160,8 @@ class Database:
                 await db.executemany(_UPSERTS[table], rows)
             await db.execute("COMMIT")
         except BaseException:
-            await db.execute("ROLLBACK")
+            if db.in_transaction:  # SQLite has rolled back by itself what a full disk has ended
+                await db.execute("ROLLBACK")
             raise
 
     async def rows(self, table: str, columns: str, where: str = "") -> list[tuple[Any, ...]]:

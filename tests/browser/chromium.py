@@ -7,6 +7,7 @@ elements are found anew each time, as the page may draw them anew at any moment.
 import contextlib
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -38,13 +39,15 @@ def browser() -> Iterator[Any]:
     if os.geteuid() == 0:
         options.add_argument("--no-sandbox")  # it does not start as root otherwise
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = selenium.Chrome(options=options, service=selenium.ChromeService(driver_path))
-    try:
-        driver.set_page_load_timeout(60)
-        driver.set_script_timeout(60)
-        yield driver
-    finally:
-        driver.quit()
+    with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as left:  # what it leaves behind
+        service = selenium.ChromeService(driver_path, env={**os.environ, "TMPDIR": left})
+        driver = selenium.Chrome(options=options, service=service)
+        try:
+            driver.set_page_load_timeout(60)
+            driver.set_script_timeout(60)
+            yield driver
+        finally:
+            driver.quit()
 
 
 class Page:

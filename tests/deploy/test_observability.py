@@ -1,5 +1,6 @@
 """The dashboard of Grafana and the alerts of Prometheus ask for what a real server tells."""
 
+import contextlib
 import json
 import re
 import urllib.request
@@ -46,7 +47,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
         page: list[str] = []
 
         def asked() -> bool:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            with (
+                contextlib.suppress(OSError),  # it is asked again
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer,
+            ):
                 page[:] = answer.read().decode().splitlines()
             return any("stan_sync_seconds" in line for line in page)
 

@@ -67,7 +67,7 @@ async def take(client, channel: str, acked: int, in_flight: int, **how) -> list[
             there.set()
 
     sub = await client.subscribe(channel, take_one, manual_acks=True, max_in_flight=in_flight, ack_wait_s=60, **how)
-    await asyncio.wait_for(there.wait(), 20)
+    await asyncio.wait_for(there.wait(), 60)
     await sub.close()
     return got
 
@@ -122,7 +122,7 @@ async def _goes_on(origin, other) -> None:
             enough.set()
 
     await client.subscribe("orders", take_one, durable="book", max_in_flight=1000)
-    await asyncio.wait_for(enough.wait(), 20)
+    await asyncio.wait_for(enough.wait(), 60)
     await client.close()
     kept = [sequence for sequence, *_ in stored(origin, "orders")]
     assert [sequence for sequence, _ in got[:150]] == kept[ACKED : ACKED + 150]
@@ -179,7 +179,7 @@ def test_backup_while_messages_are_published_and_acked_skips_nothing(other, tmp_
         load = threading.Thread(target=lambda: asyncio.run(_busy(busy, begun, ended)))
         load.start()
         try:
-            assert begun.wait(20)
+            assert begun.wait(60)
             for number in range(3):
                 code, output = stan(busy, "backup", str(tmp_path / f"saved{number}"))
                 assert code == 0, output

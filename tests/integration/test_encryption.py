@@ -32,7 +32,7 @@ def read(server, count):
         await client.close()
         return got
 
-    return asyncio.run(asyncio.wait_for(take(), 20))
+    return asyncio.run(asyncio.wait_for(take(), 60))
 
 
 def on_disk(directory):

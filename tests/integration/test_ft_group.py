@@ -8,6 +8,7 @@ import pytest
 
 from stan.edge.ft import decode_time, encode_time
 from tests.chaos.load import LASTING_KINDS, Load, Pace
+from tests.chaos.seeds import chaos_dice
 from tests.kit.ft_pair import STANDBY, Member, Pair
 from tests.kit.server import COMMAND, ROOT, until
 
@@ -66,6 +67,28 @@ async def test_frozen_active_is_replaced_and_gives_up_when_it_wakes(pair):
     assert "claims to be active, aborting" in first.log()
     assert second.running
     assert "aborting" not in second.log()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_servers_frozen_in_turn_at_random_moments_lose_nothing(pair):
+    dice = chaos_dice()
+    active, standby = pair.members
+    async with Load(pair, pace=PACE) as load:
+        for _ in range(4):
+            await load.acknowledged(dice.randrange(1, 400))
+            active.signal(signal.SIGSTOP)
+            load.crashed()
+            await asyncio.to_thread(pair.await_takeover, standby)
+            load.crashed()
+            active.signal(signal.SIGCONT)
+            assert await asyncio.to_thread(active.wait_for_end) == 1
+            active.launch()
+            await asyncio.to_thread(until, lambda at=active: STANDBY in at.log_since_start())
+            active, standby = standby, active
+        await load.acknowledged(100)
+        await load.finish()
+    assert not load.violations()
 
 
 def test_pages_tell_active_from_standby(pair):

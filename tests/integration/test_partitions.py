@@ -1,5 +1,6 @@
 """Real servers of one cluster id that share the channels, over one NATS, and over two that are joined later (STAN-SPEC 11)."""
 
+import asyncio
 import subprocess
 
 import pytest
@@ -28,17 +29,18 @@ async def test_two_servers_share_the_channels(tmp_path):
         server(tmp_path / "a", nats, "foo", "orders.*") as first,
         server(tmp_path / "b", nats, "bar", "bills.>"),
     ):
-        client = await stan_client.connect(CLUSTER_ID, "me", servers=nats.url, ack_timeout_s=2)
-        async with client:
+        client = await stan_client.connect(CLUSTER_ID, "me", servers=nats.url)
+        hasty = await stan_client.connect(CLUSTER_ID, "hasty", servers=nats.url, ack_timeout_s=2)
+        async with client, hasty:
             for channel in ("foo", "bar", "orders.eu", "bills.a.b"):
                 await client.publish(channel, b"hello")
                 subscription = await client.subscribe(channel, start=stan_client.everything())
                 assert (await anext(subscription)).data == b"hello"
             with pytest.raises(stan_client.PublishAckTimeoutError):
-                await client.publish("nobodys", b"x")
+                await hasty.publish("nobodys", b"x")
             with pytest.raises(stan_client.ServerError, match="stan: invalid"):
                 await client.subscribe("orders.*")
-            first.terminate()
+            await asyncio.to_thread(first.terminate)
             await client.publish("bar", b"the other one goes on")
 
 

@@ -60,13 +60,13 @@ async def refused(server: StanServer, **options: object) -> None:
 
 def failure(*flags: str) -> str:
     """What a server logs that cannot start."""
-    done = subprocess.run([*COMMAND, *flags], capture_output=True, text=True, timeout=30, cwd=ROOT, check=False)
+    done = subprocess.run([*COMMAND, *flags], capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
     assert done.returncode == 1, done.stderr
     return done.stderr
 
 
 def read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - of our own server
+    with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - of our own server
         return answer.read().decode()
 
 

@@ -105,8 +105,14 @@ class StanCluster:
 
     def leader(self, group: int) -> str:
         """The node that leads a group; waits until there is one."""
-        until(lambda: group in self.leaders(), LEADER_SECONDS_MAX, self.log)
-        return self.leaders()[group][1]
+        found: list[str] = []
+
+        def led() -> bool:
+            found[:] = [name for of, (_, name) in self.leaders().items() if of == group]
+            return bool(found)
+
+        until(led, LEADER_SECONDS_MAX, self.log)
+        return found[0]
 
     def leader_of(self, channel: str) -> str:
         """The node that leads the group of a channel; waits until there is one."""

@@ -502,7 +502,7 @@ def pub_frame(channel, guid, data=b"", client_id="me", conn_id="conn-me", reply=
 def _split(frames):
     while frames:
         line, rest = frames.split(b"\r\n", 1)
-        parts = line.decode().split(" ")
+        parts = line.decode("utf-8", "surrogateescape").split(" ")
         size = int(parts[-1])
         yield Said(parts[1], parts[2] if len(parts) == 4 else "", rest[:size])
         frames = rest[size + 2 :]

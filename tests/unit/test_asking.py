@@ -34,7 +34,7 @@ class Port:
         await asyncio.sleep(0.005)
 
 
-def asking(*rounds, patience_s=0.5):
+def asking(*rounds, patience_s=2.0):
     port = Port(*rounds)
     return Asking(port, "test-cluster", patience_s), port
 
@@ -57,7 +57,7 @@ async def test_refusal_stands_and_patience_ends_with_what_was_said_last():
         await asker.ask("admin.purge", PURGE, admin.ChangeResponse)
     assert len(port.asked) == 1
     asker, _ = asking(*[[BUSY]] * 100)
-    with pytest.raises(Unanswered, match=r"no answer within 0.5 s, last: stan: busy"):
+    with pytest.raises(Unanswered, match=r"no answer within 2 s, last: stan: busy"):
         await asker.ask("admin.purge", PURGE, admin.ChangeResponse)
 
 
@@ -86,7 +86,7 @@ async def test_nodes_that_fail_are_left_out():
     wrong = admin.NodeStatus(node="b", error=b"stan: unknown version")
     asker, _ = asking([admin.NodeStatus(node="a"), wrong, admin.NodeStatus(node="c")])
     answers = await asker.ask_each(
-        "admin.nodes", admin.NodesRequest(), admin.NodeStatus, lambda answers: len(answers) == 3, 0.1
+        "admin.nodes", admin.NodesRequest(), admin.NodeStatus, lambda answers: len(answers) == 3, 1.0
     )
     assert [answer.node for answer in answers] == ["a", "c"]
 

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from stan import limits
+from stan.monitor.dashboard import api
 from stan.monitor.dashboard.guard import TOKEN_HEADER
 from tests.kit.dashboard import served
 from tests.kit.fake_cluster import SECOND, FakeCluster
@@ -34,6 +35,12 @@ class Page:
         async with self.session.post(f"{self.url}/api/v1/actions/{name}", data=data, headers=told) as answer:
             assert answer.status == status, await answer.text()
             return await answer.json()
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch):
+    """What the overview waits for comes with the first look, however busy the machine is."""
+    monkeypatch.setattr(api, "WHOLE_WAIT_S", 20.0)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import sqlite3
 
 import pytest
 
+from stan.errors import NotNow
 from stan.state.database import SCHEMA, Changes, Database
 
 
@@ -63,4 +64,23 @@ async def test_rows_of_the_version_before_are_read(tmp_path):
     found = await database.snapshot(3)
     assert (found.applied_index, found.next_id) == (7, 9)
     assert [(row.kind, row.key, row.state) for row in found.parts] == [("kind", b"key", b"state")]
+    await database.close()
+
+
+async def test_flush_on_a_full_disk_is_not_now_and_works_once_there_is_room(tmp_path):
+    database = await Database.open(tmp_path / "state.db")
+    pages = (await database.rows("pragma_page_count", "page_count"))[0][0]
+    await (await database._connection.execute(f"PRAGMA max_page_count = {pages}")).close()
+    large = one_row(1)
+    for number in range(50):
+        large.put("parts", 1, "kind", b"%d" % number, bytes(4096))
+    for _ in range(2):
+        with pytest.raises(NotNow, match=r"state\.db.*full"):
+            await database.flush(large)
+    assert await database.rows("applied", "raft_group") == []
+
+    await (await database._connection.execute("PRAGMA max_page_count = 100000")).close()
+    await database.flush(large)
+
+    assert await database.rows("applied", "raft_group") == [(1,)]
     await database.close()

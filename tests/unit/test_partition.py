@@ -250,3 +250,35 @@ async def test_conflict_in_a_reply_ends_the_start(monkeypatch):
     with pytest.raises(StartError, match='channel "foo" causes conflict with channels on server "OTHER"'):
         await checking
     await made.check()  # what was said then does not count now
+
+
+async def test_servers_that_may_have_joined_are_asked_more_than_once(monkeypatch):
+    """The routes between nats-servers may have gone again when the first question is asked."""
+    monkeypatch.setattr(limits, "PARTITION_CHECK_DELAY", SECOND // 1000)
+    monkeypatch.setattr(limits, "PARTITION_REPLY_TIMEOUT", SECOND // 5)
+    _, gateway, ended = partitioning("foo")
+    gateway.on_info({"connect_urls": ["127.0.0.1:1"]})
+    heard = 1
+    async with asyncio.timeout(20):
+        while not ended:
+            if len(gateway.written) > heard:
+                heard = len(gateway.written)
+                gateway.handlers["_INBOX.ME-part"](request(data=b"foo"))
+            await asyncio.sleep(0.001)
+    assert heard == 2
+    assert 'Partitioning error: channel "foo" causes conflict' in str(ended[0])
+
+
+async def test_news_begin_the_questions_anew_and_they_end(monkeypatch):
+    monkeypatch.setattr(limits, "PARTITION_CHECK_DELAY", SECOND // 1000)
+    monkeypatch.setattr(limits, "PARTITION_REPLY_TIMEOUT", SECOND // 1000)
+    made, gateway, ended = partitioning("foo")
+    for urls in (["a"], ["a", "b"], ["a", "b"]):
+        gateway.on_info({"connect_urls": urls})
+    async with asyncio.timeout(20):
+        while made._checking is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert len(gateway.written) == limits.PARTITION_CHECKS
+    gateway.on_info({"connect_urls": ["c"]})
+    made.stop()
+    assert not ended
