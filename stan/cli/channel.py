@@ -28,6 +28,7 @@ SORTS: Final = {
     "newest": lambda one: -one.last_timestamp,
     "subscriptions": lambda one: -one.subscriptions,
 }
+SUBS_MAX: Final = (1 << 32) - 1
 SINGLE: Final = {"max_msgs", "max_subs"}
 
 app = typer.Typer(
@@ -209,7 +210,7 @@ def purge(
     async def main() -> int:
         async with operating(target) as direct:
             status = await status_of(direct, channel)
-            last = await direct.seq_at_time(channel, time_ns) - 1 if time_ns else up_to
+            last = await direct.seq_at_time(channel, time_ns) - 1 if before else up_to
             gone, told = _purged(status, last, kept)
             if not gone:
                 done(f"Nothing to remove: channel {channel} has {told_messages(status)}.")
@@ -359,8 +360,8 @@ def _edited(**given: str) -> pb.Limits:
         if text:
             try:
                 found[name] = parse.get(name, values.number)(text)
-                if found[name] < 0:
-                    raise ValueError(f"{text!r} is below 0; 0 is no limit")
+                if name == "max_subs" and found[name] > SUBS_MAX:
+                    raise ValueError(f"{text!r} is too much; 0 is no limit")
             except ValueError as error:
                 complaints.append(f"--{name.replace('_', '-')}: {error}.")
     if complaints:

@@ -128,7 +128,8 @@ def _threshold(option: str, text: str, parse: Any = values.number, *, below: boo
         raise CliError(str(error), UNKNOWN) from None
     if len(found) > 2:
         raise CliError(f"{option} is WARNING,CRITICAL, or the critical one alone.", UNKNOWN)
-    if len(found) == 2 and None not in found and (found[0] < found[1] if below else found[0] > found[1]):
+    known = [bound for bound in found if bound is not None]
+    if known != sorted(known, reverse=below):
         raise CliError(f"{option} is WARNING,CRITICAL: {text} is critical before it is a warning.", UNKNOWN)
     return Threshold(*found) if len(found) == 2 else Threshold(critical=found[0])
 

@@ -16,7 +16,14 @@ from stan.cli.output import Sheet, done, present
 from stan.cli.values import counted
 from stan.protocol import admin_pb2 as pb
 
-ClientName = Annotated[str, typer.Argument(metavar="CLIENT", help="Client id.")]
+
+def _named(client: str) -> str:
+    if not client:
+        raise typer.BadParameter("a client id is not empty.")
+    return client
+
+
+ClientName = Annotated[str, typer.Argument(metavar="CLIENT", help="Client id.", callback=_named)]
 
 app = typer.Typer(
     help="Clients: who is connected, and what they read.",

@@ -277,7 +277,7 @@ def _add_skipping(app: typer.Typer, family: Family) -> None:
 def _moment(at: str, back: str) -> int:
     """Unix ns of --time or --back; 0 without them."""
     if back:
-        return time.time_ns() - parsed("--back", values.duration_ns, back)
+        return max(time.time_ns() - parsed("--back", values.duration_ns, back), 1)
     return at_time("--time", at) if at else 0
 
 

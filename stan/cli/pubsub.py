@@ -31,6 +31,7 @@ from stan.cli.common import (
     stop_on_signals,
 )
 from stan.cli.options import injected
+from stan.cli.values import SECOND_NS, duration_ns, number
 
 PUBLISHES_PER_TURN_MAX: Final = 256
 """Messages encoded before the event loop gets its turn."""
@@ -41,8 +42,6 @@ STDIN_CHUNKS_MAX: Final = 4
 
 PAUSE_MIN_S: Final = 0.001
 """Shorter pauses of --rate are not slept but saved up."""
-
-UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 # --- pub -----------------------------------------------------------------------------------------------------------
@@ -227,12 +226,12 @@ def parse_start(text: str) -> stan_client.Start:
     kind, _, value = text.partition(":")
     try:
         if kind == "seq":
-            return stan_client.from_sequence(int(value))
-        if kind == "since" and value[-1:] in UNITS_S:
-            return stan_client.ago(float(value[:-1]) * UNITS_S[value[-1]])
+            return stan_client.from_sequence(number(value))
+        if kind == "since":
+            return stan_client.ago(duration_ns(value) / SECOND_NS)
         if kind == "at":
             return stan_client.from_time(datetime.fromisoformat(value))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise typer.BadParameter(f"{text!r}: {error}.") from None
     raise typer.BadParameter(f"{text!r} is none of first, last, new, seq:N, since:1h, at:2026-01-31T12:00.")
 

@@ -26,8 +26,11 @@ SIZES: Final[dict[str, int]] = {
     **{letter: 1024**power for power, letter in enumerate("KMGT", 1)},
 }
 NEVER: Final = "-"
+END: Final = 1 << 63
+"""Numbers of requests are below it."""
 
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d|w)")
+_AGO = re.compile(rf"(?:{_PART.pattern})+")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _BARE = re.compile(r"\d+(?:\.\d+)?")
 
@@ -39,11 +42,17 @@ def duration_ns(text: str) -> int:
         ValueError: anything else.
     """
     if _BARE.fullmatch(text):
-        return round(float(text) * SECOND_NS)
+        return _small(text, round(float(text) * SECOND_NS))
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{text!r} is no duration; write it as 90s, 15m, 1h30m or 2d")
-    return sum(round(float(number) * UNITS_NS[unit]) for number, unit in parts)
+    return _small(text, sum(round(float(number) * UNITS_NS[unit]) for number, unit in parts))
+
+
+def _small(text: str, value: int) -> int:
+    if value >= END:
+        raise ValueError(f"{text!r} is too much")
+    return value
 
 
 def time_ns(text: str, now_ns: int) -> int:
@@ -54,19 +63,25 @@ def time_ns(text: str, now_ns: int) -> int:
     """
     if text.startswith("@") and _BARE.fullmatch(text[1:]):
         seconds, _, fraction = text[1:].partition(".")
-        return int(seconds) * SECOND_NS + int((fraction + "0" * 9)[:9])
-    try:
-        return now_ns - duration_ns(text)
-    except ValueError:
-        pass
+        return _known(text, int(seconds) * SECOND_NS + int((fraction + "0" * 9)[:9]))
+    if _BARE.fullmatch(text):
+        raise ValueError(f"{text!r} is no time; write {text}s (ago) or @{text} (Unix seconds)")
+    if _AGO.fullmatch(text):
+        return _known(text, now_ns - duration_ns(text))
     try:
         moment = datetime.fromisoformat(text).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(
             f"{text!r} is no time; write it as 2026-11-22T10:00:00Z, @1795300000 (Unix seconds) or 1h (ago)"
         ) from None
     since = moment - datetime.fromtimestamp(0, UTC)
-    return (since.days * 86400 + since.seconds) * SECOND_NS + since.microseconds * 1000
+    return _known(text, (since.days * 86400 + since.seconds) * SECOND_NS + since.microseconds * 1000)
+
+
+def _known(text: str, at_ns: int) -> int:
+    if not 0 <= at_ns < END:
+        raise ValueError(f"{text!r} is before 1970, or after 2262")
+    return at_ns
 
 
 def size_bytes(text: str) -> int:
@@ -79,19 +94,22 @@ def size_bytes(text: str) -> int:
     units = {unit.lower(): factor for unit, factor in SIZES.items()}
     if found is None or found[2].lower() not in units:
         raise ValueError(f"{text!r} is no size; write it as 4096, 512KiB, 10MiB or 2GB")
-    return round(float(found[1]) * units[found[2].lower()])
+    return _small(text, round(float(found[1]) * units[found[2].lower()]))
 
 
 def number(text: str) -> int:
-    """A whole number, with `_` or `,` between its digits if one likes.
+    """A whole number, 0 or more, with `_` or `,` between its digits if one likes.
 
     Raises:
         ValueError: anything else.
     """
     try:
-        return int(text.replace(",", ""))
+        value = int(text.replace(",", ""))
     except ValueError:
         raise ValueError(f"{text!r} is no whole number") from None
+    if value < 0:
+        raise ValueError(f"{text!r} is below 0")
+    return _small(text, value)
 
 
 # --- for people -----------------------------------------------------------------------------------------------------------

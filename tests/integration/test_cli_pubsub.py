@@ -7,6 +7,7 @@ import signal
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from stan import errors
@@ -194,3 +195,6 @@ def test_start_positions_are_read() -> None:
     assert parse_start("since:2h").delta_ns == 7200 * 10**9
     assert parse_start("at:1970-01-01T00:00:01+00:00").time_ns == 10**9
     assert [parse_start(word).position for word in ("new", "last", "first")] == [0, 1, 4]
+    for wrong in ("seq:-1", "seq:" + "9" * 30, "since:" + "9" * 30 + "s", "seq:", "since:x", "at:x", "x"):
+        with pytest.raises(typer.BadParameter):
+            parse_start(wrong)

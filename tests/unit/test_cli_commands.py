@@ -86,6 +86,34 @@ def test_purge_says_what_will_happen_and_does_nothing_without_an_answer(servers)
     assert servers.admin.asked == [("purge", "orders", ("keep", 3))]
 
 
+def test_purge_before_the_beginning_of_time_is_no_purge_of_everything(servers):
+    servers.at_time = 1
+    for before in ("@0", "1970-01-01T00:00:00Z"):
+        done = stan("channel", "purge", "orders", "--before", before, "--yes")
+        assert (done.exit_code, servers.admin.asked) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("channel", "purge", "orders", "--keep", "-1", "--yes"),
+        ("channel", "purge", "orders", "--seq", "9" * 20, "--yes"),
+        ("channel", "purge", "orders", "--before", "1", "--yes"),
+        ("channel", "get", "orders", "--seq", "9" * 20),
+        ("channel", "get", "orders", "--time", "2999-01-01T00:00:00Z"),
+        ("channel", "limits", "orders", "--max-msgs", "9" * 20),
+        ("channel", "limits", "orders", "--max-subs", "9" * 12),
+        ("channel", "limits", "orders", "--max-age", "9" * 12 + "d"),
+        ("client", "show", ""),
+    ],
+)
+def test_values_that_no_request_can_tell_are_wrong_usage_and_change_nothing(servers, wrong):
+    done = stan(*wrong)
+    assert (done.exit_code, servers.admin.asked) == (2, [])
+    assert "Traceback" not in done.output
+    assert not done.exception or isinstance(done.exception, SystemExit)
+
+
 def test_purge_takes_a_sequence_a_time_or_everything(servers):
     servers.at_time = 5
     assert stan("channel", "purge", "orders", "--before", "1h", "--yes").exit_code == 0

@@ -35,6 +35,30 @@ def test_times():
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["9999999999h", "@99999999999999999999", "2999-01-01T00:00:00Z", "1960-01-01", "0001-01-01", "1", "1700000000"],
+)
+def test_times_that_no_request_can_tell_or_that_are_ambiguous_are_refused(text):
+    with pytest.raises(ValueError, match=text):
+        values.time_ns(text, 1_800_000_000 * S)
+
+
+def test_numbers_that_no_request_can_tell_are_refused():
+    assert values.number("1,000") == 1000
+    assert values.number(str((1 << 63) - 1)) == (1 << 63) - 1
+    for text in ("-1", str(1 << 63), "9" * 30, "x", ""):
+        with pytest.raises(ValueError, match=r"below 0|too much|no whole number"):
+            values.number(text)
+    for parse, text in (
+        (values.duration_ns, "10000000000d"),
+        (values.duration_ns, "9" * 30),
+        (values.size_bytes, "9" * 30),
+    ):
+        with pytest.raises(ValueError, match="too much"):
+            parse(text)
+
+
+@pytest.mark.parametrize(
     ("text", "size"),
     [("4096", 4096), ("10MiB", 10 << 20), ("1.5 GB", 1_500_000_000), ("512K", 512 << 10), ("1kb", 1000)],
 )
