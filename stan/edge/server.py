@@ -111,7 +111,7 @@ async def _serve(
     try:
         storage = await _open_storage(config, node_id, log, lease)
     except (StanError, OSError) as error:
-        raise StartError(str(error)) from error
+        raise StartError(why_not(error)) from error
     node: Node
     if config.cluster is None:
         node = Standalone(config, storage, log, view.server_id, lease)
@@ -203,7 +203,7 @@ class Standalone(Node):
         try:
             await self.storage.load(self.broker, config.cluster_id)
         except (StanError, OSError) as error:
-            raise StartError(str(error)) from error
+            raise StartError(why_not(error)) from error
         meta = self.broker.shared.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
         connection = await self.connect(embedded)
@@ -284,7 +284,7 @@ class Clustered(Node):
         try:
             await member.load()
         except (StanError, OSError) as error:
-            raise StartError(str(error)) from error
+            raise StartError(why_not(error)) from error
         meta = self.broker.shared.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
         connection = await self.connect(embedded)
@@ -320,3 +320,13 @@ class Clustered(Node):
         """Close files and threads."""
         self.member.stop()
         await super().close(clean=clean)
+
+
+def why_not(error: Exception) -> str:
+    """What to say of an error that ends the start: of a file or directory first its name."""
+    if not isinstance(error, OSError) or not error.filename or not error.strerror:
+        return str(error)
+    name = error.filename if isinstance(error.filename, str) else str(error.filename)
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return f"{name} is no directory"
+    return f"{name}: {error.strerror.lower()}"
