@@ -48,11 +48,15 @@ def remembered(config: Config, node_id: str, warn: Callable[[str], None], files:
     return replace(config, cluster=cluster, store=replace(config.store, raft_groups=raft_groups))
 
 
-async def joined(config: Config, urls: tuple[str, ...], node_id: str, error: Callable[[str], None]) -> Config:
-    """The settings of a node that joins, with what the cluster says about itself. Raises StartError."""
+async def joined(
+    config: Config, urls: tuple[str, ...], node_id: str, error: Callable[[str], None], stop: asyncio.Event
+) -> Config | None:
+    """The settings of a node that joins, with what the cluster says about itself; None: *stop* came first. Raises StartError."""
     if config.cluster is None:
         return config
-    settings = await _Asking(config, node_id).ask(urls, error)
+    settings = await _Asking(config, node_id).ask(urls, error, stop)
+    if settings is None and stop.is_set():
+        return None
     if settings is None:
         raise StartError(f"failed to join Raft group {config.cluster_id}: no node of it was heard")
     cluster = replace(
@@ -84,8 +88,8 @@ class _Asking:
         self._roster = Roster(me, ticker.now(), Random())
         self._rest = b""
 
-    async def ask(self, urls: tuple[str, ...], error: Callable[[str], None]) -> Settings | None:
-        """What the cluster is; None if nobody says so in time."""
+    async def ask(self, urls: tuple[str, ...], error: Callable[[str], None], stop: asyncio.Event) -> Settings | None:
+        """What the cluster is; None if nobody says so in time, or until *stop*."""
 
         def nothing() -> None:
             """Connections come and go; hellos are repeated."""
@@ -99,13 +103,13 @@ class _Asking:
             shown = ", ".join(redacted(url) for url in urls)
             raise StartError(f"cannot connect to NATS at {shown}: {problem or type(problem).__name__}") from problem
         try:
-            return await self._until_told(connection)
+            return await self._until_told(connection, stop)
         finally:
             await connection.close()
 
-    async def _until_told(self, connection: Connection) -> Settings | None:
+    async def _until_told(self, connection: Connection, stop: asyncio.Event) -> Settings | None:
         deadline = self._now() + limits.JOIN_PATIENCE
-        while (now := self._now()) < deadline:
+        while (now := self._now()) < deadline and not stop.is_set():
             for hello in self._roster.tick(now):
                 connection.write(publication(self._subject.encode(), hello))
             if self._roster.refusal:

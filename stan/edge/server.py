@@ -107,7 +107,11 @@ async def _serve(
     node_id = _node_id(config)
     config = remembered(config, node_id, log.warning)
     if config.cluster is not None and config.cluster.joins:
-        config = await joined(config, config.nats.urls or ((embedded.url,) if embedded else ()), node_id, log.error)
+        urls = config.nats.urls or ((embedded.url,) if embedded else ())
+        told = await joined(config, urls, node_id, log.error, stop)
+        if told is None:
+            return
+        config = told
     try:
         storage = await _open_storage(config, node_id, log, lease)
     except (StanError, OSError) as error:

@@ -154,3 +154,15 @@ async def test_without_the_flag_nobody_answers(tmp_path, nats):
         with pytest.raises(NoRespondersError):
             await connection.request("_STAN.raft.test-cluster.node.add", b"n4", timeout=5)
         await connection.close()
+
+
+def test_node_that_waits_for_a_cluster_to_join_ends_when_it_is_told_to(tmp_path):
+    with NatsServer(tmp_path) as alone:
+        waiting = node(tmp_path, alone, "w", "--join")
+        try:
+            waiting.launch()
+            until(lambda: "ServerID" in waiting.log(), why=waiting.log)
+            assert waiting.terminate() == 143
+            assert "failed to join" not in waiting.log()
+        finally:
+            waiting.sweep()
