@@ -8,7 +8,7 @@ from stan_client import PullConsumer
 from stan_client.direct import Direct
 
 from tests.kit.cluster import StanCluster
-from tests.kit.server import NatsServer
+from tests.kit.server import NatsServer, until
 
 CHANNELS = [f"c{number}" for number in range(12)]
 ROWS = b"\x03\0\0\0\x22\x01x" * 100
@@ -35,7 +35,7 @@ async def test_all_leaders_answer_together_also_after_one_is_killed(cluster, dir
     for channel in CHANNELS:
         await direct.publish_batch(channel, ROWS, 100, producer="test", version=1, ids=IDS)  # leaderships still move
         await direct.cursor_set("job", {channel: 50})
-    assert len({cluster.leader_of(channel) for channel in CHANNELS}) > 1
+    until(lambda: len({cluster.leader_of(channel) for channel in CHANNELS}) > 1, why=cluster.log)
     expected = dict.fromkeys(CHANNELS, 100)
     assert await lasts(direct) == expected
 

@@ -107,7 +107,7 @@ async def test_leader_is_killed_replaced_and_comes_back(played):
 
 async def test_node_has_caught_up_when_its_log_is_as_long_as_the_leaders(played):
     async with LocalCluster(3, "c") as cluster:
-        await cluster.leader_of("x")
+        await cluster.until(lambda: cluster.leader(2) == "n1", "n1 to lead")
         assert cluster.followers(2) == ["n2", "n3"]
         longer, shorter = (cluster.directory / name / "groups" / "2" / "0.log" for name in ("n1", "n2"))
         longer.write_bytes(bytes(100))

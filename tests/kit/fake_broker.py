@@ -19,6 +19,8 @@ import nats
 from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError, NoServersError
+from nats.errors import TimeoutError as NatsTimeoutError
 
 from stan import errors
 from stan.protocol import wire_pb2 as wire
@@ -83,6 +85,10 @@ class FakeSubscription:
     online: bool = True
 
 
+async def _nothing(_message: Msg) -> None:
+    """Hear it."""
+
+
 class FakeBroker:
     """Serves one cluster id over a NATS connection; see the module's text."""
 
@@ -98,10 +104,14 @@ class FakeBroker:
         self.refuse: dict[str, str] = {}  # kind -> error text
         self.protocol = 1
         self._nats = NatsClient()
+        self._url = ""
+        self._presence = f"_FAKE.{id(self):x}"
 
     async def start(self, url: str) -> None:
         """Serve on the NATS server at *url*."""
+        self._url = url
         self._nats = await nats.connect(url, reconnect_time_wait=0.1)
+        await self._nats.subscribe(self._presence, cb=_nothing)
         cid = self.cluster_id
         for subject, handler in {
             f"_STAN.discover.{cid}": self._on_connect,
@@ -116,8 +126,15 @@ class FakeBroker:
         await self._nats.flush()
 
     async def stop(self) -> None:
-        """Vanish without a word."""
+        """Vanish without a word; NATS has noticed it when this returns, if it runs itself."""
         await self._nats.close()
+        with contextlib.suppress(OSError, NoServersError):
+            other = await nats.connect(self._url, allow_reconnect=False, connect_timeout=1)
+            with contextlib.suppress(NoRespondersError):
+                while True:
+                    with contextlib.suppress(NatsTimeoutError):
+                        await other.request(self._presence, b"", timeout=0.05)
+            await other.close()
 
     def forget_clients(self) -> None:
         """Lose all state of clients, as a server with a memory store does when it starts again; messages stay."""

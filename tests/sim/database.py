@@ -52,6 +52,10 @@ class _Connection:
         self.medium, self.pause = medium, pause
         self.alive = True
 
+    @property
+    def in_transaction(self):
+        return self.medium.in_transaction
+
     def execute(self, query):
         return _Execution(self, query)
 
