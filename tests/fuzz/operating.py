@@ -60,6 +60,7 @@ def of_operators() -> Iterator[Parser]:
             pass
 
     def read(data: bytes) -> None:
+        assert kept.name  # see above
         index_file.write_bytes(data)
         read_index(directory)
 
