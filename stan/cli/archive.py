@@ -12,7 +12,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from struct import Struct
 from typing import Any, Final
@@ -27,6 +27,10 @@ MAGIC: Final = b"SBK1"
 BLOCK_BYTES_MAX: Final = 128 * MiB
 """Larger than any payload of NATS."""
 _BLOCK = Struct("<4sII")
+_TYPES: Final = {"name": str, "file": str, "limits": dict} | dict.fromkeys(
+    ("group", "first_sequence", "last_sequence", "messages", "positions"), int
+)
+"""What the fields of a channel are in backup.json."""
 
 
 class ArchiveError(Exception):
@@ -146,6 +150,10 @@ def read_index(directory: Path) -> Index:
             raise ArchiveError(f"{path}: format {said['format']}, this program reads format {FORMAT}")
         channels = [SavedChannel(**channel) for channel in said.pop("channels")]
         index = Index(**said, channels=channels)
+        for channel in channels:
+            for one in fields(channel):
+                if type(getattr(channel, one.name)) is not _TYPES[one.name]:
+                    raise TypeError(f"{one.name} of a channel is {getattr(channel, one.name)!r}")
     except FileNotFoundError:
         raise ArchiveError(f"{directory} is no backup, or one that was not finished: {INDEX} is missing") from None
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -140,6 +140,7 @@ def old_stores() -> Iterator[Parser]:
     good_slice, good_subs = slices.read_bytes(), subs.read_bytes()
 
     def read_slice(data: bytes) -> None:
+        assert kept.name  # see below
         slices.write_bytes(data)
         for _ in SliceReader(b"foo", lambda *_: None, None).read(slices):
             pass

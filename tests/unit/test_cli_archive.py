@@ -91,6 +91,15 @@ def test_index_that_names_files_elsewhere_is_refused(saved):
         read_index(saved)
 
 
+@pytest.mark.parametrize(("name", "value"), [("file", 2), ("messages", "000001"), ("group", None), ("limits", [])])
+def test_index_with_a_field_of_another_type_is_refused(saved, name, value):
+    said = json.loads((saved / "backup.json").read_text())
+    said["channels"][0][name] = value
+    (saved / "backup.json").write_text(json.dumps(said))
+    with pytest.raises(ArchiveError, match=rf"backup\.json: {name} of a channel"):
+        read_index(saved)
+
+
 def test_empty_file_has_no_blocks(tmp_path):
     (tmp_path / "x").touch()
     assert list(blocks(tmp_path / "x")) == []
