@@ -164,8 +164,8 @@ class Clients:
         self._register(request, reply, now_there.incarnation if now_there else 0)
 
     def done_before(self, frames: Iterable[Frame]) -> list[Frame]:
-        """Of *frames* in order of arrival: connects that were answered, as the client has closed that connection since, and
-        closes after which it has connected again."""
+        """Of *frames* in order of arrival: connects that were answered, as the client has closed that connection since, or as a
+        later one is registered; and closes after which it has connected again."""
         close, discover = self.shared.subjects.close.encode(), self.shared.subjects.discover.encode()
         open_: dict[bytes, list[Frame]] = {}  # by client id
         closes: dict[bytes, list[Frame]] = {}
@@ -177,8 +177,12 @@ class Clients:
                     done += open_.pop(client_id, [])
                     closes.setdefault(client_id, []).append(frame)
                 elif frame.subject == discover:
-                    client_id = wire.ConnectRequest.FromString(frame.payload).client_id
+                    request = wire.ConnectRequest.FromString(frame.payload)
+                    client_id = request.client_id
                     done += closes.pop(client_id, [])
+                    client = self.shared.meta.clients.get(client_id)
+                    if client is not None and _is_same(client, request):
+                        done += open_.pop(client_id, [])
                     open_.setdefault(client_id, []).append(frame)
         return done
 

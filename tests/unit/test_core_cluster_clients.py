@@ -133,6 +133,19 @@ def test_two_processes_with_one_name_are_told_apart_again(node):
     assert node.answer("r2", wire.ConnectResponse).error == CLIENT_REGISTERED.encode()
 
 
+@pytest.mark.parametrize("heartbeats", ["answered", "lost"])
+def test_who_gave_up_and_asked_again_before_the_leader_failed_is_let_in(node, heartbeats):
+    """The older connect is nobody's: it neither stands in the way of the one that is registered nor replaces it."""
+    if heartbeats == "answered":
+        node.alive.add("hb.c2")
+    node.hears(connects(node, conn_id="c1", reply="r1"), connects(node, conn_id="c2", reply="r2"))
+    node.feed_meta(connect=pb.Connect(client=pb.Client(client_id=b"me", conn_id=b"c2", heartbeat_inbox=b"hb.c2")))
+    node.lead(0)
+    node.pass_time(1)
+    assert not node.answer("r2", wire.ConnectResponse).error
+    assert registered(node) == {b"c2"}
+
+
 def test_a_close_of_somebody_unknown_is_refused_unless_it_is_heard_again(node):
     node.lead(0)
     assert node.close("nobody").error == UNKNOWN_CLIENT.encode()
