@@ -40,6 +40,10 @@ class Closing:
     replies: list[bytes] = field(default_factory=list)
 
 
+Waiting = tuple[wire.ConnectRequest, bytes]
+"""A request to connect, and where its answer goes."""
+
+
 class Clients:
     """See the module's docstring."""
 
@@ -48,6 +52,7 @@ class Clients:
         self.beats: dict[int, Beat] = {}  # by incarnation
         self.closing: dict[int, Closing] = {}  # by incarnation
         self.checking: set[bytes] = set()  # client ids with a connect on its way
+        self.next: dict[bytes, Waiting | None] = {}  # client id that is being registered -> who waits for that
         self.heard: dict[bytes, int] = {}  # client id -> Nanos of its CloseRequest, where the metadata is led elsewhere
         config = shared.config
         subjects = shared.subjects
@@ -72,6 +77,7 @@ class Clients:
         """This node leads the metadata no more."""
         self.beats.clear()
         self.checking.clear()
+        self.next.clear()
         for closing in self.closing.values():
             closing.replies.clear()
 
@@ -124,20 +130,31 @@ class Clients:
         elif not CLIENT_ID.match(request.client_id):
             self._refuse(frame.reply, errors.INVALID_CLIENT_ID)
         elif request.client_id in self.checking:
-            self._refuse(frame.reply, errors.CLIENT_REGISTERED)
+            self._wait(request, frame.reply)
         elif error := self._limited(request.client_id):
             self._refuse(frame.reply, error)
         else:
-            self.checking.add(request.client_id)
-            old = self.shared.meta.clients.get(request.client_id)
-            if old is not None and self.shared.replaying is not None and _is_same(old, request):
-                self.checking.discard(request.client_id)
-                self._accept(request, frame.reply)
-            elif old is None:
-                self._register(request, frame.reply, 0)
-            else:
-                answered = partial(self._checked, request, frame.reply, old)
-                self.shared.request(old.heartbeat_inbox, limits.DUPLICATE_CHECK_TIMEOUT, answered)
+            self._look(request, frame.reply)
+
+    def _wait(self, request: wire.ConnectRequest, reply: bytes) -> None:
+        """The first one that comes while another is registered is looked at next: that one may have given up, and come again."""
+        if self.next.get(request.client_id, self) is None:
+            self.next[request.client_id] = request, reply
+        else:
+            self._refuse(reply, errors.CLIENT_REGISTERED)
+
+    def _look(self, request: wire.ConnectRequest, reply: bytes) -> None:
+        """Let a client in, or look first whether another one has its id."""
+        old = self.shared.meta.clients.get(request.client_id)
+        if old is not None and self.shared.replaying is not None and _is_same(old, request):
+            self._accept(request, reply)
+            return
+        self.checking.add(request.client_id)
+        if old is None:
+            self._register(request, reply, 0)
+        else:
+            answered = partial(self._checked, request, reply, old)
+            self.shared.request(old.heartbeat_inbox, limits.DUPLICATE_CHECK_TIMEOUT, answered)
 
     def _limited(self, client_id: bytes) -> str:
         """Why there is no room for a client; "" if there is. What another leader has heard before is not counted again."""
@@ -196,15 +213,20 @@ class Clients:
             ping_max_out=request.ping_max_out,
         )
         connect = pb.Connect(client=client, replaces=replaces)
+        self.next[request.client_id] = None
         self.shared.change_meta(partial(self._registered, request, reply), connect=connect)
 
     def _registered(self, request: wire.ConnectRequest, reply: bytes, result: object, error: str) -> None:
         self.checking.discard(request.client_id)
         if not isinstance(result, MetaResult) or result.error or result.connected is None:
             self._refuse(reply, result.error if isinstance(result, MetaResult) else error)
-            return
-        self.shared.note("DBG", f"[Client:{text(request.client_id)}] Connected (Inbox={text(request.heartbeat_inbox)})")
-        self._accept(request, reply)
+        else:
+            inbox = text(request.heartbeat_inbox)
+            self.shared.note("DBG", f"[Client:{text(request.client_id)}] Connected (Inbox={inbox})")
+            self._accept(request, reply)
+        waiting = self.next.pop(request.client_id, None)
+        if waiting is not None:
+            self._look(*waiting)
 
     def _accept(self, request: wire.ConnectRequest, reply: bytes) -> None:
         if not reply:

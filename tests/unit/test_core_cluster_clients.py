@@ -146,6 +146,28 @@ def test_who_gave_up_and_asked_again_before_the_leader_failed_is_let_in(node, he
     assert registered(node) == {b"c2"}
 
 
+def test_who_gave_up_and_asked_again_while_there_was_no_leader_is_let_in(node):
+    node.hears(connects(node, conn_id="c1", reply="r1"), connects(node, conn_id="c2", reply="r2"))
+    node.lead(0)
+    node.pass_time(1)
+    assert not node.answer("r2", wire.ConnectResponse).error
+    assert registered(node) == {b"c2"}
+    assert node.broker.clients.checking == set()
+    assert node.broker.clients.next == {}
+
+
+def test_who_asks_while_another_of_that_name_is_registered_waits_and_is_refused_if_that_one_is_there(node):
+    node.alive.add("hb.c1")
+    node.hears(*(connects(node, conn_id=f"c{n}", reply=f"r{n}") for n in (1, 2, 3)))
+    node.lead(0)
+    node.pass_time(1)
+    assert not node.answer("r1", wire.ConnectResponse).error
+    assert node.answer("r2", wire.ConnectResponse).error == CLIENT_REGISTERED.encode()
+    assert node.answer("r3", wire.ConnectResponse).error == CLIENT_REGISTERED.encode()
+    assert registered(node) == {b"c1"}
+    assert node.broker.clients.next == {}
+
+
 def test_a_close_of_somebody_unknown_is_refused_unless_it_is_heard_again(node):
     node.lead(0)
     assert node.close("nobody").error == UNKNOWN_CLIENT.encode()
