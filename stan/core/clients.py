@@ -181,27 +181,33 @@ class Clients:
         self._register(request, reply, now_there.incarnation if now_there else 0)
 
     def done_before(self, frames: Iterable[Frame]) -> list[Frame]:
-        """Of *frames* in order of arrival: connects that were answered, as the client has closed that connection since, or as a
-        later one is registered; and closes after which it has connected again."""
+        """Of *frames* in order of arrival: connects that were answered, as the client has closed that connection since, closes
+        after which it has connected again, and connects that were followed by another one, which are refused here: their client
+        may have given up and asked again, and would stand in its own way."""
         close, discover = self.shared.subjects.close.encode(), self.shared.subjects.discover.encode()
-        open_: dict[bytes, list[Frame]] = {}  # by client id
+        open_: dict[bytes, list[tuple[Frame, bool]]] = {}  # by client id; whether it is the one that is registered
         closes: dict[bytes, list[Frame]] = {}
         done: list[Frame] = []
+        followed: list[Frame] = []
         for frame in frames:
             with contextlib.suppress(DecodeError):
                 if frame.subject == close:
                     client_id = wire.CloseRequest.FromString(frame.payload).client_id
-                    done += open_.pop(client_id, [])
+                    done += [connect for connect, _ in open_.pop(client_id, [])]
                     closes.setdefault(client_id, []).append(frame)
                 elif frame.subject == discover:
                     request = wire.ConnectRequest.FromString(frame.payload)
                     client_id = request.client_id
                     done += closes.pop(client_id, [])
-                    client = self.shared.meta.clients.get(client_id)
-                    if client is not None and _is_same(client, request):
-                        done += open_.pop(client_id, [])
-                    open_.setdefault(client_id, []).append(frame)
-        return done
+                    before = open_.get(client_id, [])
+                    followed += [connect for connect, known in before if not known]
+                    there = self.shared.meta.clients.get(client_id)
+                    mine = there is not None and _is_same(there, request)
+                    open_[client_id] = [*(one for one in before if one[1]), (frame, mine)]
+        if self.shared.concerns(META_GROUP):
+            for frame in followed:
+                self._refuse(frame.reply, errors.CLIENT_REGISTERED)
+        return done + followed
 
     def _register(self, request: wire.ConnectRequest, reply: bytes, replaces: int) -> None:
         client = pb.Client(

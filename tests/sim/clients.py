@@ -95,7 +95,8 @@ class SimClient:
 
         def answer(payload):
             if wire.ConnectResponse.FromString(payload).error:
-                self.later(100 * MILLISECOND, self._connect)
+                self.die()
+                self.loop.after(100 * MILLISECOND, self.start)
             else:
                 self.later(PING_INTERVAL, self._ping, 0)
                 self.on_connected()

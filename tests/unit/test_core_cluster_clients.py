@@ -146,26 +146,59 @@ def test_who_gave_up_and_asked_again_before_the_leader_failed_is_let_in(node, he
     assert registered(node) == {b"c2"}
 
 
-def test_who_gave_up_and_asked_again_while_there_was_no_leader_is_let_in(node):
-    node.hears(connects(node, conn_id="c1", reply="r1"), connects(node, conn_id="c2", reply="r2"))
-    node.lead(0)
-    node.pass_time(1)
-    assert not node.answer("r2", wire.ConnectResponse).error
-    assert registered(node) == {b"c2"}
-    assert node.broker.clients.checking == set()
-    assert node.broker.clients.next == {}
-
-
-def test_who_asks_while_another_of_that_name_is_registered_waits_and_is_refused_if_that_one_is_there(node):
-    node.alive.add("hb.c1")
+@pytest.mark.parametrize("old", [False, True])
+def test_who_gave_up_and_asked_again_while_there_was_no_leader_is_let_in(node, old):
+    if old:
+        node.feed_meta(connect=pb.Connect(client=pb.Client(client_id=b"me", conn_id=b"c0", heartbeat_inbox=b"hb.c0")))
     node.hears(*(connects(node, conn_id=f"c{n}", reply=f"r{n}") for n in (1, 2, 3)))
     node.lead(0)
     node.pass_time(1)
-    assert not node.answer("r1", wire.ConnectResponse).error
+    assert node.answer("r1", wire.ConnectResponse).error == CLIENT_REGISTERED.encode()
     assert node.answer("r2", wire.ConnectResponse).error == CLIENT_REGISTERED.encode()
-    assert node.answer("r3", wire.ConnectResponse).error == CLIENT_REGISTERED.encode()
-    assert registered(node) == {b"c1"}
-    assert node.broker.clients.next == {}
+    assert not node.answer("r3", wire.ConnectResponse).error
+    assert registered(node) == {b"c3"}
+
+
+def test_connects_are_refused_by_nobody_but_the_leader_of_the_metadata(node):
+    node.hears(connects(node, conn_id="c1", reply="r1"), connects(node, conn_id="c2", reply="r2"))
+    node.lead()
+    assert node.hear("r1") == []
+
+
+@pytest.fixture
+def registering(node):
+    """Leads the metadata, and has proposed to let c1 in; c2 and c3 ask meanwhile."""
+    node.lead(0)
+    node.hold = True
+    node.hears(*(connects(node, conn_id=f"c{n}", reply=f"r{n}") for n in (1, 2, 3)))
+    return node
+
+
+def test_who_asks_again_while_it_is_registered_takes_its_own_place(registering):
+    registering.hold = False
+    registering.turn()
+    registering.pass_time(1)
+    assert not registering.answer("r2", wire.ConnectResponse).error
+    assert registering.answer("r3", wire.ConnectResponse).error == CLIENT_REGISTERED.encode()
+    assert registered(registering) == {b"c2"}
+    assert registering.broker.clients.next == {}
+
+
+def test_who_asks_while_another_of_that_name_is_registered_is_refused_if_that_one_is_there(registering):
+    registering.alive.add("hb.c1")
+    registering.hold = False
+    registering.pass_time(1)
+    assert not registering.answer("r1", wire.ConnectResponse).error
+    assert registering.answer("r2", wire.ConnectResponse).error == CLIENT_REGISTERED.encode()
+    assert registered(registering) == {b"c1"}
+
+
+def test_who_waits_for_another_to_be_registered_is_left_to_the_next_leader(registering):
+    registering.follow(0)
+    registering.hold = False
+    registering.pass_time(1)
+    assert registering.broker.clients.next == {}
+    assert registering.hear("r1") == registering.hear("r2") == []
 
 
 def test_a_close_of_somebody_unknown_is_refused_unless_it_is_heard_again(node):
