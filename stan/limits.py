@@ -155,6 +155,8 @@ RAFT_SENT_STEP = 10 * MILLISECOND
 """The times at which AppendEntries leave are remembered no closer than this."""
 RAFT_TRANSFER_TIMEOUT = 1 * SECOND
 """Proposals are refused for this long at most while leadership is handed over."""
+RAFT_REFUSAL_TIMEOUT = 100 * MILLISECOND
+"""At the end of it nobody is asked any more to take over: whether the last one has refused shows by then."""
 RAFT_TICK_INTERVAL = 50 * MILLISECOND
 """Timers of all groups are looked at this often; messages and proposals never wait for it."""
 RAFT_LOOK_INTERVAL = 250 * MILLISECOND
@@ -299,6 +301,8 @@ TRANSFER_PATIENCE = 10 * SECOND
 """... and given up after this one."""
 VOTERS_TOLD = 150 * MILLISECOND
 """How long a leader goes on after a change of the voters, so that all hear of it."""
+VOTERS_SUCCESSION = 300 * MILLISECOND
+"""... and how long each of the others has to take over then: one that came lately may refuse."""
 COPY_PATIENCE = 5 * SECOND
 """How long a copy of a group is of no use before it is put aside."""
 JOIN_PATIENCE = 15 * SECOND

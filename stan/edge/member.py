@@ -303,21 +303,24 @@ class Member:
         """
         self.storage.set_voters(number, Voters(list(decode(body)), index))
         soon = self.world.runtime.soon
-        if number not in self.pool.led:
+        if not self.groups[number].leads:  # who is elected with the change in its log leads before the pool knows
             soon(partial(self._reconfigure, number))
             return
         at = Nanos(self.world.runtime.now() + limits.VOTERS_TOLD)
         self.broker.shared.timers.at(at, lambda _now: soon(partial(self._yield, number)))
 
-    def _yield(self, number: GroupId) -> None:
+    def _yield(self, number: GroupId, asked: frozenset[str] = frozenset()) -> None:
+        """Hand over to one after the other, until one takes it, and go on as a new member."""
         group = self.groups.get(number)
         if group is None or group.reconfigured is None:
             return
-        lag = {peer: missing for peer, missing in self._lag_of_voters(number).items() if peer in group.reconfigured[1]}
+        able = set(group.reconfigured[1]) - asked
+        lag = {peer: missing for peer, missing in self._lag_of_voters(number).items() if peer in able}
         preferred = self.placement[number].preferred
-        if number in self.pool.led and lag:
+        if group.leads and lag:
             to = min(lag, key=lambda peer: (lag[peer], peer != preferred))
-            group.transfer(to, lambda _done: self.world.runtime.soon(partial(self._reconfigure, number)))
+            again = partial(self._yield, number, asked | {to})
+            group.transfer(to, lambda _done: self.world.runtime.soon(again), limits.VOTERS_SUCCESSION)
         else:
             self._reconfigure(number)
 
@@ -431,7 +434,9 @@ class Member:
         led = {
             number: since
             for number, since in self.pool.led.items()
-            if number not in resting and not self.groups[number].transferring
+            if number not in resting
+            and not self.groups[number].transferring
+            and not self.groups[number].change_under_way
         }
         lag = {number: self._lag_of_voters(number) for number in led}
         moves = self.balance.moves(now, led, self.roster.alive_since(now), self.roster.draining(now), lag)
@@ -439,9 +444,10 @@ class Member:
             self.world.runtime.soon(partial(self.hand_over, number, to))
 
     def _lag_of_voters(self, number: GroupId) -> dict[str, int]:
-        """Of those who can catch up by entries alone: who needs the state first takes its time, and so would a handover."""
+        """Of those who are there and can catch up by entries alone: who needs the state first takes its time, and so would a
+        handover."""
         group = self.groups[number]
-        able = set(group.members) - set(group.lacking())
+        able = set(filter(self.mux.is_up, group.members)) - set(group.lacking())
         return {peer: missing for peer, missing in group.lag().items() if peer in able}
 
     def let_rest(self, number: GroupId) -> None:
@@ -451,12 +457,19 @@ class Member:
         self.roster.tell(now, resting=[*self._resting])
 
     def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
-        """Let another voter lead a group, if this one does still; *told*: whether this one leads no more."""
-        if number in self.pool.led and number in self.groups:
-            self.world.note("DBG", f"group {number}: is handed over to {to}")
-            self.groups[number].transfer(to, told or partial(self._handed_over, number, to))
-        elif told is not None:
-            told(True)  # noqa: FBT003 - the answer
+        """Let another voter lead a group, if this one does still; *told*: whether this one leads no more.
+
+        Not while its voters change: who takes over would have to hand over, too."""
+        if number not in self.pool.led or number not in self.groups:
+            if told is not None:
+                told(True)  # noqa: FBT003 - the answer
+            return
+        ended = told or partial(self._handed_over, number, to)
+        if self.groups[number].change_under_way:
+            ended(False)  # noqa: FBT003 - the answer
+            return
+        self.world.note("DBG", f"group {number}: is handed over to {to}")
+        self.groups[number].transfer(to, ended)
 
     def _handed_over(self, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
         if not done:

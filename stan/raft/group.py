@@ -353,11 +353,11 @@ class RaftGroup:
         self._shell.beat()
         self._around.wake(self)
 
-    def transfer(self, to: str, done: Callable[[bool], None]) -> None:
-        """See raft.consensus."""
+    def transfer(self, to: str, done: Callable[[bool], None], within: int = limits.RAFT_TRANSFER_TIMEOUT) -> None:
+        """See raft.consensus; *within* is in ns."""
         if self._transfer is not None:
             self._transfer.done(False)  # noqa: FBT003 - the answer to the question
-        self._transfer = _Transfer(to, Nanos(self._around.now() + limits.RAFT_TRANSFER_TIMEOUT), done)
+        self._transfer = _Transfer(to, Nanos(self._around.now() + within), done)
         self._wanted = max(self._wanted, self.log.last_index)
         self._around.wake(self)
 
@@ -403,8 +403,7 @@ class RaftGroup:
 
     def take_news(self) -> bool:
         """Whether the owner has something to do; a change of role is told once."""
-        news = self.has_news
-        self._told = self._role()
+        news, self._told = self.has_news, self._role()
         return news
 
     def receive(self, peer: str, message: Message) -> None:
@@ -463,12 +462,14 @@ class RaftGroup:
         self._barriers = waiting + self._barriers
 
     def _advance_transfer(self, transfer: _Transfer, now: Nanos) -> None:
-        if not self._shell.is_leader or now >= transfer.deadline or not self._shell.is_voter(transfer.to):
+        asks, is_asked = now < transfer.deadline - limits.RAFT_REFUSAL_TIMEOUT, self._shell.handing_over
+        over = now >= transfer.deadline or not (asks or is_asked)
+        if not self._shell.is_leader or over or not self._shell.is_voter(transfer.to):
             self._transfer = None
-            if self._shell.handing_over:  # nobody knows whether it was refused: only an election brings a lease back
+            if is_asked:  # nobody knows whether it was refused: only an election brings a lease back
                 self._shell.step_down()
             transfer.done(not self._shell.is_leader)
-        elif not self.failed:
+        elif asks and not self.failed:
             self._shell.hand_over(transfer.to)
 
     def _guarded(self, call: Callable[[*Parts], None], *args: *Parts) -> None:

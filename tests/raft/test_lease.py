@@ -105,6 +105,22 @@ def test_leader_that_hands_over_has_no_lease_until_it_was_refused(rig):
     assert group.lease_until() > rig.now
 
 
+def test_leader_whose_successor_refuses_until_the_end_leads_on_with_its_lease(rig):
+    gone, group = [], rig.leader().group
+    term = group.term
+    rig.nodes["n2"].group.listen_until(rig.now + 60 * SECOND)
+    group.transfer("n2", gone.append)
+    rig.run(1.2)
+    assert gone == [False]
+    assert group.leads
+    assert group.term == term
+    assert group.lease_until() > rig.now
+    rig.nodes["n2"].group.listen_until(rig.now)
+    group.transfer("n2", gone.append)
+    rig.run(0.4)
+    assert gone == [False, True]
+
+
 def test_leader_that_never_hears_whether_it_was_refused_steps_down(rig):
     gone, group = [], rig.leader().group
     group.transfer("n2", gone.append)

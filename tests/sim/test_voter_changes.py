@@ -1,0 +1,69 @@
+"""While the voters of a group change in peace, its leadership goes from one to the next: nobody waits for an election."""
+
+import pytest
+
+from stan.types import MILLISECOND, SECOND
+from tests.sim.member_world import MemberWorld
+
+
+class Calm(MemberWorld):
+    """Peaceful, with three nodes; the voters change as the test says."""
+
+    def _change(self):
+        """Nobody comes or goes."""
+
+
+@pytest.fixture
+def world():
+    seeds = (seed for seed in range(200) if len(MemberWorld(seed, calm=True).names) == 3)
+    made = Calm(next(seeds), calm=True)
+    made.begin()
+    made.run_for(6)
+    return made
+
+
+def leave_one_out(world):
+    """Let the voters of group 1 be one less; returns the leader and the voter that stays."""
+    leader = world.leader(1)
+    stays, goes = sorted(set(leader.member.groups[1].members) - {leader.name})
+    leader.run(leader.member.groups[1].change, [name for name in (leader.name, stays, goes) if name != goes])
+    return leader, world.nodes[stays]
+
+
+def longest_without_a_leader(world, seconds):
+    """In ms, while the world goes on."""
+    longest = now = 0
+    for _ in range(int(seconds * 100)):
+        world.run_for(0.01)
+        now = 0 if world.leader(1) else now + 10
+        longest = max(longest, now)
+    return longest
+
+
+def test_who_takes_over_with_a_change_in_its_log_hands_over_in_turn(world):
+    leader, other = leave_one_out(world)
+    leader.run(leader.member.groups[1].transfer, other.name, lambda _gone: None)
+    assert longest_without_a_leader(world, 3) < 200
+    assert world.finish() == []
+
+
+def test_a_leader_whose_successor_refuses_asks_the_next_one(world):
+    leader = world.leader(1)
+    first, second = (node for node in world.nodes.values() if node is not leader)
+    preferred = leader.member.placement[1].preferred
+    refusing = second if second.name == preferred else first
+    refusing.member.groups[1].listen_until(refusing.clock() + 20 * SECOND)
+    leader.run(leader.member.groups[1].change, sorted((*world.names, "x0")))
+    leader.run(leader.driver.wake)
+    assert longest_without_a_leader(world, 3) < 200
+    assert world.leader(1) not in (refusing, None)
+
+
+def test_nothing_is_handed_over_while_its_voters_change(world):
+    leader, other = leave_one_out(world)
+    told = []
+    leader.run(leader.member.hand_over, 1, other.name, told.append)
+    assert told == [False]
+    leader.run(leader.member.hand_over, 1, other.name)
+    world.loop.run_until(world.loop.now + 50 * MILLISECOND)
+    assert world.leader(1) is leader
