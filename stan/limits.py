@@ -157,6 +157,10 @@ RAFT_TRANSFER_TIMEOUT = 1 * SECOND
 """Proposals are refused for this long at most while leadership is handed over."""
 RAFT_TICK_INTERVAL = 50 * MILLISECOND
 """Timers of all groups are looked at this often; messages and proposals never wait for it."""
+RAFT_SPARE_INTERVAL = 10 * MILLISECOND
+"""A follower that no majority needs gets entries at most this often..."""
+RAFT_SPARE_BYTES_MAX = 16 * KiB
+"""... unless that many bytes have come meanwhile."""
 RAFT_LOOK_INTERVAL = 250 * MILLISECOND
 """A leader at rest looks this often whether a majority still answers; between that it only sends heartbeats."""
 RAFT_REST_MAX = 900 * MILLISECOND
