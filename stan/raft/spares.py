@@ -4,7 +4,10 @@
 
 A follower that is written to for every small entry wakes up, writes and syncs for each of them, and nobody waits for it. So a
 spare gets entries at most once an interval, sooner if much has come. That also bounds what it costs if a follower of the majority
-stops: the spare has the entries an interval later, is then the furthest, and changes places with it. Pure.
+stops: the spare has the entries an interval later, is then the furthest, and changes places with it.
+
+Without the newest entries a spare cannot be elected, so those that have them must be good for a leader: while one of them has
+not been there for long, and has not heard yet what clients wait for, there are no spares. Pure.
 """
 
 from collections.abc import Iterable
@@ -25,12 +28,14 @@ class Spares:
         self._needed = (len(self._others) + 1) // 2  # of the others, for a majority with the leader
         self.due: Nanos | None = None  # when those that lack something get it; None if nobody was passed over
         self._spare: frozenset[Peer] = frozenset()
+        self._fit: frozenset[Peer] = frozenset()  # those that can make a majority
+        self._fit_since = Nanos(0)
         self._all_at = Nanos(0)  # from then on everybody is written to again
         self._bytes = 0  # written to the log since everybody was written to
 
     def forget(self) -> None:
         """It leads no more, or begins to."""
-        self._spare, self._all_at, self.due = frozenset(), Nanos(0), None
+        self._spare, self._fit, self._all_at, self.due = frozenset(), frozenset(), Nanos(0), None
 
     def wrote(self, size: int) -> None:
         """Entries of that many bytes are to be replicated."""
@@ -47,7 +52,11 @@ class Spares:
             return [pair for pair in up if pair[0] not in spare]
         fit = [pair for pair in up if pair[0].id in self._others and pair[1].counts and not pair[1].lacking]
         fit.sort(key=lambda pair: (-pair[1].acked, pair[0] in spare))
-        self._spare = frozenset(node for node, _ in fit[self._needed :])
+        names = frozenset(node for node, _ in fit)
+        if names != self._fit:
+            self._fit, self._fit_since = names, now
+        steady = now - self._fit_since >= limits.RAFT_SPARE_PATIENCE
+        self._spare = frozenset(node for node, _ in fit[self._needed :]) if steady else frozenset()
         self._all_at = Nanos(now + limits.RAFT_SPARE_INTERVAL)
         self._bytes, self.due = 0, None
         return up

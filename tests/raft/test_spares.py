@@ -28,7 +28,7 @@ def rig():
 def led(count, observers=0):
     rig = Safe(count, observers).start_all()
     rig.elect()
-    rig.run(0.5)
+    rig.run(limits.RAFT_SPARE_PATIENCE / SECOND + 0.5)
     publish(rig)
     rig.now += limits.RAFT_SPARE_INTERVAL
     return rig
@@ -119,6 +119,20 @@ def test_follower_that_is_gone_leaves_no_spare(rig):
     rig.now += limits.RAFT_SPARE_INTERVAL
     assert publish(rig) == {"n2"}
     assert publish(rig) == {"n2"}
+
+
+def test_follower_that_came_back_has_to_be_there_for_a_while_before_it_may_be_the_only_one(rig):
+    """Its log would keep the others from being elected, and it has not heard yet what clients wait for."""
+    leader = rig.leader()
+    leader.group.peer_down("n2")
+    rig.run(0.1)
+    leader.group.peer_up("n2")
+    rig.nodes["n2"].group.peer_up(leader.name)
+    rig.run(limits.HEARD_ENOUGH / SECOND)
+    assert [publish(rig) for _ in range(3)] == [{"n1", "n2"}] * 3
+    rig.run((limits.RAFT_SPARE_PATIENCE - limits.HEARD_ENOUGH) / SECOND + 0.1)
+    publish(rig)
+    assert len(publish(rig)) == 1
 
 
 def test_five_have_two_spares_and_observers_are_none():
