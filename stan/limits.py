@@ -159,6 +159,12 @@ RAFT_REFUSAL_TIMEOUT = 100 * MILLISECOND
 """At the end of it nobody is asked any more to take over: whether the last one has refused shows by then."""
 RAFT_TICK_INTERVAL = 50 * MILLISECOND
 """Timers of all groups are looked at this often; messages and proposals never wait for it."""
+RAFT_SPARE_INTERVAL = 10 * MILLISECOND
+"""A follower that no majority needs gets entries at most this often..."""
+RAFT_SPARE_BYTES_MAX = 16 * KiB
+"""... unless that many bytes have come meanwhile."""
+RAFT_SPARE_PATIENCE = 2 * SECOND
+"""There is such a follower only while the others have been there for longer."""
 RAFT_LOOK_INTERVAL = 250 * MILLISECOND
 """A leader at rest looks this often whether a majority still answers; between that it only sends heartbeats."""
 RAFT_REST_MAX = 900 * MILLISECOND
@@ -467,6 +473,7 @@ invariant(1 * GiB > ENTRY_BYTES_MAX, "an entry's length is kept in 32 bits, with
 invariant(PUBLISHERS_PER_BATCH_MAX < 1 << 16, "a publisher's index has 16 bits")
 invariant(READ_BYTES_MAX <= TAIL_CACHE_BYTES_MAX, "one read must fit into the tail cache")
 invariant(RAFT_ELECTION_TIMEOUT_MIN > 3 * RAFT_HEARTBEAT_INTERVAL, "two lost heartbeats are no reason for an election")
+invariant(RAFT_SPARE_PATIENCE > HEARD_ENOUGH, "who is needed for a majority may lead")
 invariant(RAFT_ELECTION_TIMEOUT_MAX > RAFT_ELECTION_TIMEOUT_MIN, "elections need chance")
 invariant(
     RAFT_CLOCK_MARGIN < RAFT_ELECTION_TIMEOUT_MIN - 2 * RAFT_HEARTBEAT_INTERVAL, "a lease outlasts two heartbeats"

@@ -179,10 +179,8 @@ class RaftGroup:
     @property
     def has_room(self) -> bool:
         """Whether a proposal would travel at once; if not it had better wait and grow."""
-        return (
-            self._in_flight < limits.RAFT_PROPOSALS_IN_FLIGHT
-            and self._in_flight_bytes < limits.RAFT_PROPOSAL_BYTES_IN_FLIGHT
-        )
+        few = self._in_flight < limits.RAFT_PROPOSALS_IN_FLIGHT
+        return few and self._in_flight_bytes < limits.RAFT_PROPOSAL_BYTES_IN_FLIGHT
 
     @property
     def wants_sync(self) -> bool:
@@ -379,8 +377,9 @@ class RaftGroup:
 
     # --- what drives it -----------------------------------------------------------------------------------------------------
 
-    def turn(self) -> None:
-        """Do what is due; called soon after `wake`, and by the ticker. Messages queued here leave at the end of the turn."""
+    def turn(self) -> Nanos | None:
+        """Do what is due; called soon after `wake`, and by the ticker. Messages queued here leave at the end of the turn. Returns
+        when followers that were passed over need the next turn, if there are any."""
         now = self._around.now()
         if self._seen_durable != self.log.durable_index:  # sealing a segment makes durable, too
             self._seen_durable = self.log.durable_index
@@ -394,6 +393,7 @@ class RaftGroup:
             self._advance_transfer(self._transfer, now)
         waits = self._proposals or self._barriers or self._transfer is not None
         self._due = now if waits else self._shell.rest(now)
+        return self._shell.spares.due
 
     def tick(self, now: Nanos) -> bool:
         """Whether a turn is due. A leader at rest only sends its heartbeats."""

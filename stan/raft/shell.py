@@ -27,6 +27,7 @@ from stan.raft.codec import AppendAnswer, AppendEntries, Message, TimeoutNow, Vo
 from stan.raft.compat import CLOCK, FOLLOWER, LEADER, Peer
 from stan.raft.journal import Command, GroupJournal
 from stan.raft.replication import Progress
+from stan.raft.spares import Spares
 from stan.raft.voter import Outside, Voter
 from stan.types import SECOND, Nanos, RaftIndex, Term
 
@@ -56,6 +57,7 @@ class Shell(Voter):
         self._up: set[str] = set()  # peers with a link
         self._now = now
         self.wanted = RaftIndex(0)  # newest entry that the leader itself waits for
+        self.spares = Spares(voters, me)
         super().__init__(me, voters, observers, journal, outside, random, now)
 
     # --- time, proposals, durability ------------------------------------------------------------------------------------
@@ -81,6 +83,7 @@ class Shell(Voter):
         invariant(self.is_leader, "only a leader appends", me=self._me)
         for command in commands:
             self.journal.add(command, self.journal.end + 1, self.term)
+            self.spares.wrote(len(command.body))
         self.journal.flush()
 
     def synced(self) -> None:
@@ -444,9 +447,9 @@ class Shell(Voter):
 
     def _replicate(self) -> None:
         beat, self._beat = self._beat, False
-        for node, progress in self.progress.items():
-            if node in self._SyncObj__connectedNodes:
-                self._feed(node, progress, beat=beat)
+        up = [(node, progress) for node, progress in self.progress.items() if node in self._SyncObj__connectedNodes]
+        for node, progress in self.spares.to_feed(up, self.journal.end, self._now, beat=beat):
+            self._feed(node, progress, beat=beat)
 
     def _feed(self, node: Peer, progress: Progress, *, beat: bool) -> None:
         """Send a follower what it lacks and its window holds; at least a heartbeat if one is due."""
@@ -479,6 +482,7 @@ class Shell(Voter):
     def _SyncObj__setState(self, newState: int) -> None:  # noqa: N802, N803
         """Library: change the role."""
         super()._SyncObj__setState(newState)
+        self.spares.forget()
         if newState != LEADER:
             self.progress = {}
         elif not self.progress:

@@ -39,6 +39,9 @@ class Turns:
         self._mux: Mux | None = None
         self.touched: set[GroupId] = set()  # groups that had a turn; the owner takes out those that it has looked at
         self.dirty: set[GroupId] = set()  # groups whose turn comes with the next run
+        self._pressed: dict[GroupId, Nanos] = {}  # groups that want a turn before the next tick, and when
+        self._tick_at = Nanos(0)
+        self._rings_at = Nanos(0)
         self._scheduled = False
         self._running = False
         self._held = False
@@ -49,7 +52,7 @@ class Turns:
         self._mux = mux
         for group in groups:
             self.add(group)
-        self._tick()
+        self._ring()
 
     def add(self, group: RaftGroup) -> None:
         """Another group takes part, perhaps in the place of one that was removed. Only after `start`."""
@@ -65,6 +68,7 @@ class Turns:
         if self._mux is not None:
             self._mux.detach(number)
         self.dirty.discard(number)
+        self._pressed.pop(number, None)
         group = self.groups.pop(number)
         group.close()
         return group
@@ -110,7 +114,7 @@ class Turns:
             news = False
             for number in sorted(dirty & self.groups.keys()):
                 group = self.groups[number]
-                group.turn()
+                self._press(number, group.turn())
                 news |= group.take_news()
             self._mux.flush()
         except BaseException as error:  # noqa: BLE001 - see _fail
@@ -121,16 +125,34 @@ class Turns:
         if news:
             self._news()
 
-    def _tick(self) -> None:
+    def _press(self, number: GroupId, due: Nanos | None) -> None:
+        """The group wants a turn at *due*, or waits for the next tick."""
+        if due is None:
+            self._pressed.pop(number, None)
+            return
+        self._pressed[number] = due
+        if due < self._rings_at:
+            self._alarm(due)
+
+    def _alarm(self, at: Nanos) -> None:
+        self._rings_at = at
+        self._runtime.alarm(at, self._ring)
+
+    def _ring(self) -> None:
+        """The alarm: a tick, or what cannot wait for it."""
         if self._stopped or self._mux is None:
             return
-        self._runtime.alarm(Nanos(self._runtime.now() + limits.RAFT_TICK_INTERVAL), self._tick)
+        now = self._runtime.now()
         try:
-            self._mux.tick()
-            now = self._runtime.now()
-            self.dirty |= {number for number, group in self.groups.items() if group.tick(now)}
+            if now >= self._tick_at:
+                self._tick_at = Nanos(now + limits.RAFT_TICK_INTERVAL)
+                self._mux.tick()
+                self.dirty |= {number for number, group in self.groups.items() if group.tick(now)}
+            self.dirty |= {number for number, due in self._pressed.items() if due <= now}
         except BaseException as error:  # noqa: BLE001 - see _fail
             self._fail(error)
+        later = [due for due in self._pressed.values() if due > now]
+        self._alarm(min([self._tick_at, *later]))
         self.schedule()
 
     def _fail(self, error: BaseException) -> None:
