@@ -316,9 +316,11 @@ class Member:
             return
         able = set(group.reconfigured[1]) - asked
         lag = {peer: missing for peer, missing in self._lag_of_voters(number).items() if peer in able}
-        preferred = self.placement[number].preferred
+        now, preferred = self.world.runtime.now(), self.placement[number].preferred
+        since = self.roster.alive_since(now)
         if group.leads and lag:
-            to = min(lag, key=lambda peer: (lag[peer], peer != preferred))
+            lately = {peer for peer in lag if now - since.get(peer, now) < limits.BALANCE_SETTLE}  # these may refuse
+            to = min(lag, key=lambda peer: (peer in lately, lag[peer], peer != preferred))
             again = partial(self._yield, number, asked | {to})
             group.transfer(to, lambda _done: self.world.runtime.soon(again), limits.VOTERS_SUCCESSION)
         else:

@@ -154,12 +154,12 @@ class Relocation:
         member, group = self._member, self._member.groups[number]
         if group.change_under_way or group.transferring or group.failed or not self._is_walking(number):
             return
-        lag = group.lag()
+        lag, alive = group.lag(), member.roster.alive_since(now)
         seen = Seen(
             member.me,
             frozenset(group.members),
             self.placement[number].voters,
-            frozenset(member.roster.alive_since(now)),
+            frozenset(alive),
             frozenset(name for name, missing in lag.items() if missing <= limits.BALANCE_LAG_MAX),
             frozenset({member.me, *group.counting()}),
         )
@@ -169,6 +169,9 @@ class Relocation:
         if found.successor:
             member.hand_over(number, found.successor)
             return
+        others = found.voters & alive.keys() - {member.me}
+        if others and all(now - alive[name] < limits.BALANCE_SETTLE for name in others):
+            return  # who came that lately would not take over, and this node leads no more once the voters have changed
         try:
             self._change(group, found.voters)
         except NotNow as error:

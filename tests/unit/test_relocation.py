@@ -119,6 +119,14 @@ def others(member, names="bcd", version=1, **facts):
         member.hear(name, nodes_version=version, led=led, walking=facts.get("walking", ()))
 
 
+def settled(member, **facts):
+    """The others are there for so long that they would take over."""
+    for _ in range(limits.BALANCE_SETTLE // SECOND):
+        others(member, **facts)
+        member.now += SECOND
+    others(member, **facts)
+
+
 def all_close(member):
     for group in member.groups.values():
         group.lags = dict.fromkeys("abcd", 0)
@@ -129,7 +137,7 @@ def test_a_group_is_walked_to_where_the_nodes_want_it():
     member.tick()
     assert not any(group.asked for group in member.groups.values())
     member.set_nodes("bcd", 1)
-    others(member, led=())
+    settled(member, led=())
     all_close(member)
     group = member.groups[1]
     for _ in range(3):
@@ -147,7 +155,7 @@ def test_a_group_is_walked_to_where_the_nodes_want_it():
 def test_what_cannot_be_changed_now_is_tried_again():
     member = FakeMember(led=[1])
     member.set_nodes("abcd"[1:], 1)
-    others(member)
+    settled(member)
     all_close(member)
     group = member.groups[1]
     group.busy = True
@@ -159,6 +167,18 @@ def test_what_cannot_be_changed_now_is_tried_again():
     group.change_under_way = False
     member.tick()
     assert len(group.asked) == 1
+
+
+def test_voters_are_not_changed_while_nobody_else_would_take_over():
+    member = FakeMember(led=[1])
+    member.set_nodes("bcd", 1)
+    others(member, led=())
+    all_close(member)
+    member.tick()
+    assert not member.groups[1].asked
+    settled(member, led=())
+    member.tick()
+    assert member.groups[1].asked
 
 
 def test_a_node_that_is_added_opens_what_is_placed_on_it_once():
