@@ -96,22 +96,22 @@ class MemberWorld(ClusterWorld):
 
     def _open_ends(self):
         self._end_unaware()
-        gone = [name for name in self.nodes if name not in self.members and not self.nodes[name].kept_down]
-        if gone:
+        away = any(node.kept_down for node in self.nodes.values())
+        gone = [name for name in self.nodes if name not in self.members]
+        if gone and not away:
             return f"{gone} have not ended"
         found = super()._open_ends()
-        if found:
+        if found or away:  # a group may have to wait for who is away, and the next change of the nodes for that group
             return found
         leader = self.leader(0).member
         if leader.broker.nodes.names != tuple(sorted(self.members)):
             return f"nodes are {leader.broker.nodes.names}, not {self.members}"
-        if not any(node.kept_down for node in self.nodes.values()):
-            if leader.relocation.under_way():
-                return leader.relocation.under_way()
-            for node in self.nodes.values():
-                held, placed = set(node.member.groups), node.member.placement
-                if held != {number for number, one in placed.items() if not number or node.name in one.voters}:
-                    return f"{node} holds {held}"
+        if leader.relocation.under_way():
+            return leader.relocation.under_way()
+        for node in self.nodes.values():
+            held, placed = set(node.member.groups), node.member.placement
+            if held != {number for number, one in placed.items() if not number or node.name in one.voters}:
+                return f"{node} holds {held}"
         return ""
 
 
