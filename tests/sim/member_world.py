@@ -96,8 +96,8 @@ class MemberWorld(ClusterWorld):
 
     def _open_ends(self):
         self._end_unaware()
-        away = any(node.kept_down for node in self.nodes.values())
-        gone = [name for name in self.nodes if name not in self.members]
+        away = any(self.nodes[name].kept_down for name in self.members)
+        gone = [name for name in self.nodes if name not in self.members and not self.nodes[name].kept_down]
         if gone and not away:
             return f"{gone} have not ended"
         found = super()._open_ends()
