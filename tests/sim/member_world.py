@@ -96,7 +96,7 @@ class MemberWorld(ClusterWorld):
 
     def _open_ends(self):
         self._end_unaware()
-        away = any(self.nodes[name].kept_down for name in self.members)
+        away = any(node.kept_down for name, node in self.nodes.items() if name in self.members)
         gone = [name for name in self.nodes if name not in self.members and not self.nodes[name].kept_down]
         if gone and not away:
             return f"{gone} have not ended"
