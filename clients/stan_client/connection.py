@@ -181,8 +181,9 @@ class Connection(NatsClient):
         reader = transport._io_reader  # noqa: SLF001 - the one place where nats-py's transport is opened up
         if reader is None:
             return
-        self._to_nats_py = reader.feed_data
         buffered: bytearray = reader._buffer  # type: ignore[attr-defined]  # noqa: SLF001
+        ended = reader._eof  # type: ignore[attr-defined]  # noqa: SLF001 - then no more may be fed, but what is there is read
+        self._to_nats_py = buffered.extend if ended else reader.feed_data
         early = bytes(buffered)
         buffered.clear()
 
