@@ -169,7 +169,7 @@ class Relocation:
         if found.successor:
             member.hand_over(number, found.successor)
             return
-        others = found.voters & alive.keys() - {member.me}
+        others = (found.voters & seen.voters & seen.alive) - {member.me}
         if others and all(now - alive[name] < limits.BALANCE_SETTLE for name in others):
             return  # who came that lately would not take over, and this node leads no more once the voters have changed
         try:
