@@ -304,9 +304,18 @@ class Load:
         client = await self.client(f"{lane.channel}-reader")
         lane.publish(client, end)
         stored = lane.history.stored
+        seen: set[tuple[int, bytes]] = set()
+
+        def take(message: stan_client.Message) -> None:
+            """A leader that has just taken over may send some of them again."""
+            found = message.sequence, message.data
+            if found not in seen:
+                seen.add(found)
+                stored.append(found)
+
         await client.subscribe(
             lane.channel,
-            lambda message: stored.append((message.sequence, message.data)),
+            take,
             start=stan_client.everything(),
             ack_wait_s=60,
         )

@@ -95,6 +95,7 @@ def played(monkeypatch, tmp_path):
 
 async def test_leader_is_killed_replaced_and_comes_back(played):
     async with LocalCluster(3, "c") as cluster:
+        await cluster.until(lambda: cluster.leader(1) == "n1", "n1 to lead, as it does when all of them are there")
         assert await cluster.leader_of("x") == "n1"
         await cluster.kill("n1")
         assert not cluster.nodes["n1"].running
