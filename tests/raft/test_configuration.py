@@ -7,14 +7,7 @@ from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft import configuration
 from stan.raft.codec import AppendEntries, VoteAnswer, VoteRequest, Vouch
-from stan.raft.compat import CLOCK
 from tests.raft.rigs import Safe
-
-
-@pytest.fixture(autouse=True)
-def _clock():
-    yield
-    CLOCK.now = None
 
 
 @pytest.fixture

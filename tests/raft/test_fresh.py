@@ -5,15 +5,8 @@ import pytest
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft.codec import AppendEntries, TimeoutNow, VoteAnswer, VoteRequest, Vouch
-from stan.raft.compat import CLOCK
 from stan.raft.hard_state import HardState
 from tests.raft.rigs import Safe
-
-
-@pytest.fixture(autouse=True)
-def _clock():
-    yield
-    CLOCK.now = None
 
 
 @pytest.fixture

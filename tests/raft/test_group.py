@@ -8,14 +8,7 @@ from stan import limits
 from stan.errors import DiskFull, Frozen, NotNow, StartError
 from stan.protocol.entries import Kind
 from stan.raft.codec import AppendEntries, TimeoutNow, VoteRequest
-from stan.raft.compat import CLOCK
 from tests.raft.rigs import Fate, Safe
-
-
-@pytest.fixture(autouse=True)
-def _clock():
-    yield
-    CLOCK.now = None
 
 
 @pytest.fixture

@@ -30,14 +30,7 @@ from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft import codec
 from stan.raft.codec import AppendAnswer, AppendEntries, FrameError, TimeoutNow, VoteAnswer, VoteRequest
-from stan.raft.compat import CLOCK
 from tests.raft.rigs import Fate, Safe, Stock, entry
-
-
-@pytest.fixture(autouse=True)
-def _clock():
-    yield
-    CLOCK.now = None
 
 
 def meta(index, term, body=b"x"):

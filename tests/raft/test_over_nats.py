@@ -11,7 +11,6 @@ from stan.edge.runtime import AsyncRuntime
 from stan.log.filelog import FileLog
 from stan.log.files import OsFiles
 from stan.protocol.entries import Kind
-from stan.raft.compat import CLOCK
 from stan.raft.consensus import Fate
 from stan.raft.group import RaftGroup, Surroundings
 from stan.raft.hard_state import HardState
@@ -151,7 +150,6 @@ async def nodes(tmp_path):
         for node in nodes:
             node.close()
         assert [node.crashes for node in nodes] == [[], [], []]
-    CLOCK.now = None
 
 
 async def test_groups_replicate_over_nats(nodes):

@@ -5,15 +5,8 @@ import pytest
 from stan import limits
 from stan.protocol.entries import Kind
 from stan.raft.codec import AppendAnswer, AppendEntries, VoteRequest
-from stan.raft.compat import CLOCK
 from stan.types import MILLISECOND, SECOND
 from tests.raft.rigs import Safe
-
-
-@pytest.fixture(autouse=True)
-def _clock():
-    yield
-    CLOCK.now = None
 
 
 @pytest.fixture

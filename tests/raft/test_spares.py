@@ -6,17 +6,10 @@ import pytest
 
 from stan import limits
 from stan.raft.codec import AppendEntries
-from stan.raft.compat import CLOCK
 from stan.raft.mux import Mux
 from stan.types import MILLISECOND, SECOND
 from tests.raft.rigs import Safe
 from tests.raft.test_turns import Runtime, Turns, Wire
-
-
-@pytest.fixture(autouse=True)
-def _clock():
-    yield
-    CLOCK.now = None
 
 
 @pytest.fixture

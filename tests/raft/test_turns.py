@@ -6,19 +6,12 @@ import pytest
 
 from stan.errors import ConfigError
 from stan.raft.codec import AppendEntries
-from stan.raft.compat import CLOCK
 from stan.raft.consensus import Fate
 from stan.raft.mux import Mux
 from stan.raft.mux_nats import NatsWire
 from stan.raft.turns import Turns
 from stan.types import SECOND
 from tests.raft.rigs import Safe
-
-
-@pytest.fixture(autouse=True)
-def _clock():
-    yield
-    CLOCK.now = None
 
 
 class Runtime:
