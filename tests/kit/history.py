@@ -174,12 +174,20 @@ def in_order(_history: History, reader: Reader) -> Iterator[str]:
 
 
 def repeats_flagged(_history: History, reader: Reader) -> Iterator[str]:
-    """What comes a second time to the same durable or group says so."""
-    seen = set()
+    """What comes a second time to the same durable or group says so.
+
+    Each member has a connection of its own: a first copy to one of them may be overtaken by the flagged one that another got
+    later, where a nats-server or the clients' process stood still meanwhile. A second copy without a flag is wrong anywhere.
+    """
+    seen: set[tuple[int, int]] = set()  # member, sequence
+    unflagged: set[int] = set()
     for event in reader.deliveries():
-        if event.sequence in seen and not event.redelivered:
-            yield f"{reader.name}: {event.sequence} came again and is not flagged"
-        seen.add(event.sequence)
+        arrived = event.member, event.sequence
+        if not event.redelivered:
+            if event.sequence in unflagged or arrived in seen:
+                yield f"{reader.name}: {event.sequence} came again and is not flagged"
+            unflagged.add(event.sequence)
+        seen.add(arrived)
 
 
 def window_kept(_history: History, reader: Reader) -> Iterator[str]:

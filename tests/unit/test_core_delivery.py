@@ -1,5 +1,7 @@
 """Windows, redelivery, start positions: the broker's core on a desk, in virtual time."""
 
+import random
+
 import pytest
 
 from stan.config import ChannelLimits, Config, StoreLimits
@@ -105,6 +107,32 @@ def test_outage_of_nats_stops_ack_waits_and_causes_no_storm(desk):
     assert desk.received() == []
     desk.pass_time(0.2)
     assert desk.received() == [(1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_written_before_nats_was_lost_is_flagged_when_it_is_written_again(desk, seed):
+    """Nobody knows how much of it has left the process, so all of it counts as sent: to a queue group without a durable, too."""
+    draw = random.Random(seed)
+    acks = [desk.subscribe("foo", f"in.{member}", queue="q", in_flight=4, wait=1).ack_inbox for member in range(3)]
+    written: list[tuple[int, int]] = []  # sequence, times that it was sent again; in the order of the bytes
+    for _ in range(60):
+        desk.publish("foo", *[b"x"] * draw.randrange(8))
+        if draw.random() < 0.5:  # the last bytes may be lost: they are neither acked nor known to be
+            desk.broker.step_disconnected()
+            desk.pass_time(draw.random() * 3)
+            desk.broker.step_reconnected(draw.randrange(3 * SECOND))
+        desk.pass_time(draw.random())
+        for said in desk.hear():
+            if said.subject.startswith("in."):
+                written.append((said.message.sequence, said.message.redelivery_count))
+                if draw.random() < 0.5:
+                    desk.ack(acks[int(said.subject[3:])], said.message.sequence)
+    first = set()
+    for sequence, again in written:
+        assert (again > 0) == (sequence in first), (sequence, again)
+        first.add(sequence)
+    assert len(first) > 50
+    assert len(written) > len(first)
 
 
 @pytest.mark.parametrize(

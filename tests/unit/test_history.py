@@ -183,6 +183,22 @@ def test_message_taken_over_by_another_member_leaves_the_first_window():
     assert not list(kit.window_kept(history, reader))
 
 
+def test_first_copy_may_be_overtaken_by_the_flagged_one_of_another_member_and_by_no_other():
+    """As where nats-server stands still for longer than the ack wait: then it has both, for two connections."""
+
+    def lines(*copies):
+        reader = Reader("group", 1, members=3)
+        for member, redelivered in copies:
+            reader.delivered(member, 1, b"a-1", redelivered=redelivered)
+        return list(kit.repeats_flagged(History(), reader))
+
+    wrong = ["group: 1 came again and is not flagged"]
+    assert not lines((1, True), (0, False), (2, True))
+    assert lines((0, True), (0, False)) == wrong, "one connection keeps the order"
+    assert lines((0, False), (1, False)) == wrong
+    assert lines((1, True), (0, False), (2, False)) == wrong, "there is one first copy"
+
+
 def test_summary_tells_the_figures():
     assert good().summary() == (
         "3 acked of 6 published, 4 stored, 1 crashes, flagged redelivered: {'durable': 1, 'group': 1}"
