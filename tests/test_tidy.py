@@ -57,7 +57,7 @@ THIRD_PARTY = {
     "nats": ("stan.edge.connection", "stan_client"),
     "pysyncobj": ("stan.raft",),
     "aiohttp": ("stan.monitor",),
-    "aiosqlite": ("stan.state.database", "stan.log.sqlfile"),
+    "aiosqlite": ("stan.state.database", "stan.state.opening", "stan.log.sqlfile"),
     "prometheus_client": ("stan.monitor",),
     "typer": ("stan.cli",),
     "rich": ("stan.cli",),

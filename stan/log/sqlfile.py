@@ -15,6 +15,7 @@ import aiosqlite
 
 from stan import limits
 from stan.errors import Damage, StartError
+from stan.state.opening import connect
 from stan.types import SECOND
 
 T = TypeVar("T")
@@ -89,9 +90,7 @@ class SqlFile:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _connect(self) -> aiosqlite.Connection:
-        connection = await aiosqlite.connect(
-            self.path, isolation_level=None, timeout=limits.SQL_BUSY_TIMEOUT / SECOND, cached_statements=64
-        )
+        connection = await connect(self.path, timeout=limits.SQL_BUSY_TIMEOUT / SECOND, cached_statements=64)
         self._connections.append(connection)
         await connection.execute("PRAGMA journal_mode = WAL")
         await connection.execute("PRAGMA synchronous = FULL")

@@ -16,6 +16,7 @@ import aiosqlite
 
 from stan.errors import Damage, NotNow, StartError
 from stan.protocol import entries_pb2 as pb
+from stan.state.opening import connect
 
 SCHEMA_VERSION = 2
 SCHEMA = """
@@ -97,7 +98,7 @@ class Database:
     @classmethod
     async def open(cls, path: Path) -> "Database":
         """Open or create the file at *path*. A commit is on stable storage when it returns."""
-        connection = await aiosqlite.connect(path, isolation_level=None)
+        connection = await connect(path)
         try:
             await connection.execute("PRAGMA journal_mode = WAL")
             await connection.execute("PRAGMA synchronous = FULL")

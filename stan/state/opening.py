@@ -1,0 +1,26 @@
+"""A connection to SQLite, or none: one that cannot be opened leaves no thread behind."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiosqlite
+
+if TYPE_CHECKING:
+    from threading import Thread
+
+
+async def connect(path: Path, **options: Any) -> aiosqlite.Connection:
+    """Open or create the file at *path*, in autocommit mode; *options* are those of sqlite3.connect.
+
+    Raises:
+        aiosqlite.Error: it cannot be opened.
+    """
+    connection = aiosqlite.connect(path, isolation_level=None, **options)
+    try:
+        return await connection
+    except BaseException:
+        # Its thread was told to end, and nobody waits for that: it answers this loop once more, which may be closed by then.
+        thread: Thread = getattr(connection, "_thread", connection)  # before 0.22 a connection was its own thread
+        if thread.is_alive():
+            thread.join()
+        raise
