@@ -199,7 +199,8 @@ class Broker:
         shared.replaying = group
         for frame in [frame for frame in self.undecided if self._group_of(frame) == group]:
             self.undecided.remove(frame)  # it is among the steps
-        done = self.clients.done_before([step for step in steps if isinstance(step, Frame)])
+        done, followed = self.clients.done_before([step for step in steps if isinstance(step, Frame)])
+        self.clients.refuse_followed(followed)
         heard = [step for step in steps if isinstance(step, Publishes)]
         left = iter(self.publishing.new_of(group, heard, since))
         for step in steps:
@@ -208,7 +209,7 @@ class Broker:
             elif isinstance(step, Acks):
                 if not is_outdated(shared.groups[group].dispatch, step.key, shared.clock.wall):
                     self.step_acks((step,))
-            elif step not in done:
+            elif step not in done and step not in followed:
                 self.step_frame(step)
         shared.replaying = None
 

@@ -180,9 +180,9 @@ class Clients:
             )
         self._register(request, reply, now_there.incarnation if now_there else 0)
 
-    def done_before(self, frames: Iterable[Frame]) -> list[Frame]:
-        """Of *frames* in order of arrival: connects that were answered, as the client has closed that connection since, closes
-        after which it has connected again, and connects that were followed by another one, which are refused here: their client
+    def done_before(self, frames: Iterable[Frame]) -> tuple[list[Frame], list[Frame]]:
+        """Of *frames* in order of arrival: connects that were answered, as the client has closed that connection since, and closes
+        after which it has connected again; then connects that were followed by another one and are not registered: their client
         may have given up and asked again, and would stand in its own way."""
         close, discover = self.shared.subjects.close.encode(), self.shared.subjects.discover.encode()
         open_: dict[bytes, list[tuple[Frame, bool]]] = {}  # by client id; whether it is the one that is registered
@@ -204,10 +204,13 @@ class Clients:
                     there = self.shared.meta.clients.get(client_id)
                     mine = there is not None and _is_same(there, request)
                     open_[client_id] = [*(one for one in before if one[1]), (frame, mine)]
+        return done, followed
+
+    def refuse_followed(self, frames: Iterable[Frame]) -> None:
+        """Refuse connects that were followed by another one."""
         if self.shared.concerns(META_GROUP):
-            for frame in followed:
+            for frame in frames:
                 self._refuse(frame.reply, errors.CLIENT_REGISTERED)
-        return done + followed
 
     def _register(self, request: wire.ConnectRequest, reply: bytes, replaces: int) -> None:
         client = pb.Client(
