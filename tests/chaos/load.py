@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -90,6 +91,7 @@ class Lane:
         self.in_flight = 0
         self.longest_gap = 0.0  # seconds in which writers wrote and nothing was acked
         self._last_ack: float | None = None
+        self._unacked: dict[bytes, set[bytes]] = {}  # of each writer, what its client has given up included
 
     def publish(self, client: stan_client.Client, data: bytes) -> None:
         """Publish and note what becomes of it."""
@@ -97,15 +99,23 @@ class Lane:
         def settle(_guid: str, error: stan_client.StanClientError | None) -> None:
             self.in_flight -= 1
             if error is None:
+                unacked.discard(data)
                 self._acked(data)
             else:
                 self.errors[f"{type(error).__name__}: {error}"] += 1
                 if isinstance(error, stan_client.ServerError):
+                    unacked.discard(data)
                     self.history.refused.add(data)
 
         self.in_flight += 1
         self.history.published.add(data)
+        unacked = self._unacked.setdefault(data.rpartition(b"-")[0], set())
+        unacked.add(data)
         client.publish_async(self.channel, data, on_ack=settle)
+
+    def disconnected(self, writer: bytes) -> None:
+        """The NATS connection of a writer has ended; what it publishes until there is another one leaves over that, in order."""
+        self.history.disconnected(self._unacked.get(writer, ()))
 
     def _acked(self, data: bytes) -> None:
         now = time.monotonic()
@@ -159,16 +169,23 @@ class Load:
                 await self._subscribe(lane, kind)
         for lane in self.lanes:
             for number in range(self.pace.writers):
-                client = await self.client(f"{lane.channel}-writer-{number}")
-                self._writers.append(asyncio.create_task(self._write(lane, client, b"%d" % number)))
+                name = b"%d" % number
+                client = await self.client(f"{lane.channel}-writer-{number}", partial(lane.disconnected, name))
+                self._writers.append(asyncio.create_task(self._write(lane, client, name)))
         self._watch = asyncio.create_task(self._watch_ourselves())
 
-    async def client(self, client_id: str) -> stan_client.Client:
+    async def client(self, client_id: str, on_disconnect: Callable[[], None] | None = None) -> stan_client.Client:
         """A client that ends with the load."""
+
+        async def disconnected() -> None:
+            if on_disconnect is not None:
+                on_disconnect()
+
         client = await stan_client.connect(
             self._target.cluster_id,
             client_id,
             servers=self._target.url,
+            nats_options={"disconnected_cb": disconnected},
             connect_timeout_s=10,
             ack_timeout_s=self.pace.ack_timeout_s,
             max_pub_acks_in_flight=self.pace.in_flight_max,
