@@ -90,6 +90,7 @@ class Lane:
         self.errors: Counter[str] = Counter()  # of publishes that were not acked
         self.in_flight = 0
         self.longest_gap = 0.0  # seconds in which writers wrote and nothing was acked
+        self._lived = 0.0  # seconds by the turns of this process, so that a machine that stands still makes no gap
         self._last_ack: float | None = None
         self._unacked: dict[bytes, set[bytes]] = {}  # of each writer, what its client has given up included
 
@@ -118,11 +119,14 @@ class Lane:
         self.history.disconnected(self._unacked.get(writer, ()))
 
     def _acked(self, data: bytes) -> None:
-        now = time.monotonic()
         if self._last_ack is not None:
-            self.longest_gap = max(self.longest_gap, now - self._last_ack)
-        self._last_ack = now
+            self.longest_gap = max(self.longest_gap, self._lived - self._last_ack)
+        self._last_ack = self._lived
         self.history.acked.add(data)
+
+    def live(self, seconds: float) -> None:
+        """Time passes, in which the writers can write."""
+        self._lived += seconds
 
     def forget_gap(self) -> None:
         """Measure the longest gap from now on."""
@@ -140,6 +144,7 @@ class Load:
         self._target = target
         self.diary: list[tuple[float, str]] = []  # what happened when, for whoever looks for the reason of a finding
         self.windows: list[tuple[float, float]] = []  # in which something may arrive that was sent long before
+        self.stood_still = 0.0  # seconds in which this process did not run, the machine with it perhaps
         self._fault_since: float | None = None
         self._clients = contextlib.AsyncExitStack()
         self._writers: list[asyncio.Task[None]] = []
@@ -220,11 +225,17 @@ class Load:
 
     async def _watch_ourselves(self) -> None:
         """While this process stalls, acks are late by no fault of the broker."""
+        before = time.monotonic()
         while True:
-            before = time.monotonic()
             await asyncio.sleep(TURN_S)
-            if time.monotonic() - before > STALL_S:
-                self.faults.append((before, time.monotonic()))
+            begin, before = before, time.monotonic()
+            took = before - begin
+            if took > STALL_S:
+                self.faults.append((begin, before))
+                self.note(f"stood still for {took:.1f} s")
+                self.stood_still += took
+            for lane in self.lanes:
+                lane.live(min(took, STALL_S))
 
     # --- faults ----------------------------------------------------------------------------------------------------------
 

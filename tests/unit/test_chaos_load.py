@@ -37,3 +37,14 @@ def test_writer_that_never_published_has_nothing_loose():
     lane = Lane("c")
     lane.disconnected(b"0")
     assert not lane.history.loose
+
+
+def test_gap_is_the_time_in_which_writers_could_write_and_nothing_was_acked():
+    lane, client = Lane("c"), Settled()
+    for number, seconds in ((1, 0.05), (2, 0.5), (3, 0.2)):
+        lane.publish(client, b"0-%d" % number)
+        lane.live(seconds)
+        client.waiting[b"0-%d" % number]("guid", None)
+    assert lane.longest_gap == 0.5
+    lane.forget_gap()
+    assert lane.longest_gap == 0
