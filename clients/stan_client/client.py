@@ -425,7 +425,8 @@ async def connect(
         client_id: letters, digits, "-" and "_"; one client at a time may use it.
         servers: NATS URLs; a comma separated string or a list.
         nats: a connected nats-py client to use instead; it is never closed here.
-        nats_options: see stan_client.connection.for_nats: user, password, token, user_credentials, tls_ca, ...
+        nats_options: see stan_client.connection.for_nats: user, password, token, user_credentials, tls_ca, ...; also nats-py's
+            callbacks (async, without arguments) disconnected_cb and reconnected_cb, which tell of the NATS connection.
         connect_timeout_s: of connect, subscribe, unsubscribe and close requests.
         ack_timeout_s: a publish without ack fails after this, and a fetch without answer.
         max_pub_acks_in_flight: publishes without ack at most; publish() waits beyond it.

@@ -45,16 +45,18 @@ class Result:
     lost: int = 0
     repeats: int = 0
     unknown: int = 0
+    stood_still: float = 0.0
     gap: float = 0.0
     gap_of: str = ""
     findings: list[str] = field(default_factory=list)
 
     def line(self) -> str:
         """One line for all of it."""
+        still = f" (this process stood still for {self.stood_still:.1f} s)" if self.stood_still else ""
         faults = " ".join(f"{name}x{count}" for name, count in sorted(self.faults.items()))
         return (
             f"{self.shape}: acked {self.acked} delivered {self.delivered} lost {self.lost} repeats {self.repeats} "
-            f"unknown {self.unknown} elections {self.elections} longest gap {self.gap:.1f} s ({self.gap_of}) "
+            f"unknown {self.unknown} elections {self.elections} longest gap {self.gap:.1f} s ({self.gap_of}){still} "
             f"faults {sum(self.faults.values())}: {faults}"
         )
 
@@ -104,6 +106,7 @@ async def _under_faults(
 
 
 def _judge(load: Load, result: Result) -> None:
+    result.stood_still = load.stood_still
     for lane in load.lanes:
         history = lane.history
         stored = {data for _, data in history.stored}

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -89,7 +90,9 @@ class Lane:
         self.errors: Counter[str] = Counter()  # of publishes that were not acked
         self.in_flight = 0
         self.longest_gap = 0.0  # seconds in which writers wrote and nothing was acked
+        self._lived = 0.0  # seconds by the turns of this process, so that a machine that stands still makes no gap
         self._last_ack: float | None = None
+        self._unacked: dict[bytes, set[bytes]] = {}  # of each writer, what its client has given up included
 
     def publish(self, client: stan_client.Client, data: bytes) -> None:
         """Publish and note what becomes of it."""
@@ -97,22 +100,33 @@ class Lane:
         def settle(_guid: str, error: stan_client.StanClientError | None) -> None:
             self.in_flight -= 1
             if error is None:
+                unacked.discard(data)
                 self._acked(data)
             else:
                 self.errors[f"{type(error).__name__}: {error}"] += 1
                 if isinstance(error, stan_client.ServerError):
+                    unacked.discard(data)
                     self.history.refused.add(data)
 
         self.in_flight += 1
         self.history.published.add(data)
+        unacked = self._unacked.setdefault(data.rpartition(b"-")[0], set())
+        unacked.add(data)
         client.publish_async(self.channel, data, on_ack=settle)
 
+    def disconnected(self, writer: bytes) -> None:
+        """The NATS connection of a writer has ended; what it publishes until there is another one leaves over that, in order."""
+        self.history.disconnected(self._unacked.get(writer, ()))
+
     def _acked(self, data: bytes) -> None:
-        now = time.monotonic()
         if self._last_ack is not None:
-            self.longest_gap = max(self.longest_gap, now - self._last_ack)
-        self._last_ack = now
+            self.longest_gap = max(self.longest_gap, self._lived - self._last_ack)
+        self._last_ack = self._lived
         self.history.acked.add(data)
+
+    def live(self, seconds: float) -> None:
+        """Time passes, in which the writers can write."""
+        self._lived += seconds
 
     def forget_gap(self) -> None:
         """Measure the longest gap from now on."""
@@ -130,6 +144,7 @@ class Load:
         self._target = target
         self.diary: list[tuple[float, str]] = []  # what happened when, for whoever looks for the reason of a finding
         self.windows: list[tuple[float, float]] = []  # in which something may arrive that was sent long before
+        self.stood_still = 0.0  # seconds in which this process did not run, the machine with it perhaps
         self._fault_since: float | None = None
         self._clients = contextlib.AsyncExitStack()
         self._writers: list[asyncio.Task[None]] = []
@@ -159,16 +174,23 @@ class Load:
                 await self._subscribe(lane, kind)
         for lane in self.lanes:
             for number in range(self.pace.writers):
-                client = await self.client(f"{lane.channel}-writer-{number}")
-                self._writers.append(asyncio.create_task(self._write(lane, client, b"%d" % number)))
+                name = b"%d" % number
+                client = await self.client(f"{lane.channel}-writer-{number}", partial(lane.disconnected, name))
+                self._writers.append(asyncio.create_task(self._write(lane, client, name)))
         self._watch = asyncio.create_task(self._watch_ourselves())
 
-    async def client(self, client_id: str) -> stan_client.Client:
+    async def client(self, client_id: str, on_disconnect: Callable[[], None] | None = None) -> stan_client.Client:
         """A client that ends with the load."""
+
+        async def disconnected() -> None:
+            if on_disconnect is not None:
+                on_disconnect()
+
         client = await stan_client.connect(
             self._target.cluster_id,
             client_id,
             servers=self._target.url,
+            nats_options={"disconnected_cb": disconnected},
             connect_timeout_s=10,
             ack_timeout_s=self.pace.ack_timeout_s,
             max_pub_acks_in_flight=self.pace.in_flight_max,
@@ -203,11 +225,17 @@ class Load:
 
     async def _watch_ourselves(self) -> None:
         """While this process stalls, acks are late by no fault of the broker."""
+        before = time.monotonic()
         while True:
-            before = time.monotonic()
             await asyncio.sleep(TURN_S)
-            if time.monotonic() - before > STALL_S:
-                self.faults.append((before, time.monotonic()))
+            begin, before = before, time.monotonic()
+            took = before - begin
+            if took > STALL_S:
+                self.faults.append((begin, before))
+                self.note(f"stood still for {took:.1f} s")
+                self.stood_still += took
+            for lane in self.lanes:
+                lane.live(min(took, STALL_S))
 
     # --- faults ----------------------------------------------------------------------------------------------------------
 

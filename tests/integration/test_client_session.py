@@ -46,6 +46,25 @@ async def test_connect_without_credentials_raises_the_nats_error() -> None:
             await client.publish("ch", b"one")
 
 
+async def test_callbacks_of_nats_py_tell_when_the_nats_connection_has_ended_and_is_there_again(
+    nats_url, broker
+) -> None:
+    seen: list[str] = []
+
+    async def disconnected() -> None:
+        seen.append("ended")
+
+    async def reconnected() -> None:
+        seen.append("there again")
+
+    callbacks = {"disconnected_cb": disconnected, "reconnected_cb": reconnected}
+    async with await connect(nats_url, nats_options=callbacks) as client:
+        client._link._transport._io_writer.transport.abort()
+        await eventually(lambda: len(seen) == 2)
+        await client.publish("ch", b"one")
+        assert seen == ["ended", "there again"]
+
+
 async def test_connect_to_impossible_cluster_id_is_refused() -> None:
     with pytest.raises(stan_client.InvalidNameError):
         await stan_client.connect("two words", "me")

@@ -1,6 +1,7 @@
 """The checkers of histories: a good history passes, and each mutation of it is caught, by the checker meant for it."""
 
 import copy
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -197,6 +198,43 @@ def test_first_copy_may_be_overtaken_by_the_flagged_one_of_another_member_and_by
     assert lines((0, True), (0, False)) == wrong, "one connection keeps the order"
     assert lines((0, False), (1, False)) == wrong
     assert lines((1, True), (0, False), (2, False)) == wrong, "there is one first copy"
+
+
+def stored_by_one_writer(*numbers: int, loose: Sequence[Iterable[int]] = ()) -> list[str]:
+    """What the checker says of a channel; *loose*: what had no ack at the end of each connection."""
+    history = History(stored=[(sequence, b"a-%d" % number) for sequence, number in enumerate(numbers, 1)])
+    for unacked in loose:
+        history.disconnected(b"a-%d" % number for number in unacked)
+    return list(kit.writers_in_order(history))
+
+
+def test_message_on_its_way_when_a_connection_ended_may_come_behind_what_came_over_the_next():
+    assert stored_by_one_writer(1, 4, 2, 5, 3, 6, loose=[{2, 3}]) == []
+    assert stored_by_one_writer(1, 4, 2, 5, 3, 6, loose=[{2, 3, 4}]) == []  # one that waited for the next connection
+
+
+def test_only_what_had_no_ack_when_a_connection_ended_may_come_behind():
+    assert stored_by_one_writer(1, 4, 2, 5, 3, 6) == [
+        "writer a: 2 is stored behind 4",
+        "writer a: 3 is stored behind 5",
+    ]
+    assert stored_by_one_writer(1, 4, 2, 5, 3, 6, loose=[{2}]) == ["writer a: 3 is stored behind 5"]
+    assert stored_by_one_writer(1, 4, 2, 5, 3, 6, loose=[{4, 5, 6}, {4}]) != []
+
+
+def test_later_message_that_is_not_loose_itself_does_not_hide_an_earlier_one():
+    assert stored_by_one_writer(1, 5, 2, 3, 4, loose=[{2, 4}]) == ["writer a: 3 is stored behind 5"]
+
+
+def test_messages_of_one_connection_are_in_order_although_all_of_them_are_loose():
+    assert stored_by_one_writer(5, 3, 2, 4, loose=[{2, 3, 4}]) == ["writer a: 2 is stored behind 5"]
+    assert stored_by_one_writer(5, 3, 2, 4, loose=[{2}, {2, 3, 4}]) == []  # 2, then 3 and 4, then 5: three connections
+
+
+def test_what_is_loose_of_one_writer_says_nothing_of_another():
+    history = History(stored=[(1, b"a-2"), (2, b"a-1"), (3, b"b-2"), (4, b"b-1")])
+    history.disconnected([b"a-1"])
+    assert list(kit.writers_in_order(history)) == ["writer b: 1 is stored behind 2"]
 
 
 def test_summary_tells_the_figures():
