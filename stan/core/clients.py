@@ -181,9 +181,9 @@ class Clients:
         self._register(request, reply, now_there.incarnation if now_there else 0)
 
     def done_before(self, frames: Iterable[Frame]) -> tuple[list[Frame], list[Frame]]:
-        """Of *frames* in order of arrival: connects that were answered, as the client has closed that connection since, and closes
-        after which it has connected again; then connects that were followed by another one and are not registered: their client
-        may have given up and asked again, and would stand in its own way."""
+        """Of *frames* in order of arrival: connects that were answered, as the client has closed that connection since, and
+        closes after which it has connected again; then connects that were followed by another one and are not registered: their
+        client may have given up and asked again, and would stand in its own way."""
         close, discover = self.shared.subjects.close.encode(), self.shared.subjects.discover.encode()
         open_: dict[bytes, list[tuple[Frame, bool]]] = {}  # by client id; whether it is the one that is registered
         closes: dict[bytes, list[Frame]] = {}
