@@ -20,7 +20,8 @@ async def connect(path: Path, **options: Any) -> aiosqlite.Connection:
         return await connection
     except BaseException:
         # Its thread was told to end, and nobody waits for that: it answers this loop once more, which may be closed by then.
-        thread: Thread = getattr(connection, "_thread", connection)  # before 0.22 a connection was its own thread
+        itself: Any = connection  # before 0.22 a connection was its own thread
+        thread: Thread = getattr(connection, "_thread", itself)
         if thread.is_alive():
             thread.join()
         raise
