@@ -177,6 +177,8 @@ RAFT_PING_INTERVAL = 100 * MILLISECOND
 """A link is silent for no longer."""
 RAFT_PEER_TIMEOUT = 450 * MILLISECOND
 """A peer from which no frame came for this long is down."""
+RAFT_AWAY = 100 * MILLISECOND
+"""A tick that comes so much later than it should: this node was busy, or stopped, and has not listened meanwhile."""
 NODE_NAME_BYTES_MAX = 255
 """Longest name of a node."""
 

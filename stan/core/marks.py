@@ -6,15 +6,19 @@ leader may have failed before it did. One that is not in the log is taken, unles
 last leader has refused or missed it, and taken now it would be out of order. Pure.
 """
 
+from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from stan import limits
-from stan.core.parting import OWNER, owner_of, pick
+from stan.core.parting import OWNER, last_of, owner_of, pick
+from stan.invariant import invariant
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.frames import KEY_BYTES, Publishes
+from stan.protocol.rows import ID_BYTES, IdSet
 from stan.types import Nanos
 
 Publisher = tuple[bytes, bytes, bytes]
@@ -34,7 +38,6 @@ class Logged:
 
     keys: set[bytes]
     newest: bytes
-    at: Nanos  # when the newest one was applied
 
 
 @dataclass(slots=True)
@@ -66,40 +69,28 @@ class Marked:
 
     def begin(self, heard: list[Publishes], now: Nanos, since: Nanos) -> list[Sorted]:
         """What becomes of each batch *heard* since *since*, in order of arrival; called when leadership begins."""
-        logged = self._logged()
-        lasts: dict[Publisher, tuple[int, int]] = {}
-        newest_heard = set()
-        for number, batch in enumerate(heard):
-            for at, (publisher, key) in enumerate(_senders(batch)):
-                known = logged.get(publisher)
-                if known is not None and key in known.keys:
-                    lasts[publisher] = number, at
-                    if key == known.newest:
-                        newest_heard.add(publisher)
-        self.behind = {
-            publisher: Behind(known, Nanos(now + limits.MARK_PATIENCE), Nanos(now + limits.MARK_MEMORY))
-            for publisher, known in logged.items()
-            if publisher not in newest_heard and known.at - limits.MARK_PATIENCE > since
-        }
-        return [self._sort(number, batch, logged, lasts) for number, batch in enumerate(heard)]
-
-    def _sort(
-        self,
-        number: int,
-        batch: Publishes,
-        logged: dict[Publisher, Logged],
-        lasts: dict[Publisher, tuple[int, int]],
-    ) -> Sorted:
-        fates = []
-        for at, (publisher, key) in enumerate(_senders(batch)):
-            known = logged.get(publisher)
-            if known is not None and key in known.keys:
-                fates.append(_LOGGED)
-            elif publisher in self.behind or (number, at) < lasts.get(publisher, (-1, 0)):
-                fates.append(_PASSED)
-            else:
-                fates.append(_NEW)
-        return _part(batch, fates)
+        log = self._logged()
+        told = _Messages()
+        senders_of = [[log.numbers[batch.channel, *publisher] for publisher in batch.publishers] for batch in heard]
+        for batch, senders in zip(heard, senders_of, strict=True):
+            told.add(senders, batch.owners, batch.keys)
+        ids = told.ids()
+        heard_ids = IdSet()
+        heard_ids.add(ids)
+        all_new, place = log.known.missing(ids), 0
+        looked_at: list[_LookedAt] = []
+        lasts: dict[int, tuple[int, int]] = {}  # publisher -> batch and place of its last message that is in the log
+        for number, (batch, senders) in enumerate(zip(heard, senders_of, strict=True)):
+            new = all_new[place : place + batch.count]
+            place += batch.count
+            if _IS_NEW not in new:
+                lasts |= dict.fromkeys(senders, (number, batch.count))
+            elif _IS_KNOWN in new:
+                lasts |= {senders[owner_of(batch, at)]: (number, at) for at, is_new in enumerate(new) if not is_new}
+            looked_at.append(_LookedAt(number, batch, senders, new))
+        late = {sender for sender in log.unheard(heard_ids) if log.at[sender] - limits.MARK_PATIENCE > since}
+        self.behind = log.behind(late, now)
+        return [_sort(one, late, lasts) for one in looked_at]
 
     def still_new(self, batch: Publishes, now: Nanos) -> Sorted:
         """What becomes of a batch that arrives now: this node may hear later than the last leader did, much later if the network
@@ -121,21 +112,119 @@ class Marked:
                 fates.append(_PASSED if now < behind.until else _NEW)
         return _part(batch, fates)
 
-    def _logged(self) -> dict[Publisher, Logged]:
-        found: dict[Publisher, Logged] = {}
+    def _logged(self) -> "_Log":
+        log = _Log()
         for applied, encoded, old in self._told:
-            at = Nanos(0) if old else applied
             for mark in pb.Marks.FromString(encoded).marks:
-                names = [
-                    (mark.channel, *pair) for pair in zip(mark.publishers[::2], mark.publishers[1::2], strict=True)
-                ]
-                for place in range(0, len(mark.keys), KEY_BYTES):
-                    key = mark.keys[place : place + KEY_BYTES]
-                    owner = OWNER.unpack_from(mark.owners, place // 4)[0] if mark.owners else 0
-                    known = found.setdefault(names[owner], Logged(set(), key, at))
-                    known.keys.add(key)
-                    known.newest, known.at = key, at
-        return found
+                log.add(mark, Nanos(0) if old else applied)
+        log.known.add(log.messages.ids())
+        return log
+
+
+class _Numbers(dict[Publisher, int]):
+    """Small numbers for publishers, in order of first appearance."""
+
+    def __missing__(self, publisher: Publisher) -> int:
+        number = self[publisher] = len(self)
+        return number
+
+
+class _Messages:
+    """Key, and number of the publisher, of many messages. Seconds of a busy group are hundreds of thousands, and the links to the
+    other nodes wait while this node looks at them: no statement runs for each of them."""
+
+    def __init__(self) -> None:
+        self._senders: list[int] = []
+        self._keys: list[bytes] = []
+
+    def add(self, senders: list[int], owners: bytes, keys: bytes) -> None:
+        """The messages of a batch, of which *senders* are the numbers of the publishers."""
+        self._senders += _each(senders, owners, len(keys) // KEY_BYTES)
+        self._keys.append(keys)
+
+    def ids(self) -> bytes:
+        """Of all of them, in order, for an IdSet."""
+        return _ids(array("Q", self._senders), b"".join(self._keys))
+
+
+class _Log:
+    """What is in the log."""
+
+    def __init__(self) -> None:
+        self.numbers = _Numbers()
+        self.messages = _Messages()
+        self.known = IdSet()
+        self.at: dict[int, Nanos] = {}  # number of a publisher -> when its newest message was applied
+        self._marks: list[tuple[list[int], pb.Mark]] = []  # with the numbers of their publishers
+        self._senders: dict[tuple[bytes, ...], list[int]] = {}  # the same few publishers come again and again
+
+    def add(self, mark: pb.Mark, at: Nanos) -> None:
+        """Messages that are newer than all before."""
+        names = (mark.channel, *mark.publishers)
+        senders = self._senders.get(names)
+        if senders is None:
+            pairs = zip(names[1::2], names[2::2], strict=True)
+            senders = self._senders[names] = [self.numbers[mark.channel, *pair] for pair in pairs]
+        self.messages.add(senders, mark.owners, mark.keys)
+        self.at |= dict.fromkeys(senders, at)
+        self._marks.append((senders, mark))
+
+    def _newest(self) -> dict[int, bytes]:
+        """Number of a publisher -> key of its newest message."""
+        newest: dict[int, bytes] = {}
+        for senders, mark in reversed(self._marks):
+            for owner, sender in enumerate(senders):
+                if sender not in newest:
+                    place = last_of(mark.owners, owner) if mark.owners else len(mark.keys) // KEY_BYTES - 1
+                    newest[sender] = mark.keys[KEY_BYTES * place : KEY_BYTES * (place + 1)]
+        return newest
+
+    def unheard(self, heard: IdSet) -> set[int]:
+        """Numbers of the publishers whose newest message is not among those *heard*."""
+        newest = self._newest()
+        missing = heard.missing(_ids(array("Q", newest), b"".join(newest.values())))
+        return {sender for sender, is_missing in zip(newest, missing, strict=True) if is_missing}
+
+    def behind(self, late: set[int], now: Nanos) -> dict[Publisher, Behind]:
+        """What to know of publishers of these numbers."""
+        if not late:
+            return {}
+        keys: dict[int, set[bytes]] = {sender: set() for sender in late}
+        for senders, mark in self._marks:
+            if not late.isdisjoint(senders):
+                for at, sender in enumerate(_each(senders, mark.owners, len(mark.keys) // KEY_BYTES)):
+                    if sender in late:
+                        keys[sender].add(mark.keys[KEY_BYTES * at : KEY_BYTES * (at + 1)])
+        newest = self._newest()
+        until, forgotten = Nanos(now + limits.MARK_PATIENCE), Nanos(now + limits.MARK_MEMORY)
+        return {
+            publisher: Behind(Logged(keys[sender], newest[sender]), until, forgotten)
+            for publisher, sender in self.numbers.items()
+            if sender in late
+        }
+
+
+class _LookedAt(NamedTuple):
+    """A batch that was heard."""
+
+    number: int
+    batch: Publishes
+    senders: list[int]  # number of each of its publishers
+    new: bytes  # per message: _IS_NEW or _IS_KNOWN, which is in the log
+
+
+def _sort(one: _LookedAt, late: set[int], lasts: dict[int, tuple[int, int]]) -> Sorted:
+    number, batch, senders, new = one
+    if _IS_NEW not in new:
+        return Sorted([], batch.acks)
+    passed_before = [(number, batch.count) if sender in late else lasts.get(sender, (-1, 0)) for sender in senders]
+    if _IS_KNOWN not in new and max(passed_before) < (number, 0):
+        return Sorted([batch], b"")
+    fates = [
+        _NEW if is_new and (number, at) >= passed_before[owner_of(batch, at)] else _PASSED if is_new else _LOGGED
+        for at, is_new in enumerate(new)
+    ]
+    return _part(batch, fates)
 
 
 def encode(batches: Iterable[Publishes]) -> bytes:
@@ -153,6 +242,25 @@ def encode(batches: Iterable[Publishes]) -> bytes:
 
 
 _NEW, _LOGGED, _PASSED = range(3)
+_IS_KNOWN, _IS_NEW = 0, 1
+invariant(KEY_BYTES + array("Q").itemsize == ID_BYTES, "an id is a key and a number", size=ID_BYTES)
+
+
+def _each(senders: list[int], owners: bytes, count: int) -> Iterable[int]:
+    """Number of the publisher of each message. *senders*: the numbers of the batch's publishers."""
+    if not owners:
+        return senders[:1] * count
+    return map(senders.__getitem__, chain.from_iterable(OWNER.iter_unpack(owners)))
+
+
+def _ids(senders: "array[int]", keys: bytes) -> bytes:
+    """Key and number of the publisher of each message, for an IdSet."""
+    ids = bytearray(ID_BYTES * len(senders))
+    if senders:
+        words = memoryview(ids).cast("Q")
+        words[::2] = memoryview(keys).cast("Q")
+        words[1::2] = memoryview(senders)
+    return bytes(ids)
 
 
 def _senders(batch: Publishes) -> Iterator[tuple[Publisher, bytes]]:

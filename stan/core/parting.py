@@ -29,3 +29,11 @@ def owner_of(batch: Publishes, at: int) -> int:
     """Index of the publisher of message number *at*."""
     owner: int = OWNER.unpack_from(batch.owners, 2 * at)[0] if batch.owners else 0
     return owner
+
+
+def last_of(owners: bytes, owner: int) -> int:
+    """Number of the last message of a publisher, one of several; -1 if it has none."""
+    at = owners.rfind(OWNER.pack(owner))
+    while at % OWNER.size and at >= 0:  # half of one and half of the next
+        at = owners.rfind(OWNER.pack(owner), 0, at + OWNER.size - 1)
+    return at // OWNER.size

@@ -14,7 +14,7 @@ from stan.invariant import invariant
 from stan.protocol import kernel
 from stan.protocol.doors import heard as heard_of_users
 from stan.protocol.frames import Acks, Frame, Publishes
-from stan.types import GroupId, MiB
+from stan.types import GroupId, MiB, Nanos
 
 PUB_SID, ACK_SID, REPLY_SID, FIRST_NODE_SID, FIRST_REQUEST_SID = 1, 2, 3, 5, 10
 PENDING_BYTES_MAX = 128 * MiB
@@ -130,7 +130,7 @@ class Gateway:
         return told
 
     def _scan(self, data: bytes) -> bool:
-        at, told = 0, False
+        at, told, matters = 0, False, False  # for who leads next
         try:
             while at < len(data):
                 scan = kernel.scan(data, at, PUB_SID, ACK_SID, self.pub_prefix, self.taken, self.led, self.clustered)
@@ -142,16 +142,19 @@ class Gateway:
                 if scan.malformed:
                     self.broker.step_malformed(scan.malformed, PUB_SID)
                 told |= bool(scan.publishes or scan.acks or scan.malformed)
+                matters |= bool(scan.publishes or scan.acks or scan.skipped)
                 for frame in scan.others:
                     self._other(frame)
                     told |= frame.sid not in self.quiet
+                    matters |= frame.sid >= FIRST_REQUEST_SID
         except ValueError as error:
             self._broken(f"no NATS protocol: {error}")
             return True
         self._rest = data[at:] if at < len(data) else b""
         if self.heard is not None and at:
             shared = self.broker.shared
-            self.heard.add(Piece(shared.clock.now, data, 0, at))
+            if matters:  # what nodes say to each other does not
+                self.heard.add(Piece(shared.clock.now, data, 0, at))
             shared.heard_since = self.heard.since(shared.clock.now)
         if len(self._rest) > PENDING_BYTES_MAX:
             self._broken("a message larger than any it may send")
@@ -208,17 +211,20 @@ class Gateway:
         if self.heard is not None:
             self.heard.forget_group(group, self.broker.shared.clock.now)
 
-    def replay(self, group: GroupId) -> None:
-        """This node leads *group* from now on: step again what it heard of it, which another leader may not have handled."""
+    def replay(self, group: GroupId, breathe: Callable[[], None] = lambda: None) -> None:
+        """This node leads *group* from now on: step again what it heard of it, which another leader may not have handled.
+
+        *breathe* is called now and then: there may be seconds of a busy cluster to look at."""
         if self.heard is None:
             return
         shared = self.broker.shared
         take = _OfGroup(group, shared.group_number)
         steps: list[Publishes | Acks | Frame] = []
-        for piece in self.heard:
-            at = piece.begin
-            data = piece.data if piece.end == len(piece.data) else piece.data[: piece.end]
-            while at < piece.end:
+        forgotten, recent = self.heard.forgotten(group), Nanos(shared.clock.now - limits.HEARD_REQUEST_AGE_MAX - 1)
+        for heard_at, data in self.heard.joined(forgotten, recent):
+            breathe()
+            at = 0
+            while at < len(data):
                 scan = kernel.scan(
                     data, at, PUB_SID, ACK_SID, self.pub_prefix, take, frozenset((group,)), self.clustered
                 )
@@ -226,10 +232,10 @@ class Gateway:
                     break
                 at += scan.consumed
                 steps += scan.acks  # known again or not, they change nothing twice
-                if piece.at <= self.heard.forgotten(group):
+                if heard_at <= forgotten:
                     continue
                 steps += scan.publishes
-                if piece.at >= shared.clock.now - limits.HEARD_REQUEST_AGE_MAX:
+                if heard_at > recent:
                     heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
                     steps += filter(None, map(self._admitted, heard)) if self.door is not None else heard
         self.broker.replay(group, steps, self.heard.since(shared.clock.now, group))

@@ -5,11 +5,15 @@ Promises: bounded in bytes and age; pieces begin and end with whole frames. Copi
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 from stan import limits
 from stan.core.shared import Shared
-from stan.types import GroupId, Nanos
+from stan.types import GroupId, KiB, Nanos
+
+JOINED_BYTES = 256 * KiB
+"""So much that was read piece by piece is scanned at once by who looks at it again."""
 
 
 class Piece(NamedTuple):
@@ -32,6 +36,22 @@ class Heard:
 
     def __iter__(self) -> Iterator[Piece]:
         return iter(self._pieces)
+
+    def joined(self, *bounds: Nanos) -> Iterator[tuple[Nanos, bytes]]:
+        """What the pieces hold, many in one, and when the first of them was heard; none holds pieces of before one of *bounds*
+        and later ones, too. A piece alone is often a few messages, and each costs its scan."""
+        for _, alike in groupby(self._pieces, key=lambda piece: [piece.at > bound for bound in bounds]):
+            run: list[bytes] = []
+            size, first = 0, Nanos(0)
+            for piece in alike:
+                first = first if run else piece.at
+                run.append(piece.data[piece.begin : piece.end])
+                size += piece.end - piece.begin
+                if size >= JOINED_BYTES:
+                    yield first, b"".join(run)
+                    run, size = [], 0
+            if run:
+                yield first, b"".join(run)
 
     def since(self, now: Nanos, group: GroupId | None = None) -> Nanos:
         """Everything that was heard from then on is here, and may be looked at for *group*."""

@@ -46,6 +46,7 @@ class Pool:
         self._leases: dict[
             GroupId, Nanos
         ] = {}  # of the groups led, as last looked at; they end earlier only by our own doing
+        self._entered = False  # a role was taken on in this turn
         self._waiting: set[GroupId] = set()  # for room, with nobody to hand over to
         self.configured: Callable[[GroupId, RaftIndex, bytes], None]  # an entry that says who votes is committed
 
@@ -63,7 +64,8 @@ class Pool:
         return [self._groups[number] for number in sorted(self._turns.dirty) if number in self._groups]
 
     def settle(self) -> bool:
-        """The touched groups were looked at; those that still want something stay. Whether there are any."""
+        """End of a turn. The touched groups were looked at; those that still want something stay. Whether there are any."""
+        self._entered = False
         self._turns.touched = {
             number
             for number, group in self.touched()
@@ -101,7 +103,8 @@ class Pool:
         """Take on the roles that begin, and see what may be done in those that last."""
         for number, group in self.touched():
             group.take_outcomes()  # what was committed is told by its entry; nobody is told of the rest
-            if number not in self.led and group.leads:
+            if number not in self.led and group.leads and not self._entered:
+                self._entered = True  # what was heard is looked at for each: the links get their turn in between
                 self._enter(number, group)
             if number in self.led:
                 self._leases[number] = group.lease_until()
@@ -120,7 +123,7 @@ class Pool:
         else:
             self._broker.lead_group(number, doubt=True)
         self._gateway.roles_changed()
-        self._gateway.replay(number)
+        self._gateway.replay(number, self._turns.breathe)
 
     def _open(self, number: GroupId, group: RaftGroup) -> None:
         """Whether the group takes proposals, and how many."""

@@ -119,6 +119,7 @@ class Mux:
         self._members: dict[GroupId, Member] = {}
         self._links: dict[str, Link] = {}
         self._out: dict[str, _Out] = {}
+        self._ticked_at = now()
         self._speaks: set[str] = set()  # peers that something may have to leave to
         for peer in sorted(peers):
             self.add_peer(peer)
@@ -221,9 +222,13 @@ class Mux:
             members[group].receive(peer, codec.decode_one(kind, view))
 
     def tick(self) -> None:
-        """Look at the timers of the links."""
+        """Look at the timers of the links. While this node did not look it did not listen either: that is nobody's silence."""
         now = self._now()
+        away = now - self._ticked_at - limits.RAFT_TICK_INTERVAL
+        self._ticked_at = now
         for peer, link in self._links.items():
+            if away > limits.RAFT_AWAY:
+                link.heard_at = Nanos(min(now, link.heard_at + away))
             if link.is_silent(now):
                 self._note("WRN", f"nothing from {peer} for {(now - link.heard_at) / 1e9:.3f}s")
                 self._reset(peer)

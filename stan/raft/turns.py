@@ -125,6 +125,12 @@ class Turns:
         if news:
             self._news()
 
+    def breathe(self) -> None:
+        """The owner does something long: let heartbeats leave meanwhile, if they are due."""
+        if self._mux is not None and self._runtime.now() >= self._tick_at and not self._running:
+            self._ring()
+            self.run()
+
     def _press(self, number: GroupId, due: Nanos | None) -> None:
         """The group wants a turn at *due*, or waits for the next tick."""
         if due is None:

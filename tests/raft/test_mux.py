@@ -175,6 +175,17 @@ def test_silent_peer_is_down_after_its_timeout_and_up_again():
     pair.up()
 
 
+def test_who_was_busy_takes_nobody_for_silent_and_finds_out_later_who_is():
+    pair = Pair().up()
+    pair.now += limits.RAFT_PEER_TIMEOUT * 3
+    pair.muxes["a"].tick()
+    assert pair.muxes["a"].is_up("b"), "what it said meanwhile was not read yet"
+    for _ in range(limits.RAFT_PEER_TIMEOUT // limits.RAFT_TICK_INTERVAL + 1):
+        pair.now += limits.RAFT_TICK_INTERVAL
+        pair.muxes["a"].tick()
+    assert not pair.muxes["a"].is_up("b")
+
+
 def test_one_way_link_is_down_on_both_ends():
     pair = Pair().up()
     for _ in range(30):

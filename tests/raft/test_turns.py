@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from stan import limits
 from stan.errors import ConfigError
 from stan.raft.codec import AppendEntries
 from stan.raft.consensus import Fate
@@ -20,8 +21,10 @@ class Runtime:
     def __init__(self):
         self.calls = []
 
+    time = 10 * SECOND
+
     def now(self):
-        return 10 * SECOND
+        return self.time
 
     def soon(self, call):
         self.calls.append(call)
@@ -98,6 +101,19 @@ def test_run_does_at_once_what_was_to_be_done_soon_and_nothing_is_left(node):
     assert group.runs == 1
     node.wake(group)
     assert len(node.runtime.calls) == 1, "a run that was done at once does not swallow the next"
+
+
+def test_heartbeats_leave_while_the_owner_does_something_long(node):
+    group = Group(1, node)
+    group.tick = lambda now: True
+    node.add(group)
+    node.run()
+    node.hold()
+    node.breathe()
+    assert group.runs == 1, "nothing is due"
+    node.runtime.time += limits.RAFT_TICK_INTERVAL
+    node.breathe()
+    assert group.runs == 2
 
 
 def test_group_that_was_replaced_runs_no_more(node):

@@ -55,6 +55,15 @@ def test_a_gap_makes_everything_before_incomplete():
     assert heard.since(90 * SECOND) == 90 * SECOND - limits.HEARD_AGE_MAX
 
 
+def test_pieces_are_joined_up_to_a_size_and_not_over_a_bound(monkeypatch):
+    monkeypatch.setattr("stan.edge.heard.JOINED_BYTES", 4)
+    heard = Heard()
+    for at, data in enumerate((b"a", b"bcd-", b"ef", b"g", b"hij"), 1):
+        heard.add(Piece(at * SECOND, data, 0, len(data.strip(b"-"))))
+    assert [*heard.joined()] == [(1 * SECOND, b"abcd"), (3 * SECOND, b"efghij")]
+    assert [*heard.joined(3 * SECOND, 0)] == [(1 * SECOND, b"abcd"), (3 * SECOND, b"ef"), (4 * SECOND, b"ghij")]
+
+
 # --- who takes publishes ------------------------------------------------------------------------------------------------
 
 
@@ -108,6 +117,26 @@ def test_publishes_acks_and_requests_of_other_groups_are_left_out(node):
     node.lead(0)
     assert len(node.hear("r")) == 1
     assert node.stored() == [b"a", b"b"]
+
+
+def test_what_nodes_say_to_each_other_is_not_kept(node):
+    node.gateway.handlers[5] = lambda frame: None
+    node.hears(b"MSG _STAN.raft.test-cluster.me.you 5 3\r\nabc\r\n")
+    assert not [*node.gateway.heard]
+    node.hears(b"MSG _STAN.raft.test-cluster.me.you 5 3\r\nabc\r\n", pub_frame("foo", "a", b"a"))
+    node.lead()
+    assert node.stored() == [b"a"]
+
+
+def test_who_looks_at_much_again_lets_heartbeats_leave_meanwhile(node, monkeypatch):
+    monkeypatch.setattr("stan.edge.heard.JOINED_BYTES", 1)
+    for number in range(5):
+        node.hears(pub_frame("foo", f"{number}", b"x"))
+    breaths = []
+    node.broker.lead_group(1, doubt=True)
+    node.gateway.roles_changed()
+    node.gateway.replay(1, lambda: breaths.append(1))
+    assert len(breaths) == 5
 
 
 @pytest.mark.parametrize("event", ["on_down", "on_up"])

@@ -48,6 +48,9 @@ class Turns:
     def run(self):
         self.ran += 1
 
+    def breathe(self):
+        pass
+
 
 class Rig:
     """A node with one channel group and the metadata."""
@@ -75,6 +78,7 @@ class Rig:
         self.node.commit()
         self.pool.after_commit()
         self.node.turn()
+        return self.pool.settle()
 
     @property
     def shared(self):
@@ -90,8 +94,9 @@ def test_roles_begin_once_and_end_once(rig):
     rig.turn()
     assert rig.pool.led == {}
     rig.groups[0].leads = rig.groups[1].leads = True
-    rig.turn()
-    rig.turn()
+    assert rig.turn(), "one role in a turn: what was heard is looked at for each, and the links want their turn"
+    assert set(rig.pool.led) == {0}
+    assert not rig.turn()
     assert set(rig.pool.led) == {0, 1}
     assert rig.shared.leads_meta
     assert rig.shared.leads(1)
@@ -110,6 +115,7 @@ def test_a_leader_of_another_term_has_followed_in_between(rig):
     rig.turn()
     life = rig.shared.groups[1].life
     rig.groups[1].term = 3
+    rig.turns.touched = {1}
     rig.pool.before_commit()
     assert not rig.shared.leads(1)
     rig.pool.after_commit()

@@ -1,0 +1,87 @@
+"""What a new leader takes of what it heard, against the same rules told message by message."""
+
+from struct import pack
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stan import limits
+from stan.core.marks import Marked, encode
+from stan.core.parting import OWNER, last_of, owner_of
+from stan.protocol.frames import Publishes
+from stan.types import SECOND
+
+NOW, SINCE = 100 * SECOND, 90 * SECOND
+PEOPLE = [(b"client%d" % number, b"conn%d" % number) for number in range(3)]
+
+messages = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 7)), min_size=1, max_size=6)  # publisher, key
+batches = st.lists(st.tuples(st.sampled_from([b"foo", b"bar"]), messages), max_size=6)
+
+
+def batch_of(channel: bytes, sent: list[tuple[int, int]]) -> Publishes:
+    """As the kernel makes them: equal keys of several publishers are told apart."""
+    people = list(dict.fromkeys(publisher for publisher, _ in sent))
+    owners = b"".join(pack("<H", people.index(publisher)) for publisher, _ in sent)
+    data = [b"%d-%d" % message for message in sent]
+    return Publishes(
+        channel=channel,
+        count=len(sent),
+        bodies=b"".join(pack("<I", len(body) + 2) + b"\x22" + bytes([len(body)]) + body for body in data),
+        acks=b"".join(b"PUB r %d\r\n\x0a%c%b\r\n" % (2 + len(body), len(body), body) for body in data),
+        publishers=tuple(PEOPLE[publisher] for publisher in people),
+        owners=owners if len(people) > 1 else b"",
+        payload_bytes=0,
+        keys=b"".join(pack(">Q", key) for _, key in sent),
+    )
+
+
+def told_one_by_one(logged, heard):
+    """Data of what is to be taken, and of what is acknowledged, of each batch; and who is waited for."""
+    known, newest, at = set(), {}, {}
+    for applied, channel, sent in logged:
+        for publisher, key in sent:
+            known.add((channel, publisher, key))
+            newest[channel, publisher], at[channel, publisher] = key, applied
+    places = [
+        (channel, publisher, key, (number, place))
+        for number, (channel, sent) in enumerate(heard)
+        for place, (publisher, key) in enumerate(sent)
+    ]
+    met = {message[:3] for message in places}
+    waited = {who for who, key in newest.items() if (*who, key) not in met and at[who] - limits.MARK_PATIENCE > SINCE}
+    lasts = {message[:2]: message[3] for message in places if message[:3] in known}
+    fates = []
+    for number, (channel, sent) in enumerate(heard):
+        new, acked = [], []
+        for place, (publisher, key) in enumerate(sent):
+            if (channel, publisher, key) in known:
+                acked.append(b"%d-%d" % (publisher, key))
+            elif (channel, publisher) not in waited and (number, place) >= lasts.get((channel, publisher), (-1, 0)):
+                new.append(b"%d-%d" % (publisher, key))
+        fates.append((new, acked))
+    return fates, waited
+
+
+@given(st.lists(st.tuples(st.integers(80, 100), st.sampled_from([b"foo", b"bar"]), messages), max_size=6), batches)
+def test_what_is_new_what_is_acknowledged_and_who_is_waited_for(logged, heard):
+    logged = [(applied * SECOND, channel, sent) for applied, channel, sent in sorted(logged, key=lambda told: told[0])]
+    marked = Marked()
+    for applied, channel, sent in logged:
+        marked._told.append((applied, encode([batch_of(channel, sent)]), False))
+    sorted_ = marked.begin([batch_of(channel, sent) for channel, sent in heard], NOW, SINCE)
+    fates, waited = told_one_by_one(logged, heard)
+    assert set(marked.behind) == {(channel, *PEOPLE[publisher]) for channel, publisher in waited}
+    for found, (new, acked) in zip(sorted_, fates, strict=True):
+        bodies = b"".join(batch.bodies for batch in found.new)
+        assert bodies == b"".join(pack("<I", len(body) + 2) + b"\x22" + bytes([len(body)]) + body for body in new)
+        assert found.acks == b"".join(b"PUB r %d\r\n\x0a%c%b\r\n" % (2 + len(body), len(body), body) for body in acked)
+
+
+@given(st.lists(st.sampled_from([0, 1, 255, 256, 257]), max_size=12), st.sampled_from([0, 1, 255, 256, 257, 2]))
+def test_last_message_of_a_publisher(owners, owner):
+    packed = b"".join(map(OWNER.pack, owners))
+    assert last_of(packed, owner) == (max((at for at, found in enumerate(owners) if found == owner), default=-1))
+
+
+def test_one_publisher_owns_all_of_a_batch():
+    assert owner_of(batch_of(b"foo", [(2, 0), (2, 1)]), 1) == 0
