@@ -202,11 +202,16 @@ class Member:
         await self.storage.load(self.broker, self.config.cluster_id, replicated=True)
         for number in sorted(self.storage.logs):
             group = self.groups[number] = self.make_group(number)
-            if self.storage.fresh:
-                group.not_before = NEVER  # until it hears clients, or the cluster turns out to be new
+            if not self._needs_no_clients(number):
+                group.not_before = NEVER  # until it hears clients
         info = self.broker.shared.meta.info
         if info is not None:
             self.roster.tell(self.world.runtime.now(), identity=info.nuid)
+
+    def _needs_no_clients(self, number: GroupId) -> bool:
+        """Before the metadata has the cluster's identity nobody hears clients, and somebody must lead to put it there. A node
+        that knows nothing waits until the cluster turns out to be new."""
+        return number == META_GROUP and self.broker.shared.meta.info is None and not self.storage.fresh
 
     def start(self) -> None:
         """The connection is there: take part."""
@@ -265,7 +270,8 @@ class Member:
     def _begun(self, number: GroupId) -> RaftGroup:
         """Take part in a group, of which nothing was heard until now that could be told from what is in its log."""
         group = self.groups[number] = self.make_group(number)
-        group.listen_until(Nanos(self.world.runtime.now() + limits.HEARD_ENOUGH))
+        deaf = number != META_GROUP and not self._listening
+        group.listen_until(NEVER if deaf else Nanos(self.world.runtime.now() + limits.HEARD_ENOUGH))
         return group
 
     async def _replace(self, number: GroupId) -> None:
@@ -380,8 +386,8 @@ class Member:
         self.supply.tick(now)
         if info is not None and not self._listening and up:
             self._listening = True
-            for group in self.groups.values() if not self._founded else ():
-                group.not_before = Nanos(now + limits.HEARD_ENOUGH)
+            for group in self.groups.values():
+                group.not_before = Nanos(0 if self._founded else now + limits.HEARD_ENOUGH)
             self.gateway.listen(ack_subjects(self.config, info.nuid))
             self.world.listening()
 
@@ -413,7 +419,7 @@ class Member:
             self._founded = True
             self.world.note("INF", "the cluster is new: every node begins with an empty disk")
             for number, group in self.groups.items():
-                group.not_before = Nanos(0)
+                group.not_before = Nanos(0) if number == META_GROUP else NEVER  # the first leaders, nobody met one yet
                 group.found(first=self.placement[number].preferred == self.me)
         if hellos:
             self._observe()

@@ -3,16 +3,22 @@
 import pytest
 
 from stan import limits
+from stan.edge.gateway import ACK_SID
 from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import Publisher
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Reset
 
 
+def calm_world(wanted):
+    """A cluster of the wanted kind that has not begun."""
+    seeds = (seed for seed in range(200) if wanted(ClusterWorld(seed, calm=True)))
+    return ClusterWorld(next(seeds), calm=True)
+
+
 def peaceful(wanted=lambda world: len(world.names) == 3):
     """A cluster of the wanted kind, with every group led by somebody and clients at work."""
-    seeds = (seed for seed in range(200) if wanted(ClusterWorld(seed, calm=True)))
-    world = ClusterWorld(next(seeds), calm=True)
+    world = calm_world(wanted)
     world.begin()
     world.run_for(4)
     assert all(world.leader(number) for number in range(world.raft_groups + 1))
@@ -173,3 +179,38 @@ def test_a_node_that_has_heard_nothing_yet_leaves_it_to_the_other_to_lead(world)
     assert may_lead()
     assert world.finish() == []
     assert not [publish for publish in world.history.publishes.values() if publish.failed_at]
+
+
+def test_a_node_that_learns_the_identity_late_leads_nothing_before_it_hears_clients():
+    """It has voted, and died before the metadata had an identity: acks that came to it as a leader would go into the void."""
+
+    def wait_for(met):
+        until = world.loop.now + 20 * SECOND
+        while not met():
+            world.run_for(0.001)
+            assert world.loop.now < until
+
+    def knows(node):
+        return node.running and node.member.broker.shared.meta.info is not None
+
+    def voted(node):
+        return node.running and not knows(node) and any(group.term for group in node.member.groups.values())
+
+    world = calm_world(lambda world: len(world.names) == 3 and world.raft_groups == 1 and not world.limit)
+    world.begin()
+    number = group_with_messages(world)
+    wait_for(lambda: any(voted(node) and not node.member.pool.led for node in world.nodes.values()))
+    late = next(node for node in world.nodes.values() if voted(node) and not node.member.pool.led)
+    late.crash(power=False, length=2 * SECOND)
+    wait_for(lambda: world.history.deliveries)
+    late.boot()
+    wait_for(lambda: knows(late) and late.member.groups[number].commit_index)
+    leader, group = world.leader(number), late.member.groups[number]
+    assert not late.member.gateway.connection.subscriptions.get(ACK_SID)
+    assert not group.may_campaign(group.commit_index, met_leader=True)
+    leader.run(leader.member.groups[number].transfer, late.name, lambda _gone: None)
+    wait_for(lambda: late.member.gateway.connection.subscriptions.get(ACK_SID))
+    assert world.leader(number) is leader
+    world.run_for(3)
+    assert group.may_campaign(group.commit_index, met_leader=True)
+    assert world.finish() == []
