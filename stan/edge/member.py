@@ -419,7 +419,7 @@ class Member:
             self._founded = True
             self.world.note("INF", "the cluster is new: every node begins with an empty disk")
             for number, group in self.groups.items():
-                group.not_before = Nanos(0) if number == META_GROUP else NEVER  # the first leaders, nobody met one yet
+                group.not_before = Nanos(0) if number == META_GROUP else NEVER  # it bars nobody from leading first
                 group.found(first=self.placement[number].preferred == self.me)
         if hellos:
             self._observe()
