@@ -321,6 +321,70 @@ def test_repeats_around_a_fault_are_right():
     assert checks.complaints(story.history) == []
 
 
+def let_go_of(story, later):
+    """A link lets go of what an old leader has sent to one member; its successor, who cannot know that, sends it to another."""
+    story.drop(Acked, story.left, 11)
+    story.history.cause(story.at, story.at + SECOND, "n0 delayed")
+    story.history.events.append(Reset(story.tick(), 1))
+    story.deliver(story.left, 11, count=2, at=story.tick(SECOND - MILLISECOND + later))
+    story.deliver(story.right, 11, count=1)
+    story.ack(story.right, 11)
+
+
+def let_go_of_several(story, later):
+    """As above: the member has acked what it had, and gets more than its window from two leaders."""
+    for number in (7, 9, 11):
+        story.drop(Delivered, story.left, number)
+        story.drop(Acked, story.left, number)
+    story.history.cause(story.at, story.at + SECOND, "n0 delayed")
+    story.tick(SECOND + later)
+    for number in (7, 9, 11):
+        story.deliver(story.left, number, count=1, at=story.at)
+    for number in (7, 9, 11):
+        story.ack(story.left, number)
+
+
+def let_go_of_the_first_copy(story, later):
+    """As above, and the successor's flagged copy is a little faster than the old leader's, which has no flag."""
+    for kind in (Delivered, Acked):
+        story.drop(kind, story.durable, MESSAGES)
+    story.history.cause(story.at, story.at + SECOND, "n0 delayed")
+    story.deliver(story.durable, MESSAGES, count=1, at=story.tick(SECOND + later))
+    story.deliver(story.durable, MESSAGES, at=story.at)
+    story.ack(story.durable, MESSAGES)
+
+
+def let_go_of_an_earlier_one(story, later):
+    """As above, and what the successor has sent is a later message."""
+    for number in (11, 12):
+        for kind in (Delivered, Acked):
+            story.drop(kind, story.durable, number)
+    story.history.cause(story.at, story.at + SECOND, "n0 delayed")
+    story.deliver(story.durable, 12, count=1, at=story.tick(SECOND + later))
+    story.deliver(story.durable, 11, at=story.at)
+    for number in (11, 12):
+        story.ack(story.durable, number)
+
+
+@pytest.mark.parametrize(
+    ("let_go", "names"),
+    [
+        (let_go_of, {"check_repeats", "check_windows"}),
+        (let_go_of_several, {"check_windows"}),
+        (let_go_of_the_first_copy, {"check_repeats"}),
+        (let_go_of_an_earlier_one, {"check_first_order"}),
+    ],
+)
+def test_what_a_link_has_let_go_of_is_still_on_its_way_when_the_fault_is_over(let_go, names):
+    story = Story()
+    let_go(story, checks.ON_THE_WAY)
+    assert checks.complaints(story.history) == []
+
+    story = Story()
+    let_go(story, checks.ON_THE_WAY + 1)
+    assert {name for name, texts in seen(story.history).items() if texts} == names
+
+
 def test_what_a_limit_removed_is_not_lost():
     story = Story()
     story.history.limits["a"] = 5
