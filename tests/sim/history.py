@@ -36,6 +36,7 @@ class Sub:
     since: int = 0  # when somebody asked for that position first
     joined_at: int = 0
     ended_at: int = 0
+    died_at: int = 0  # its process did, and what it had just sent may not have left
 
     @property
     def shared(self):
@@ -440,6 +441,7 @@ def check_position(history):
             consumer = event.sub.consumer
             ack = acked[consumer].get(event.sequence)
             kept = ack and not history.explained(ack.at, ack.at + KEPT_AFTER, (ack.sub.member,))
+            kept = kept and not ack.at <= ack.sub.died_at <= ack.at + SLACK
             asked_for = kept and history.operated(consumer, meant[ack], event.at)
             if kept and not asked_for and event.at > ack.at + KEPT_AFTER:
                 yield f"{consumer}: {event.sequence} came again {(event.at - ack.at) / 1e9:.3f}s after it was acked"

@@ -178,6 +178,12 @@ def an_ack_is_forgotten(story):
 
 
 @spoils("check_position")
+def an_ack_of_well_before_a_death_is_forgotten(story):
+    story.durable.died_at = story.at + SECOND
+    story.deliver(story.durable, MESSAGES, count=1, at=LATE)
+
+
+@spoils("check_position")
 def who_comes_back_misses_one(story):
     story.drop(Acked, story.durable, 5)
     story.end(story.durable)
@@ -297,6 +303,17 @@ def test_a_repeat_after_a_member_left_is_right():
     story.end(story.left)
     story.deliver(story.right, 11, count=1)
     story.ack(story.right, 11)
+    assert checks.complaints(story.history) == []
+
+
+def test_an_ack_of_the_moment_of_a_death_may_not_have_left():
+    story = Story()
+    acked = story.history.events[story.find(Acked, story.durable, MESSAGES)]
+    story.durable.died_at = acked.at + MILLISECOND
+    story.end(story.durable)
+    again = Sub("durable.0", "dur", "a", "durable", 4, SECOND)
+    story.history.joined(story.tick(), again)
+    story.deliver(again, MESSAGES, count=1, at=story.tick(2 * SECOND))
     assert checks.complaints(story.history) == []
 
 
