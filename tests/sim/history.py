@@ -405,7 +405,8 @@ def check_windows(history):
 def check_first_order(history):
     """C4, G2: first deliveries to a position that one member holds come in increasing order, without a gap in times of peace.
 
-    What an old leader has sent may arrive after what its successor has sent, if the old one's link held it back."""
+    What an old leader has sent may arrive after what its successor has sent, if the old one's link held it back. What a fault has
+    swallowed comes again when its ack wait is over, and what is new may go ahead of it until then."""
     highest, before, seen = defaultdict(int), {}, set()
     for d in history.deliveries:
         consumer = d.sub.consumer
@@ -422,7 +423,7 @@ def check_first_order(history):
         jumps = jumps and not all(
             history.gone(d.sub.channel, between, d.at) for between in range(highest[consumer] + 1, d.sequence)
         )
-        if jumps and not history.explained(before[consumer], d.at, (d.sub.member,)):
+        if jumps and not history.explained(before[consumer] - d.sub.ack_wait - SLACK, d.at, (d.sub.member,)):
             yield f"{consumer}: {d.sequence} follows {highest[consumer]}"
         highest[consumer] = max(highest[consumer], d.sequence)
         before[consumer] = d.at

@@ -338,6 +338,22 @@ def test_repeats_around_a_fault_are_right():
     assert checks.complaints(story.history) == []
 
 
+@pytest.mark.parametrize(("ended_before", "complaints"), [(SECOND, 0), (2 * SECOND, 1)])
+def test_what_is_new_may_go_ahead_of_what_a_fault_has_swallowed_until_its_ack_wait_is_over(ended_before, complaints):
+    story = Story()
+    for number in (11, 12):
+        story.drop(Delivered, story.durable, number)
+        story.drop(Acked, story.durable, number)
+    story.history.cause(story.at, story.at + MILLISECOND, "cut off", "dur")
+    story.deliver(story.durable, 11, count=1, at=story.tick(ended_before))
+    story.ack(story.durable, 11)
+    story._message(13, "w-13")
+    story.deliver(story.durable, 12, count=1)
+    story.ack(story.durable, 12)
+    story.history.final["a"].append((13, "w-13"))
+    assert [text.partition(":")[0] for text in checks.complaints(story.history)] == ["check_first_order"] * complaints
+
+
 def test_what_a_limit_removed_is_not_lost():
     story = Story()
     story.history.limits["a"] = 5
