@@ -40,6 +40,7 @@ class Sub:
     since: int = 0  # when somebody asked for that position first
     joined_at: int = 0
     ended_at: int = 0
+    died_at: int = 0  # its process did, and what it had just sent may not have left
 
     @property
     def shared(self):
@@ -416,7 +417,8 @@ def check_windows(history):
 def check_first_order(history):
     """C4, G2: first deliveries to a position that one member holds come in increasing order, without a gap in times of peace.
 
-    What an old leader has sent may arrive after what its successor has sent, if the old one's link held it back."""
+    What an old leader has sent may arrive after what its successor has sent, if the old one's link held it back. What a fault has
+    swallowed comes again when its ack wait is over, and what is new may go ahead of it until then."""
     highest, before, seen = defaultdict(int), {}, set()
     for d in history.deliveries:
         consumer = d.sub.consumer
@@ -433,7 +435,7 @@ def check_first_order(history):
         jumps = jumps and not all(
             history.gone(d.sub.channel, between, d.at) for between in range(highest[consumer] + 1, d.sequence)
         )
-        if jumps and not history.explained(before[consumer], d.at, (d.sub.member,)):
+        if jumps and not history.explained(before[consumer] - d.sub.ack_wait - SLACK, d.at, (d.sub.member,)):
             yield f"{consumer}: {d.sequence} follows {highest[consumer]}"
         highest[consumer] = max(highest[consumer], d.sequence)
         before[consumer] = d.at
@@ -452,6 +454,7 @@ def check_position(history):
             consumer = event.sub.consumer
             ack = acked[consumer].get(event.sequence)
             kept = ack and not history.explained(ack.at, ack.at + KEPT_AFTER, (ack.sub.member,))
+            kept = kept and not ack.at <= ack.sub.died_at <= ack.at + SLACK
             asked_for = kept and history.operated(consumer, meant[ack], event.at)
             if kept and not asked_for and event.at > ack.at + KEPT_AFTER:
                 yield f"{consumer}: {event.sequence} came again {(event.at - ack.at) / 1e9:.3f}s after it was acked"

@@ -178,6 +178,12 @@ def an_ack_is_forgotten(story):
 
 
 @spoils("check_position")
+def an_ack_of_well_before_a_death_is_forgotten(story):
+    story.durable.died_at = story.at + SECOND
+    story.deliver(story.durable, MESSAGES, count=1, at=LATE)
+
+
+@spoils("check_position")
 def who_comes_back_misses_one(story):
     story.drop(Acked, story.durable, 5)
     story.end(story.durable)
@@ -300,6 +306,17 @@ def test_a_repeat_after_a_member_left_is_right():
     assert checks.complaints(story.history) == []
 
 
+def test_an_ack_of_the_moment_of_a_death_may_not_have_left():
+    story = Story()
+    acked = story.history.events[story.find(Acked, story.durable, MESSAGES)]
+    story.durable.died_at = acked.at + MILLISECOND
+    story.end(story.durable)
+    again = Sub("durable.0", "dur", "a", "durable", 4, SECOND)
+    story.history.joined(story.tick(), again)
+    story.deliver(again, MESSAGES, count=1, at=story.tick(2 * SECOND))
+    assert checks.complaints(story.history) == []
+
+
 def test_what_arrived_at_a_member_that_had_left_goes_to_the_next():
     story = Story()
     story.drop(Acked, story.left, 11)
@@ -383,6 +400,22 @@ def test_what_a_link_has_let_go_of_is_still_on_its_way_when_the_fault_is_over(le
     story = Story()
     let_go(story, checks.ON_THE_WAY + 1)
     assert {name for name, texts in seen(story.history).items() if texts} == names
+
+
+@pytest.mark.parametrize(("ended_before", "complaints"), [(SECOND, 0), (2 * SECOND, 1)])
+def test_what_is_new_may_go_ahead_of_what_a_fault_has_swallowed_until_its_ack_wait_is_over(ended_before, complaints):
+    story = Story()
+    for number in (11, 12):
+        story.drop(Delivered, story.durable, number)
+        story.drop(Acked, story.durable, number)
+    story.history.cause(story.at, story.at + MILLISECOND, "cut off", "dur")
+    story.deliver(story.durable, 11, count=1, at=story.tick(ended_before))
+    story.ack(story.durable, 11)
+    story._message(13, "w-13")
+    story.deliver(story.durable, 12, count=1)
+    story.ack(story.durable, 12)
+    story.history.final["a"].append((13, "w-13"))
+    assert [text.partition(":")[0] for text in checks.complaints(story.history)] == ["check_first_order"] * complaints
 
 
 def test_what_a_limit_removed_is_not_lost():
