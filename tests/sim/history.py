@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from stan.types import MILLISECOND
+from tests.sim.nats import DELAY_MAX
 
 SLACK = 25 * MILLISECOND
 """The broker's own slack on ack waits, and the way of a message."""
 REACH = 250 * MILLISECOND
 """What a fault has swallowed may have been sent this much earlier."""
+ON_THE_WAY = 3 * DELAY_MAX
+"""From a node to its NATS server, to a client's, and to the client: what arrives has left, or its link has let it go, that much
+earlier at most."""
 HOLDING = ("delayed", "clogged")
 """Causes of which a link keeps what was sent, and hands it over later."""
 KEPT_AFTER = 600 * MILLISECOND
@@ -36,6 +40,7 @@ class Sub:
     since: int = 0  # when somebody asked for that position first
     joined_at: int = 0
     ended_at: int = 0
+    died_at: int = 0  # its process did, and what it had just sent may not have left
 
     @property
     def shared(self):
@@ -138,9 +143,14 @@ class History:
         first = bisect_left(self.causes, (since,))
         return any(c.at - REACH <= until and (not c.client or c.client in members) for c in self.causes[first:])
 
-    def held_back(self, since, until):
-        """Whether a link kept what was sent on its way, with an end in [since, until]."""
-        first = bisect_left(self.causes, (since,))
+    def explained_after(self, arrived, until, members):
+        """Whether a fault explains what came at *until*, where the one before has *arrived*: it may have left before that fault
+        was over, as what an old leader has sent does that a link lets go of when another one leads."""
+        return self.explained(arrived - ON_THE_WAY, until, members)
+
+    def held_back(self, arrived, until):
+        """Whether a link kept what came at *until*, and let it go when what has *arrived* was on its way, or later."""
+        first = bisect_left(self.causes, (arrived - ON_THE_WAY,))
         return any(c.at <= until and c.what.endswith(HOLDING) for c in self.causes[first:])
 
     def operated(self, consumer, since, until):
@@ -336,7 +346,7 @@ def check_repeats(history):
             again = before is not None and not event.redelivered
             if again and (
                 (consumer, event.sequence) in firsts
-                or not history.explained(before.at, event.at, history.members[consumer])
+                or not history.explained_after(before.at, event.at, history.members[consumer])
             ):
                 yield f"{consumer}: {event.sequence} came again unflagged (to {event.sub.member})"
             if event.redelivered != (event.count > 0):
@@ -347,7 +357,8 @@ def check_repeats(history):
                 somebody_left = left[consumer] >= since - SLACK and left[consumer] > 0
                 somebody_left |= before is not None and before.sub in ended
                 asked_for = history.operated(consumer, since, event.at)
-                faulty = history.explained(since, event.at, history.members[consumer])
+                explained = history.explained_after if before else history.explained
+                faulty = explained(since, event.at, history.members[consumer])
                 if not (waited or somebody_left or asked_for or faulty):
                     yield f"{consumer}: {event.sequence} came to {event.sub.member} flagged for no reason"
             last[consumer, event.sequence] = event
@@ -383,7 +394,8 @@ def check_windows(history):
                 since = held[previous][event.sequence]
                 expired = since + previous.ack_wait - SLACK <= event.at
                 let_go = history.operated(key[0], since, event.at)
-                if not expired and not let_go and not history.explained(since, event.at, history.members[key[0]]):
+                faulty = history.explained_after(since, event.at, history.members[key[0]])
+                if not (expired or let_go or faulty):
                     yield f"C8 {key[0]}: {event.sequence} came to {event.sub.member} while {previous.member} had it"
             held[previous].pop(event.sequence, None)
             owner[key] = event.sub
@@ -396,15 +408,17 @@ def check_windows(history):
                 del owner[key[0], sequence]
             mine[event.sequence] = event.at
             full = len(mine) > event.sub.in_flight
-            let_go = full and history.operated(key[0], min(mine.values()), event.at)
-            if full and not let_go and not history.explained(min(mine.values()), event.at, history.members[key[0]]):
+            since = min(mine.values())
+            let_go = full and history.operated(key[0], since, event.at)
+            if full and not let_go and not history.explained_after(since, event.at, history.members[key[0]]):
                 yield f"C7 {event.sub}: {len(mine)} in flight, window {event.sub.in_flight}"
 
 
 def check_first_order(history):
     """C4, G2: first deliveries to a position that one member holds come in increasing order, without a gap in times of peace.
 
-    What an old leader has sent may arrive after what its successor has sent, if the old one's link held it back."""
+    What an old leader has sent may arrive after what its successor has sent, if the old one's link held it back. What a fault has
+    swallowed comes again when its ack wait is over, and what is new may go ahead of it until then."""
     highest, before, seen = defaultdict(int), {}, set()
     for d in history.deliveries:
         consumer = d.sub.consumer
@@ -421,7 +435,7 @@ def check_first_order(history):
         jumps = jumps and not all(
             history.gone(d.sub.channel, between, d.at) for between in range(highest[consumer] + 1, d.sequence)
         )
-        if jumps and not history.explained(before[consumer], d.at, (d.sub.member,)):
+        if jumps and not history.explained(before[consumer] - d.sub.ack_wait - SLACK, d.at, (d.sub.member,)):
             yield f"{consumer}: {d.sequence} follows {highest[consumer]}"
         highest[consumer] = max(highest[consumer], d.sequence)
         before[consumer] = d.at
@@ -440,6 +454,7 @@ def check_position(history):
             consumer = event.sub.consumer
             ack = acked[consumer].get(event.sequence)
             kept = ack and not history.explained(ack.at, ack.at + KEPT_AFTER, (ack.sub.member,))
+            kept = kept and not ack.at <= ack.sub.died_at <= ack.at + SLACK
             asked_for = kept and history.operated(consumer, meant[ack], event.at)
             if kept and not asked_for and event.at > ack.at + KEPT_AFTER:
                 yield f"{consumer}: {event.sequence} came again {(event.at - ack.at) / 1e9:.3f}s after it was acked"

@@ -178,6 +178,12 @@ def an_ack_is_forgotten(story):
 
 
 @spoils("check_position")
+def an_ack_of_well_before_a_death_is_forgotten(story):
+    story.durable.died_at = story.at + SECOND
+    story.deliver(story.durable, MESSAGES, count=1, at=LATE)
+
+
+@spoils("check_position")
 def who_comes_back_misses_one(story):
     story.drop(Acked, story.durable, 5)
     story.end(story.durable)
@@ -300,6 +306,17 @@ def test_a_repeat_after_a_member_left_is_right():
     assert checks.complaints(story.history) == []
 
 
+def test_an_ack_of_the_moment_of_a_death_may_not_have_left():
+    story = Story()
+    acked = story.history.events[story.find(Acked, story.durable, MESSAGES)]
+    story.durable.died_at = acked.at + MILLISECOND
+    story.end(story.durable)
+    again = Sub("durable.0", "dur", "a", "durable", 4, SECOND)
+    story.history.joined(story.tick(), again)
+    story.deliver(again, MESSAGES, count=1, at=story.tick(2 * SECOND))
+    assert checks.complaints(story.history) == []
+
+
 def test_what_arrived_at_a_member_that_had_left_goes_to_the_next():
     story = Story()
     story.drop(Acked, story.left, 11)
@@ -319,6 +336,86 @@ def test_repeats_around_a_fault_are_right():
     story.ack(story.right, 11)
     story.deliver(story.durable, 12, count=1)
     assert checks.complaints(story.history) == []
+
+
+def let_go_of(story, later):
+    """A link lets go of what an old leader has sent to one member; its successor, who cannot know that, sends it to another."""
+    story.drop(Acked, story.left, 11)
+    story.history.cause(story.at, story.at + SECOND, "n0 delayed")
+    story.history.events.append(Reset(story.tick(), 1))
+    story.deliver(story.left, 11, count=2, at=story.tick(SECOND - MILLISECOND + later))
+    story.deliver(story.right, 11, count=1)
+    story.ack(story.right, 11)
+
+
+def let_go_of_several(story, later):
+    """As above: the member has acked what it had, and gets more than its window from two leaders."""
+    for number in (7, 9, 11):
+        story.drop(Delivered, story.left, number)
+        story.drop(Acked, story.left, number)
+    story.history.cause(story.at, story.at + SECOND, "n0 delayed")
+    story.tick(SECOND + later)
+    for number in (7, 9, 11):
+        story.deliver(story.left, number, count=1, at=story.at)
+    for number in (7, 9, 11):
+        story.ack(story.left, number)
+
+
+def let_go_of_the_first_copy(story, later):
+    """As above, and the successor's flagged copy is a little faster than the old leader's, which has no flag."""
+    for kind in (Delivered, Acked):
+        story.drop(kind, story.durable, MESSAGES)
+    story.history.cause(story.at, story.at + SECOND, "n0 delayed")
+    story.deliver(story.durable, MESSAGES, count=1, at=story.tick(SECOND + later))
+    story.deliver(story.durable, MESSAGES, at=story.at)
+    story.ack(story.durable, MESSAGES)
+
+
+def let_go_of_an_earlier_one(story, later):
+    """As above, and what the successor has sent is a later message."""
+    for number in (11, 12):
+        for kind in (Delivered, Acked):
+            story.drop(kind, story.durable, number)
+    story.history.cause(story.at, story.at + SECOND, "n0 delayed")
+    story.deliver(story.durable, 12, count=1, at=story.tick(SECOND + later))
+    story.deliver(story.durable, 11, at=story.at)
+    for number in (11, 12):
+        story.ack(story.durable, number)
+
+
+@pytest.mark.parametrize(
+    ("let_go", "names"),
+    [
+        (let_go_of, {"check_repeats", "check_windows"}),
+        (let_go_of_several, {"check_windows"}),
+        (let_go_of_the_first_copy, {"check_repeats"}),
+        (let_go_of_an_earlier_one, {"check_first_order"}),
+    ],
+)
+def test_what_a_link_has_let_go_of_is_still_on_its_way_when_the_fault_is_over(let_go, names):
+    story = Story()
+    let_go(story, checks.ON_THE_WAY)
+    assert checks.complaints(story.history) == []
+
+    story = Story()
+    let_go(story, checks.ON_THE_WAY + 1)
+    assert {name for name, texts in seen(story.history).items() if texts} == names
+
+
+@pytest.mark.parametrize(("ended_before", "complaints"), [(SECOND, 0), (2 * SECOND, 1)])
+def test_what_is_new_may_go_ahead_of_what_a_fault_has_swallowed_until_its_ack_wait_is_over(ended_before, complaints):
+    story = Story()
+    for number in (11, 12):
+        story.drop(Delivered, story.durable, number)
+        story.drop(Acked, story.durable, number)
+    story.history.cause(story.at, story.at + MILLISECOND, "cut off", "dur")
+    story.deliver(story.durable, 11, count=1, at=story.tick(ended_before))
+    story.ack(story.durable, 11)
+    story._message(13, "w-13")
+    story.deliver(story.durable, 12, count=1)
+    story.ack(story.durable, 12)
+    story.history.final["a"].append((13, "w-13"))
+    assert [text.partition(":")[0] for text in checks.complaints(story.history)] == ["check_first_order"] * complaints
 
 
 def test_what_a_limit_removed_is_not_lost():
