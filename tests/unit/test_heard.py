@@ -1,10 +1,13 @@
 """What was read from NATS in the last seconds, and how it is looked at again."""
 
+import sys
+
 import pytest
 
 from stan import limits
 from stan.edge.gateway import Gateway
 from stan.edge.heard import Heard, Piece, Taken
+from stan.protocol import kernel, rows
 from stan.protocol import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.desk import Desk, Node, pub_frame
@@ -137,6 +140,43 @@ def test_who_looks_at_much_again_lets_heartbeats_leave_meanwhile(node, monkeypat
     node.gateway.roles_changed()
     node.gateway.replay(1, lambda: breaths.append(1))
     assert len(breaths) == 5
+
+
+def calls_to_take_over(count):
+    """Python calls to look again at *count* publishes, of which the first half is in the log."""
+    node, leader = Node(), Node()
+    for one in (node, leader):
+        one.feed_client()
+        one.feed_client("you")
+        one.feed_channel()
+    frames = [
+        pub_frame("foo", f"{number:08}", b"x", *(("you", "conn-you") if number % 3 else ())) for number in range(count)
+    ]
+    leader.lead()
+    leader.hears(*frames[: count // 2])
+    for group, kind, body in leader.committed:
+        if group:
+            node.feed(group, kind, body)
+    node.hears(*frames[: count // 2])
+    node.hears(*frames[count // 2 :])
+    node.broker.lead_group(1, doubt=True)
+    node.gateway.roles_changed()
+    calls = []
+    sys.setprofile(lambda _frame, event, _arg: calls.append(event) if event.endswith("call") else None)
+    try:
+        node.gateway.replay(1)
+    finally:
+        sys.setprofile(None)
+    node.turn()
+    assert len(node.stored()) == count
+    return len(calls)
+
+
+@pytest.mark.skipif("python" in (kernel.NAME, rows.NAME), reason="the plain kernels look at each message")
+def test_looking_again_at_more_messages_takes_no_more_calls(monkeypatch):
+    """At hundreds of thousands, the links to the other nodes went down meanwhile, and with them the leadership."""
+    monkeypatch.setattr("stan.edge.heard.JOINED_BYTES", 1)  # no batch has both what is in the log and what is not
+    assert calls_to_take_over(2000) == calls_to_take_over(200)
 
 
 @pytest.mark.parametrize("event", ["on_down", "on_up"])
