@@ -221,14 +221,14 @@ class Mux:
         elif group in members:
             members[group].receive(peer, codec.decode_one(kind, view))
 
-    def tick(self) -> None:
-        """Look at the timers of the links. While this node did not look it did not listen either: that is nobody's silence."""
+    def tick(self, *, deaf: bool = False) -> None:
+        """Look at the timers of the links. While this node did not look, or if it is *deaf*, it did not listen: that is nobody's
+        silence."""
         now = self._now()
-        away = now - self._ticked_at - limits.RAFT_TICK_INTERVAL
-        self._ticked_at = now
+        since, self._ticked_at = now - self._ticked_at, now
+        away = since if deaf or since > limits.RAFT_TICK_INTERVAL + limits.RAFT_AWAY else 0
         for peer, link in self._links.items():
-            if away > limits.RAFT_AWAY:
-                link.heard_at = Nanos(min(now, link.heard_at + away))
+            link.heard_at = Nanos(min(now, link.heard_at + away))
             if link.is_silent(now):
                 self._note("WRN", f"nothing from {peer} for {(now - link.heard_at) / 1e9:.3f}s")
                 self._reset(peer)

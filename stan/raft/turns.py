@@ -126,9 +126,9 @@ class Turns:
             self._news()
 
     def breathe(self) -> None:
-        """The owner does something long: let heartbeats leave meanwhile, if they are due."""
-        if self._mux is not None and self._runtime.now() >= self._tick_at and not self._running:
-            self._ring()
+        """The owner does something long, and reads nothing: let heartbeats leave meanwhile, if they are due."""
+        if self._runtime.now() >= self._tick_at and not self._running:
+            self._ring(deaf=True)
             self.run()
 
     def _press(self, number: GroupId, due: Nanos | None) -> None:
@@ -144,7 +144,7 @@ class Turns:
         self._rings_at = at
         self._runtime.alarm(at, self._ring)
 
-    def _ring(self) -> None:
+    def _ring(self, *, deaf: bool = False) -> None:
         """The alarm: a tick, or what cannot wait for it."""
         if self._stopped or self._mux is None:
             return
@@ -152,7 +152,7 @@ class Turns:
         try:
             if now >= self._tick_at:
                 self._tick_at = Nanos(now + limits.RAFT_TICK_INTERVAL)
-                self._mux.tick()
+                self._mux.tick(deaf=deaf)
                 self.dirty |= {number for number, group in self.groups.items() if group.tick(now)}
             self.dirty |= {number for number, due in self._pressed.items() if due <= now}
         except BaseException as error:  # noqa: BLE001 - see _fail

@@ -186,6 +186,18 @@ def test_who_was_busy_takes_nobody_for_silent_and_finds_out_later_who_is():
     assert not pair.muxes["a"].is_up("b")
 
 
+def test_who_does_something_long_takes_nobody_for_silent_though_it_ticks():
+    pair = Pair().up()
+    for _ in range(100):
+        pair.now += limits.RAFT_TICK_INTERVAL
+        pair.muxes["a"].tick(deaf=True)
+    assert pair.muxes["a"].is_up("b")
+    for _ in range(limits.RAFT_PEER_TIMEOUT // limits.RAFT_TICK_INTERVAL + 1):
+        pair.now += limits.RAFT_TICK_INTERVAL
+        pair.muxes["a"].tick()
+    assert not pair.muxes["a"].is_up("b")
+
+
 def test_one_way_link_is_down_on_both_ends():
     pair = Pair().up()
     for _ in range(30):

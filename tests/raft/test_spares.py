@@ -198,7 +198,7 @@ def test_group_gets_the_turns_that_it_asks_for_between_two_ticks_and_ticks_stay(
     turns.add(group)
     clock.calls.pop()()
     ticks = []
-    mux.tick = lambda: ticks.append(clock.time)
+    mux.tick = lambda **_: ticks.append(clock.time)
     clock.pass_until(began + 3 * limits.RAFT_TICK_INTERVAL)
     assert [(at - began) // MILLISECOND for at in group.turns] == [0, 7, 14, 21]
     assert [at - began for at in ticks] == [limits.RAFT_TICK_INTERVAL * n for n in (1, 2, 3)]
