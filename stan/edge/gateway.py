@@ -154,7 +154,7 @@ class Gateway:
         if self.heard is not None and at:
             shared = self.broker.shared
             if matters:  # what nodes say to each other does not
-                self.heard.add(Piece(shared.clock.now, data, 0, at))
+                self.heard.add(Piece(shared.clock.now, data, at))
             shared.heard_since = self.heard.since(shared.clock.now)
         if len(self._rest) > PENDING_BYTES_MAX:
             self._broken("a message larger than any it may send")

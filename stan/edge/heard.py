@@ -17,11 +17,10 @@ JOINED_BYTES = 256 * KiB
 
 
 class Piece(NamedTuple):
-    """Whole frames, `data[begin:end]`."""
+    """Whole frames, `data[:end]`."""
 
     at: Nanos
     data: bytes
-    begin: int
     end: int
 
 
@@ -34,9 +33,6 @@ class Heard:
         self._dropped = Nanos(0)  # nothing older is complete
         self._forgotten: dict[GroupId, Nanos] = {}  # what of a group is not looked at again
 
-    def __iter__(self) -> Iterator[Piece]:
-        return iter(self._pieces)
-
     def joined(self, *bounds: Nanos) -> Iterator[tuple[Nanos, bytes]]:
         """What the pieces hold, many in one, and when the first of them was heard; none holds pieces of before one of *bounds*
         and later ones, too. A piece alone is often a few messages, and each costs its scan."""
@@ -45,8 +41,8 @@ class Heard:
             size, first = 0, Nanos(0)
             for piece in alike:
                 first = first if run else piece.at
-                run.append(piece.data[piece.begin : piece.end])
-                size += piece.end - piece.begin
+                run.append(piece.data[: piece.end])
+                size += piece.end
                 if size >= JOINED_BYTES:
                     yield first, b"".join(run)
                     run, size = [], 0

@@ -14,11 +14,12 @@ from tests.kit.desk import Desk, Node, pub_frame
 
 
 def piece(at, size=1):
-    return Piece(at * SECOND, b"x" * size, 0, size)
+    return Piece(at * SECOND, b"x" * size, size)
 
 
 def ages(heard):
-    return [kept.at // SECOND for kept in heard]
+    """When each piece was heard: none is joined with one of another second."""
+    return [at // SECOND for at, _ in heard.joined(*(second * SECOND for second in range(100)))]
 
 
 # --- the ring -----------------------------------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ def test_pieces_are_joined_up_to_a_size_and_not_over_a_bound(monkeypatch):
     monkeypatch.setattr("stan.edge.heard.JOINED_BYTES", 4)
     heard = Heard()
     for at, data in enumerate((b"a", b"bcd-", b"ef", b"g", b"hij"), 1):
-        heard.add(Piece(at * SECOND, data, 0, len(data.strip(b"-"))))
+        heard.add(Piece(at * SECOND, data, len(data.strip(b"-"))))
     assert [*heard.joined()] == [(1 * SECOND, b"abcd"), (3 * SECOND, b"efghij")]
     assert [*heard.joined(3 * SECOND, 0)] == [(1 * SECOND, b"abcd"), (3 * SECOND, b"ef"), (4 * SECOND, b"ghij")]
 
@@ -125,7 +126,7 @@ def test_publishes_acks_and_requests_of_other_groups_are_left_out(node):
 def test_what_nodes_say_to_each_other_is_not_kept(node):
     node.gateway.handlers[5] = lambda frame: None
     node.hears(b"MSG _STAN.raft.test-cluster.me.you 5 3\r\nabc\r\n")
-    assert not [*node.gateway.heard]
+    assert not [*node.gateway.heard.joined()]
     node.hears(b"MSG _STAN.raft.test-cluster.me.you 5 3\r\nabc\r\n", pub_frame("foo", "a", b"a"))
     node.lead()
     assert node.stored() == [b"a"]
