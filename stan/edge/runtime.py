@@ -131,7 +131,8 @@ class AsyncRuntime(Ticker):
 
     def sync_now(self, group: Consensus) -> bool:
         """Make the group's log durable if the newest syncs were quick and none runs for the group."""
-        if self._sync_ns >= SYNC_AT_ONCE_NS or group.group in self._syncing:
+        quick = group.log.syncs_alone and self._sync_ns < SYNC_AT_ONCE_NS
+        if not quick or group.group in self._syncing:
             return False
         return self._sync(group)[0] is not None
 

@@ -56,6 +56,8 @@ FILE_MESSAGE_OVERHEAD = 40
 class FileLog:
     """`GroupLog` over segment files. Made by `open` only."""
 
+    syncs_alone = True
+
     def __init__(
         self,
         files: Files,

@@ -26,6 +26,8 @@ class MemoryLog:
     message is trimmed.
     """
 
+    syncs_alone = True
+
     def __init__(self, *, overhead: int = 0, replayable: bool = False) -> None:
         """Make an empty log.
 

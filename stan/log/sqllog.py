@@ -61,6 +61,8 @@ class _Part(NamedTuple):
 class SqlLog:
     """`GroupLog` over rows. See the module's docstring."""
 
+    syncs_alone = False  # the rows of the state are written to the same file, by a task of the loop
+
     def __init__(
         self,
         file: SqlFile,

@@ -53,6 +53,9 @@ class GroupLog(Protocol):
     """Append-only log of one group. `append`, `commit`, `trim` run on the event loop; `sync`, `read`, `clean` may run in a
     worker thread beside them."""
 
+    syncs_alone: bool
+    """Whether a sync waits for nothing but the disk. If not it must not run on the event loop, which may have to go on first."""
+
     @property
     def first_index(self) -> RaftIndex:
         """Oldest entry that can still be read by `entries`; last_index + 1 if none."""

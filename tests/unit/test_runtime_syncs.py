@@ -5,14 +5,21 @@ import threading
 
 import pytest
 
+from stan import limits
 from stan.edge import runtime as module
 from stan.edge.runtime import AsyncRuntime
 from stan.errors import Frozen
+from stan.log.sqlfile import SqlFile
+from stan.log.sqllog import SqlLog
+from stan.state.database import Changes, Database
 from stan.types import MILLISECOND, SECOND
+from tests.kit.batches import change
 
 
 class Log:
     """Counts its syncs, and where they ran."""
+
+    syncs_alone = True
 
     def __init__(self):
         self.threads, self.error, self.gate = [], None, None
@@ -76,6 +83,30 @@ async def test_sync_that_fails_is_told_by_the_one_off_the_loop(runtime):
     group.log.error = Frozen("the disk is gone")
     assert not runtime.sync_now(group)
     assert await synced(runtime, group) == (None, "the disk is gone")
+
+
+async def test_quick_syncs_beside_rows_of_the_state_in_the_same_file_stop_nothing(runtime, tmp_path, monkeypatch):
+    """The rows are written statement by statement, and each needs the loop: who waits for them there waits for ever."""
+    monkeypatch.setattr(limits, "SQL_BUSY_TIMEOUT", SECOND // 10)
+    file = SqlFile(tmp_path / "stan.db")
+    group, database = Group(), await Database.open(file.path)
+    group.log = SqlLog(file, group.group)
+    rows = Changes()
+    for number in range(5):
+        rows.put("dropped", 1, number)
+    for _ in range(5):
+        flush = asyncio.ensure_future(database.flush(rows))
+        while not flush.done():
+            runtime._sync_ns = 0  # they were quick
+            group.log.append([change(group.log.last_index + 1)])
+            if not runtime.sync_now(group):
+                assert await synced(runtime, group) == (group.log.last_index, "")
+            await asyncio.sleep(0)
+        await flush
+    assert group.log.durable_index == group.log.last_index
+    group.log.close()
+    await database.close()
+    file.close()
 
 
 async def test_alarm_that_is_put_off_or_brought_forward_rings_once_at_its_time(runtime):
