@@ -21,9 +21,11 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,22 +56,45 @@ def javascript() -> Program:
         pytest.skip("the JavaScript client needs node and npm on PATH (Debian: apt-get install nodejs npm)")
     source = HERE / "js"
     files = [source / "package.json", source / "package-lock.json"]
+
+    def install(new: Path) -> list[str]:
+        for file in files:
+            shutil.copy(file, new)
+        return [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+
+    installed = cached("js", files, install)
+    return Program("js", (node, str(source / "driver.js")), {"NODE_PATH": str(installed / "node_modules")})
+
+
+def python() -> Program:
+    """The Python driver, with PyPI's asyncio-nats-streaming in a cache outside the repository, where nobody else sees it."""
+    source = HERE / "py"
+    requirements = source / "requirements.txt"
+
+    def install(new: Path) -> list[str]:
+        packages = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(new)]
+        return [*packages, "--requirement", str(requirements)]
+
+    installed = cached(f"py-{sys.version_info.major}.{sys.version_info.minor}", [requirements], install)
+    command = (sys.executable, "-P", str(source / "driver.py"))
+    return Program("py", command, {"PYTHONPATH": str(installed)}, counts_redeliveries=False)
+
+
+def cached(name: str, files: list[Path], install: Callable[[Path], list[str]]) -> Path:
+    """A directory of packages that *files* name; made once, by the command that *install* gives for a new directory."""
     version = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stan-tests"
-    installed = cache / f"js-{version}"
+    installed = cache / f"{name}-{version}"
     if not installed.exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as parent:
-            new = Path(parent) / "js"
+            new = Path(parent) / "new"
             new.mkdir()
-            for file in files:
-                shutil.copy(file, new)
-            command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-            done = subprocess.run(command, cwd=new, capture_output=True, text=True, timeout=110, check=False)
+            done = subprocess.run(install(new), cwd=new, capture_output=True, text=True, timeout=110, check=False)
             assert done.returncode == 0, done.stderr
             with contextlib.suppress(FileExistsError):  # another run was faster
                 new.rename(installed)
-    return Program("js", (node, str(source / "driver.js")), {"NODE_PATH": str(installed / "node_modules")})
+    return installed
 
 
 def c(directory: Path) -> Program:

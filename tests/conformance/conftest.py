@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from tests.conformance.clients import Client, Program, c, javascript
+from tests.conformance.clients import Client, Program, c, javascript, python
 from tests.conformance.wire import Session, Wire, speaking, unique
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer, StanServer, external_nats, stan_server
@@ -25,7 +25,12 @@ def c_program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return c(tmp_path_factory.mktemp("c"))
 
 
-@pytest.fixture(params=["js", "c"])
+@pytest.fixture(scope="session")
+def py_program() -> Program:
+    return python()
+
+
+@pytest.fixture(params=["js", "c", "py"])
 def program(request: pytest.FixtureRequest) -> Program:
     """The published client of one language after the other."""
     found: Program = request.getfixturevalue(f"{request.param}_program")

@@ -105,14 +105,14 @@ def test_server_on_external_nats_serves_clients_of_that_nats(connect, name, exte
         assert payloads(client.messages("s", 1)) == [b"m"]
 
 
-def test_clients_of_both_languages_understand_each_other(connect, name, js_program, c_program):
-    clients = [connect(language=js_program), connect(language=c_program)]
+def test_clients_of_all_languages_understand_each_other(connect, name, js_program, c_program, py_program):
+    clients = [connect(language=program) for program in (js_program, c_program, py_program)]
     for client in clients:
         client.subscribe("s", name)
 
     for client in clients:
         client.publish_and_wait(name, *numbered(client.program.name, 5))
 
-    expected = numbered("js", 5) + numbered("c", 5)
+    expected = numbered("js", 5) + numbered("c", 5) + numbered("py", 5)
     for client in clients:
-        assert payloads(client.messages("s", 10)) == expected
+        assert payloads(client.messages("s", 15)) == expected

@@ -30,8 +30,8 @@ def test_group_gives_each_message_to_exactly_one_member(connect, name, durable):
     assert all(member.seen("message", sub="q") for member in members), "a member got nothing"
 
 
-def test_group_of_both_languages_shares_the_messages(connect, name, js_program, c_program):
-    members = [connect(language=js_program), connect(language=c_program)]
+def test_group_of_all_languages_shares_the_messages(connect, name, js_program, c_program, py_program):
+    members = [connect(language=program) for program in (js_program, c_program, py_program)]
     for member in members:
         member.subscribe("q", name, queue="workers")
 
