@@ -14,6 +14,8 @@ from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
+from nats.errors import Error as NatsError
+from nats.errors import NoServersError
 
 from stan import limits
 from stan.config import NatsConfig, TlsConfig
@@ -76,7 +78,9 @@ class Connection(Client):
             options["nkeys_seed"] = str(config.nkey_seed_file)
         options |= _login(config)
         self._alone = _is_alone(config)
-        options["allow_reconnect"] = False  # the first attempt fails at once instead of trying for ever
+        options["allow_reconnect"] = (
+            False  # the first attempt fails at once instead of trying for ever: _select_next_server
+        )
         await self.connect(**options)
         self.options["allow_reconnect"] = True
         self.options["dont_randomize"] = True
@@ -88,14 +92,37 @@ class Connection(Client):
         Raises:
             OSError: certificates cannot be read.
         """
+        login = _login(config)
         self._alone = _is_alone(config)
-        self.options.update({"user": None, "password": None, "token": None} | _login(config))
+        self.options.pop("tls", None)
+        self.options.update({"user": None, "password": None, "token": None} | login)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Other nats-servers know neither the user nor the certificate by which ours knows us: they are no way out."""
+        """Other nats-servers know neither the user nor the certificate by which ours knows us: they are no way out. Who is to
+        speak TLS says nothing in clear; nats-py only does what the server requires."""
         if self._alone:
             info.pop("connect_urls", None)
+        if initial_connection and self.options.get("tls") is not None and not info.get("tls_required"):
+            if not info.get("tls_available"):
+                raise NatsError("nats: secure connection not available")
+            info["tls_required"] = True
         await super()._process_info(info, initial_connection)
+
+    async def _select_next_server(self) -> None:
+        """At first each server is asked once; nats-py asks for ever."""
+        if self._taken_over.is_set():
+            await super()._select_next_server()
+            return
+        problem: Exception = NoServersError()
+        for server in tuple(self._server_pool):
+            try:
+                await self._connect_to_server(server)
+            except (OSError, NatsError) as error:
+                problem = error
+            else:
+                self._current_server = server
+                return
+        raise problem
 
     async def _connect_to_server(self, s: Any) -> None:
         """Keep a cancellation that Python 3.11's wait_for, used in there, loses when a connect is refused in the same turn;

@@ -1,6 +1,7 @@
 """TLS, certificates of clients, users, tokens and nkeys: of the embedded nats-server, and towards a NATS elsewhere."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -206,6 +207,34 @@ async def test_certificates_are_shown_to_a_nats_elsewhere_and_its_own_is_verifie
         assert "unable to get local issuer" in failure("-ns", nats.url, *shown, "-tls_client_cacert", str(other.ca))
         assert "cannot connect to NATS" in failure("-ns", nats.url, "-tls_client_cacert", str(ours.ca))
         assert "No such file" in failure("-ns", nats.url, "-tls_client_cacert", str(tmp_path / "missing.pem"))
+
+
+@pytest.mark.parametrize(
+    "flags", [(), ("-st", "FILE", "-clustered", "-cluster_peers", "a,b,c"), ("-st", "FILE", "-clustered", "--join")]
+)
+def test_nats_that_does_not_run_ends_the_start(tmp_path, flags):
+    """All that were named are asked, once each."""
+    urls = [f"nats://127.0.0.1:{free_port()}" for _ in range(2)]
+    told = failure("-ns", ",".join(urls), "-dir", str(tmp_path / "store"), *flags)
+    assert f"Failed to start: cannot connect to NATS at {', '.join(urls)}: " in told
+    assert "refused" in told
+
+
+def test_nothing_is_said_in_clear_to_a_nats_that_speaks_no_tls(tmp_path):
+    with NatsServer(tmp_path) as plain:
+        url = f"nats://me:{HIDDEN}@127.0.0.1:{plain.port}"
+        assert f"127.0.0.1:{plain.port}: nats: secure connection not available" in failure("-ns", url, "-secure")
+
+
+async def test_tls_that_a_nats_elsewhere_leaves_open_is_spoken_by_who_is_to(tmp_path):
+    pair = Authority(tmp_path).sign("nats", host="127.0.0.1")
+    file = tmp_path / "nats.conf"
+    file.write_text(f'tls {{ cert_file: "{pair.cert}", key_file: "{pair.key}" }}\nallow_non_tls: true\n')
+    with NatsServer(tmp_path, "-c", str(file), "-m", str(monitor := free_port())) as nats:
+        server = StanServer(tmp_path, "-secure", "-tls_client_cacert", str(tmp_path / "ca.pem"), nats_url=nats.url)
+        with server:
+            connections = json.loads(read(f"http://127.0.0.1:{monitor}/connz"))["connections"]
+            assert [bool(connection.get("tls_version")) for connection in connections] == [True]
 
 
 async def test_nkey_of_a_seed_file_is_shown_to_a_nats_elsewhere(tmp_path):
