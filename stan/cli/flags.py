@@ -80,7 +80,7 @@ _CLUSTER = (
 
 _FILE = (
     Flag(("file_sync",), _BOOL, True, "<bool>", "Sync before acknowledging; false syncs in the background"),
-    Flag(("file_auto_sync",), _DURATION, 60_000_000_000, "<duration>", "Without effect: they come every 250 ms"),
+    Flag(("file_auto_sync",), _DURATION, 60_000_000_000, "<duration>", "Without effect: syncs come every 250 ms"),
     Flag(("file_compact_enabled",), _BOOL, True, "<bool>", "Without effect", idle=True),
     Flag(("file_compact_frag",), _INT, 50, "<percent>", "Without effect", idle=True),
     Flag(("file_compact_interval",), _INT, 300, "<seconds>", "Without effect", idle=True),

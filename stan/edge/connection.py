@@ -78,9 +78,7 @@ class Connection(Client):
             options["nkeys_seed"] = str(config.nkey_seed_file)
         options |= _login(config)
         self._alone = _is_alone(config)
-        options["allow_reconnect"] = (
-            False  # the first attempt fails at once instead of trying for ever: _select_next_server
-        )
+        options["allow_reconnect"] = False  # the first attempt fails at once instead of trying for ever
         await self.connect(**options)
         self.options["allow_reconnect"] = True
         self.options["dont_randomize"] = True

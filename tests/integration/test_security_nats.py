@@ -226,15 +226,17 @@ def test_nothing_is_said_in_clear_to_a_nats_that_speaks_no_tls(tmp_path):
         assert f"127.0.0.1:{plain.port}: nats: secure connection not available" in failure("-ns", url, "-secure")
 
 
-async def test_tls_that_a_nats_elsewhere_leaves_open_is_spoken_by_who_is_to(tmp_path):
-    pair = Authority(tmp_path).sign("nats", host="127.0.0.1")
+def test_tls_that_a_nats_elsewhere_leaves_open_is_spoken_by_who_is_to(tmp_path):
+    authority, monitor = Authority(tmp_path), free_port()
+    pair = authority.sign("nats", host="127.0.0.1")
     file = tmp_path / "nats.conf"
     file.write_text(f'tls {{ cert_file: "{pair.cert}", key_file: "{pair.key}" }}\nallow_non_tls: true\n')
-    with NatsServer(tmp_path, "-c", str(file), "-m", str(monitor := free_port())) as nats:
-        server = StanServer(tmp_path, "-secure", "-tls_client_cacert", str(tmp_path / "ca.pem"), nats_url=nats.url)
-        with server:
-            connections = json.loads(read(f"http://127.0.0.1:{monitor}/connz"))["connections"]
-            assert [bool(connection.get("tls_version")) for connection in connections] == [True]
+    with (
+        NatsServer(tmp_path, "-c", str(file), "-m", str(monitor)) as nats,
+        StanServer(tmp_path, "-secure", "-tls_client_cacert", str(authority.ca), nats_url=nats.url),
+    ):
+        connections = json.loads(read(f"http://127.0.0.1:{monitor}/connz"))["connections"]
+        assert [bool(connection.get("tls_version")) for connection in connections] == [True]
 
 
 async def test_nkey_of_a_seed_file_is_shown_to_a_nats_elsewhere(tmp_path):

@@ -23,7 +23,7 @@ def of_its_time(call):
     return called
 
 
-for name in ("Queue", "sleep", "wait_for", "wait", "open_connection", "StreamReaderProtocol"):
+for name in ("Queue", "sleep", "wait_for", "open_connection"):
     setattr(asyncio, name, of_its_time(getattr(asyncio, name)))
 
 from nats.aio.client import Client as Nats  # noqa: E402 - they look at asyncio when they are imported
@@ -87,9 +87,8 @@ class Driver:
         if start == "sequence":
             options["sequence"] = int(argument)
         elif start == "delta":
-            options["time"] = time.time() - math.ceil(
-                int(argument) / 1000
-            )  # the client tells whole seconds, rounded down
+            whole_seconds = math.ceil(int(argument) / 1000)  # the client tells no others, and rounds down
+            options["time"] = time.time() - whole_seconds
         if "durable" in settings:
             options["durable_name"] = settings["durable"]
         if "queue" in settings:
@@ -132,17 +131,19 @@ class Driver:
         tell("disconnected", error="")
         os._exit(0)
 
-    async def run(self, command, name, *words):
-        """What fails is told of the subscription, or ends the program with a trace."""
+    async def run(self, command, *words):
+        """What fails is told of the connection, the publish or the subscription."""
         try:
-            await getattr(self, command)(*((name, *words) if name else ()))
-        except Exception as error:  # noqa: BLE001 - the client raises what it likes
+            await getattr(self, command)(*words)
+        except Exception as problem:  # noqa: BLE001 - the client raises what it likes
+            error = str(problem) or repr(problem)
+            name, data, *_ = (*words, "", "")
             if command == "disconnect":
-                tell("disconnected", error=str(error))
+                tell("disconnected", error=error)
             elif command == "publish":
-                tell("acked", channel=name, data=words[0] if words else "", guid="", error=str(error) or repr(error))
+                tell("acked", channel=name, data=data, guid="", error=error)
             else:
-                tell("failed", sub=name, error=str(error) or repr(error))
+                tell("failed", sub=name, error=error)
 
     async def obey(self):
         """Publishes in their order, everything else beside them."""
@@ -151,7 +152,7 @@ class Driver:
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
         while line := await lines.readline():
             command, *words = line.decode().split()
-            doing = self.run(command, *(words or [""]))
+            doing = self.run(command, *words)
             if command == "publish":
                 await doing
             else:
