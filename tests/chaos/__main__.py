@@ -99,6 +99,8 @@ async def _under_faults(
         for lane in load.lanes:
             lane.forget_gap()
         await faults.happen(name)
+        ended = faults.ended
+        assert not ended, f"{name}: {ended} ended by itself"
         longest = max(lane.longest_gap for lane in load.lanes)
         if longest > result.gap:
             result.gap, result.gap_of = longest, name

@@ -6,12 +6,14 @@ cost. The dice decide the details.
 
 import asyncio
 import contextlib
+import os
 import random
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 
 from tests.chaos.load import Load
-from tests.kit.cluster import StanCluster
+from tests.kit.cluster import StanCluster, flip
 from tests.kit.network import Network
 from tests.kit.server import NatsServer
 
@@ -19,6 +21,11 @@ ENDED_IN_ORDER = 128 + signal.SIGTERM
 POLL_S = 0.1
 BRIEFLY_S = (0.0, 1.5)  # how long a killed node is down
 FROZEN_S = (0.3, 4.0)  # shorter and longer than an election takes
+PAUSED_S = (0.1, 2.0)
+PAUSES = (1, 4)
+STARVED_S = (3.0, 8.0)
+HOGS = 6
+NEWEST = (1, 20)  # entries that are lost with the end of a log
 CUT_S = (0.5, 3.0)
 
 
@@ -42,10 +49,16 @@ class Faults:
         everywhere = [
             *("kill_leader", "kill_follower", "kill_leader_of_clients", "kill_two", "kill_all", "freeze_leader"),
             *("freeze_all", "restart_in_turn", "restart_leader", "wipe", "damage"),
+            *("pause_one", "pause_two", "starve", "damage_tail", "damage_tail_beside_sleeper", "damage_state"),
         ]
         of_nats = ["kill_nats", "freeze_nats"] if self._nats else []
         of_network = ["cut_leader_off", "cut_leader_half_off", "cut_in_two_and_back"] if self._network else []
         return everywhere + of_nats + of_network
+
+    @property
+    def ended(self) -> list[str]:
+        """Nodes whose process is gone although every fault leaves all of them running."""
+        return self._cluster.down
 
     async def happen(self, name: str) -> None:
         """Let one happen, and wait until the load flows again."""
@@ -108,11 +121,32 @@ class Faults:
         await asyncio.to_thread(self._cluster.start, *names)
 
     async def _freeze(self, *names: str) -> None:
+        await self._stand_still(FROZEN_S, *names)
+
+    async def _stand_still(self, seconds: tuple[float, float], *names: str) -> None:
         self._load.note(f"freeze {' '.join(names)}")
         self._cluster.stop(*names)
-        await asyncio.sleep(self._dice.uniform(*FROZEN_S))
+        await asyncio.sleep(self._dice.uniform(*seconds))
         self._cluster.cont(*names)
         self._load.note(f"let {' '.join(names)} go on")
+
+    async def pause_one(self) -> None:
+        """Short stops of one node, one after the other: it does not know of them when it goes on."""
+        await self._pause(self._dice.choice(self._cluster.names))
+
+    async def pause_two(self) -> None:
+        """The same with two nodes at once, so that none of the three has a majority meanwhile."""
+        await self._pause(*self._dice.sample(self._cluster.names, 2))
+
+    async def _pause(self, *names: str) -> None:
+        for _ in range(self._dice.randint(*PAUSES)):
+            await self._stand_still(PAUSED_S, *names)
+            await asyncio.sleep(self._dice.uniform(0, 0.5))
+
+    async def starve(self) -> None:
+        """Other processes take nearly all of the machine's time."""
+        async with hogs(HOGS):
+            await asyncio.sleep(self._dice.uniform(*STARVED_S))
 
     # --- disks --------------------------------------------------------------------------------------------------------------
 
@@ -124,6 +158,56 @@ class Faults:
         """A node comes back with flipped bytes in the log of a channel's group."""
         group = self._cluster.group_of(self._channel())
         await self._with_another_disk(lambda name: self._cluster.damage(name, group))
+
+    async def damage_tail(self) -> None:
+        """A node comes back without the newest entries of a channel's log, or with a flipped bit in the newest."""
+        await self._with_another_disk(self._damage_tail)
+
+    async def damage_tail_beside_sleeper(self) -> None:
+        """The same while another node has missed the newest messages: these two alone must not elect a leader that lacks them.
+
+        One follower sleeps, the others acknowledge and are killed; the damaged one and the sleeper are there first.
+        """
+        leader, sleeper = await self._leader(), await self._follower()
+        third = next(name for name in self._cluster.names if name not in {leader, sleeper})
+        damaged, whole = self._dice.sample([leader, third], 2)
+        self._cluster.stop(sleeper)
+        await self._load.acknowledged(20)
+        await asyncio.to_thread(self._cluster.kill9, leader, third)
+        self._damage_tail(damaged)
+        self._cluster.cont(sleeper)
+        await asyncio.to_thread(self._cluster.start, damaged)
+        await asyncio.sleep(self._dice.uniform(*PAUSED_S))
+        await asyncio.to_thread(self._cluster.start, whole)
+        await self._load.until(lambda: self._cluster.whole(damaged), f"{damaged} has everything again")
+
+    async def damage_state(self) -> None:
+        """A node comes back with flipped bits in its state, or with a part of it."""
+        await self._with_another_disk(self._damage_state)
+
+    def _damage_tail(self, name: str) -> None:
+        group, dice = self._cluster.group_of(self._channel()), self._dice
+        place = dice.choice(
+            (
+                lambda: self._cluster.cut_entries(name, group, dice.randint(*NEWEST)),
+                lambda: self._cluster.cut_inside(name, group, dice.randint(1, 100)),
+                lambda: self._cluster.flip_in_newest(name, group, dice.randint(0, 400)),
+            )
+        )()
+        self._load.note(f"damaged {place}")
+
+    def _damage_state(self, name: str) -> None:
+        store, dice = self._cluster.store(name), self._dice
+        path = dice.choice(
+            [path for path in (store / "state.db", store / "state.db-wal") if path.exists() and path.stat().st_size]
+        )
+        size = path.stat().st_size
+        if dice.random() < 0.3:
+            os.truncate(path, dice.randint(0, size))
+        else:
+            for _ in range(dice.randint(1, 8)):
+                flip(path, dice.randrange(size), 1, 1 << dice.randrange(8))
+        self._load.note(f"damaged {path} of {size} bytes")
 
     async def _with_another_disk(self, change: Callable[[str], object]) -> None:
         """Only while the others have all they once acknowledged, and until this one has it too: two lost disks are too many."""
@@ -188,6 +272,20 @@ class Faults:
 
     async def _follower(self) -> str:
         return await asyncio.to_thread(self._cluster.follower_of, self._channel())
+
+
+@contextlib.asynccontextmanager
+async def hogs(count: int) -> AsyncIterator[None]:
+    """Processes that do nothing but use time of the machine; they end with this, and by themselves after a minute."""
+    busy = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+    running = [await asyncio.create_subprocess_exec(sys.executable, "-c", busy) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for hog in running:
+            hog.kill()
+        for hog in running:
+            await hog.wait()
 
 
 @contextlib.asynccontextmanager

@@ -4,13 +4,16 @@ Promises that leaving the `with` block ends every process, frozen and killed one
 Who leads a group is read from the nodes' logs. Never sleeps a fixed time: waits as tests.kit.server does.
 """
 
+import os
 import re
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from stan.log.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, ENTRY_MAGIC, SEGMENT_HEADER_SIZE
 from stan.protocol.placement import channel_group
 from tests.kit.network import Network
 from tests.kit.ports import free_port
@@ -173,14 +176,38 @@ class StanCluster:
     def damage(self, name: str, group: int) -> str:
         """Flip bytes in the middle of a group's newest segment on a node that does not run; tells file and position."""
         assert not self.nodes[name].running
-        path = max((self.store(name) / "groups" / str(group)).glob("*.log"))
+        path = self._newest_segment(name, group)
         position = path.stat().st_size // 2
-        with path.open("r+b") as file:
-            file.seek(position)
-            flipped = bytes(byte ^ 0xFF for byte in file.read(FLIPPED_BYTES))
-            file.seek(position)
-            file.write(flipped)
+        flip(path, position, FLIPPED_BYTES)
         return f"{path}:{position}"
+
+    def cut_entries(self, name: str, group: int, count: int) -> str:
+        """Cut the newest *count* entries off a group's log on a node that does not run; tells file and position."""
+        return self._damage_tail(name, group, lambda path, starts: os.truncate(path, starts[-count:][0]))
+
+    def cut_inside(self, name: str, group: int, bytes_kept: int) -> str:
+        """Cut a group's log inside its newest entry, of which at most *bytes_kept* bytes are left; tells file and position."""
+        return self._damage_tail(
+            name, group, lambda path, starts: os.truncate(path, min(starts[-1] + bytes_kept, path.stat().st_size - 1))
+        )
+
+    def flip_in_newest(self, name: str, group: int, offset: int) -> str:
+        """Flip one bit of the newest entry of a group's log on a node that does not run; tells file and position."""
+        return self._damage_tail(
+            name, group, lambda path, starts: flip(path, starts[-1] + offset % (path.stat().st_size - starts[-1]), 1, 1)
+        )
+
+    def _damage_tail(self, name: str, group: int, damage: Callable[[Path, list[int]], object]) -> str:
+        assert not self.nodes[name].running
+        path = self._newest_segment(name, group)
+        starts = entry_starts(path)
+        if not starts:
+            return f"{path}: empty, left as it is"
+        damage(path, starts)
+        return f"{path}:{starts[-1]}"
+
+    def _newest_segment(self, name: str, group: int) -> Path:
+        return max((self.store(name) / "groups" / str(group)).glob("*.log"))
 
     def store(self, name: str) -> Path:
         """Where a node keeps its files."""
@@ -212,6 +239,27 @@ class StanCluster:
     def _sweep(self) -> None:
         for node in self.nodes.values():
             node.sweep()
+
+
+def flip(path: Path, position: int, count: int, mask: int = 0xFF) -> None:
+    """Flip the bits of *mask* in *count* bytes of a file."""
+    with path.open("r+b") as file:
+        file.seek(position)
+        flipped = bytes(byte ^ mask for byte in file.read(count))
+        file.seek(position)
+        file.write(flipped)
+
+
+def entry_starts(segment: Path) -> list[int]:
+    """Where the complete entries of a segment file begin."""
+    data, at, starts = segment.read_bytes(), SEGMENT_HEADER_SIZE, []
+    while at + ENTRY_HEADER_SIZE <= len(data) and data.startswith(ENTRY_MAGIC, at):
+        end = at + ENTRY_HEADER_SIZE + ENTRY_HEADER.unpack_from(data, at)[3]
+        if end > len(data):
+            break
+        starts.append(at)
+        at = end
+    return starts
 
 
 def names_of(size: int) -> list[str]:
