@@ -7,7 +7,8 @@ whether the message was stored; or unless NATS says that nobody took it, so that
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Final, NamedTuple
 
 from stan.protocol.channels import is_channel_name
@@ -62,8 +63,8 @@ class Publisher:
         self._ack_inbox = self._pub_prefix = self._client_id = b""
         self._sid = 0
         self._names: dict[str, tuple[bytes, bytes]] = {}  # channel -> NATS subject of its publishes, encoded name
-        self._prefix = fresh_id()
-        self._published = 0
+        prefix = fresh_id()
+        self._guids: Iterator[str] = (f"{prefix}{number:x}" for number in count(1))
         self._pending: dict[bytes, Pending] = {}  # guid -> publish, oldest deadline first
         self._room_waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -128,8 +129,7 @@ class Publisher:
         """
         if self._session is None or len(self._pending) >= self._in_flight_max:
             raise TooManyInFlightError
-        self._published += 1
-        name = f"{self._prefix}{self._published:x}"
+        name = next(self._guids)
         guid = name.encode()
         frame = self._encode(self._session, guid, channel, data, reply)
         loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
 """Which of the publishes that this node heard are in the log already, when it begins to lead (DESIGN 5).
 
 Every node hears every publish; the leader of the channel's group takes it. A records entry says which publishes its messages come
-from: publisher and key, the last bytes of the guid. A message that was heard and is in the log is acknowledged again: the last
+from: publisher and key, a hash of the guid. A message that was heard and is in the log is acknowledged again: the last
 leader may have failed before it did. One that is not in the log is taken, unless a later one of the same publisher is there: the
 last leader has refused or missed it, and taken now it would be out of order. Pure.
 """

@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 KEY_BYTES = 8
 """Size of a key of `Publishes.keys`."""
+KEY_MODULUS = (1 << 64) - 0x9E3779EB
+"""A key is the remainder, by this prime, of the guid with a byte 1 behind it, read as a little-endian number. So all bytes and
+the length of a guid count; guids that differ only within 8 bytes in a row never have the same key, others by chance alone."""
 
 
 class Frame(NamedTuple):
@@ -49,7 +52,7 @@ class Publishes:
     replied: bytes = b""
     """Per message: 1 if it carried a NATS reply subject, else 0; b"" when all did. Tells whose message an ack is."""
     keys: bytes = b""
-    """Per message: the last KEY_BYTES bytes of its guid, behind zero bytes if it is shorter; b"" unless asked for."""
+    """Per message: the key of its guid (see KEY_MODULUS), KEY_BYTES little-endian bytes; b"" unless asked for."""
 
 
 @dataclass(slots=True)

@@ -10,20 +10,24 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp
 
 from stan.protocol.wire_c cimport (
-    LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, line_of, next_field, next_frame,
-    number_size, put, put_crlf, put_number, put_pub, put_text, put_u32, reserve, same, text_size,
+    LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, line_of, next_field,
+    next_frame, number_size, put, put_crlf, put_number, put_pub, put_text, put_u32, reserve, same, text_size,
 )
 
 from stan import limits
 from stan.protocol.frames import Acks, Frame, Publishes, Scan
 
+cdef extern from *:
+    ctypedef unsigned long long uint128 "unsigned __int128"  # gcc and clang have it on each host of 64 bits
+
+
 cdef enum:
     KEY_BYTES = 8  # as in frames.py
 
-KERNEL_VERSION = 3
+KERNEL_VERSION = 4
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -319,11 +323,32 @@ cdef int _append(_Group group, RawFrame* frame, Span* fields) except -1:
 
 
 cdef inline int _append_key(Buffer* keys, Span guid) except -1:
-    """Add the end of *guid*, behind zero bytes if it is shorter than a key."""
-    cdef Py_ssize_t size = guid.size if guid.size < KEY_BYTES else KEY_BYTES
+    """Add the key of *guid*, see frames.KEY_MODULUS. By that modulus 2^64 is as much as *fold*: each word is added to what is above
+    it, folded in twice. What is kept is below 2^64, at the end below the modulus."""
+    cdef uint64_t fold = <uint64_t> 0x9E3779EB
+    cdef Py_ssize_t rest = guid.size & 7
+    cdef const uint8_t* at = guid.at + guid.size - rest
+    cdef uint64_t key = 1
+    cdef uint128 folded
+    cdef int place
     cdef uint8_t* out = reserve(keys, KEY_BYTES)
-    memset(out, 0, KEY_BYTES)
-    put(out + KEY_BYTES - size, guid.at + guid.size - size, size)
+    if rest > 0 and guid.size >= 8:
+        key = (get_u64(at + rest - 8) >> (64 - 8 * rest)) | (key << (8 * rest))
+    else:
+        while rest > 0:
+            rest -= 1
+            key = (key << 8) | at[rest]
+    while at > guid.at:
+        at -= 8
+        folded = <uint128> key * fold + get_u64(at)
+        folded = (folded >> 64) * fold + <uint64_t> folded
+        key = <uint64_t> folded
+        if folded >> 64:
+            key += fold
+    if key + fold < key:  # at least the modulus
+        key += fold
+    for place in range(KEY_BYTES):
+        out[place] = <uint8_t> (key >> (8 * place))
     keys.used += KEY_BYTES
     return 0
 

@@ -13,10 +13,10 @@ from struct import Struct
 from typing import NamedTuple
 
 from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX
-from stan.protocol.frames import KEY_BYTES, Acks, Frame, Publishes, Scan
+from stan.protocol.frames import KEY_BYTES, KEY_MODULUS, Acks, Frame, Publishes, Scan
 from stan.protocol.wire_py import number, pub, read_fields, read_frame, read_varint, text, varint
 
-KERNEL_VERSION = 3
+KERNEL_VERSION = 4
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 _CRLF = b"\r\n"
@@ -26,10 +26,15 @@ _PLAIN = [bytes((low,)) for low in range(0x80)]
 _GOES_ON = [bytes((low | 0x80,)) for low in range(0x80)]
 
 
+def _key(guid: bytes) -> bytes:
+    """See KEY_MODULUS."""
+    return (int.from_bytes(guid + b"\1", "little") % KEY_MODULUS).to_bytes(KEY_BYTES, "little")
+
+
 class _Group:
     """The publishes for one channel."""
 
-    __slots__ = ("acks", "bodies", "channel", "count", "guids", "owners", "payload_bytes", "publishers", "replied")
+    __slots__ = ("acks", "bodies", "channel", "count", "keys", "owners", "payload_bytes", "publishers", "replied")
 
     def __init__(self, channel: bytes) -> None:
         self.channel = channel
@@ -37,7 +42,7 @@ class _Group:
         self.bodies: list[bytes] = []
         self.acks: list[bytes] = []
         self.publishers: dict[tuple[bytes, bytes], int] = {}
-        self.guids: list[bytes] = []  # of all messages, or at least their ends; empty if no keys are wanted
+        self.keys: list[bytes] = []  # none if they are not wanted
         self.owners: list[bytes] = []
         self.replied: list[bytes] = []
         self.payload_bytes = 0
@@ -53,7 +58,7 @@ class _Group:
             b"".join(self.owners) if len(self.publishers) > 1 else b"",
             self.payload_bytes,
             replied if 0 in replied else b"",
-            b"".join([guid[-KEY_BYTES:].rjust(KEY_BYTES, b"\0") for guid in self.guids]),
+            b"".join(self.keys),
         )
 
 
@@ -99,7 +104,7 @@ class _PublishShape(NamedTuple):
             group.acks += (self.ack_head, (_CRLF + self.ack_head).join(guids), _CRLF)
         group.replied.append((b"\1" if self.ack_head else b"\0") * count)
         if self.keyed:
-            group.guids += guids
+            group.keys += map(_key, guids)
         return at
 
 
@@ -487,6 +492,6 @@ def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, byt
         kept.owners.append(_OWNER.pack(place[owner]))
         kept.replied.append(b"\1" if answer else b"\0")
         if publishes.keys:
-            kept.guids.append(publishes.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
+            kept.keys.append(publishes.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
     kept.payload_bytes = publishes.payload_bytes
     return kept.publishes(), b"".join(refused)

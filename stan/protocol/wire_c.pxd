@@ -97,6 +97,10 @@ cdef inline uint32_t get_u32(const uint8_t* at) noexcept:
     return at[0] | (<uint32_t> at[1] << 8) | (<uint32_t> at[2] << 16) | (<uint32_t> at[3] << 24)
 
 
+cdef inline uint64_t get_u64(const uint8_t* at) noexcept:
+    return <uint64_t> get_u32(at) | (<uint64_t> get_u32(at + 4) << 32)
+
+
 cdef inline int varint_size(uint64_t value) noexcept:
     cdef int size = 1
     while value >= 0x80:

@@ -6,6 +6,7 @@ readers are plain, durable and queue subscriptions that ack by hand. Nothing her
 
 import asyncio
 import contextlib
+import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +20,7 @@ import pytest
 import stan_client
 
 from tests.chaos.repeats import late_ones_flagged, unexplained
+from tests.kit.guids import SHAPES, guids
 from tests.kit.history import History, Reader
 
 TURN_S = 0.05
@@ -175,7 +177,11 @@ class Load:
         for lane in self.lanes:
             for number in range(self.pace.writers):
                 name = b"%d" % number
-                client = await self.client(f"{lane.channel}-writer-{number}", partial(lane.disconnected, name))
+                client_id = f"{lane.channel}-writer-{number}"
+                client = await self.client(client_id, partial(lane.disconnected, name))
+                shape = random.choice(sorted(SHAPES))
+                client._publisher._guids = (guid.decode("latin-1") for guid in guids(random, shape))
+                self.note(f"{client_id} gives {shape} guids")
                 self._writers.append(asyncio.create_task(self._write(lane, client, name)))
         self._watch = asyncio.create_task(self._watch_ourselves())
 

@@ -7,6 +7,7 @@ commit at once unless `hold` is set; `restart()` makes a new broker from what wa
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
+from random import Random
 
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.broker import Broker, apply_entry
@@ -19,8 +20,10 @@ from stan.protocol.admin_pb2 import Event
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.frames import Frame
 from stan.types import MILLISECOND, SECOND
+from tests.kit.guids import mixed
 
 START = 1_700_000_000 * SECOND
+GUID_TAIL = b" of the same publisher"
 
 
 class Index:
@@ -113,7 +116,7 @@ class Desk:
         self.notes = []
         self.uncommitted = []
         self.inboxes = 0
-        self.guids = 0
+        self.guids = mixed(Random(0))
         self._boot()
 
     # --- the driver ---------------------------------------------------------------------------------------------------
@@ -265,9 +268,8 @@ class Desk:
         """Publish in one read; returns the errors of the acks, in order ("" = acked)."""
         frames = []
         for payload in payloads:
-            self.guids += 1
             message = wire.PubMsg(
-                client_id=client_id.encode(), guid=b"g%d" % self.guids, subject=channel.encode(), data=payload
+                client_id=client_id.encode(), guid=next(self.guids), subject=channel.encode(), data=payload
             ).SerializeToString()
             subject = b"_STAN.pub.test-cluster." + channel.encode()
             frames.append(b"MSG %b 1 pub.acks %d\r\n%b\r\n" % (subject, len(message), message))
@@ -459,7 +461,7 @@ class Node(Desk):
     def publish(self, channel, *payloads, client_id="me", conn_id=None):
         """Publish in one read; returns the errors of the acks that came since the last call, in order ("" = acked)."""
         conn = f"conn-{client_id}" if conn_id is None else conn_id
-        self.hears(*(pub_frame(channel, data.decode(), data, client_id, conn) for data in payloads))
+        self.hears(*(pub_frame(channel, data + GUID_TAIL, data, client_id, conn) for data in payloads))
         return self.pub_acks()
 
     def pub_acks(self):
@@ -489,7 +491,11 @@ class Node(Desk):
 def pub_frame(channel, guid, data=b"", client_id="me", conn_id="conn-me", reply="pub.acks"):
     """The raw frame of one publish, as a node hears it."""
     message = wire.PubMsg(
-        client_id=client_id.encode(), guid=guid.encode(), subject=channel.encode(), data=data, conn_id=conn_id.encode()
+        client_id=client_id.encode(),
+        guid=guid if isinstance(guid, bytes) else guid.encode(),
+        subject=channel.encode(),
+        data=data,
+        conn_id=conn_id.encode(),
     ).SerializeToString()
     line = b"MSG _STAN.pub.test-cluster.%b 1 %b%d" % (
         channel.encode(),

@@ -1,7 +1,11 @@
 """What a new leader takes of what it heard, against the same rules told message by message."""
 
+from importlib import import_module, util
+from itertools import islice
+from random import Random
 from struct import pack
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +14,8 @@ from stan.core.marks import Marked, encode
 from stan.core.parting import OWNER, last_of, owner_of
 from stan.protocol.frames import Publishes
 from stan.types import SECOND
+from tests.kit.desk import pub_frame
+from tests.kit.guids import SHAPES, guids, mixed
 
 NOW, SINCE = 100 * SECOND, 90 * SECOND
 PEOPLE = [(b"client%d" % number, b"conn%d" % number) for number in range(3)]
@@ -75,6 +81,36 @@ def test_what_is_new_what_is_acknowledged_and_who_is_waited_for(logged, heard):
         bodies = b"".join(batch.bodies for batch in found.new)
         assert bodies == b"".join(pack("<I", len(body) + 2) + b"\x22" + bytes([len(body)]) + body for body in new)
         assert found.acks == b"".join(b"PUB r %d\r\n\x0a%c%b\r\n" % (2 + len(body), len(body), body) for body in acked)
+
+
+TWINS = ["stan.protocol.kernel_py", "_stan_kernel"]
+there = [name for name in TWINS if util.find_spec(name)]
+
+
+@pytest.mark.parametrize("twin", [import_module(name) for name in there], ids=there)
+@given(
+    st.sampled_from([*sorted(SHAPES), "all"]),
+    st.integers(0, 1 << 32),
+    st.lists(st.booleans(), min_size=1, max_size=40),
+    st.integers(0, 40),
+)
+def test_what_was_heard_and_is_not_logged_is_never_taken_for_logged(twin, shape, seed, logged, more):
+    """Guids of one publisher, whatever they look like: the log's messages alone are acknowledged without being taken."""
+
+    def scanned(numbers):
+        frames = [pub_frame("foo", names[number], b"%d" % number) for number in numbers]
+        return twin.scan(b"".join(frames), 0, 1, 2, b"_STAN.pub.test-cluster.", keyed=True).publishes
+
+    random = Random(seed)
+    names = list(islice(mixed(random) if shape == "all" else guids(random, shape), len(logged) + more))
+    known = [number for number, is_logged in enumerate(logged) if is_logged]
+    marked = Marked()
+    if known:
+        marked.apply(encode(scanned(known)), SINCE, SINCE, old=False)
+    (found,) = marked.begin(scanned(range(len(names))), NOW, SINCE)
+    expected = [number for number in range(len(names)) if number > max(known, default=-1)]
+    assert [batch.bodies for batch in found.new] == ([scanned(expected)[0].bodies] if expected else [])
+    assert found.acks == (scanned(known)[0].acks if known else b"")
 
 
 @given(st.lists(st.sampled_from([0, 1, 255, 256, 257]), max_size=12), st.sampled_from([0, 1, 255, 256, 257, 2]))

@@ -4,8 +4,11 @@ They do what real clients do: answer heartbeats, ping, begin anew when they are 
 send after a reconnect what they wanted to send before. All they see goes into the history.
 """
 
+from random import Random
+
 from stan.protocol import wire_pb2 as wire
 from stan.types import MILLISECOND, SECOND
+from tests.kit.guids import guids
 from tests.sim.history import Acked, Delivered, Ended, Publish, Sub
 from tests.sim.nats import ClientPort
 
@@ -14,6 +17,8 @@ PING_INTERVAL = 2 * SECOND
 PINGS_OUT_MAX = 3
 ATTEMPTS = 5
 START = {"first": 4, "new": 0}
+WITHOUT_GUID = 0.02
+"""How often a publish is followed by one that has none."""
 
 
 class SimClient:
@@ -137,9 +142,11 @@ class Publisher(SimClient):
         self.number = 0
         self.one_by_one = self.random.random() < 0.4
         self.patience = self.random.choice((SECOND, 3 * SECOND))
+        self.odd = Random(f"{world.loop.seed} {client_id}")  # nothing else of the run depends on how guids look
 
     def on_connected(self):
         self.waiting = {}  # guid -> Publish
+        self.guids = guids(self.odd)
         self.inbox = f"acks.{self.conn_id}"
         self.port.listen(self.inbox, lambda payload, _reply: self._acked(payload))
         self._burst()
@@ -156,20 +163,25 @@ class Publisher(SimClient):
     def _publish(self, channel):
         self.number += 1
         value = f"{self.client_id}-{self.number}"
-        guid = f"{self.conn_id}-{self.number}"
+        guid = next(self.guids)
         publish = Publish(self.conn_id, self.number, channel, value, self.loop.now)
         self.history.publishes[value] = publish
         self.waiting[guid] = publish
+        self._send(channel, guid, value)
+        if self.odd.random() < WITHOUT_GUID:
+            self._send(channel, b"", f"{value} without a guid")  # refused: one that is stored was never published
+        if self.one_by_one:
+            self.later(self.patience, self._give_up, publish)
+
+    def _send(self, channel, guid, value):
         message = wire.PubMsg(
             client_id=self.client_id.encode(),
-            guid=guid.encode(),
+            guid=guid,
             subject=channel.encode(),
             data=value.encode(),
             conn_id=self.conn_id.encode(),
         )
         self.port.publish(f"_STAN.pub.test-cluster.{channel}", message.SerializeToString(), self.inbox)
-        if self.one_by_one:
-            self.later(self.patience, self._give_up, publish)
 
     def _give_up(self, publish):
         if not publish.ok_at and not publish.failed_at and not self.world.quiet:
@@ -177,7 +189,7 @@ class Publisher(SimClient):
 
     def _acked(self, payload):
         ack = wire.PubAck.FromString(payload)
-        publish = self.waiting.get(ack.guid.decode())
+        publish = self.waiting.get(ack.guid)
         if publish is None:
             return
         first = not publish.ok_at and not publish.failed_at  # a new leader may say it once more

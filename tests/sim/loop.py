@@ -16,6 +16,7 @@ class Loop:
     """Things to do, in order of time; equal times in the order they were asked for."""
 
     def __init__(self, seed):
+        self.seed = seed
         self.random = random.Random(seed)
         self.now = SECOND
         self._heap = []

@@ -5,17 +5,19 @@ import pytest
 from stan.core.cursors import LiveCursor, LiveMember
 from stan.core.dispatch import Dispatch
 from stan.log.filelog import FileLog
+from stan.protocol import kernel, kernel_py
 from stan.raft.solo import Solo
+from tests.sim.cluster_world import ClusterWorld
 from tests.sim.world import World
 
 SEEDS_MAX = 20
 """Tried one after the other until one finds it; the first given is known to."""
 
 
-def found(seed):
+def found(seed, world=World):
     """Names of the checks that complained; a broker that stops itself is found out as well."""
     try:
-        return {text.split(":")[0] for text in World(seed).run()}
+        return {text.split(":")[0] for text in world(seed).run()}
     except Exception as error:  # noqa: BLE001
         return {type(error).__name__}
 
@@ -83,3 +85,10 @@ def does_not_sync(monkeypatch):
 def test_a_broken_broker_is_found_out(monkeypatch, mutate, first, check):
     mutate(monkeypatch)
     assert any(check in found(seed) for seed in range(first, first + SEEDS_MAX))
+
+
+def test_a_cluster_that_tells_publishes_by_the_ends_of_their_guids_is_found_out(monkeypatch):
+    """A new leader takes what it heard for what is in the log: nobody stores it, and it is acknowledged."""
+    monkeypatch.setattr(kernel_py, "_key", lambda guid: guid[-8:].rjust(8, b"\0"))
+    monkeypatch.setattr(kernel, "scan", kernel_py.scan)
+    assert any("check_lost" in found(seed, ClusterWorld) for seed in range(3, 3 + SEEDS_MAX))

@@ -9,7 +9,7 @@ from stan.core import publishing
 from stan.errors import CHANNEL_DELETING, INVALID_PUBLISH, MESSAGE_TOO_LARGE
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
-from stan.protocol.entries import Kind
+from stan.protocol.entries import Kind, marks_of
 from stan.types import SECOND
 from tests.kit.desk import Node, pub_frame
 
@@ -78,6 +78,37 @@ def test_what_is_in_the_log_is_not_taken_again_and_the_rest_is(node):
     node.lead()
     assert node.stored() == [b"1", b"2", b"3"]
     assert node.pub_acks() == ["", "", ""]  # the last leader may have failed before it did
+
+
+@pytest.mark.parametrize("tail", [b"89abcdef", b"0" * 200])
+def test_publishes_whose_guids_differ_only_in_front_are_all_stored_by_the_next_leader(node, tail):
+    """Those that nobody has stored are acknowledged, too: taken for the one in the log they would be lost."""
+    leader = other()
+    leader.lead()
+    frames = [pub_frame("foo", b"%d" % n + tail, b"%d" % n) for n in range(3)]
+    leader.hears(frames[0])
+    node.hears(*frames)
+    hand_over(leader, node)
+    node.lead()
+    assert node.stored() == [b"0", b"1", b"2"]
+    assert node.pub_acks() == ["", "", ""]
+
+
+def test_marks_of_an_older_version_make_nothing_that_was_heard_count_as_logged(node):
+    """They hold parts of guids, in another field."""
+    leader = other()
+    leader.lead()
+    leader.publish("foo", b"1")
+    (records,) = [body for _, kind, body in leader.committed if kind == Kind.RECORDS]
+    marks = marks_of(records)
+    older = b"\x0a" + bytes(marks)[1:]
+    assert marks[0] == 2 << 3 | 2
+    leader.committed = [(1, Kind.RECORDS, bytes(records).replace(bytes(marks), older))]
+    node.publish("foo", b"1", b"2")
+    hand_over(leader, node)
+    node.lead()
+    assert node.stored() == [b"1", b"1", b"2"]
+    assert node.pub_acks() == ["", ""]
 
 
 def test_publishers_mixed_in_one_batch_are_told_apart(node):

@@ -2,13 +2,15 @@
 
 import importlib
 import struct
+from random import Random
 from types import ModuleType
 
 import pytest
 
 from stan import limits
 from stan.protocol import kernel, kernel_py, wire_pb2
-from stan.protocol.frames import Acks, Frame, Publishes
+from stan.protocol.frames import KEY_MODULUS, Acks, Frame, Publishes
+from tests.kit.guids import mixed
 
 PREFIX = b"_STAN.pub.test-cluster."
 PUB, ACK = 7, 8
@@ -69,7 +71,11 @@ def test_scan_publishes_of_two_channels_and_publishers_are_grouped_in_order(twin
     assert result.publishes[1].owners == b""
 
 
-def test_scan_keyed_gives_the_end_of_each_guid_in_order_replied_or_not(twin):
+def key(guid: bytes) -> bytes:
+    return (int.from_bytes(guid + b"\1", "little") % KEY_MODULUS).to_bytes(8, "little")
+
+
+def test_scan_keyed_gives_the_key_of_each_guid_in_order_replied_or_not(twin):
     data = (
         publish(b"1", client=b"you")
         + publish(b"1234567", reply=b"")
@@ -80,9 +86,21 @@ def test_scan_keyed_gives_the_end_of_each_guid_in_order_replied_or_not(twin):
     )
     result = twin.scan(data, 0, PUB, ACK, PREFIX, keyed=True)
     assert [(found.channel, found.keys) for found in result.publishes] == [
-        (b"foo", b"\0\0\0\0\0\0\x001" + b"\x001234567" + b"12345678" + b"23456789" + b"23456780"),
-        (b"bar", b"\0\0\0other"),
+        (b"foo", b"1\1\0\0\0\0\0\0" + b"".join(map(key, [b"1234567", b"12345678", b"123456789", b"223456780"]))),
+        (b"bar", b"other\1\0\0"),
     ]
+
+
+def test_keys_of_guids_of_all_shapes_are_different_and_the_border_of_the_modulus_is_kept(twin):
+    row = mixed(Random(1))
+    many = [next(row) for _ in range(20_000)] + [b"\0" * size for size in range(2, 60)] + [b"\xff" * 300]
+    for size in range(8, 40):
+        least = (1 << 8 * size) + -(1 << 8 * size) % KEY_MODULUS  # of this length the first whose remainder is 0
+        many += [(least + more).to_bytes(size + 1, "little")[:-1] for more in (0, 1, KEY_MODULUS - 1)]
+    (found,) = twin.scan(b"".join(map(publish, many)), 0, PUB, ACK, PREFIX, keyed=True).publishes
+    keys = [found.keys[at : at + 8] for at in range(0, len(found.keys), 8)]
+    assert keys == list(map(key, many))
+    assert len(set(keys[:20_000])) == 20_000
 
 
 def test_scan_without_keyed_gives_no_keys_and_the_same_else(twin):
@@ -353,7 +371,7 @@ def test_select_parts_messages_and_acks_by_publisher(twin):
     kept, refused = kernel.select(found, [True, False, False])
     assert kept is not None
     assert (kept.count, kept.publishers, kept.owners, kept.replied) == (2, ((b"x", b"c"),), b"", b"\0\1")
-    assert kept.keys == b"\0\0\0\0\0\0\x001" + b"\0\0\0\0\0\0\x004"
+    assert kept.keys == key(b"1") + key(b"4")
     assert kept.bodies == b"\x03\0\0\0\x22\x01a\x03\0\0\0\x22\x01d"
     assert kept.acks == b"PUB r 3\r\n\x0a\x014\r\n"
     assert refused == b"PUB r 3\r\n\x0a\x013\r\n"
