@@ -233,7 +233,7 @@ class Shell(Voter):
         )
         commit, verified = self.commit, self._verified if message.term == self.term else RaftIndex(0)
         prev_index, prev_term, entries = self._without_known(message)
-        self._heard, self.met_leader, self._asked, self._may_campaign = CLOCK(), True, None, False
+        self._heard, self.met_leader, self._asked, self._won_at = CLOCK(), True, None, None
         self._reset_to = None
         self._SyncObj__onMessageReceived(
             node,
@@ -414,8 +414,8 @@ class Shell(Voter):
         """When the next turn is due if nothing happens."""
         if self.is_leader:
             return Nanos(now + limits.RAFT_LOOK_INTERVAL)
-        deadline = int(self._SyncObj__raftElectionDeadline * SECOND)
-        return Nanos(min(max(now, deadline), now + limits.RAFT_REST_MAX))
+        left = self._SyncObj__raftElectionDeadline - now / SECOND  # without end if an election is due
+        return Nanos(now + int(min(max(0.0, left * SECOND), limits.RAFT_REST_MAX)))
 
     def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
         """Library: send what followers lack, and heartbeats. Done at the end of the turn, after the journal has written.

@@ -67,7 +67,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         self._heard = CLOCK()  # when a leader was heard last; an earlier life may just have heard one
         self.met_leader = False  # in this life
         self._asked: tuple[Term, set[str]] | None = None  # term of the pre-vote and who would vote for this member
-        self._may_campaign = False
+        self._won_at: float | None = None  # a majority said that it would vote for this member, and it did not campaign yet
         self._by_transfer = False
         self._voters_counted: set[str] = set()
         super().__init__(
@@ -250,8 +250,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         if self._SyncObj__raftElectionDeadline >= CLOCK():
             return
         self._by_transfer = bool(self._SyncObj__transferInProgress)
-        if self._by_transfer or self._may_campaign:
-            self._may_campaign = False
+        if self._by_transfer or self._takes_its_chance():
             return
         self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
         self._SyncObj__raftLeader = None
@@ -268,15 +267,30 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
     def _count_asked(self) -> None:
         if self._asked is not None and len(self._asked[1]) >= self.majority:
             self._asked = None
-            self._may_campaign = True
+            self._won_at = CLOCK()
             self._SyncObj__raftElectionDeadline = float("-inf")
+
+    def _takes_its_chance(self) -> bool:
+        """Whether it has won a pre-vote, and that still says something. Between the last answer and this turn links may have
+        ended, this process may have been stopped, and another configuration may have come into force."""
+        won_at, self._won_at = self._won_at, None
+        if won_at is None or CLOCK() - won_at >= limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND:
+            return False
+        reached = 1 + sum(node in self._SyncObj__connectedNodes for node in self._others.values())
+        return reached >= self.majority and self._campaigns
 
     def _SyncObj__setCurrentTerm(self, term: Term, votedForNodeId: str | None) -> None:  # noqa: N802, N803
         """Library: remember term and vote, before a message shows them."""
         if term > self.term:
-            self._asked, self._may_campaign = None, False
+            self._asked = self._won_at = None
             self._voters_counted = set()
         super()._SyncObj__setCurrentTerm(term, votedForNodeId)
+
+    def _SyncObj__setState(self, newState: int) -> None:  # noqa: N802, N803
+        """Library: change the role. Who has led waits like everybody else before it campaigns."""
+        if newState != LEADER and self.is_leader:
+            self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
+        super()._SyncObj__setState(newState)
 
     def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
         """Library: how long a follower waits for a leader, in seconds."""
