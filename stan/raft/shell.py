@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from random import Random
 
 from stan import limits
-from stan.errors import DiskFull
+from stan.errors import Damage, DiskFull
 from stan.invariant import InvariantError, invariant
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
@@ -269,11 +269,9 @@ class Shell(Voter):
         prev_index, prev_term = message.prev_index, message.prev_term
         floor = max(self.commit, journal.base)
         if prev_index <= floor:  # committed here, so every leader of this term or a later one has the same
+            self._compare(RaftIndex(prev_index), prev_term)
             for entry in entries[: floor - prev_index]:
-                known = journal.term_at(entry.index) if entry.index > journal.base else entry.term
-                invariant(
-                    known == entry.term, "a committed entry is never replaced", index=entry.index, term=entry.term
-                )
+                self._compare(entry.index, entry.term)
             entries = entries[floor - prev_index :]
             prev_index, prev_term = floor, journal.term_at(floor)
         if journal.term_at(prev_index) != prev_term or prev_index > journal.end:
@@ -286,6 +284,15 @@ class Shell(Voter):
         if known_count:
             prev_index, prev_term = entries[known_count - 1].index, entries[known_count - 1].term
         return prev_index, prev_term, entries[known_count:]
+
+    def _compare(self, index: RaftIndex, term: Term) -> None:
+        """A leader says that a committed entry is of *term*. Raises Damage if the one here is of another."""
+        known = self.journal.term_at(index) if index >= self.journal.base else Term(0)
+        if known and known != term:  # 0: not known here any more
+            raise Damage(
+                f"entry {index} of term {known} is committed here, for the leader it is of term {term}: "
+                "another node has lost what it had acknowledged"
+            )
 
     def _SyncObj__sendNextNodeIdx(  # noqa: N802
         self,

@@ -9,6 +9,7 @@ import contextlib
 import copy
 import os
 import pickle
+import re
 import socket
 import struct
 import zlib
@@ -124,12 +125,33 @@ def test_s1_group_cuts_only_behind_a_real_conflict():
     assert [node.log.term_at(index) for index in range(1, 6)] == [1, 1, 1, 2, 0]
 
 
-def test_s1_group_stops_rather_than_replace_a_committed_entry():
+CONTRADICTIONS = {
+    "another entry in the place of a committed one": append(2, 0, (1, 1), [meta(2, 2)]),
+    "an entry behind a committed one of another term": append(2, 0, (3, 2), [meta(4, 2)]),
+    "one further down": append(2, 0, (2, 2), [meta(3, 2), meta(4, 2)]),
+    "nothing, behind a committed one of another term": append(2, 3, (3, 2), []),
+}
+
+
+@pytest.mark.parametrize("message", CONTRADICTIONS.values(), ids=CONTRADICTIONS.keys())
+def test_s1_group_freezes_rather_than_follow_a_leader_that_contradicts_what_is_committed(message):
+    """Else it would append what follows behind another beginning than the leader's."""
     rig = Safe(3)
-    rig.start("n0")
+    node = rig.start("n0")
     rig.give("n0", "n1", append(1, 3, (0, 0), metas(1, 5, 1)))
-    with pytest.raises(InvariantError, match="committed entry"):
-        rig.give("n0", "n2", append(2, 0, (1, 1), [meta(2, 2)]))
+    assert rig.give("n0", "n2", message) == []
+    assert re.search(r"entry \d of term 1 is committed here, for the leader it is of term 2", node.group.failed)
+    assert any(node.group.failed in note for note in rig.notes)
+    assert [node.log.term_at(index) for index in range(1, 7)] == [1, 1, 1, 1, 1, 0]
+
+
+def test_s1_group_replaces_what_is_behind_the_committed_entries():
+    rig = Safe(3)
+    node = rig.start("n0")
+    rig.give("n0", "n1", append(1, 3, (0, 0), metas(1, 5, 1)))
+    rig.give("n0", "n2", append(2, 3, (2, 1), [meta(3, 1), meta(4, 1), meta(5, 2)]))
+    assert not node.group.failed
+    assert node.log.last_term == 2
 
 
 # --- votes --------------------------------------------------------------------------------------------------------------
