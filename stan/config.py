@@ -98,6 +98,7 @@ class StoreConfig:
     source: Path | None = None  # the SQLite file of a SQL store
     sync: SyncKind = "always"
     sync_interval_ns: int = 60 * SECOND  # only for sync="interval"
+    truncate_bad_eof: bool = False  # a server alone goes on without what the end of a log has lost
     raft_groups: int = 0  # 0: what Config decides, RAFT_GROUPS_CLUSTERED or RAFT_GROUPS_ALONE
 
     @property

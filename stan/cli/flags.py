@@ -95,7 +95,7 @@ _FILE = (
     Flag(("file_slice_archive_script",), _TEXT, "", "<program>", "Run when a slice is dropped", refused=NO_ARCHIVE),
     Flag(("file_fds_limit",), _INT, 0, "<count>", "Without effect", idle=True),
     Flag(("file_parallel_recovery",), _INT, 1, "<count>", "Without effect", idle=True),
-    Flag(("file_truncate_bad_eof",), _BOOL, False, "<bool>", "Without effect: a torn end is always cut", idle=True),
+    Flag(("file_truncate_bad_eof",), _BOOL, False, "<bool>", "Start without what a log has lost by damage of its end"),
 )
 
 _SQL = (

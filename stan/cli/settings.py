@@ -173,6 +173,7 @@ def _store(values: Values) -> StoreConfig:
         sync=sync,
         sync_interval_ns=max(interval, 0),
         raft_groups=values.number("raft_groups"),
+        truncate_bad_eof=values.flag("file_truncate_bad_eof"),
     )
 
 

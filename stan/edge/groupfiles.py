@@ -51,12 +51,13 @@ class Disk:
     segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
     tail_cache_bytes_max: int = limits.TAIL_CACHE_BYTES_MAX
     vault: Vault | None = None  # messages are encrypted with it
+    accepts_loss: bool = False  # a server alone goes on without what its logs have lost
 
     @classmethod
-    def of(cls, directory: Path, encryption: EncryptionConfig | None) -> "Disk":
+    def of(cls, directory: Path, encryption: EncryptionConfig | None, *, accepts_loss: bool = False) -> "Disk":
         """A real one. Raises StartError: messages cannot be encrypted so."""
         vault = None if encryption is None else Vault(encryption.key, encryption.cipher)
-        return cls(directory=str(directory), vault=vault)
+        return cls(directory=str(directory), vault=vault, accepts_loss=accepts_loss)
 
 
 @dataclass(slots=True)
@@ -68,10 +69,15 @@ class Voters:
 
 
 class GroupFiles:
-    """See the module. *clustered*: what is lost here can be had from another node, so it must be known to be lost."""
+    """See the module. *clustered*: what is lost here can be had from another node, so it must be known to be lost.
+    *power_lost*: power may have been lost since the directory was last used."""
 
-    def __init__(self, disk: Disk, store_id: bytes, *, clustered: bool) -> None:
+    def __init__(self, disk: Disk, store_id: bytes, *, clustered: bool, power_lost: bool) -> None:
         self.files = disk.files
+        self.power_lost = power_lost
+        self.accepts_loss = disk.accepts_loss
+        self.backup = "restore the directory from a backup"
+        self.remedy = f"{self.backup}, or start once with --file_truncate_bad_eof to go on without what is lost"
         self.store_id = store_id
         self.vault = disk.vault
         self._disk = disk
@@ -111,10 +117,13 @@ class GroupFiles:
                 remove_directory(self.files, f"{self.outgoing}/{name}")
         return texts
 
-    def open_log(self, number: GroupId, on_damage: Callable[[], None]) -> tuple[FileLog, list[str]]:
+    def open_log(
+        self, number: GroupId, on_damage: Callable[[], None], on_loss: Callable[[str], None]
+    ) -> tuple[FileLog, list[str]]:
         """The log of a group, made if need be, and what its recovery has to say.
 
-        *on_damage* has to mark it; that is taken back if no entry is lost. A server alone has nobody to get them from.
+        *on_damage* has to mark it; that is taken back if no entry is missing between others. A server alone has nobody to get
+        them from. *on_loss*: see FileLog.open.
         """
         marked = not self.is_whole(number)
         log, report = FileLog.open(
@@ -126,10 +135,12 @@ class GroupFiles:
             segment_bytes_max=self._disk.segment_bytes_max,
             tail_cache_bytes_max=self._disk.tail_cache_bytes_max,
             on_damage=on_damage if self._clustered else None,
+            on_loss=on_loss,
+            power_lost=self.power_lost,
             vault=self.vault,
         )
         if not marked and not report.quarantined:
-            self.mend(number)  # a file was damaged, no entry is lost
+            self.mend(number)  # a file was damaged, but what is left is a beginning of the log
         return log, report.texts
 
     # --- whole or not ---------------------------------------------------------------------------------------------------

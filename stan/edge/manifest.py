@@ -124,7 +124,7 @@ def open_manifest(
     same_boot = bool(manifest.boot_id) and manifest.boot_id == boot
     doubt = not manifest.clean and not same_boot
     manifest.clean = False
-    manifest.boot_id = boot
+    manifest.boot_id = "" if doubt else boot  # until the logs are in order: see Storage.recover
     write_manifest(directory, manifest, files)
     return Opened(manifest, doubt, fresh=False)
 

@@ -19,15 +19,16 @@ from stan.core.rows import restore_group, snapshot_group
 from stan.core.shared import META_GROUP
 from stan.edge.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters
 from stan.edge.log import ServerLog
-from stan.edge.manifest import Manifest, Nodes, lock_directory, new_nuid, open_manifest, recorded_node_id
+from stan.edge.manifest import Manifest, Nodes, boot_id, lock_directory, new_nuid, open_manifest, recorded_node_id
 from stan.edge.transfer import Export, Receiver, Sender, goes_on
 from stan.errors import Damage, Frozen, NotNow, StartError
 from stan.log.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
 from stan.protocol import entries_pb2 as pb
-from stan.protocol.entries import Kind
+from stan.protocol.entries import Kind, encode_batch
 from stan.raft.hard_state import HardState
+from stan.raft.solo import SOLO_TERM
 from stan.state.changes import group_changes, meta_changes
 from stan.state.database import Changes, Database
 from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Term
@@ -103,7 +104,7 @@ class Storage:
             (log.error if level == "ERR" else log.warning)(text)
 
         try:
-            disk = Disk.of(directory, config.encryption)
+            disk = Disk.of(directory, config.encryption, accepts_loss=config.store.truncate_bad_eof)
             self = cls.recover(
                 disk, config.cluster_id, config.store.raft_groups, groups=groups, node_id=node_id, note=note
             )
@@ -127,23 +128,27 @@ class Storage:
         offload: Offload | None = None,
     ) -> "Storage":
         """Everything but the database, which the caller sets before `load`. Blocking. For arguments and errors see `open`."""
+        boot = boot_id() if disk.boot is None else disk.boot
         opened = open_manifest(
             disk.directory,
             cluster_id,
             raft_groups,
             node_id=node_id,
             files=disk.files,
-            boot=disk.boot,
+            boot=boot,
             store_id=disk.store_id,
             vault=disk.vault,
         )
-        files = GroupFiles(disk, opened.manifest.store_bytes, clustered=bool(node_id))
+        files = GroupFiles(disk, opened.manifest.store_bytes, clustered=bool(node_id), power_lost=opened.doubt)
         self = cls({}, offload)
         self.manifest, self.doubt, self._files, self._note = opened.manifest, opened.doubt, files, note
         for text in files.tidy():
             note("WRN", text)
         for number in groups if groups is not None else map(GroupId, range(raft_groups + 1)):
             self._open_group(number)
+        if opened.manifest.boot_id != boot:  # a crash in the middle is one of this boot, on what another one left
+            opened.manifest.boot_id = boot
+            files.write_manifest(opened.manifest)
         self.fresh = all(self.whole.values()) and not (
             any(log.last_index for log in self.logs.values()) or any(state.term for state in self._hard_states.values())
         )
@@ -154,6 +159,26 @@ class Storage:
             self._hard_states[number] = HardState.open(self._of_disk().files, self._of_disk().raft_path(number))
         self._voters[number] = self._of_disk().voters(number) if self.node_id else Voters()
         self._open_log(number)
+        if not self._of_disk().power_lost and self.node_id:
+            self._expect_committed(number)
+
+    def _expect_committed(self, number: GroupId) -> None:
+        """What was known to be committed was in the log, if not on the disk."""
+        state, last = self._hard_states[number], self.logs[number].last_index
+        if state.commit_hint > last and not state.fresh:
+            self._lost(number, f"the log ends with entry {last}, {state.commit_hint} was committed here")
+
+    def _lost(self, number: GroupId, what: str) -> None:
+        """Entries of a log that were written are gone: others have them, or an operator has to know."""
+        if self.node_id:
+            self._hard_states[number].doubt()
+            more = "this node has no vote in the group until it holds again what the others hold"
+        elif self._accepts_loss:
+            self.doubt = True
+            more = "it goes on without them, and sequences of messages that are lost may be given out again"
+        else:
+            raise StartError(f"group {number}: {what}; nothing was changed: {self._of_disk().remedy}")
+        self._note("ERR", f"group {number}: {what}; {more}")
 
     def _open_log(self, number: GroupId) -> None:
         files, opening = self._of_disk(), True
@@ -165,7 +190,7 @@ class Storage:
             files.mark_damaged(number)
             self.whole[number] = False
 
-        self.logs[number], texts = files.open_log(number, damaged)
+        self.logs[number], texts = files.open_log(number, damaged, partial(self._lost, number))
         self.whole[number] = files.is_whole(number)
         opening = False
         for text in texts:
@@ -175,6 +200,10 @@ class Storage:
         if self._files is None:
             raise StartError("the memory store keeps no files")
         return self._files
+
+    @property
+    def _accepts_loss(self) -> bool:
+        return self._files is not None and self._files.accepts_loss
 
     @property
     def node_id(self) -> str:
@@ -199,6 +228,18 @@ class Storage:
         for number in broker.shared.groups:
             if number in self.logs:
                 await self.load_group(broker, number, replicated=replicated)
+                if not replicated:
+                    self._expect_known_channels(broker, number)
+
+    def _expect_known_channels(self, broker: Broker, number: GroupId) -> None:
+        """The next channel must not get the number of one whose messages are here."""
+        log, next_uid = self.logs[number], broker.shared.meta.next_uid
+        unknown = [uid for uid in log.channels() if uid >= next_uid and log.channel(uid).last_sequence]
+        if unknown:
+            raise Damage(
+                f"group {number} has messages of channel number {unknown[0]}, of which the metadata has lost its name; "
+                "restore the directory from a backup"
+            )
 
     async def load_group(self, broker: Broker, number: GroupId, *, replicated: bool) -> None:
         """Bring the broker's machine of one group, a new one, to the state of its log; see `load`."""
@@ -220,6 +261,8 @@ class Storage:
             self.applied[number] = (applied, Term(snapshot.applied_term))
         else:
             self._replay(broker, number, applied)
+            if self._accepts_loss and number != META_GROUP:
+                self._pass_over(broker, number)
         if number != META_GROUP:
             self._trim(broker, number)
 
@@ -246,7 +289,11 @@ class Storage:
             f"group {number}: the state stands at entry {applied}, the log holds [{log.first_index}, {log.last_index}]"
         )
         if not replicated:
-            raise Damage(f"{why}; restore the directory from a backup")
+            if applied > log.last_index and self._accepts_loss and isinstance(log, FileLog):
+                log.skip(RaftIndex(applied + 1))
+                return snapshot, from_file
+            files = self._of_disk()
+            raise Damage(f"{why}; {files.remedy if applied > log.last_index else files.backup}")
         await self._begin_empty(number, why)
         return pb.Snapshot(), False
 
@@ -272,7 +319,7 @@ class Storage:
         log = self.logs[number]
         log.commit(log.last_index)
         at = RaftIndex(applied + 1)
-        term = Term(1)
+        term = SOLO_TERM
         while at <= log.last_index:
             entries = log.entries(at, log.last_index, REPLAY_BYTES)
             for entry in entries:
@@ -281,19 +328,43 @@ class Storage:
             at = RaftIndex(entries[-1].index + 1)
         self.applied[number] = (RaftIndex(max(applied, log.last_index)), term)
 
+    def _pass_over(self, broker: Broker, number: GroupId) -> None:
+        """Sequences that somebody knows of, and that the log has lost, are not given out again: they stay unused."""
+        log, machine = self.logs[number], broker.shared.groups[number].machine
+        known: dict[ChannelUid, int] = {}
+        for cursor in machine.cursors.values():
+            known[cursor.uid] = max(known.get(cursor.uid, 0), cursor.last_sent, cursor.doubt_until)
+        for uid, last in sorted(known.items()):
+            index = log.channel(uid)
+            first = Sequence(index.last_sequence + 1)
+            if first > last:
+                continue
+            self._note(
+                "ERR", f"group {number}: messages {first} to {last} of {broker.shared.meta.by_uid[uid].name!r} are lost"
+            )
+            oldest = Sequence(machine.channel(uid).first_sequence)
+            gap = encode_batch(uid, first, last - first + 1, index.last_timestamp, oldest, b"")
+            gone = pb.GroupChange(removal=pb.Removal(uid=uid, deleted=[first, last]))
+            for kind, body in ((Kind.RECORDS, b"".join(gap)), (Kind.CHANGE, gone.SerializeToString())):
+                self._append(broker, number, kind, body)
+
+    def _append(self, broker: Broker, number: GroupId, kind: Kind, body: bytes) -> None:
+        """Write an entry of a server alone, before it serves anybody."""
+        log = self.logs[number]
+        index = RaftIndex(log.last_index + 1)
+        log.append([Entry(index, SOLO_TERM, kind, body)])
+        log.sync()
+        log.commit(index)
+        apply_entry(broker, number, index, kind, body)
+        self.applied[number] = (index, SOLO_TERM)
+
     def _found_cluster(self, broker: Broker, cluster_id: str) -> None:
         """The first entry of all: who we are."""
-        log = self.logs[META_GROUP]
         info = pb.ClusterInfo(
             cluster_id=cluster_id.encode(), raft_groups=len(broker.shared.groups), nuid=new_nuid().encode()
         )
         body = pb.MetaChange(cluster_info=info).SerializeToString()
-        index = RaftIndex(log.last_index + 1)
-        log.append([Entry(index, Term(1), Kind.META, body)])
-        log.sync()
-        log.commit(index)
-        apply_entry(broker, META_GROUP, index, Kind.META, body)
-        self.applied[META_GROUP] = (index, Term(1))
+        self._append(broker, META_GROUP, Kind.META, body)
 
     def _trim(self, broker: Broker, number: GroupId) -> None:
         machine = broker.shared.groups[number].machine

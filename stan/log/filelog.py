@@ -81,6 +81,7 @@ class FileLog:
         self._channels = Channels(self, overhead)
         self._pending = Pending(self._segments.placed(recovery.outlines), self._active.last_index)
         self._tail = TailCache(tail_cache_bytes_max)
+        self._mark = recovery.mark
         self._tip = self._active.last_index  # newest entry that a sync would cover
         self._durable = self._tip
         self._committed = RaftIndex(0)
@@ -109,6 +110,8 @@ class FileLog:
         tail_cache_bytes_max: int = limits.TAIL_CACHE_BYTES_MAX,
         overhead: int = FILE_MESSAGE_OVERHEAD,
         on_damage: Callable[[], None] | None = None,
+        on_loss: Callable[[str], None] | None = None,
+        power_lost: bool = True,
         vault: Vault | None = None,
     ) -> tuple[Self, RecoveryReport]:
         """Open the log in *directory*, made if need be; blocking. Nothing is indexed before commit().
@@ -124,6 +127,9 @@ class FileLog:
             overhead: bytes that a channel accounts per message on top of its encoding (STAN-SPEC 7.1).
             on_damage: called before a damaged segment is moved away, after which nothing here tells of it any more, and,
                 in the reader's thread, when a read finds something else than was written.
+            on_loss: called with the words for it before anything is changed that shows that entries are lost which had been
+                written; what it raises ends the opening.
+            power_lost: power may have been lost since the log was last open: what no sync covered may be there in parts.
             vault: seals the record batches that are appended, and opens what was sealed; by default they are in clear.
 
         Raises:
@@ -131,7 +137,7 @@ class FileLog:
         """
         files = files or OsFiles()
         aside = str(lost_found or directory.parent / "lost+found")
-        recovery = Recovery(files, str(directory), aside, group, store_id, on_damage)
+        recovery = Recovery(files, str(directory), aside, group, store_id, on_damage, on_loss, power_lost=power_lost)
         try:
             recovery.run()
         except OSError as error:
@@ -221,11 +227,12 @@ class FileLog:
             except OSError as error:
                 raise self._freeze(error) from error
             self._durable = tip
+            self._mark.advance(tip)
         return self._durable
 
-    def skip(self) -> None:
-        """Leave an entry out: behind such a hole sequences of channels may be missing."""
-        self._roll(RaftIndex(self.last_index + 2))
+    def skip(self, first: RaftIndex | None = None) -> None:
+        """Leave out the entries before *first*, by default one: behind such a hole sequences of channels may be missing."""
+        self._roll(first or RaftIndex(self.last_index + 2))
 
     def _roll(self, first: RaftIndex) -> None:
         """Seal the active segment and begin the next one; waits for a sync that is running."""
@@ -280,7 +287,9 @@ class FileLog:
             return
         with self._sync_lock, self._clean_lock:
             try:
+                self._mark.lower(min(self._mark.index, self._committed))
                 self._truncate(index)
+                self._mark.advance(self.last_index)
             except OSError as error:
                 raise self._freeze(error) from error
         self._pending.truncate_after(index)
@@ -495,5 +504,6 @@ class FileLog:
         finally:
             self._frozen = self._frozen or f"{self._directory} is closed"
             self._sidecar.close()
+            self._mark.close()
             self._segments.descriptors.unpin(self._active_pin)
             self._segments.close()

@@ -3,6 +3,9 @@
 Promises: nothing that was synced is dropped silently; nothing is invented; files of others stay as they are. Never deletes
 an entry that is right: a damaged segment moves to lost+found whole, after its good beginning was written anew.
 
+An end of the log that is not right was torn, as by a process or a machine that ended while it wrote, if no sync covered it
+(see stan.log.durable) and, without a loss of power, if the file ends in the middle of an entry. All else is damage.
+
 A crash can interrupt recovery at any point; doing it again leads to the same end.
 """
 
@@ -11,9 +14,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count, zip_longest
+from typing import NamedTuple
 
 from stan.errors import Damage, StartError
 from stan.limits import SCAN_BYTES
+from stan.log.durable import DurableMark
 from stan.log.files import Files
 from stan.log.segment import (
     SEGMENT_HEADER_SIZE,
@@ -49,6 +54,16 @@ class RecoveryReport:
     scanned_bytes: int = 0  # verified entry by entry; the other segments had a right sidecar
 
 
+class _Lost(NamedTuple):
+    """Entries that a damaged segment held; none if the first is behind the last."""
+
+    first: RaftIndex
+    last: RaftIndex
+    known: bool  # they were there; else a loss of power may have kept a later write and lost an earlier one
+    term: Term | None = None  # of the last one, if right entries followed
+    is_end: bool = False  # of the log
+
+
 def segment_name(first_index: int) -> str:
     """Name of the file that begins with that entry."""
     return f"{first_index:020d}.log"
@@ -81,6 +96,9 @@ class Recovery:
         group: GroupId,
         store_id: bytes,
         on_damage: Callable[[], None] | None = None,
+        on_loss: Callable[[str], None] | None = None,
+        *,
+        power_lost: bool = True,
     ) -> None:
         self.report = RecoveryReport()
         self.segments: list[Segment] = []
@@ -88,22 +106,37 @@ class Recovery:
         self.writer: SidecarWriter | None = None  # of the active segment's sidecar, so far
         self.descriptor = -1
         self.numbers = count(1)
+        self.mark = DurableMark(files, directory, group)
         self._files = files
         self._directory = directory
         self._lost_found = lost_found
         self._group = group
         self._store_id = store_id
         self._on_damage = on_damage
+        self._on_loss = on_loss
+        self._power_lost = power_lost
+        self._end_told = False  # that entries are lost at the end of the log
         self._next_index = RaftIndex(1)  # where the log goes on ...
         self._next_term = Term(0)  # ... and the term before that
 
     def run(self) -> None:
         """Bring the directory into order. Raises StartError, or OSError from the disk."""
+        self._files.makedirs(self._directory)
+        self.mark = DurableMark.open(self._files, self._directory, self._group)
+        try:
+            self._run()
+        except BaseException:
+            self.mark.close()
+            if self.descriptor >= 0:
+                self._files.close(self.descriptor)
+            raise
+
+    def _run(self) -> None:
         files, report = self._files, self.report
-        files.makedirs(self._directory)
         names = self._tidy()
         for name, following in zip_longest(names, names[1:]):
             self._take(name, following)
+        self._look_for_the_end()
         if not self.segments or self.segments[-1].sealed:
             header = SegmentHeader(self._group, self._next_index, self._next_term, self._store_id, 0)
             segment, self.descriptor = create_segment(files, self._directory, header, next(self.numbers))
@@ -111,6 +144,7 @@ class Recovery:
         files.fdatasync(self.descriptor)
         files.sync_directory(self._directory)
         self.segments[-1].named = True
+        self.mark.settle(self.segments[-1].last_index)
         report.segments = len(self.segments)
         report.entries = sum(segment.entries for segment in self.segments)
         report.bytes = sum(segment.end for segment in self.segments)
@@ -183,12 +217,13 @@ class Recovery:
                 self.outlines += b"".join(parts)
         self.report.scanned_bytes += size
         survivor = scan.survivor() if scan.fault else None
-        if header is None and following is None and not segment.entries and survivor is None:
-            self._begin_again(segment, size, writer)
+        fault = scan.fault or ("wrong header" if header is None else "")
+        torn = following is None and survivor is None and self._is_torn(segment, scan, size)
+        if fault and not (torn and (header is not None or not segment.entries)):
+            self._set_aside(segment, descriptor, fault, writer, self._lost(segment, scan, survivor, following))
             return False
-        if header is None or (scan.fault and (following or survivor)):
-            self._put_aside(segment, descriptor, scan.fault or "wrong header", writer)
-            self._count_lost(segment, survivor, following)
+        if header is None:
+            self._begin_again(segment, size, writer)
             return False
         if scan.fault:
             self._cut(segment, descriptor, size, scan.fault)
@@ -204,6 +239,25 @@ class Recovery:
         self.segments.append(segment)
         self._next_index = RaftIndex(segment.last_index + 1)
         self._next_term = segment.last_term
+
+    def _is_torn(self, segment: Segment, scan: Scan, size: int) -> bool:
+        """Whether an end that is not right is that of a write that ended too soon, and that no sync covered."""
+        cut_off = scan.cut_off or size < SEGMENT_HEADER_SIZE
+        return segment.last_index >= self.mark.index and (self._power_lost or cut_off)
+
+    def _lost(self, segment: Segment, scan: Scan, survivor: Entry | None, following: str | None) -> "_Lost":
+        """What a damaged segment has lost behind its right entries."""
+        first = RaftIndex(segment.last_index + 1)
+        known = following is not None or first <= self.mark.index or not self._power_lost
+        if following is not None:
+            return _Lost(first, RaftIndex(int(following[:20]) - 1), known)
+        if survivor is not None:
+            return _Lost(first, survivor.index, known, max(segment.last_term, survivor.term))
+        if first <= self.mark.index:
+            return _Lost(first, self.mark.index, known, is_end=True)
+        if scan.fault and not self._is_torn(segment, scan, SEGMENT_HEADER_SIZE):
+            return _Lost(first, first, known, is_end=True)
+        return _Lost(first, segment.last_index, known)
 
     def _cut(self, segment: Segment, descriptor: int, size: int, fault: str) -> None:
         """Nothing right follows the fault: the end of a write that no sync covered."""
@@ -223,8 +277,46 @@ class Recovery:
         self.report.torn_bytes += size
         self.report.texts.append(f"{segment.path}: begun again, its {size} bytes hold neither a header nor an entry")
 
-    def _put_aside(self, segment: Segment, descriptor: int, fault: str, writer: SidecarWriter) -> None:
-        """Move a damaged segment to lost+found; its right entries up to the damage stay, as a sealed segment."""
+    def _set_aside(self, segment: Segment, descriptor: int, fault: str, writer: SidecarWriter, lost: "_Lost") -> None:
+        """Put a damaged segment aside, and say what it has lost; an index that was lost is given out again only at the end."""
+        what = f"{segment.path}: damaged at position {segment.end} ({fault})"
+        words = ""
+        if lost.first <= lost.last:
+            words = f"; entries {lost.first} to {lost.last} are lost"
+            if lost.known:
+                self._tell_loss(what + words)
+        target = self._put_aside(segment, descriptor, writer)
+        self.report.texts.append(f"{what}; moved to {target}{words}")
+        self._next_index = max(lost.first, self._next_index)
+        if lost.first > lost.last:
+            return
+        if lost.is_end:
+            self._end_told = True
+            return
+        self.report.quarantined.append((lost.first, lost.last))
+        if lost.term is not None:
+            self._next_index, self._next_term = RaftIndex(lost.last + 1), lost.term
+
+    def _tell_loss(self, text: str) -> None:
+        """Nothing that shows it was changed yet."""
+        if self._on_loss is not None:
+            self._on_loss(text)
+
+    def _look_for_the_end(self) -> None:
+        """Entries that were durable may be gone without a trace."""
+        last = RaftIndex(self._next_index - 1)
+        if self._end_told or self.mark.index <= last:
+            return
+        ends = f"ends with entry {last}"
+        if self.segments:
+            ends = f"ends with entry {last} at position {self.segments[-1].end} of {self.segments[-1].path}"
+        text = f"{self._directory}: {ends}, and was durable up to {self.mark.index}"
+        text += f"; entries {last + 1} to {self.mark.index} are lost"
+        self.report.texts.append(text)
+        self._tell_loss(text)
+
+    def _put_aside(self, segment: Segment, descriptor: int, writer: SidecarWriter) -> str:
+        """Move a damaged segment to lost+found; its right entries up to the damage stay, as a sealed segment. Returns where."""
         if self._on_damage is not None:
             self._on_damage()
         files = self._files
@@ -252,7 +344,7 @@ class Recovery:
             self._keep(segment)
         files.sync_directory(self._lost_found)
         files.sync_directory(self._directory)
-        self.report.texts.append(f"{segment.path}: damaged at position {segment.end} ({fault}); moved to {target}")
+        return target
 
     def _free_name(self, path: str) -> str:
         """A name in lost+found that nothing has yet."""
@@ -262,18 +354,3 @@ class Recovery:
         stem = f"{os.path.basename(directory)}-{name}"  # noqa: PTH119 - the port's paths are strings
         numbered = (stem if number == 1 else f"{stem}.{number}" for number in count(1))
         return f"{self._lost_found}/{next(name for name in numbered if name not in taken)}"
-
-    def _count_lost(self, segment: Segment, survivor: Entry | None, following: str | None) -> None:
-        """Say which entries a damaged segment held behind its right ones; a lost index is never given out again."""
-        first = RaftIndex(segment.last_index + 1)
-        self._next_index = max(first, self._next_index)
-        last = segment.last_index
-        if following is not None:
-            last = RaftIndex(int(following[:20]) - 1)
-        elif survivor is not None:
-            last = survivor.index
-            self._next_index = RaftIndex(last + 1)
-            self._next_term = max(segment.last_term, survivor.term)
-        if first <= last:
-            self.report.quarantined.append((first, last))
-            self.report.texts[-1] += f"; entries {first} to {last} are lost"

@@ -39,6 +39,10 @@ ENTRY_HEADER = Struct("<2sBBIIIQ")  # front, crc of front, back and body, back
 ENTRY_HEADER_SIZE = ENTRY_HEADER.size
 
 
+class CutOff(Damage):
+    """The file ends in the middle of an entry, as it does if the process ended while it wrote it."""
+
+
 class Row(NamedTuple):
     """One record batch and its place in the segment file."""
 
@@ -253,13 +257,14 @@ def read_entry(window: Window, position: int) -> Found:
     """The entry at *position*; raises Damage with the reason if there is no complete and correct one."""
     header = window.get(position, ENTRY_HEADER_SIZE)
     if len(header) < ENTRY_HEADER_SIZE:
-        raise Damage("entry header cut off")
+        raise CutOff("entry header cut off")
     magic, version, kind, length, crc, term, index = ENTRY_HEADER.unpack(header)
     start = position + ENTRY_HEADER_SIZE
     if magic != ENTRY_MAGIC or version != ENTRY_VERSION:
         raise Damage("no entry begins here")
     if start + length > window.end or length > ENTRY_BYTES_MAX:
-        raise Damage(f"entry cut off, {length} bytes announced, {window.end - start} there")
+        what = CutOff if length <= ENTRY_BYTES_MAX else Damage
+        raise what(f"entry cut off, {length} bytes announced, {window.end - start} there")
     body = window.get(start, length)
     if zlib.crc32(body, zlib.crc32(header[12:], zlib.crc32(header[:8]))) != crc:
         raise Damage("wrong CRC")
@@ -275,6 +280,7 @@ class Scan:
 
     def __init__(self, window: Window, header: SegmentHeader) -> None:
         self.fault = ""  # why the walk stopped before the end; "" if it did not
+        self.cut_off = False  # because the file ends in the middle of an entry
         self.position = SEGMENT_HEADER_SIZE  # behind the last right entry
         self.expected = header.first_index  # lowest index the next entry may have
         self._dense = header.generation == 0
@@ -285,7 +291,7 @@ class Scan:
             try:
                 found = read_entry(self._window, self.position)
             except Damage as damage:
-                self.fault = str(damage)
+                self.fault, self.cut_off = str(damage), isinstance(damage, CutOff)
                 return
             index = found.entry.index
             if index < self.expected or (self._dense and index != self.expected):

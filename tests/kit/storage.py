@@ -30,6 +30,9 @@ class StorageNode:
         self.group_count = groups
         self.segment_bytes = segment_bytes
         self.vault = vault
+        self.machine_boot = ""  # "": every start may be one after a loss of power
+        self.alone = False
+        self.accepts_loss = False
         self.notes = []
         self.storage = None
 
@@ -41,18 +44,19 @@ class StorageNode:
         disk = Disk(
             directory=self.directory,
             files=self.files,
-            boot="",
+            boot=self.machine_boot,
             store_id=STORE_IDS[self.name],
             segment_bytes_max=self.segment_bytes,
             tail_cache_bytes_max=0,
             vault=self.vault,
+            accepts_loss=self.accepts_loss,
         )
         self.storage = Storage.recover(
             disk,
             "c",
             self.group_count,
             groups=groups,
-            node_id=self.name,
+            node_id="" if self.alone else self.name,
             note=lambda level, text: self.notes.append(f"{level} {text}"),
             offload=on_the_spot,
         )
@@ -63,11 +67,10 @@ class StorageNode:
 
     def load(self):
         storage = self.storage
-        config = Config(
-            store=StoreConfig(kind="file", raft_groups=self.group_count), cluster=ClusterConfig(node_id=self.name)
-        )
+        cluster = None if self.alone else ClusterConfig(node_id=self.name)
+        config = Config(store=StoreConfig(kind="file", raft_groups=self.group_count), cluster=cluster)
         self.broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
-        run_now(storage.load(self.broker, "c", replicated=True))
+        run_now(storage.load(self.broker, "c", replicated=not self.alone))
 
     def write(self, entries):
         """Append, sync, commit and apply entries of group 1."""

@@ -466,7 +466,7 @@ def test_clean_on_a_full_disk_says_so_and_changes_nothing(files, log):
     before = {path: files.content(path) for path in files.paths() if path.endswith(".log")}
     files.fail("pwritev", 0, errno.ENOSPC)
     assert "not cleaned" in log.clean()
-    assert {path: files.content(path) for path in files.paths() if not path.endswith(".idx")} == before
+    assert {path: files.content(path) for path in files.paths() if path.endswith(".log")} == before
     assert "cleaned" in log.clean()
     log.append([change(last + 1)])
 

@@ -1,0 +1,95 @@
+"""How far a group's log was durable, at least: one small record beside the segments, written behind each sync.
+
+    magic u32 | version u32 | group u32 | index u64 | CRC-32 u32
+
+What is read back is true however it came to the medium: the number is written after everything up to there is on stable
+storage, and before anybody hears of it; it is lowered, durably, before the log is truncated. So a log that ends before it has
+lost entries, whatever is left of them. After `kill -9` it is exact; a loss of power may leave an older one, or none.
+
+Promises: it costs a sync one write to the page cache, and makes none fail. Never claims more than was told.
+"""
+
+import zlib
+from contextlib import suppress
+from struct import Struct
+from typing import Self
+
+from stan.log.files import Files
+from stan.types import GroupId, RaftIndex
+
+NAME = "durable"
+_MAGIC = 0x4B52414D
+_VERSION = 1
+_RECORD = Struct("<IIIQ")
+_CRC = Struct("<I")
+SIZE = _RECORD.size + _CRC.size
+"""Far less than a sector, so that a loss of power leaves an old record or a new one."""
+
+
+class DurableMark:
+    """Of one log; made by `open`. Who calls `advance` and `lower` holds the log's lock around fdatasync."""
+
+    def __init__(self, files: Files, directory: str, group: GroupId) -> None:
+        self.index = RaftIndex(0)  # the log was durable up to here; 0: nothing is known
+        self.damaged = False  # there is a record, and it is not right
+        self._files = files
+        self._directory = directory
+        self._group = group
+        self._descriptor = -1
+
+    @classmethod
+    def open(cls, files: Files, directory: str, group: GroupId) -> Self:
+        """Read what there is; changes nothing. Raises OSError."""
+        mark = cls(files, directory, group)
+        if NAME in files.listdir(directory):
+            mark._descriptor = files.open(f"{directory}/{NAME}")
+            data = files.pread(mark._descriptor, SIZE, 0)
+            mark.index = _decode(data, group)
+            mark.damaged = bool(data) and not mark.index
+        return mark
+
+    @property
+    def path(self) -> str:
+        """The file's name."""
+        return f"{self._directory}/{NAME}"
+
+    def settle(self, index: RaftIndex) -> None:
+        """The log was opened and ends with *index*, all of it durable. Raises OSError if more was claimed and still is."""
+        if self._descriptor < 0:
+            with suppress(OSError):  # no room: the next start may have some
+                self._descriptor = self._files.create(self.path)
+        if index < self.index or self.damaged:
+            self.lower(index)
+        else:
+            self.advance(index)
+
+    def advance(self, index: RaftIndex) -> None:
+        """The log is durable up to *index*. Nothing waits for this one, and what fails costs only the proof."""
+        if index > self.index and self._descriptor >= 0:
+            with suppress(OSError):
+                self._write(index)
+
+    def lower(self, index: RaftIndex) -> None:
+        """The log is about to end with *index*. Durable when it returns; raises OSError."""
+        if self._descriptor >= 0:
+            self._write(index)
+            self._files.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor >= 0:
+            self._files.close(self._descriptor)
+            self._descriptor = -1
+
+    def _write(self, index: RaftIndex) -> None:
+        record = _RECORD.pack(_MAGIC, _VERSION, self._group, index)
+        self._files.pwritev(self._descriptor, [record + _CRC.pack(zlib.crc32(record))], 0)
+        self.index = index
+
+
+def _decode(data: bytes, group: GroupId) -> RaftIndex:
+    """The index of a record; 0 if it is not right."""
+    if len(data) < SIZE or _CRC.unpack_from(data, _RECORD.size)[0] != zlib.crc32(data[: _RECORD.size]):
+        return RaftIndex(0)
+    magic, version, number, index = _RECORD.unpack_from(data)
+    return RaftIndex(index) if (magic, version, number) == (_MAGIC, _VERSION, group) else RaftIndex(0)
