@@ -80,7 +80,7 @@ class Broker:
         self.restoring = Restoring(self.shared, self.channels, self.publishing, self.answering)
         self.nodes = Nodes(self.shared)
         self.positions = Positions(self.shared, self.channels, self.answering)
-        self.progress_sent: dict[int, list[pb.Progress]] = {}  # by ticket, until written
+        self.progress_sent: dict[int, pb.GroupChange] = {}  # by ticket, until written
         self.undecided: deque[Frame] = deque(maxlen=limits.UNDECIDED_REQUESTS_MAX)  # until it is known who leads
         self.requests: dict[bytes, Callable[[Frame], None]] = {
             subjects.discover.encode(): self.clients.connect,
@@ -164,9 +164,8 @@ class Broker:
         self.channels.lead(number)
         self.staging.lead(number)
         group.dispatch.lead(shared.clock.now, shared.clock.wall)
-        doubts = group.dispatch.doubts() if doubt else []
-        if doubts:
-            shared.change_group(number, lambda _result, _error: None, doubt=pb.Doubt(until=doubts))
+        if doubt:
+            group.dispatch.doubt()
         self.clients.lead_group(number)
         self.subscribing.lead_group(number)
         self.channels.lead_live(number)
@@ -400,7 +399,7 @@ class Broker:
         changes = shared.take_changes()
         changing = {change.group for change in changes}
         for number, group in shared.led():
-            if not shared.clustered or self._is_time_to_tell(number, group, now, changing):
+            if self._is_time_to_tell(number, group, now, changing):
                 self._tell_progress(number, group, ready)
         self.committing.pump(ready)
         ready.proposals += changes
@@ -428,43 +427,72 @@ class Broker:
         )
 
     def _is_time_to_tell(self, number: GroupId, group: Group, now: Nanos, changing: set[GroupId]) -> bool:
-        """A replicated group tells its positions now and then, and before any change that may move them elsewhere."""
+        """A node alone tells its positions with what it sends; a replicated group now and then, and before any change that may
+        move them elsewhere. Where there was no room for it, it is tried now and then."""
         shared, dispatch = self.shared, group.dispatch
-        if not dispatch.dirty or number in shared.closed:
+        if not dispatch.has_progress or dispatch.frozen or number in shared.closed:
+            dispatch.untold &= dispatch.has_progress  # what it was about may have ended
             return False
+        if not shared.clustered and not dispatch.untold:
+            return True
         much = dispatch.out_messages - group.told >= limits.PROGRESS_MESSAGES_MAX
         if number in changing or now >= group.tell_at > 0 or (much and number not in shared.full):
             group.tell_at = 0
             group.told = dispatch.out_messages
             return True
         if not group.tell_at:
-            group.tell_at = now + limits.PROGRESS_INTERVAL
-            shared.timers.at(group.tell_at, lambda _now: None)  # a turn then
+            self._tell_later(group)
         return False
 
+    def _tell_later(self, group: Group) -> None:
+        group.tell_at = self.shared.clock.now + limits.PROGRESS_INTERVAL
+        self.shared.timers.at(group.tell_at, lambda _now: None)  # a turn then
+
     def _tell_progress(self, number: GroupId, group: Group, ready: Ready) -> None:
-        while progress := group.dispatch.progress(limits.PROGRESS_RUNS_MAX):
+        for change in group.dispatch.progress():
             ticket = self.shared.ticket(lambda _result, _error: None)
-            self.progress_sent[ticket] = progress
-            body = pb.GroupChange(progress=progress).SerializeToString()
-            ready.proposals.append(Proposal(number, Kind.CHANGE, body, urgent=False, ticket=ticket))
+            self.progress_sent[ticket] = change
+            ready.proposals.append(
+                Proposal(number, Kind.CHANGE, change.SerializeToString(), urgent=False, ticket=ticket)
+            )
 
     # --- outcome of proposals -----------------------------------------------------------------------------------------
 
     def written(self, proposal: Proposal, index: RaftIndex) -> None:
         """A proposal is in the log at *index*; its commit will come."""
         self.shared.by_index[proposal.group, index] = proposal.ticket
-        self.progress_sent.pop(proposal.ticket, None)
+        if self.progress_sent.pop(proposal.ticket, None) is not None:
+            self.shared.groups[proposal.group].dispatch.untold = False
 
     def refused(self, proposal: Proposal, why: str) -> None:
         """A proposal could not be written (a full disk, a frozen log): nothing of it happened."""
-        progress = self.progress_sent.pop(proposal.ticket, None)
-        if progress is not None:
-            self.shared.groups[proposal.group].dispatch.progress_lost(progress)
+        self._progress_lost(proposal)
         self._tell(proposal.ticket, None, why)
 
+    def in_doubt(self, proposal: Proposal) -> None:
+        """Nobody knows whether a proposal is in the log, or somebody else is to take it: who waits for it is not answered."""
+        self._progress_lost(proposal)
+        self.shared.waiting.pop(proposal.ticket, None)
+
+    def _progress_lost(self, proposal: Proposal) -> None:
+        change = self.progress_sent.pop(proposal.ticket, None)
+        if change is not None and self.shared.leads(proposal.group):
+            self.shared.groups[proposal.group].dispatch.progress_lost(change)
+
+    @property
+    def untold(self) -> set[GroupId]:
+        """Groups of which nothing may leave, as their logs had no room for what was sent and acked."""
+        return {number for number, group in self.shared.led() if group.dispatch.untold}
+
+    def no_room(self, number: GroupId) -> None:
+        """The log of a group had no room for its progress: it sends nothing until there is. Call `ready` once more."""
+        group = self.shared.groups.get(number)
+        if group is not None and group.leads:
+            group.dispatch.untold = True
+            self._tell_later(group)
+
     def not_sent(self, deliveries: list[Delivery]) -> None:
-        """Deliveries of a Ready did not leave, because another node may lead their groups."""
+        """Deliveries of a Ready did not leave: the log could not be told of them, or another node may lead their groups."""
         for number, group in self.shared.led():
             group.dispatch.not_sent([lost for lost in deliveries if lost.group == number])
 
@@ -473,11 +501,6 @@ class Broker:
         group = self.shared.groups.get(number)
         if group is not None:
             group.dispatch.frozen = True
-
-    def in_doubt(self, proposal: Proposal) -> None:
-        """Nobody knows whether a proposal is in the log, which takes nothing more: who waits for it is not answered."""
-        self.shared.waiting.pop(proposal.ticket, None)
-        self.progress_sent.pop(proposal.ticket, None)
 
     def _tell(self, ticket: int, result: object, error: str) -> None:
         waiting = self.shared.waiting.pop(ticket, None)

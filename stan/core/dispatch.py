@@ -37,9 +37,9 @@ class Dispatch:
         self.dirty: dict[int, LiveCursor] = {}
         self.holding: set[int] = set()  # cursors that keep batches while their window is full
         self.paused = False  # no connection to NATS: nothing is sent, no ack wait runs
-        self.frozen = (
-            False  # the log takes nothing: what would be sent could not be told, and would come again unflagged
-        )
+        self.frozen = False  # the log takes nothing until a restart
+        self.untold = False  # the log had no room for what was sent and acked
+        self.doubtful: list[int] = []  # doubts of which no entry tells yet, in the form of entries.Doubt
         self.held = False  # another node may lead: nothing is sent until that is known
         self.fetches = 0
         self.out_messages = 0
@@ -78,19 +78,19 @@ class Dispatch:
             self.holding,
         ):
             kept.clear()
+        self.doubtful = []
+        self.untold = False
 
-    def doubts(self) -> list[int]:
-        """After a fail-over or a loss of power: which cursors may have been sent more than the log tells, and up to where.
+    def doubt(self) -> None:
+        """After a fail-over or a loss of power: more may have been sent than the log tells. All of it is flagged from now on.
 
-        From now on they are flagged up to there. The form is that of entries.Doubt. What is offline told all before it left.
+        What is offline told all before it left.
         """
-        told: list[int] = []
         for live in self.cursors.values():
             until = self._index(live).last_sequence
             if until > live.last_sent:
                 live.doubt_until = max(live.doubt_until, until)
-                told += (live.cursor.cursor_id, until)
-        return told
+                self.doubtful += (live.cursor.cursor_id, until)
 
     def join(self, cursor: Cursor, sub: Subscription) -> None:
         """A subscription came online; call `feed` once its response is on the way."""
@@ -207,7 +207,7 @@ class Dispatch:
             return []
         live.fetching = 0
         self.feed(live)
-        if self.frozen or self.held or live.cursor.paused:
+        if self.mute or live.cursor.paused:
             return []
         if live.owed:
             return self._redeliver(live, list(fetch.runs), batches, now)
@@ -229,14 +229,15 @@ class Dispatch:
             self.feed(live)
 
     def not_sent(self, deliveries: Iterable[Delivery]) -> None:
-        """These did not leave after all: they are owed, at once and not only when the ack wait is over."""
+        """These did not leave after all: they are owed, at once and not only when the ack wait is over, and as if nothing had
+        been: what was never sent is no redelivery."""
         by_inbox: dict[bytes, list[Run]] = {}
         for lost in deliveries:
             by_inbox.setdefault(lost.inbox, []).append(Run(lost.first, lost.last))
         for live, member in self.by_subscription.values():
             for lost_run in by_inbox.get(member.sub.inbox, ()):
                 for run in member.window.remove(lost_run.first, lost_run.last):
-                    live.owed.add(Run(run.first, run.last, 0, run.count))
+                    live.owed.add(Run(run.first, run.last, 0, run.count - 1))
                     live.touch(run.first, run.last)
                 self.mark(live)
                 self.feed(live)
@@ -263,13 +264,18 @@ class Dispatch:
             self.hungry.append(live)
 
     @property
+    def mute(self) -> bool:
+        """Whether nothing may be sent: the log could not be told and it would come again unflagged, or another node may lead."""
+        return self.frozen or self.untold or self.held
+
+    @property
     def fed(self) -> bool:
         """Whether `pump` has something to look at."""
-        return bool(self.hungry) and not self.paused and not self.frozen and not self.held
+        return bool(self.hungry) and not self.paused and not self.mute
 
     def pump(self, ready: Ready, now: Nanos, room: int) -> int:
         """Send what the windows allow, until about *room* bytes are out; returns the room left."""
-        if self.paused or self.frozen or self.held:
+        if self.paused or self.mute:
             return room
         for _ in range(len(self.hungry)):
             if room <= 0:
@@ -420,10 +426,24 @@ class Dispatch:
 
     # --- progress -----------------------------------------------------------------------------------------------------
 
-    def progress(self, runs_max: int) -> list[pb.Progress]:
-        """What changed since the last call, for the log; at most *runs_max* cursors."""
+    @property
+    def has_progress(self) -> bool:
+        """Whether there may be something to tell the log."""
+        return bool(self.dirty or self.doubtful)
+
+    def progress(self) -> list[pb.GroupChange]:
+        """What changed since the last call, for the log."""
+        changes = []
+        if self.doubtful:
+            changes.append(pb.GroupChange(doubt=pb.Doubt(until=self.doubtful)))
+            self.doubtful = []
+        while told := self._of_cursors(limits.PROGRESS_RUNS_MAX):
+            changes.append(pb.GroupChange(progress=told))
+        return changes
+
+    def _of_cursors(self, cursors_max: int) -> list[pb.Progress]:
         out: list[pb.Progress] = []
-        while self.dirty and len(out) < runs_max:
+        while self.dirty and len(out) < cursors_max:
             _, live = self.dirty.popitem()
             if live.untold:
                 out += live.untold
@@ -432,9 +452,10 @@ class Dispatch:
                 out.append(live.progress())
         return out
 
-    def progress_lost(self, entries: Iterable[pb.Progress]) -> None:
-        """These entries were not written: tell it all again."""
-        for entry in entries:
+    def progress_lost(self, change: pb.GroupChange) -> None:
+        """This entry was not written: tell it all again."""
+        self.doubtful += change.doubt.until
+        for entry in change.progress:
             live = self.cursors.get(entry.cursor_id)
             if live is not None and entry.epoch != live.epoch:
                 live.untold.append(entry)

@@ -16,7 +16,7 @@ class Proposal(NamedTuple):
     group: GroupId
     kind: int
     body: bytes
-    urgent: bool  # somebody waits for its commit; else it may wait for the next sync
+    urgent: bool  # somebody waits for its commit; progress may wait for the next sync
     ticket: int
 
 

@@ -19,7 +19,7 @@ from stan.core.ready import Delivery, Fetch, Fetched, Proposal, Ready
 from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.runtime import Runtime
-from stan.errors import Aborted, Frozen, InDoubt, NotNow
+from stan.errors import Aborted, DiskFull, Frozen, InDoubt, NotNow
 from stan.log.types import Entry, StaleRef
 from stan.protocol.entries import Kind
 from stan.raft.consensus import Consensus
@@ -222,8 +222,7 @@ class Driver:
             self.groups[number].log.trim(uid, first)
         for number, uid in ready.drops:
             self.groups[number].log.drop(uid)
-        for (number, urgent), proposals in groupby(ready.proposals, key=lambda p: (p.group, p.urgent)):
-            self._propose(number, list(proposals), urgent=urgent)
+        self._propose_all(ready.proposals)
         silent = self._silent(ready.sends)
         if silent:
             self.broker.not_sent([s for s in ready.sends if isinstance(s, Delivery) and s.group in silent])
@@ -237,32 +236,54 @@ class Driver:
     def _silent(self, sends: list[bytes | Delivery]) -> set[GroupId]:
         """Groups whose messages do not leave: no log could be told of them, or the lease ended while the turn ran, as it does in
         a process that is stopped and goes on. The next leader counts them as sent, this one owes them if it still leads then."""
+        silent = self._frozen | self.broker.untold
         if self.pool is None or all(isinstance(send, bytes) for send in sends):
-            return self._frozen
-        return self._frozen | self.pool.lapsed()
+            return silent
+        return silent | self.pool.lapsed()
 
-    def _propose(self, number: GroupId, proposals: list[Proposal], *, urgent: bool) -> None:
+    def _propose_all(self, proposals: list[Proposal]) -> None:
+        """Write them. A change that follows upon progress must not be in the log without it: what it moves elsewhere, as a
+        subscription that ends, would be sent again unflagged there."""
+        untold: dict[GroupId, NotNow] = {}
+        for (number, urgent), some in groupby(proposals, key=lambda p: (p.group, p.urgent)):
+            together = list(some)
+            refusal = untold.get(number) or self._propose(number, together, urgent=urgent)
+            if refusal is None:
+                continue
+            if not urgent:
+                untold[number] = refusal
+            self._not_written(number, together, refusal)
+        for number, refusal in untold.items():
+            if isinstance(refusal, DiskFull):
+                self.broker.no_room(number)
+                self.wake()
+
+    def _propose(self, number: GroupId, proposals: list[Proposal], *, urgent: bool) -> NotNow | None:
+        """Write them in one go, or say why not."""
         try:
             first = self.groups[number].propose([(p.kind, p.body) for p in proposals], urgent=urgent)
         except NotNow as error:
-            why = str(error)
-            if isinstance(error, Frozen):
-                self._freeze(number, why)
-            passed_on = self.pool is not None and self.pool.passed_on(number, error)
-            if isinstance(error, InDoubt) or passed_on or not self.groups[number].leads:
-                # It may be there after a restart, or the next leader has heard it too: no answer is the only true one.
-                for proposal in proposals:
-                    self.broker.in_doubt(proposal)
-                return
-            if self._refusals.get(number) != why:
-                self._refusals[number] = why
-                self._trouble(number, why)
-            for proposal in proposals:
-                self.broker.refused(proposal, f"stan: {why}")
-            return
+            return error
         self._refusals.pop(number, None)
         for at, proposal in enumerate(proposals):
             self.broker.written(proposal, RaftIndex(first + at))
+        return None
+
+    def _not_written(self, number: GroupId, proposals: list[Proposal], error: NotNow) -> None:
+        why = str(error)
+        if isinstance(error, Frozen):
+            self._freeze(number, why)
+        passed_on = self.pool is not None and self.pool.passed_on(number, error)
+        if isinstance(error, InDoubt) or passed_on or not self.groups[number].leads:
+            # It may be there after a restart, or the next leader has heard it too: no answer is the only true one.
+            for proposal in proposals:
+                self.broker.in_doubt(proposal)
+            return
+        if self._refusals.get(number) != why:
+            self._refusals[number] = why
+            self._trouble(number, why)
+        for proposal in proposals:
+            self.broker.refused(proposal, f"stan: {why}")
 
     def _freeze(self, number: GroupId, why: str) -> None:
         """A write or sync failed: the group acknowledges and sends nothing more until a restart has looked at its log."""

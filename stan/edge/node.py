@@ -187,7 +187,7 @@ class Node:
         except (StanError, OSError) as error:
             self.log.error(f"cannot write the state ({error})")
             return False
-        return True
+        return not self.broker.untold
 
     async def close(self, *, clean: bool) -> None:
         """Close files and threads."""

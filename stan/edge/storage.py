@@ -394,9 +394,19 @@ class Storage:
                 if self.logs.get(number) is log:
                     failed = error
                     self._stuck.add(number)
+                    await self._doubt_next()
         await self._write_rows(changes, marks)
         if failed is not None:
             raise failed
+
+    async def _doubt_next(self) -> None:
+        """What was sent while a log failed may be told nowhere: the next life takes it that way, as after a loss of power."""
+        if self._files is None or self.manifest is None or not self.manifest.boot_id:
+            return
+        doubtful = replace(self.manifest, boot_id="")
+        with suppress(OSError):  # on such a disk this may fail, too, and is tried again
+            await self._offload(partial(self._files.write_manifest, doubtful))
+            self.manifest = doubtful
 
     async def _write_rows(self, changes: dict[GroupId, Changes], marks: dict[GroupId, tuple[RaftIndex, Term]]) -> None:
         if self.database is None:
@@ -565,7 +575,8 @@ class Storage:
             await self.database.close()
         if self._files is not None and self.manifest is not None and clean:
             self.manifest.clean = True
-            self._files.write_manifest(self.manifest)
+            with suppress(OSError):  # where there is no room it was not closed in order
+                self._files.write_manifest(self.manifest)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -161,14 +161,19 @@ class Desk:
                     continue
                 if self.full:
                     broker.refused(proposal, "disk full")
+                    if not proposal.urgent:
+                        broker.no_room(proposal.group)
                     continue
                 log = self.logs[proposal.group]
                 index = len(log) + 1
                 log.append((index, proposal.kind, proposal.body))
                 broker.written(proposal, index)
                 self.uncommitted.append((proposal.group, index, proposal.kind, proposal.body))
+            silent = broker.untold
+            broker.not_sent([send for send in ready.sends if isinstance(send, Delivery) and send.group in silent])
             for send in ready.sends:
-                self._say(send)
+                if isinstance(send, bytes) or send.group not in silent:
+                    self._say(send)
             for fetch in ready.fetches:
                 index = self.indexes[fetch.group, fetch.uid]
                 found = [

@@ -64,6 +64,7 @@ class CrashingFiles:
         self.calls = 0
         self.cut_at = None  # number of the changing call at which the power goes
         self.faults = {}  # method -> [calls until it fails, errno]
+        self.full = False  # nothing new finds room: it lasts, over a loss of power too
         self.syncs = 0
 
     # --- what a test does -------------------------------------------------------------------------------------------------
@@ -89,6 +90,7 @@ class CrashingFiles:
                 nodes[id(node)] = node.after_crash(choice)
             after.names[path] = nodes[id(node)]
         after.synced_names = dict(after.names)
+        after.full = self.full
         return after
 
     def content(self, path):
@@ -114,6 +116,7 @@ class CrashingFiles:
 
     def create(self, path):
         self._change("create")
+        self._needs_room(path)
         if path in self.names:
             node = self.names[path]
             node.apply(("cut", 0))
@@ -135,6 +138,7 @@ class CrashingFiles:
         node = self.open_files[descriptor]
         try:
             self._change("pwritev")
+            self._needs_room("pwritev")
         except (OSError, PowerCut):
             part = ("write", position, data[: len(data) // 2])
             node.apply(part)
@@ -171,6 +175,7 @@ class CrashingFiles:
 
     def link(self, source, target):
         self._change("link")
+        self._needs_room(target)
         self._must_exist(source)
         if target in self.names:
             raise _error(errno.EEXIST, target)
@@ -190,6 +195,7 @@ class CrashingFiles:
     def makedirs(self, path):
         if path not in ("", "/") and path not in self.names:
             self.makedirs(posixpath.dirname(path))
+            self._needs_room(path)
             self._change_names({path: FOLDER})
             self._cover(posixpath.dirname(path))
 
@@ -237,6 +243,10 @@ class CrashingFiles:
         if self.cut_at is not None and self.calls > self.cut_at:
             raise PowerCut
         self._fault(method)
+
+    def _needs_room(self, what):
+        if self.full:
+            raise _error(errno.ENOSPC, what)
 
     def _fault(self, method):
         fault = self.faults.get(method)

@@ -233,6 +233,10 @@ class ClusterNode:
         world.node_died(self, length)
         world.loop.after(length, self.boot)
 
+    def fill(self, *, full):
+        """Nothing finds room on its disk, or it does again."""
+        self.files.full = self.database.full = full
+
     def replace_disk(self):
         """The machine is lost; another one with an empty disk takes its name."""
         self.crash(power=False)

@@ -7,6 +7,7 @@ equal. The nodes are the production code (stan.edge.member); only time, NATS, fi
 """
 
 import errno
+from functools import partial
 from hashlib import blake2b
 
 from stan import limits
@@ -347,14 +348,20 @@ class ClusterWorld(Scene):
         self.loop.after(length, setattr, node, "disk_slow", False)  # noqa: FBT003
 
     def _fault_disk_full(self):
-        self._disk_fails("pwritev", errno.ENOSPC)
+        """For a while nothing finds room on a disk, or on all; often a life ends meanwhile."""
+        draw, length = self.random, self._length()
+        self.disks_fail = True
+        for node in self.nodes.values() if draw.random() < 0.3 else (self._someone(),):
+            self._cause(length + 3 * SECOND, f"{node} has a full disk")
+            node.fill(full=True)
+            self.loop.after(length, partial(node.fill, full=False))
+            end = draw.choice((None, node.stop, partial(node.crash, power=False), partial(node.crash, power=True)))
+            if end is not None:
+                self.loop.after(draw.randint(0, length), end)
 
     def _fault_disk_error(self):
-        self._disk_fails(self.random.choice(("fdatasync", "pwritev")), errno.EIO)
-
-    def _disk_fails(self, method, why):
         self.disks_fail = True
-        self._someone().files.fail(method, self.random.randint(0, 9), why)
+        self._someone().files.fail(self.random.choice(("fdatasync", "pwritev")), self.random.randint(0, 9), errno.EIO)
         self._cause(3 * SECOND, "disk")
 
     def _fault_transfer(self):
@@ -379,6 +386,7 @@ class ClusterWorld(Scene):
             node.disk_slow = False
             node.files.cut_at = None
             node.files.faults.clear()
+            node.fill(full=False)
             if node is left_out:
                 node.kept_down = True
                 node.crash(power=self.random.random() < 0.5)
@@ -418,5 +426,5 @@ _FAULTS = (
         "stop",
     ),
     *("nats", "nats", "deaf", "isolate", "isolate", "split", "split", "clog", "delay", "pause", "pause"),
-    *("slow_disk", "disk_full", "disk_error", "transfer", "client", "client_cut"),
+    *("slow_disk", "disk_full", "disk_full", "disk_error", "transfer", "client", "client_cut"),
 )

@@ -7,8 +7,12 @@ the node and rolls an open transaction back.
 import sqlite3
 from pathlib import Path
 
+from stan.errors import NotNow
 from stan.state.database import PARTS, SCHEMA, Database
 from tests.sim.tasks import Pause, Turn
+
+_ENDS = ("BEGIN IMMEDIATE", "ROLLBACK")
+"""Statements that write nothing."""
 
 
 class _NoPause:
@@ -37,6 +41,7 @@ class _Execution:
     def __await__(self):
         if self._connection.alive:
             yield from self._connection.pause().__await__()
+            self._connection.needs_room(self._query)
             self._connection.medium.execute(self._query)
 
     async def __aenter__(self):
@@ -48,19 +53,24 @@ class _Execution:
 
 
 class _Connection:
-    def __init__(self, medium, pause):
-        self.medium, self.pause = medium, pause
+    def __init__(self, owner, pause):
+        self.owner, self.medium, self.pause = owner, owner.medium, pause
         self.alive = True
 
     @property
     def in_transaction(self):
         return self.medium.in_transaction
 
+    def needs_room(self, query):
+        if self.owner.full and query not in _ENDS:
+            raise sqlite3.OperationalError("database or disk is full")
+
     def execute(self, query):
         return _Execution(self, query)
 
     async def executemany(self, query, rows):
         await self.pause()
+        self.needs_room(query)
         self.medium.executemany(query, rows)
 
     async def close(self):
@@ -72,7 +82,10 @@ class _Undisturbed(Database):
 
     async def flush(self, changes):
         async with self._turn:
-            await self._flush(changes)
+            try:
+                await self._flush(changes)
+            except sqlite3.OperationalError as error:
+                raise NotNow(str(error)) from error
 
 
 class SimDatabase:
@@ -81,13 +94,14 @@ class SimDatabase:
     def __init__(self, *, pauses=False):
         self._pause = Pause if pauses else _NoPause
         self._connection = None
+        self.full = False  # there is no room on its disk
         self.medium = sqlite3.connect(":memory:", isolation_level=None)
         self.medium.executescript(SCHEMA + PARTS)
 
     def open(self):
         if self.medium.in_transaction:
             self.medium.execute("ROLLBACK")
-        self._connection = _Connection(self.medium, self._pause)
+        self._connection = _Connection(self, self._pause)
         database = _Undisturbed(self._connection, Path("state.db"))
         database._turn = Turn()
         return database

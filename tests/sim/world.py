@@ -6,15 +6,17 @@ gateway, broker, Solo, storage, file log, state database; only time, NATS, the f
 
 import errno
 from pathlib import Path
+from types import SimpleNamespace
 
 from stan.config import Config, HeartbeatConfig, StoreConfig
 from stan.core.broker import Broker
 from stan.core.rows import snapshot_group
 from stan.edge.driver import Driver
 from stan.edge.gateway import Gateway
+from stan.edge.groupfiles import Disk
+from stan.edge.node import Node as EdgeNode
 from stan.edge.storage import Storage
 from stan.errors import StanError
-from stan.log.filelog import FileLog
 from stan.protocol import entries_pb2 as pb
 from stan.raft.solo import Solo
 from stan.types import MILLISECOND, SECOND, GroupId
@@ -25,8 +27,10 @@ from tests.sim.loop import SimRuntime, run_now
 from tests.sim.nats import NodePort
 from tests.sim.scene import Scene
 
-STORE_ID = b"simulated-store!"
+STORE_ID = b"simulated-store!".hex()
 SEGMENT_BYTES = 6000
+_ENDS = ("kill", "power", "stop")
+"""How a life ends."""
 
 
 class Node:
@@ -40,20 +44,17 @@ class Node:
             store=StoreConfig(kind="file", directory=Path("/sim"), raft_groups=groups),
             heartbeat=HeartbeatConfig(interval_ns=700 * MILLISECOND, timeout_ns=300 * MILLISECOND, fail_count=2),
         )
-        logs = {}
-        for number in range(groups + 1):
-            logs[GroupId(number)], report = FileLog.open(
-                Path(f"/sim/groups/{number}"),
-                GroupId(number),
-                STORE_ID,
-                files=world.files,
-                segment_bytes_max=SEGMENT_BYTES,
-                tail_cache_bytes_max=2000,
-            )
-            world.trace(f"open {number} {report.entries} {report.torn_bytes}")
-            world.fail_if(report.quarantined, f"group {number}: {report.texts}")
-        self.storage = Storage(logs, offload=_on_the_spot)
+        disk = Disk(
+            directory="/sim",
+            files=world.files,
+            boot=f"boot {world.boots}",
+            store_id=STORE_ID,
+            segment_bytes_max=SEGMENT_BYTES,
+            tail_cache_bytes_max=2000,
+        )
+        self.storage = Storage.recover(disk, "test-cluster", groups, note=world.recovered, offload=_on_the_spot)
         self.storage.database = world.database.open()
+        logs = self.storage.logs
         self.broker = Broker(config, lambda group, uid: logs[group].channel(uid), f"_INBOX.node{world.lives}.".encode())
         run_now(self.storage.load(self.broker, "test-cluster"))
         self.groups = {number: Solo(number, log, "always") for number, log in logs.items()}
@@ -73,7 +74,9 @@ class Node:
         self.link = NodePort(world.nats, "node", self.gateway)
         self.link.subscriptions = self.gateway.subscriptions
         self.gateway.connection = self.link
-        self.broker.lead(self.runtime.now(), self.runtime.wall(), doubt=world.power_lost)
+        self.connection = None  # of a real process
+        self.log = SimpleNamespace(error=world.trace)
+        self.broker.lead(self.runtime.now(), self.runtime.wall(), doubt=self.storage.doubt)
         self.link.connect()
         self._flush_soon()
 
@@ -103,6 +106,13 @@ class Node:
             snapshot_group(group.machine, snapshots[number])
         return snapshots
 
+    def stop(self):
+        """Asked to stop, it writes everything down, as far as there is room."""
+        clean = run_now(EdgeNode._settle(self, self.driver))
+        self.link.cut()
+        run_now(self.storage.close(clean=clean))
+        self.kill()
+
     def kill(self):
         """The process is gone; what it wrote is in the page cache."""
         self.runtime.dead = True
@@ -123,7 +133,7 @@ class World(Scene):
         self.files = CrashingFiles()
         self.database = SimDatabase()
         self.groups = self.random.choice((1, 1, 3))
-        self.power_lost = False
+        self.boots = 0  # of the machine
         self.disk_failed = False
         self.lives = 0
         self.node = None
@@ -133,6 +143,11 @@ class World(Scene):
         expected = self.heartbeats_failed(text) or (self.disk_failed and "group" in text)
         if level == "ERR" and not expected:
             self.complain(f"the node says: {text}")
+
+    def recovered(self, level, text):
+        """What a start has to say about the files: an unfinished write is all that may be wrong with them."""
+        self.trace(f"{level} {text}")
+        self.fail_if("the end of an unfinished write" not in text, text)
 
     def cursor_of(self, ack_inbox):
         if self.node is None:  # it has died since
@@ -183,9 +198,11 @@ class World(Scene):
         everybody = list(self.clients.values())
         for _ in range(self.random.choice((0, 1, 2, 3, 4, 5, 6))):
             at = self.random.randint(self.loop.now, end)
-            kind = self.random.choice(("kill", "power", "nats", "client", "client", "cut", "full", "broken"))
-            if kind in ("full", "broken"):
-                self.loop.at(at, self._disk_fails, kind == "broken")
+            kind = self.random.choice((*_ENDS, "nats", "client", "client", "cut", "full", "full", "broken"))
+            if kind == "full":
+                self.loop.at(at, self._disk_fills)
+            elif kind == "broken":
+                self.loop.at(at, self._disk_breaks)
             elif kind == "client":
                 self.loop.at(at, self.kill_client, self.random.choice(everybody))
             elif kind == "cut":
@@ -193,7 +210,7 @@ class World(Scene):
             elif kind == "nats":
                 self.loop.at(at, self._nats_away)
             else:
-                self.loop.at(at, self._node_dies, kind == "power")
+                self.loop.at(at, self._node_dies, kind)
             self.faults.append((at, kind))
 
     def _nats_away(self):
@@ -207,24 +224,38 @@ class World(Scene):
         if self.node is not None and self.node.link is link:
             link.connect()
 
-    def _disk_fails(self, broken):
-        """A full disk refuses some writes and then has room again; a broken one freezes a group until the next life."""
+    def _disk_breaks(self):
+        """A group is frozen until the next life."""
         self.disk_failed = True
         self.history.cause(self.loop.now, self.loop.now + 2 * SECOND, "disk")
-        if not broken:
-            self.files.fail("pwritev", self.random.randint(0, 3), errno.ENOSPC)
-            return
         self.files.fail(self.random.choice(("pwritev", "fdatasync")), self.random.randint(0, 3), errno.EIO)
-        self.loop.after(self.random.randint(100, 900) * MILLISECOND, self._node_dies, self.random.random() < 0.5)
+        self.loop.after(self.random.randint(100, 900) * MILLISECOND, self._node_dies, self.random.choice(_ENDS))
 
-    def _node_dies(self, power):
+    def _disk_fills(self):
+        """For a while nothing finds room; often a life ends meanwhile, and the next one begins now or then."""
+        draw = self.random
+        self.disk_failed = True
+        length = draw.randint(200, 2500) * MILLISECOND
+        self.history.cause(self.loop.now, self.loop.now + length + SECOND, "disk full")
+        self._fill(full=True)
+        self.loop.after(length, lambda: self._fill(full=False))
+        if draw.random() < 0.6:
+            self.loop.after(draw.randint(0, length), self._node_dies, draw.choice(_ENDS))
+
+    def _fill(self, *, full):
+        self.files.full = self.database.full = full
+
+    def _node_dies(self, how):
         if self.node is None or self.quiet:
             return
-        self.node.kill()
+        if how == "stop":
+            self.node.stop()
+        else:
+            self.node.kill()
         self.node = None
-        if power:
+        if how == "power":
             self.files = self.files.crash(self.random.randint(0, 1 << 30))
-            self.power_lost = True
+            self.boots += 1
         length = self.random.randint(10, 1500) * MILLISECOND
         self.history.cause(self.loop.now, self.loop.now + length, "node down")
         self.loop.after(length, self._node_back)
@@ -242,6 +273,7 @@ class World(Scene):
     def _heal(self):
         self.quiet = True
         self.files.faults.clear()
+        self._fill(full=False)
         if self.node is not None and self.disk_failed:  # a frozen group wants a new life
             self.node.kill()
             self.node = None

@@ -88,7 +88,7 @@ def test_what_was_to_be_sent_and_did_not_leave_is_owed_at_once(node):
     node._say = say
     node.broker.not_sent(kept)
     node.turn()
-    assert node.received() == [(1, 1), (2, 1), (3, 1)]
+    assert node.received() == [(1, 0), (2, 0), (3, 0)]
 
 
 # --- who answers, and when ------------------------------------------------------------------------------------------------
@@ -449,6 +449,8 @@ def test_a_doubt_is_part_of_the_state_only_once_it_is_committed(node):
     succeed(node, other)
     assert cursor(other).doubt_until == 0
     assert other.received() == [(1, 1)]
+    other.pass_time(0.2)
+    assert cursor(other).doubt_until == 0
     other.commit()
     assert cursor(other).doubt_until == 1
 

@@ -215,12 +215,59 @@ def test_failed_write_of_progress_is_told_again_later(desk):
     desk.full = True
     desk.ack(sub.ack_inbox, 1)
     desk.full = False
+    desk.pass_time(0.2)
     desk.publish("foo", b"c")
     desk.restart()
     desk.said.clear()
     desk.pass_time(31)
 
     assert desk.received() == [(2, 1), (3, 1)]
+
+
+def test_nothing_is_sent_while_the_disk_has_no_room_for_what_was_sent(desk):
+    sub = desk.subscribe("foo", durable="dur", in_flight=3)
+    desk.publish("foo", *(b"%d" % number for number in range(1, 8)))
+    assert desk.received() == [(1, 0), (2, 0), (3, 0)]
+    desk.full = True
+    desk.ack(sub.ack_inbox, 1, 2, 3)
+    desk.pass_time(5)
+    assert desk.received() == []
+
+    desk.full = False
+    desk.pass_time(0.2)
+    assert desk.received() == [(4, 0), (5, 0), (6, 0)]
+    desk.ack(sub.ack_inbox, 4)
+    assert desk.received() == [(7, 0)]
+
+
+def test_a_life_that_ends_on_a_full_disk_leaves_nothing_to_come_again_unflagged(desk):
+    sub = desk.subscribe("foo", durable="dur", in_flight=3)
+    desk.publish("foo", *(b"%d" % number for number in range(1, 8)))
+    desk.full = True
+    desk.ack(sub.ack_inbox, 1, 2, 3)
+    first = desk.received()
+    desk.full = False
+    desk.restart()
+    desk.pass_time(31)
+    desk.ack(sub.ack_inbox, 1, 2, 3)
+
+    assert first == [(1, 0), (2, 0), (3, 0)]
+    assert desk.received() == [(1, 1), (2, 1), (3, 1), (4, 0), (5, 0), (6, 0)]
+
+
+def test_doubt_that_found_no_room_is_told_before_its_durable_goes_offline(desk):
+    desk.subscribe("foo", durable="dur", in_flight=1)
+    desk.publish("foo", b"a", b"b")
+    desk.forget_progress(1)
+    desk.power_lost = desk.full = True
+    desk.restart()
+    assert desk.received() == [(1, 0)]  # of the life before
+    desk.full = desk.power_lost = False
+    desk.close()
+    desk.connect()
+    desk.subscribe("foo", durable="dur", in_flight=2)
+
+    assert desk.received() == [(1, 1), (2, 1)]
 
 
 def test_restart_keeps_pending_redelivers_flagged_and_counts_anew(desk):

@@ -2,7 +2,9 @@
 
 from types import SimpleNamespace
 
+from stan.core.ready import Delivery, Proposal, Ready
 from stan.edge.driver import Driver
+from stan.errors import DiskFull
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 
@@ -41,3 +43,50 @@ def test_a_change_of_the_voters_that_cannot_be_written_down_is_left_to_the_next_
     assert applied == {1: (4, 1)}
     assert set(frozen) == {1}
     assert said == ["trouble"]
+
+
+class NearlyFull:
+    """A log with room for something small."""
+
+    leads = True
+    log = None
+
+    def __init__(self, room):
+        self.room = room
+        self.written = []
+
+    def propose(self, bodies, *, urgent):
+        if sum(len(body) for _, body in bodies) > self.room:
+            raise DiskFull("no room")
+        self.written += [body for _, body in bodies]
+        return len(self.written)
+
+
+def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_the_group_leaves():
+    groups = {1: NearlyFull(5), 2: NearlyFull(50)}
+    told, sent, not_sent, untold = [], [], [], set()
+    broker = SimpleNamespace(
+        refused=lambda proposal, _why: told.append(proposal.ticket),
+        written=lambda _proposal, _index: None,
+        no_room=untold.add,
+        untold=untold,
+        not_sent=not_sent.extend,
+        shared=SimpleNamespace(say=lambda *_, **__: None),
+    )
+    gateway = SimpleNamespace(send=sent.extend)
+    runtime = SimpleNamespace(soon=lambda _call: None)
+    driver = Driver(broker, groups, gateway, runtime, applied={}, note=lambda *_: None, crashed=None)
+    ready = Ready()
+    ready.proposals = [
+        *(Proposal(group, Kind.CHANGE, b"a lot of progress", urgent=False, ticket=group) for group in groups),
+        *(Proposal(group, Kind.CHANGE, b"leave", urgent=True, ticket=10 + group) for group in groups),
+    ]
+    one, other = (Delivery(b"inbox", b"", 1, 1, 1, 0, group) for group in groups)
+    ready.sends = [one, b"an answer", other]
+    driver._carry_out(ready)
+
+    assert groups[1].written == []
+    assert groups[2].written == [b"a lot of progress", b"leave"]
+    assert told == [1, 11]
+    assert not_sent == [one]
+    assert sent == [b"an answer", other]

@@ -4,10 +4,11 @@ import errno
 
 import pytest
 
-from stan.edge.manifest import Nodes, recorded_nodes
-from stan.errors import Damage, StartError
+from stan.edge.manifest import Nodes, read_manifest, recorded_nodes
+from stan.errors import Damage, Frozen, StartError
 from stan.protocol import entries_pb2 as pb
 from stan.types import GroupId
+from tests.kit.batches import entry
 from tests.kit.files import CrashingFiles, PowerCut
 from tests.kit.storage import StorageNode
 from tests.sim.loop import run_now
@@ -54,6 +55,27 @@ def test_node_is_fresh_until_it_holds_or_promised_something(node):
     other.publish(1)
     other.close()
     assert not other.boot().storage.fresh
+
+
+def test_after_a_log_failed_the_next_life_doubts_what_was_sent(node):
+    node.machine_boot = "one boot"
+    again(node).publish(2)
+    node.flush()
+    node.close(clean=False)
+    assert not node.boot().storage.doubt
+    node.log.append([entry(node.log.last_index + 1)])
+    node.files.fail("fdatasync", 0, errno.EIO)
+    with pytest.raises(Frozen):
+        node.flush()
+    node.files.open_files.clear()  # killed
+    assert node.boot().storage.doubt
+
+
+def test_stop_on_a_full_disk_is_not_in_order_and_no_error(node):
+    node.files.full = True
+    node.close()
+    node.files.full = False
+    assert not read_manifest("/a", node.files).clean
 
 
 def test_node_opens_only_its_groups(node):

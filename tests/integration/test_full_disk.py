@@ -1,0 +1,68 @@
+"""A real server on a full disk: what it does not do there, and that a life which ends there leaves nothing untold."""
+
+import asyncio
+import sys
+
+import pytest
+
+from tests.conformance.wire import speaking
+from tests.kit.server import StanServer
+
+
+@pytest.fixture
+def full(tmp_path):
+    """While this file exists the server's disk is full."""
+    return tmp_path / "full"
+
+
+@pytest.fixture
+def server(tmp_path, full):
+    with StanServer(tmp_path, command=(sys.executable, "-m", "tests.kit.full_disk", str(full))) as running:
+        yield running
+
+
+def flags(messages):
+    """(sequence, whether it is flagged as redelivered) of each."""
+    return [(message.sequence, message.redelivered) for message in messages]
+
+
+@pytest.mark.parametrize("end", ["kill9", "terminate", None])
+def test_nothing_comes_again_unflagged_after_a_full_disk(server, full, end):
+    async def use():
+        async with speaking(server.url) as wire:
+            session = await wire.connect("me")
+            sub = await session.subscribe("foo", durable="ledger", in_flight=3, wait=2)
+            assert await session.publish("foo", *(b"%d" % number for number in range(1, 8))) == [""] * 7
+            assert flags(await sub.many(3)) == [(1, False), (2, False), (3, False)]
+            full.touch()
+            await sub.ack(1, 2, 3)
+            (refused,) = await session.publish("foo", b"no room")
+            assert "No space left" in refused
+            assert len(sub.came) == sub.taken  # what was acked found no room: nothing follows it
+
+            if end:
+                await asyncio.to_thread(getattr(server, end))
+                full.unlink()
+                await asyncio.to_thread(server.start)
+                await wire.back()
+                assert flags(await sub.many(3)) == [(1, True), (2, True), (3, True)]  # the acks found no room
+                await sub.ack(1, 2, 3)
+            else:
+                full.unlink()
+            assert flags(await sub.many(3)) == [(4, False), (5, False), (6, False)]
+
+    asyncio.run(use())
+
+
+def test_disk_that_has_room_again_needs_no_restart(server, full):
+    async def use():
+        async with speaking(server.url) as wire:
+            session = await wire.connect("me")
+            full.touch()
+            assert await session.publish("foo", b"no room") != [""]
+            full.unlink()
+            assert await session.publish("foo", b"room") == [""]
+            sub = await session.subscribe("foo", acking=True)
+            assert flags(await sub.many(1)) == [(1, False)]
+
+    asyncio.run(use())
