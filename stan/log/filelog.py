@@ -83,7 +83,7 @@ class FileLog:
         self._tail = TailCache(tail_cache_bytes_max)
         self._mark = recovery.mark
         self._tip = self._active.last_index  # newest entry that a sync would cover
-        self._durable = self._tip
+        self._durable = self._tip  # goes up under the lock around fdatasync, and down with the tip
         self._committed = RaftIndex(0)
         self._released = RaftIndex(0)
         self._sync_lock = Lock()  # one fdatasync at a time: the kernel tells of a failed write-back only once
@@ -201,7 +201,8 @@ class FileLog:
         try:
             self._files.pwritev(self._active_pin.descriptor, buffers, segment.end)
         except OSError as error:
-            raise self._take_back(error) from error
+            with self._sync_lock:
+                raise self._take_back(error) from error
         for entry, found in zip(entries, placed, strict=True):
             segment.note(found)
             self._pending.add(Placed(entry.index, segment.number, found.rows))
@@ -261,7 +262,10 @@ class FileLog:
         self._sidecar = SidecarWriter(self._files, sidecar_path(segment.path))
 
     def _take_back(self, error: OSError) -> DiskFull | InDoubt:
-        """A write failed: restore the file's end if the disk is only full, else take nothing more."""
+        """A write failed: restore the file's end if the disk is only full, else take nothing more. The caller holds the lock, so
+        that what its fdatasync is told, no other one is kept from hearing."""
+        if self._frozen:  # by a sync that it had to wait for
+            return InDoubt(self._frozen)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return self._freeze(error)
         try:
@@ -292,9 +296,9 @@ class FileLog:
                 self._mark.advance(self.last_index)
             except OSError as error:
                 raise self._freeze(error) from error
+            self._tip = self._durable = self.last_index  # a sync that waits for the lock finds nothing of what was cut
         self._pending.truncate_after(index)
         self._tail.clear()  # the places behind *index* are about to be written again
-        self._tip = self._durable = self.last_index
         self._first_index = self._segments.first_index()
 
     def _truncate(self, index: RaftIndex) -> None:

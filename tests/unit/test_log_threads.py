@@ -1,10 +1,12 @@
 """The log on a real disk, used from the event loop's thread and from workers at once."""
 
+import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from stan.errors import Frozen, InDoubt
 from stan.log.filelog import FileLog
 from stan.log.files import OsFiles
 from stan.log.types import StaleRef
@@ -68,6 +70,80 @@ def test_roll_during_a_sync_waits_for_it_and_covers_the_old_segment(tmp_path, wo
     assert log.durable_index == log.sealed_index == 2
     assert running.result(DEADLINE) >= 2
     assert log.sync() == 3
+    log.close()
+
+
+class SlowWorker(SlowSync):
+    """Only a worker's fdatasync has to wait; whatever fails to reach the medium is told once, to whose call returns first."""
+
+    fails = full = False
+
+    def fdatasync(self, descriptor):
+        self.slow = threading.current_thread() is not threading.main_thread()
+        super().fdatasync(descriptor)
+        if self.fails:
+            self.fails = False
+            raise OSError(errno.EIO, "the medium")
+
+    def pwritev(self, descriptor, buffers, position):
+        if self.full:
+            raise OSError(errno.ENOSPC, "full")
+        super().pwritev(descriptor, buffers, position)
+
+
+class Relay:
+    """A lock after which whoever waits for it comes before the loop goes on."""
+
+    def __init__(self, lock, begin, let_in):
+        self.lock, self.begin, self.let_in = lock, begin, let_in
+
+    def __enter__(self):
+        self.lock.acquire()
+        if threading.current_thread() is threading.main_thread():
+            self.begin()
+
+    def __exit__(self, *_):
+        self.lock.release()
+        if threading.current_thread() is threading.main_thread():
+            self.let_in()
+
+
+def test_sync_that_waited_for_a_truncation_makes_nothing_durable_that_was_cut(tmp_path, worker):
+    files, running = SlowWorker(), []
+    log, _ = FileLog.open(tmp_path / "1", 1, STORE, files=files)
+    log.append([one(index) for index in range(1, 101)])
+    assert log.durable_index == 0
+
+    def begin():
+        running.append(worker.submit(log.sync))
+        running[0].add_done_callback(lambda _: files.begun.set())
+
+    plain = log._sync_lock
+    log._sync_lock = Relay(plain, begin, lambda: files.begun.wait(DEADLINE))
+    log.truncate_after(10)
+    log._sync_lock = plain
+    log.append([one(index) for index in range(11, 61)])
+    files.go.set()
+    assert running[0].result(DEADLINE) == 10
+    assert (log.last_index, log.durable_index) == (60, 10)
+    assert log.sync() == 60
+    log.close()
+
+
+def test_failed_write_is_told_to_the_sync_that_it_concerns(tmp_path, worker):
+    files = SlowWorker()
+    log, _ = FileLog.open(tmp_path / "1", 1, STORE, files=files)
+    log.append([one(1)])
+    running = worker.submit(log.sync)
+    assert files.begun.wait(DEADLINE)
+    files.fails = files.full = True
+    threading.Timer(0.01, files.go.set).start()
+    with pytest.raises(InDoubt):
+        log.append([one(2)])
+    assert isinstance(running.exception(DEADLINE), InDoubt)
+    assert log.durable_index == 0
+    with pytest.raises(Frozen):
+        log.append([one(2)])
     log.close()
 
 
