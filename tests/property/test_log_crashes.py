@@ -142,6 +142,10 @@ class LogMachine(RuleBasedStateMachine):
             self.log.append(made)
         except DiskFull:
             assert self.log.last_index == len(self.written)
+            for one in made:  # whoever proposed it was told so: it never comes back
+                self.tried[one.index].remove(one)
+                if not self.tried[one.index]:
+                    del self.tried[one.index]
         else:
             self.written += made
         self.files.faults.clear()

@@ -62,6 +62,16 @@ def test_append_on_a_full_disk_is_taken_back_and_the_log_goes_on(files, log, err
     assert report.texts == []
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_refused_on_a_full_disk_does_not_come_back_with_the_power(files, log, seed):
+    log.append([one(1)])
+    files.fail("pwritev", 0, errno.ENOSPC)
+    with pytest.raises(DiskFull):
+        log.append([one(index) for index in range(2, 6)])  # the first of them whole
+    again, _ = open_log(files.crash(seed))
+    assert again.last_index <= 1
+
+
 def test_roll_on_a_full_disk_is_refused_and_the_log_goes_on(files, log):
     while log.size < 400:
         log.append([one(log.last_index + 1)])
