@@ -437,7 +437,7 @@ DASHBOARD_IDLE_TICK = 10 * SECOND
 DASHBOARD_LINGER = 60 * SECOND
 """Somebody watches for so long after the last request."""
 DASHBOARD_COST_RATIO = 100
-"""What took so much of the event loop's time is not asked again within that many times as long: 1 % of the time at most."""
+"""What was so much work for who asks is not asked again within that many times as long: 1 % of the time at most."""
 DASHBOARD_WAIT = 300 * MILLISECOND
 """Somebody who looks waits so long for a new answer where there is an older one."""
 DASHBOARD_PATIENCE = 2 * SECOND
@@ -466,8 +466,12 @@ DASHBOARD_EVENTS_MAX = 200
 """Newest events kept."""
 DASHBOARD_ACTION_BYTES_MAX = 1 * MiB
 """Largest request to change something."""
-NODE_SILENT = 8 * SECOND
-"""A node that has not answered the pages of another for this long is told of as missing."""
+DASHBOARD_NODES_WAIT = 2 * SECOND
+"""How long the answers of nodes are waited for that may be gone."""
+DASHBOARD_FAILURES = 3
+"""Who failed to answer the pages so often in a row is told of as missing."""
+DASHBOARD_GRACE = 8 * SECOND
+"""What is so much older than it should be is not told any more as how things are."""
 
 invariant(NATS_RESTART_MIN <= NATS_RESTART_MAX, "a pause may only grow")
 invariant(ENTRY_BYTES_MAX > NATS_PAYLOAD_BYTES_MAX, "the largest message must fit into one entry")

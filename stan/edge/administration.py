@@ -61,6 +61,7 @@ class Administration:
         """The request; None if there is none. *answers*: it is this node that refuses what is no request."""
         if not frame.reply:
             return None
+        named = partial(kinds[1], node=self._me) if kinds[1] is pb.NodeStatus else kinds[1]  # it is there at least
         error = ""
         try:
             request: Any = kinds[0].FromString(frame.payload)
@@ -69,9 +70,9 @@ class Administration:
         if request is not None and request.version not in VERSIONS:
             request, error = None, UNKNOWN_VERSION
         if error and answers:
-            self._refuse(frame.reply, kinds[1], error)
+            self._refuse(frame.reply, named, error)
         if request is not None and answers and not self._shared.rates.admit(self._node.runtime.now()):
-            self._refuse(frame.reply, kinds[1], TOO_MANY_REQUESTS, retry=True)
+            self._refuse(frame.reply, named, TOO_MANY_REQUESTS, retry=True)
             return None
         return request
 
@@ -88,7 +89,7 @@ class Administration:
         if self._read(frame, (pb.NodesRequest, pb.NodeStatus), answers=True) is None:
             return
         if len(self._waiting) >= limits.NODE_ANSWERS_MAX:
-            self._refuse(frame.reply, pb.NodeStatus, BUSY, retry=True)
+            self._refuse(frame.reply, partial(pb.NodeStatus, node=self._me), BUSY, retry=True)
             return
         loop = asyncio.get_running_loop()
         self._waiting.append(frame.reply)

@@ -114,14 +114,20 @@ class Asking:
                 raise
 
     async def ask_each(
-        self, kind: str, request: Message, answer: type[A], enough: Callable[[list[A]], bool], wait_s: float
+        self,
+        kind: str,
+        request: Message,
+        answer: type[A],
+        enough: Callable[[list[A]], bool],
+        wait_s: float,
+        refused: list[A] | None = None,
     ) -> list[A]:
-        """Answers of all nodes without those that failed, until *enough* says so or the time is over."""
+        """Answers of all nodes, until *enough* says so or the time is over; those that only tell of an error into *refused*."""
         found: list[A] = []
         attempts = _Attempts(kind, wait_s)
 
         def take(frame: Frame) -> bool:
-            attempts.heard(frame, answer, found)
+            attempts.heard(frame, answer, found, refused)
             return frame.nobody or enough(found)
 
         await self._port.ask_all(self._subject(kind), request.SerializeToString(), take, wait_s)
@@ -164,8 +170,8 @@ class _Attempts:
         """How long to wait for the next answer."""
         return max(0.01, min(SILENCE_S, self._until - self._clock()))
 
-    def heard(self, frame: Frame, answer: type[A], found: list[A]) -> bool:
-        """Add an answer to *found* if it is one without error, and say so."""
+    def heard(self, frame: Frame, answer: type[A], found: list[A], refused: list[A] | None = None) -> bool:
+        """Add an answer to *found* if it is one without error, and say so; else to *refused*."""
         if frame.nobody:
             self._said = "nobody listens"
             return False
@@ -177,6 +183,8 @@ class _Attempts:
         if response.error:
             self._said = response.error.decode("utf-8", "replace")
             self._refused |= not response.retry
+            if refused is not None:
+                refused.append(response)
             return False
         found.append(response)
         return True

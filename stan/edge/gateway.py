@@ -54,6 +54,33 @@ class Link(Protocol):
         """NATS told something new about itself: its cluster has changed."""
 
 
+class Unconnected:
+    """There is no connection yet: whatever is written is gone, as when one was lost."""
+
+    up = False
+    max_payload = 0
+    unsent = 0
+
+    def __init__(self) -> None:
+        self.subscriptions: dict[int, str] = {}
+
+    def write(self, data: bytes) -> bool:  # noqa: ARG002 - it is gone
+        """Nobody takes it."""
+        return False
+
+    def hold_reading(self, hold: bool) -> None:  # noqa: FBT001 - a switch
+        """Nothing is read."""
+
+    def break_off(self) -> None:
+        """There is nothing to cut."""
+
+    def ponged(self) -> None:
+        """Nobody could have sent it."""
+
+    def informed(self, info: dict[str, Any]) -> None:
+        """Nobody could have told it."""
+
+
 class Gateway:
     """Scans what was read and renders what is to be sent. `wake` asks for a turn of the driver."""
 
@@ -84,7 +111,7 @@ class Gateway:
         self.taken: dict[bytes, bool] | None = Taken(shared) if shared.clustered else shared.partition
         self.on_info: Callable[[dict[str, Any]], None] | None = None  # who wants to know what NATS says about itself
         self.led: frozenset[int] | None = frozenset() if shared.clustered else None  # groups whose acks are taken
-        self.connection: Link
+        self.connection: Link = Unconnected()
         self.wake: Callable[[], None]
         self._chunks: list[bytes | None] = []  # None: a new connection begins here
         self._asked: dict[bytes, Callable[[Frame], None]] = {}  # who takes the answers, by the subject they come on

@@ -57,7 +57,7 @@ class Server:
         self._log = log
         self._wall = wall
         self._pages = Pages(view)
-        self._dashboard = Dashboard(view)
+        self._dashboard = Dashboard(view, log.error)
         self._runner: web.AppRunner | None = None
         self._session: aiohttp.ClientSession | None = None
         self.port = 0

@@ -142,6 +142,13 @@ def test_pages_of_nats_server_are_on_the_same_port_also_after_it_was_restarted(s
     until(lambda: server.get("/healthz/ready").status == 200, why=lambda: server.get("/healthz/ready").text)
 
 
+def test_dashboard_looks_at_the_cluster_from_the_start_on(server):
+    def told():
+        return server.get("/api/v1/news").json["sentence"]
+
+    until(lambda: told().startswith("Everything works: this node is ready"), why=told)
+
+
 async def test_248_pages_asked_for_while_it_starts_again(server):
     async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
         for number in range(50):

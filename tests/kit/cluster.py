@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,6 +38,7 @@ class StanCluster:
         size: int = 3,
         nats: NatsServer | None = None,
         network: Network | None = None,
+        own_flags: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         """Nothing runs yet.
 
@@ -47,6 +48,7 @@ class StanCluster:
             size: how many nodes.
             nats: the nats-server of all; without one each node has its own, joined by routes.
             network: where the nodes live, if they have addresses of their own; the names must be `names_of(size)`.
+            own_flags: further flags of single nodes, by name.
         """
         self.cluster_id = CLUSTER_ID
         self.groups = GROUPS
@@ -67,7 +69,7 @@ class StanCluster:
             self.nodes[name] = StanServer(
                 home,
                 *("-clustered", "-cluster_node_id", name, "-cluster_peers", ",".join(self.names)),
-                *(*where, *flags),
+                *(*where, *flags, *(own_flags or {}).get(name, ())),
                 nats_url=nats.url if nats else None,
                 host=hosts[name],
                 command=(*(network.prefix(name) if network else ()), *COMMAND),

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 
 from aiohttp import web
@@ -29,8 +30,9 @@ async def served(fake: FakeCluster, config: Config | None = None) -> AsyncIterat
     """Its address while it is served."""
     config = config or fake.config()
     view = View(config, "server", None, WallNanos(0))
-    dashboard = Dashboard(view)
-    api = Api(Survey(fake.asking(), fake.groups, list), config)
+    dashboard = Dashboard(view, fake.complaints.append)
+    survey = Survey(fake.asking(), fake.groups, list, fake.nodes[0], lambda: time.monotonic_ns() + fake.ahead)
+    api = Api(survey, config)
     api.events.extend(fake.happened)
     dashboard.serve(api)
     app = web.Application()

@@ -37,7 +37,9 @@ class FakeCluster:
     changes: list[tuple[str, object]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     happened: list[admin.Event] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)  # what the dashboard has put into the log
     published: int = 0
+    ahead: int = 0  # ns that the clock of who asks it is ahead: so long nobody did anything
     held: Callable[[str, bytes], bool] | None = None  # questions that are not answered yet
 
     # --- what there is ------------------------------------------------------------------------------------------------
@@ -162,7 +164,9 @@ class FakeCluster:
             for group in range(self.groups + 1):
                 leads = self.leader(group) == node and group not in self.leaderless
                 one = status.groups.add(group=group, role="leader" if leads else "follower", term=3, last_index=1000)
-                one.leader, one.applied, one.committed = self.leader(group), 1000, 1000
+                one.applied, one.committed = 1000, 1000
+                gone = group in self.leaderless or self.leader(group) in self.silent
+                one.leader = "" if gone else self.leader(group)
                 one.voters.extend(self.nodes)
                 if leads:
                     for other in self.nodes:

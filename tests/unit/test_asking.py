@@ -1,6 +1,7 @@
 """What a node asks of the cluster: silence, "ask again", refusals and gaps; and what is asked once for many."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -10,9 +11,10 @@ from stan.core.broker import Broker
 from stan.edge.asking import Asking
 from stan.edge.gateway import Gateway
 from stan.errors import Refused, Unanswered
-from stan.monitor.dashboard.cached import Cached
+from stan.monitor.dashboard.cached import Cached, Work
 from stan.protocol import admin_pb2 as admin
 from stan.protocol.frames import Frame
+from stan.types import SECOND
 
 NOBODY = b"NATS/1.0 503\r\n\r\n"
 
@@ -91,6 +93,16 @@ async def test_nodes_that_fail_are_left_out():
     assert [answer.node for answer in answers] == ["a", "c"]
 
 
+async def test_nodes_that_refuse_for_now_are_told_apart_from_those_that_say_nothing():
+    busy = admin.NodeStatus(node="b", error=b"stan: busy", retry=True)
+    asker, _ = asking([admin.NodeStatus(node="a"), busy])
+    refused = []
+    answers = await asker.ask_each(
+        "admin.nodes", admin.NodesRequest(), admin.NodeStatus, lambda answers: len(answers) == 2, 1.0, refused
+    )
+    assert [[answer.node for answer in some] for some in (answers, refused)] == [["a"], ["b"]]
+
+
 async def test_gateway_hands_answers_to_whom_they_are_for():
     made = Gateway(Broker(Config(), lambda *_: None, b"_INBOX.n."), "_INBOX.x.>", lambda *_: None)
     made.wake = lambda: None
@@ -119,6 +131,12 @@ async def test_gateway_hands_answers_to_whom_they_are_for():
     assert [len(answers) for answers in found.values()] == [2, 2]
     made.on_data(b"MSG %b 3 1\r\nx\r\n" % replies[0])  # too late, for nobody
     made.take_in()
+
+
+async def test_question_before_there_is_a_connection_is_not_answered_and_harms_nobody():
+    made = Gateway(Broker(Config(), lambda *_: None, b"_INBOX.n."), "_INBOX.x.>", lambda *_: None)
+    assert not made.connection.up
+    assert await made.ask("s", b"?", 0.01) is None
 
 
 # --- asked once -----------------------------------------------------------------------------------------------------------
@@ -187,3 +205,76 @@ async def test_failure_is_told_to_all_who_wait_and_the_next_one_asks_again():
     results = await asyncio.gather(cached.get(), cached.get(), return_exceptions=True)
     assert [type(result) for result in results] == [Unanswered, Unanswered]
     assert await cached.get() == "yes"
+
+
+async def test_answer_is_kept_for_its_own_work_and_not_for_what_else_the_loop_did_meanwhile():
+    clock, asked = Clock(), []
+
+    async def ask():
+        asked.append(clock.now)
+        if len(asked) == 1:
+            await asyncio.sleep(0)  # others have their turn
+        else:
+            work(50_000_000)
+        return len(asked)
+
+    def work(nanos):
+        until = time.thread_time_ns() + nanos
+        while time.thread_time_ns() < until:
+            pass
+
+    cached = Cached(ask, 1000, clock)
+    asyncio.get_running_loop().call_soon(work, 200_000_000)
+    assert await cached.get() == 1
+    clock.now += SECOND
+    assert await cached.get() == 2
+    clock.now += SECOND
+    assert await cached.get() == 2  # 50 ms of its own are worth 5 s
+
+
+async def test_answer_that_nobody_has_renewed_is_not_told_as_how_things_are():
+    clock = Clock()
+
+    async def ask():
+        return "so it is"
+
+    cached = Cached(ask, 1000, clock)
+    assert cached.recent is None
+    await cached.get()
+    assert cached.recent == "so it is"
+    clock.now += limits.DASHBOARD_AGE_MAX + limits.DASHBOARD_GRACE
+    assert cached.recent is None
+    cached = Cached(ask, 1000, clock)
+    await cached.get()
+    cached.outdated()
+    assert cached.recent is None
+
+
+async def test_work_hands_on_what_is_awaited_results_errors_and_cancellations():
+    seen = []
+
+    async def doing():
+        async with asyncio.timeout(20):
+            await asyncio.gather(asyncio.sleep(0), asyncio.sleep(0.001))
+        with pytest.raises(ValueError, match="x"):
+            await failing()
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    async def failing():
+        await asyncio.sleep(0)
+        raise ValueError("x")
+
+    async def awaiting():
+        return await Work(doing())
+
+    task = asyncio.create_task(awaiting())
+    done, _ = await asyncio.wait({task}, timeout=0.1)
+    assert not done
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["cancelled"]

@@ -229,6 +229,65 @@ async def test_ten_thousand_channels_are_one_page_like_any_other(fake, page):
     assert len(found["rows"]) == 50
 
 
+# --- what is no longer known ------------------------------------------------------------------------------------------------
+
+
+async def test_after_a_minute_of_nobody_nothing_is_told_that_was_not_asked_again(fake, page):
+    fake.add_durable(b"orders", b"billing", waiting=5)
+    assert (await page.get("overview"))["state"] == "ok"
+
+    async def settled():
+        return (await page.get("news"))["sentence"].endswith("worst lag 5 on orders / billing.")
+
+    await eventually(settled)
+    fake.held = lambda kind, _payload: kind != "admin.nodes"
+    fake.ahead += 120 * SECOND
+    found = await page.get("news")
+    assert found["state"] == "ok"
+    assert found["sentence"] == "Everything works: 3 of 3 nodes, all 9 groups have leaders."
+    fake.held = None
+    await eventually(settled)
+
+
+async def test_node_that_dies_is_told_since_the_first_time_that_it_failed_to_answer(fake, page, monkeypatch):
+    monkeypatch.setattr(limits, "DASHBOARD_TICK", SECOND // 20)
+    assert (await page.get("overview"))["state"] == "ok"
+    fake.ahead += 600 * SECOND  # nobody looks
+    before = time.time_ns() // 1_000_000
+    fake.silent = {"n3"}
+
+    async def told():
+        fake.ahead += 3 * SECOND
+        return (await page.get("overview"))["sentence"].startswith("Node n3 does not answer")
+
+    await eventually(told)
+    problem = next(one for one in (await page.get("overview"))["problems"] if one["text"].startswith("Node n3"))
+    assert problem["since"] >= before
+    (node,) = [one for one in (await page.get("cluster"))["nodes"] if one["id"] == "n3"]
+    assert node["silent"] == problem["since"]
+    assert fake.asked.count("admin.nodes") < 20
+
+
+async def test_a_look_that_fails_is_logged_and_not_the_last(fake, page, monkeypatch):
+    monkeypatch.setattr(limits, "DASHBOARD_IDLE_TICK", SECOND // 20)
+    monkeypatch.setattr(fake, "nodes", None)  # an error nobody expects
+
+    async def logged():
+        fake.ahead += 60 * SECOND
+        return fake.complaints
+
+    await eventually(logged)
+    assert "Error looking at the cluster for the dashboard: TypeError" in fake.complaints[0]
+    monkeypatch.undo()
+    fake.asked.clear()
+
+    async def looked_again():
+        fake.ahead += 60 * SECOND
+        return "admin.nodes" in fake.asked
+
+    await eventually(looked_again)
+
+
 # --- news -----------------------------------------------------------------------------------------------------------------
 
 

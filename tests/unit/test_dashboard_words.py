@@ -99,11 +99,12 @@ def node(name, *, groups=3, leads=(), **told):
 
 
 def picture(**told):
-    nodes = [node("n1", leads=(0,)), node("n2", leads=(1,)), node("n3", leads=(2,))]
+    nodes = told.setdefault("nodes", [node("n1", leads=(0,)), node("n2", leads=(1,)), node("n3", leads=(2,))])
     usual = {
-        "nodes": nodes,
+        "fresh": [one for one in nodes if one.node not in told.get("silent", {})],
         "members": ["n1", "n2", "n3"],
-        "silent": [],
+        "silent": {},
+        "deaf": 0,
         "own": [],
         "pool": 2,
         "stuck": [],
@@ -129,7 +130,7 @@ def test_what_is_wrong_is_told_worst_first():
     held = cursor(**HELD, durable_name=b"billing")
     shown = picture(
         nodes=[node("n1", leads=(0,)), node("n2", leads=(1,), disk_free=5, disk_total=100)],
-        silent=["n3"],
+        silent={"n3": NOW - 9 * SECOND},
         stuck=[(held, state_of(held, NOW))],
     )
     found = problems(shown)
@@ -143,55 +144,133 @@ def test_what_is_wrong_is_told_worst_first():
     assert found[-1].since == held.oldest_pending
 
 
-def test_trouble_of_a_group_and_reasons_of_a_node_are_told():
-    bad = node("n1", leads=(0, 1, 2), not_ready=["group 1: its disk has failed"])
-    bad.groups[1].trouble = "the disk failed: EIO"
-    texts = [problem.text for problem in problems(picture(nodes=[bad, node("n2"), node("n3")]))]
-    assert texts == ["Node n1 is not ready: group 1: its disk has failed", "Group 1 on n1: the disk failed: EIO"]
+def test_trouble_of_a_group_and_reasons_of_a_node_are_told_once():
+    bad = node("n1", leads=(0, 1, 2), not_ready=["it is shutting down", "group 1: the disk failed: EIO"])
+    bad.groups[1].trouble = bad.groups[2].trouble = "the disk failed: EIO"
+    shown = picture(nodes=[bad, node("n2"), node("n3")], own=list(bad.not_ready))
+    texts = [problem.text for problem in problems(shown)]
+    assert texts == [
+        "The node you look at is not ready: it is shutting down",
+        "Groups 1 and 2 on n1: the disk failed: EIO",
+    ]
+    texts = [problem.text for problem in problems(shown._replace(own=[]))]
+    assert texts == ["Node n1 is not ready: it is shutting down", "Groups 1 and 2 on n1: the disk failed: EIO"]
     (missing,) = problems(picture(missing={2}))
     assert missing.text == "The leader of group 2 does not answer, their channels are not shown"
     (own,) = problems(picture(own=["there is no connection to NATS"]))
     assert own.text == "The node you look at is not ready: there is no connection to NATS"
 
 
+def test_lost_majority_is_one_sentence_with_since_when():
+    alone = node("n1", not_ready=[f"group {number}: it has no leader" for number in range(3)])
+    for group in alone.groups:
+        group.trouble = "it has no leader"
+        group.voters.extend(["n1", "n2", "n3"])
+    silent = {"n2": NOW - 90 * SECOND, "n3": NOW - 60 * SECOND}
+    shown = picture(nodes=[alone], silent=silent, own=list(alone.not_ready), missing={1, 2})
+    (problem,) = problems(shown)
+    assert problem.text == "2 of 3 nodes do not answer (n2 and n3): nothing is accepted"
+    assert problem.since == NOW - 60 * SECOND
+    (one, *_) = problems(shown._replace(silent={"n3": NOW}))
+    assert one.text == "Node n3 does not answer"
+
+
+def test_leadership_that_goes_over_between_two_answers_is_not_missed():
+    first, second = node("n1", groups=1), node("n2", groups=1)
+    first.groups[0].leader, second.groups[0].leader = "n2", "n1"  # n2 had answered before it was elected
+    assert not problems(picture(nodes=[first, second], pool=0))
+    second.groups[0].leader = first.groups[0].leader = "n3"  # it was the leader, and has gone
+    told = problems(picture(nodes=[first, second], pool=0, silent={"n3": NOW}))
+    assert [problem.text for problem in told] == ["Node n3 does not answer", "Group 0 has no leader"]
+
+
 def test_since_when_stays_while_a_problem_does_and_begins_anew():
-    since = Since()
-    found = problems(picture(silent=["n3"]))
+    since, rest = Since(), node("n3")
+    found = problems(picture(nodes=[node("n1", leads=(0,)), node("n2"), rest]))
+    assert [one.text for one in found] == ["Groups 1 and 2 have no leaders"]
     assert since.of(found, NOW)[0].since == NOW
-    assert since.of(found, NOW + 1)[0].since == NOW
+    fewer = problems(picture(nodes=[node("n1", leads=(0, 1)), node("n2"), rest]))
+    assert [(one.text, one.since) for one in since.of(fewer, NOW + 1)] == [("Group 2 has no leader", NOW)]
     since.of([], NOW + 2)
     assert since.of(found, NOW + 3)[0].since == NOW + 3
 
 
 # --- nodes --------------------------------------------------------------------------------------------------------------
 
-
-def test_node_that_answers_no_more_is_missing_after_a_while():
-    book = NodeBook()
-    names = ("n1", "n2", "n3")
-    book.note([node(name) for name in names], 0 + 1, NOW)
-    later = limits.NODE_SILENT + 2
-    book.note([node(name) for name in names[:2]], later, NOW)
-    assert book.silent(later) == ["n3"]
-    assert [status.node for status in book.present(later)] == ["n1", "n2"]
-    book.note([node("n3")], later + 1, NOW)
-    assert book.silent(later + 1) == []
+NAMES = ("n1", "n2", "n3")
 
 
-def test_node_that_never_answered_is_missing_only_when_it_had_time():
-    book = NodeBook()
-    book.note([node("n1")], SECOND, NOW)
-    assert book.silent(2 * SECOND) == []
-    assert book.silent(SECOND + limits.NODE_SILENT + 1) == ["n1", "n2", "n3"]
+def asked(book, at, *names, refused=()):
+    """A round of asking that begins at *at* s and is answered by *names*."""
+    book.note([node(name, now=NOW + at * SECOND) for name in names], refused, at * SECOND, NOW + at * SECOND)
+
+
+def test_node_is_silent_when_it_failed_to_answer_so_often_since_it_failed_first():
+    book = NodeBook("n1")
+    asked(book, 1, *NAMES)
+    for times in range(limits.DASHBOARD_FAILURES):
+        assert not book.silent()
+        assert book.doubted() == (times > 0)
+        asked(book, 100 + times, "n1", "n2")
+    assert book.silent() == {"n3": NOW + 100 * SECOND}
+    assert [status.node for status in book.present()] == ["n1", "n2"]
+    asked(book, 200, *NAMES)
+    assert not book.silent()
+    assert not book.doubted()
+
+
+def test_node_that_nobody_asked_is_not_silent_however_long_ago_it_was_heard():
+    book = NodeBook("n1")
+    asked(book, 1, *NAMES)
+    asked(book, 4000, "n1", "n2")
+    asked(book, 8000, "n1", "n3")
+    asked(book, 12000, *NAMES)
+    asked(book, 16000, "n1", "n2")
+    assert not book.silent()
+    assert [status.node for status in book.present()] == list(NAMES)
+    assert [status.node for status in book.fresh()] == ["n1", "n2"]
+
+
+def test_round_in_which_who_asks_is_not_heard_tells_of_nobody():
+    book = NodeBook("n1")
+    asked(book, 1, *NAMES)
+    for times in range(limits.DASHBOARD_FAILURES + 1):
+        asked(book, 10 + times)
+    assert not book.silent()
+    assert book.deaf() == NOW + 10 * SECOND
+    assert book.rates is None
+    (problem,) = problems(picture(nodes=book.present(), deaf=book.deaf(), own=[]))
+    assert problem.text == "This node does not hear itself over NATS: nothing is known of the cluster"
+    assert problem.since == NOW + 10 * SECOND
+    asked(book, 20, *NAMES)
+    assert not book.deaf()
+
+
+def test_node_that_refuses_for_now_is_there():
+    book = NodeBook("n1")
+    asked(book, 1, *NAMES)
+    for times in range(limits.DASHBOARD_FAILURES + 1):
+        asked(book, 2 + times, "n2", refused=["n1", "n3"])
+    assert not book.silent()
+    assert not book.deaf()
+    assert [status.node for status in book.present()] == list(NAMES)
+
+
+def test_node_that_never_answered_is_silent_after_as_many_asks():
+    book = NodeBook("n1")
+    for times in range(limits.DASHBOARD_FAILURES):
+        assert not book.silent()
+        asked(book, 1 + times, "n1")
+    assert book.silent() == {"n2": NOW + SECOND, "n3": NOW + SECOND}
 
 
 def test_rates_are_those_between_two_answers_and_a_restart_is_no_burst():
-    book = NodeBook()
+    book = NodeBook("n1")
     first = admin.NodeStatus(node="n1", server_id="a", now=NOW, messages_in=1000)
     second = admin.NodeStatus(node="n1", server_id="a", now=NOW + 2 * SECOND, messages_in=1500, bytes_in=10)
     again = admin.NodeStatus(node="n1", server_id="b", now=NOW + 4 * SECOND, messages_in=5)
     for at, status in enumerate((first, second, again)):
-        book.note([status], at + 1, status.now)
+        book.note([status], [], at + 1, status.now)
     (sample,) = book.samples
     assert (sample.messages_in, sample.bytes_in) == (250, 5)
 

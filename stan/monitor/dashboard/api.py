@@ -73,7 +73,7 @@ class Api:
             failed = one.exception()
             if failed is not None and not isinstance(failed, StanError):
                 raise failed  # what is only missing is told among the problems
-        table, cursors = survey.channels.last, survey.cursors.last
+        table, cursors = survey.channels.recent, survey.cursors.recent
         return {
             **self.told(),
             "version": stan.__version__,
@@ -81,12 +81,12 @@ class Api:
             "cluster_id": self._config.cluster_id,
             "channels": len(table.names) if table else None,
             "messages": table.messages if table else None,
-            "bytes": table.bytes if table else 0,
+            "bytes": table.bytes if table else None,
             "durables": len(cursors.names) if cursors else None,
-            "clients": max((node.clients for node in survey.book.present(time.monotonic_ns())), default=0),
+            "clients": max((node.clients for node in survey.book.present()), default=0),
             "history": [rows.sample(sample) for sample in survey.book.samples],
-            "worst": [rows.cursor(*pair) for pair in cursors.lagging] if cursors else [],
-            "busiest": [_channel(table, row) for row in table.busiest] if table else [],
+            "worst": [rows.cursor(*pair) for pair in cursors.lagging] if cursors else None,
+            "busiest": [_channel(table, row) for row in table.busiest] if table and table.compared else None,
             "events": [rows.event(event) for event in list(self.events)[: -EVENTS_TOLD - 1 : -1]],
         }
 
@@ -97,14 +97,14 @@ class Api:
     def told(self) -> Json:
         """The same for who listens: from what is known, asks nothing."""
         picture, found = self.survey.health()
-        samples = self.survey.book.samples
+        rates = self.survey.book.rates
         state = "ok" if not found else "bad" if any(problem.level == "bad" for problem in found) else "warn"
         return {
             "now": millis(self._wall()),
             "state": state if picture.nodes or found else "unknown",
             "sentence": sentence(picture, found),
             "problems": [rows.problem(problem) for problem in found],
-            "rates": rows.sample(samples[-1]) if samples else None,
+            "rates": rows.sample(rates) if rates else None,
         }
 
     # --- tables -------------------------------------------------------------------------------------------------------
@@ -214,14 +214,13 @@ class Api:
     async def cluster(self, _query: Query) -> Json:
         """Nodes, and who leads which group."""
         await self.survey.nodes.get()
-        book, now = self.survey.book, time.monotonic_ns()
-        silent = set(book.silent(now))
-        present = {status.node: status for status in book.present(now)}
-        nodes = [rows.node(status) for status in present.values()]
-        for name in sorted(silent - present.keys()):
+        book = self.survey.book
+        silent = book.silent()
+        nodes = [rows.node(status, book.heard[status.node].wall) for status in book.present()]
+        for name in sorted(silent):
             heard = book.heard.get(name)
-            status = admin.NodeStatus(node=name) if heard is None else heard.status
-            nodes.append(rows.node(status, silent=True))
+            status, wall = (admin.NodeStatus(node=name), 0) if heard is None else (heard.status, heard.wall)
+            nodes.append(rows.node(status, wall, silent[name]))
         return {
             "now": millis(self._wall()),
             "groups": self._config.store.raft_groups,

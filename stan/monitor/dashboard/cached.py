@@ -1,9 +1,9 @@
-"""What many look at is asked once: an answer is kept for a while, the longer the more it took to get."""
+"""What many look at is asked once: an answer is kept for a while, the longer the more work it was to get."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
 
 from stan import limits
 from stan.types import SECOND
@@ -16,7 +16,7 @@ class Cached(Generic[T]):
 
     def __init__(
         self,
-        ask: Callable[[], Awaitable[T]],
+        ask: Callable[[], Coroutine[Any, Any, T]],
         kept_ns: int = limits.DASHBOARD_TICK,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -27,21 +27,26 @@ class Cached(Generic[T]):
         self._made_at = 0
         self._until = 0
         self._changes = 0
-        self.last: T | None = None
+        self._last: T | None = None
 
     async def get(self) -> T:
         """A recent answer; an older one if a new one takes long. Raises what *ask* raises."""
         now = self._clock()
-        if self.last is not None and now < self._until:
-            return self.last
+        if self._last is not None and now < self._until:
+            return self._last
         if self._asking is None:
             self._asking = asyncio.ensure_future(self._made())
             self._asking.add_done_callback(self._over)
         asking = self._asking
-        if self.last is not None and self._until and now < self._made_at + 2 * limits.DASHBOARD_AGE_MAX:
+        if self._last is not None and self._until and now < self._made_at + 2 * limits.DASHBOARD_AGE_MAX:
             done, _ = await asyncio.wait({asking}, timeout=limits.DASHBOARD_WAIT / SECOND)
-            return asking.result() if done else self.last
+            return asking.result() if done else self._last
         return await asyncio.shield(asking)
+
+    @property
+    def recent(self) -> T | None:
+        """The last answer, if it still tells how things are; None: nobody has asked of late, or got no answer."""
+        return self._last if self._clock() < self._until + limits.DASHBOARD_GRACE else None
 
     def outdated(self) -> None:
         """Something was changed: what is known, or on its way, may be from before."""
@@ -50,13 +55,12 @@ class Cached(Generic[T]):
         self._asking = None
 
     async def _made(self) -> T:
-        begun, changes = time.thread_time_ns(), self._changes
-        made = await self._ask()
+        changes, work = self._changes, Work(self._ask())
+        made = await work
         if changes == self._changes:
-            cost = time.thread_time_ns() - begun
-            kept = max(self._kept_ns, limits.DASHBOARD_COST_RATIO * cost)
+            kept = max(self._kept_ns, limits.DASHBOARD_COST_RATIO * work.spent)
             self._made_at = self._clock()
-            self.last, self._until = made, self._made_at + min(kept, limits.DASHBOARD_AGE_MAX)
+            self._last, self._until = made, self._made_at + min(kept, limits.DASHBOARD_AGE_MAX)
         return made
 
     def _over(self, asking: asyncio.Future[T]) -> None:
@@ -64,3 +68,29 @@ class Cached(Generic[T]):
             self._asking = None
         if not asking.cancelled():
             asking.exception()  # who waits was told; nobody need wait
+
+
+class Work(Generic[T]):
+    """Awaits *doing* and counts the CPU time of its own steps, in ns: not what the event loop does for others meanwhile."""
+
+    def __init__(self, doing: Coroutine[Any, Any, T]) -> None:
+        self._doing = doing
+        self.spent = 0
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        step: Callable[[Any], Any] = self._doing.send
+        given: Any = None
+        while True:
+            begun = time.thread_time_ns()
+            try:
+                awaited = step(given)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            finally:
+                self.spent += time.thread_time_ns() - begun
+            try:
+                given = yield awaited
+                step = self._doing.send
+            except BaseException as error:  # noqa: BLE001 - also a cancellation: it is the question's
+                step, given = self._doing.throw, error

@@ -18,9 +18,9 @@ TOLD_MAX: Final = 8
 
 
 class Problem(NamedTuple):
-    """Something that is not as it should be; *key* stays the same while it is."""
+    """Something that is not as it should be; each of *keys* stays the same while it is."""
 
-    key: str
+    keys: tuple[str, ...]
     text: str
     level: str
     link: str = ""  # page that tells more
@@ -31,19 +31,27 @@ class Picture(NamedTuple):
     """What health is judged by."""
 
     nodes: list[admin.NodeStatus]  # that answer
+    fresh: list[admin.NodeStatus]  # of these, who answered when asked last
     members: list[str]
-    silent: list[str]
+    silent: dict[str, int]  # members that do not answer, and since when, Unix ns
+    deaf: int  # since when the node that asks does not hear itself, Unix ns; 0: it does
     own: list[str]  # why the node that is asked is not ready itself
     pool: int  # groups of channels
     stuck: list[tuple[admin.CursorStatus, State]]
     lagging: list[tuple[admin.CursorStatus, State]]  # furthest behind first; empty: nobody is
-    subscribed: bool  # whether there is anybody at all
-    missing: set[int]  # groups without an answer when their channels were asked for
+    subscribed: bool | None  # whether there is anybody at all; None: not known at the moment
+    missing: set[int]  # groups that do not answer when their channels are asked for
 
 
 def problems(picture: Picture) -> list[Problem]:
-    """Everything that is wrong, worst first."""
-    found = [*_nodes(picture), *_groups(picture), *_disks(picture), *_cursors(picture)]
+    """Everything that is wrong, worst first; what one cause explains is told once."""
+    lost = _lost(picture)
+    if picture.deaf:
+        found = [*_deaf(picture), *_cursors(picture)]  # what others said is from before
+    elif lost is not None:
+        found = [lost, *_disks(picture), *_cursors(picture)]
+    else:
+        found = [*_nodes(picture), *_groups(picture), *_disks(picture), *_cursors(picture)]
     return sorted(found, key=lambda problem: problem.level != "bad")
 
 
@@ -56,62 +64,107 @@ def sentence(picture: Picture, found: list[Problem]) -> str:
     if not found:
         groups = f"{'the' if picture.pool == 0 else f'all {picture.pool + 1}'} groups have leaders"
         parts = [nodes, groups] if len(picture.members) > 1 else ["this node is ready"]
-        return f"Everything works: {', '.join([*parts, _worst(picture)])}."
+        return f"Everything works: {', '.join([*parts, *_worst(picture)])}."
     worst = found[0].text.rstrip(".")
     others = f" (and {count(len(found) - 1, 'more problem')})" if len(found) > 1 else ""
     return f"{worst}{others}."
 
 
-def _worst(picture: Picture) -> str:
-    if not picture.lagging:
-        return "nobody lags behind" if picture.subscribed else "nobody is subscribed"
-    lagging = picture.lagging[0][0]
-    return f"worst lag {lagging.waiting:,} on {_text(lagging.channel)} / {_text(name_of(lagging))}"
+def _worst(picture: Picture) -> Iterator[str]:
+    if picture.lagging:
+        lagging = picture.lagging[0][0]
+        yield f"worst lag {lagging.waiting:,} on {_text(lagging.channel)} / {_text(name_of(lagging))}"
+    elif picture.subscribed is not None:
+        yield "nobody lags behind" if picture.subscribed else "nobody is subscribed"
+
+
+def _lost(picture: Picture) -> Problem | None:
+    """So many nodes are silent that no group has a majority."""
+    silent, members = picture.silent, picture.members
+    voters = [set(group.voters) for status in picture.fresh for group in status.groups if group.voters]
+    if not silent or not voters or any(2 * len(each & silent.keys()) < len(each) for each in voters):
+        return None
+    names = listed([name for name in members if name in silent])
+    verb = "does" if len(silent) == 1 else "do"
+    text = f"{len(silent)} of {count(len(members), 'node')} {verb} not answer ({names}): nothing is accepted"
+    enough = len(members) - (len(members) // 2 + 1)  # failures that a majority survives
+    since = sorted(silent.values())[min(enough, len(silent) - 1)]
+    return Problem(("majority",), text, "bad", "#/cluster", since)
+
+
+def _deaf(picture: Picture) -> Iterator[Problem]:
+    yield from _own(picture.own)
+    if not picture.own:
+        text = "This node does not hear itself over NATS: nothing is known of the cluster"
+        yield Problem(("deaf",), text, "bad", "#/cluster", picture.deaf)
+
+
+def _own(reasons: list[str]) -> Iterator[Problem]:
+    if reasons:
+        text = f"The node you look at is not ready: {listed(reasons[:TOLD_MAX])}"
+        yield Problem(tuple(f"own:{reason}" for reason in reasons), text, "bad", "#/cluster")
 
 
 def _nodes(picture: Picture) -> Iterator[Problem]:
-    for text in picture.own:
-        yield Problem(f"own:{text}", f"The node you look at is not ready: {text}", "bad", "#/cluster")
-    for name in picture.silent:
-        yield Problem(f"node:{name}", f"Node {name or '(this one)'} does not answer", "bad", "#/cluster")
-    for status in picture.nodes:
-        if status.not_ready and not (picture.own and len(picture.nodes) == 1):
-            text = f"Node {status.node or '(this one)'} is not ready: {listed(list(status.not_ready)[:TOLD_MAX])}"
-            yield Problem(f"ready:{status.node}", text, "bad", "#/cluster")
+    yield from _own(_beside_groups(picture.own) if picture.fresh else picture.own)
+    for name, since in sorted(picture.silent.items()):
+        yield Problem((f"node:{name}",), f"Node {name} does not answer", "bad", "#/cluster", since)
+    for status in picture.fresh:
+        reasons = [reason for reason in _beside_groups(status.not_ready) if reason not in picture.own]
+        if reasons:
+            text = f"Node {status.node or '(this one)'} is not ready: {listed(reasons[:TOLD_MAX])}"
+            yield Problem((f"ready:{status.node}",), text, "bad", "#/cluster")
+
+
+def _beside_groups(reasons: Iterable[str]) -> list[str]:
+    """Why a node is not ready, without what is told of its groups anyway (`stan.monitor.health`)."""
+    return [reason for reason in reasons if not reason.startswith("group ")]
 
 
 def _groups(picture: Picture) -> Iterator[Problem]:
-    if not picture.nodes:
+    if not picture.fresh:
         return
-    led = {group.group for status in picture.nodes for group in status.groups if group.role == "leader"}
+    there = {status.node for status in picture.nodes}
+    led = {
+        group.group  # of two that answer one after the other neither leads if leadership went over meanwhile
+        for status in picture.fresh
+        for group in status.groups
+        if group.role == "leader" or (group.leader and group.leader in there)
+    }
     leaderless = sorted(set(range(picture.pool + 1)) - led)
     if leaderless:
-        numbers = listed([f"{number}" for number in leaderless])
-        text = f"Group {numbers} has no leader" if len(leaderless) == 1 else f"Groups {numbers} have no leaders"
-        yield Problem(f"leader:{numbers}", text, "bad", "#/cluster")
-    for status in picture.nodes:
+        has = "has no leader" if len(leaderless) == 1 else "have no leaders"
+        yield Problem(tuple(f"leader:{one}" for one in leaderless), f"{_named(leaderless)} {has}", "bad", "#/cluster")
+    for status in picture.fresh:
+        troubles: dict[str, list[int]] = {}
         for group in status.groups:
-            if group.trouble:
-                where = f"Group {group.group}" + (f" on {status.node}" if status.node else "")
-                yield Problem(f"trouble:{status.node}:{group.group}", f"{where}: {group.trouble}", "bad", "#/cluster")
+            if group.trouble and group.group not in leaderless:
+                troubles.setdefault(group.trouble, []).append(group.group)
+        for trouble, numbers in troubles.items():
+            text = f"{_named(numbers)}{f' on {status.node}' if status.node else ''}: {trouble}"
+            keys = tuple(f"trouble:{status.node}:{number}" for number in numbers)
+            yield Problem(keys, text, "bad", "#/cluster")
     silent = sorted(picture.missing - set(leaderless))
     if silent:
-        text = (
-            f"The {'leader of group' if len(silent) == 1 else 'leaders of groups'} {listed([str(n) for n in silent])}"
-        )
-        text += f" {'does' if len(silent) == 1 else 'do'} not answer, their channels are not shown"
-        yield Problem("missing", text, "bad", "#/cluster")
+        who = "leader of group" if len(silent) == 1 else "leaders of groups"
+        does = "does" if len(silent) == 1 else "do"
+        text = f"The {who} {listed([str(number) for number in silent])} {does} not answer, their channels are not shown"
+        yield Problem(tuple(f"missing:{number}" for number in silent), text, "bad", "#/cluster")
+
+
+def _named(groups: list[int]) -> str:
+    return f"Group{'' if len(groups) == 1 else 's'} {listed([str(number) for number in groups])}"
 
 
 def _disks(picture: Picture) -> Iterator[Problem]:
-    for status in picture.nodes:
+    for status in picture.fresh:
         if not status.disk_total:
             continue
         percent = 100 * status.disk_free / status.disk_total
         if percent < DISK_PERCENT_WARN:
             where = f" of {status.node}" if status.node else ""
             text = f"The disk{where} is nearly full: {size(status.disk_free)} left"
-            yield Problem(f"disk:{status.node}", text, "bad" if percent < DISK_PERCENT_BAD else "warn", "#/cluster")
+            yield Problem((f"disk:{status.node}",), text, "bad" if percent < DISK_PERCENT_BAD else "warn", "#/cluster")
 
 
 def _cursors(picture: Picture) -> Iterator[Problem]:
@@ -120,9 +173,9 @@ def _cursors(picture: Picture) -> Iterator[Problem]:
         name = f"{_text(name_of(cursor))} on {_text(cursor.channel)}"
         why = state.text[0].lower() + state.text[1:]
         since = max(int(cursor.oldest_pending), int(cursor.last_ack))
-        yield Problem(f"stuck:{name}", f"{name} is {why}", "warn", "#/durables?state=stuck", since)
+        yield Problem((f"stuck:{name}",), f"{name} is {why}", "warn", "#/durables?state=stuck", since)
     if len(stuck) > TOLD_MAX:
-        yield Problem("stuck", f"{len(stuck) - TOLD_MAX:,} more are stuck", "warn", "#/durables?state=stuck")
+        yield Problem(("stuck",), f"{len(stuck) - TOLD_MAX:,} more are stuck", "warn", "#/durables?state=stuck")
 
 
 def _text(raw: bytes) -> str:
@@ -138,5 +191,6 @@ class Since:
     def of(self, found: Iterable[Problem], now: int) -> list[Problem]:
         """The same with moments; *now* Unix ns."""
         found = list(found)
-        self._since = {problem.key: problem.since or self._since.get(problem.key, now) for problem in found}
-        return [problem._replace(since=self._since[problem.key]) for problem in found]
+        before = self._since
+        self._since = {key: problem.since or before.get(key, now) for problem in found for key in problem.keys}
+        return [problem._replace(since=min(self._since[key] for key in problem.keys)) for problem in found]

@@ -1,21 +1,25 @@
-"""What each node has said of itself last, when, and how much went through them: what the overview and the cluster page show.
+"""What each node has said of itself last, who failed to answer since when, and how much went through them.
 
-Knows nothing of requests: it is told the answers. Times are ns of the clock that it is given.
+Knows nothing of requests: it is told of each round of asking, who answered. Nobody is judged by the age of an answer: a node does
+not answer if it was asked and failed to, several times in a row. Times are ns, monotonic of the clock it is given, or Unix.
 """
 
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from stan import limits
 from stan.protocol import admin_pb2 as admin
 from stan.types import SECOND
+
+K = TypeVar("K", str, int)
 
 
 class Heard(NamedTuple):
     """The last word of one node."""
 
     at: int  # ns, monotonic
+    wall: int  # Unix ns
     status: admin.NodeStatus
 
 
@@ -29,39 +33,79 @@ class Sample(NamedTuple):
     bytes_out: float
 
 
+class Failures(Generic[K]):
+    """Who failed to answer how often since the last answer, and since when."""
+
+    def __init__(self) -> None:
+        self._of: dict[K, tuple[int, int]] = {}
+
+    def note(self, failed: Iterable[K], wall: int) -> None:
+        """A round of asking that began at *wall* (Unix ns) is over; all others have answered."""
+        before = self._of
+        self._of = {}
+        for name in failed:
+            times, since = before.get(name, (0, wall))
+            self._of[name] = (times + 1, since)
+
+    def __contains__(self, name: K) -> bool:
+        """Whether it failed when it was asked last."""
+        return name in self._of
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def silent(self) -> dict[K, int]:
+        """Who failed so often in a row that this is told, and when that began (Unix ns)."""
+        return {name: since for name, (times, since) in self._of.items() if times >= limits.DASHBOARD_FAILURES}
+
+
 _COUNTERS = ("messages_in", "messages_out", "bytes_in", "bytes_out")
 
 
 class NodeBook:
-    """See the module's docstring."""
+    """See the module's docstring. *me*: the node that asks. It hears itself: a round in which it did not tells of nobody else."""
 
-    def __init__(self) -> None:
+    def __init__(self, me: str = "") -> None:
         self.heard: dict[str, Heard] = {}
         self.samples: deque[Sample] = deque(maxlen=limits.DASHBOARD_SAMPLES_MAX)
-        self._looked_since = 0  # 0: never yet
+        self.rates: Sample | None = None  # as of the last round; None: not known
+        self._me = me
+        self._nodes: Failures[str] = Failures()
+        self._rounds: Failures[str] = Failures()  # that I myself was not heard in
 
-    def note(self, answers: Iterable[admin.NodeStatus], now: int, wall: int) -> None:
-        """Nodes have answered; *now* monotonic, *wall* Unix ns."""
-        self._looked_since = self._looked_since or now
+    def note(self, answers: Iterable[admin.NodeStatus], refused: Iterable[str], now: int, wall: int) -> None:
+        """A round is over that began at *now* (monotonic), *wall* (Unix ns). *refused*: who said only that it is there."""
+        answered = {status.node: status for status in answers}
+        present = {status.node for status in self.present()}
+        rates = self._rates(answered.values())
+        for name, status in answered.items():
+            self.heard[name] = Heard(now, wall, status)
+        for name in [name for name, heard in self.heard.items() if now - heard.at > limits.NODE_FORGET]:
+            if name not in self.members():
+                del self.heard[name]
+        there = answered.keys() | set(refused)
+        self._rounds.note([] if self._me in there else [self._me], wall)
+        if self._me in there:
+            self._nodes.note(sorted({*self.members(), *self.heard} - there), wall)
+        self.rates = None if rates is None else Sample(wall, **rates)
+        if self.rates is not None and present <= answered.keys():
+            self.samples.append(self.rates)  # a round without somebody would look as if less had gone through
+
+    def _rates(self, answers: Iterable[admin.NodeStatus]) -> dict[str, float] | None:
+        """What went through in a second since each of them answered before."""
         rates = dict.fromkeys(_COUNTERS, 0.0)
-        sampled = False
+        known = False
         for status in answers:
             before = self.heard.get(status.node)
-            self.heard[status.node] = Heard(now, status)
             if before is None or before.status.server_id != status.server_id:
                 continue
             span = status.now - before.status.now
             if span > 0:
-                sampled = True
+                known = True
                 for name in _COUNTERS:
                     grown = max(0, getattr(status, name) - getattr(before.status, name))
                     rates[name] += grown * SECOND / span
-        if sampled:
-            self.samples.append(Sample(wall, **rates))
-        members = set(self.members())
-        for name, heard in list(self.heard.items()):
-            if name not in members and now - heard.at > limits.NODE_FORGET:
-                del self.heard[name]
+        return rates if known else None
 
     def members(self) -> list[str]:
         """The nodes that keep groups, as the newest list says; [""] alone."""
@@ -70,14 +114,24 @@ class NodeBook:
         newest = max((one.status for one in self.heard.values()), key=lambda status: status.nodes_version)
         return sorted(newest.nodes) or sorted(name for name, one in self.heard.items() if not one.status.replica)
 
-    def silent(self, now: int) -> list[str]:
-        """Members that have not answered for so long that they count as missing."""
-        oldest = now - limits.NODE_SILENT
-        if self._looked_since > oldest:
-            return []
-        return [name for name in self.members() if name not in self.heard or self.heard[name].at < oldest]
+    def silent(self) -> dict[str, int]:
+        """Members that do not answer, and since when (Unix ns): since the first ask that failed after their last answer."""
+        members = set(self.members())
+        return {name: since for name, since in self._nodes.silent().items() if name in members}
 
-    def present(self, now: int) -> list[admin.NodeStatus]:
+    def deaf(self) -> int:
+        """Since when (Unix ns) the node that asks does not hear itself; 0: it does."""
+        return self._rounds.silent().get(self._me, 0)
+
+    def doubted(self) -> bool:
+        """Whether somebody failed to answer when asked last."""
+        return bool(self._nodes) or bool(self._rounds)
+
+    def present(self) -> list[admin.NodeStatus]:
         """What those who answer have said last, by name."""
-        oldest = now - limits.NODE_SILENT
-        return [one.status for _, one in sorted(self.heard.items()) if one.at >= oldest]
+        silent = self._nodes.silent()
+        return [one.status for name, one in sorted(self.heard.items()) if name not in silent]
+
+    def fresh(self) -> list[admin.NodeStatus]:
+        """What those said who have answered the last round that told of anybody."""
+        return [status for status in self.present() if status.node not in self._nodes]

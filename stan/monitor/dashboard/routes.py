@@ -38,8 +38,10 @@ Json = dict[str, Any]
 class Dashboard:
     """See the module's docstring."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, error: Callable[[str], None]) -> None:
+        """*error* takes a line for the log."""
         self._view = view
+        self._error = error
         self._guard = Guard(view.config.monitor)
         self._files = _load()
         self._api: Api | None = None
@@ -52,7 +54,7 @@ class Dashboard:
         """There is a node to ask with."""
         config = self._view.config
         asking = Asking(node.gateway, config.cluster_id, limits.DASHBOARD_PATIENCE / SECOND)
-        survey = Survey(asking, config.store.raft_groups, lambda: health.ready(self._view))
+        survey = Survey(asking, config.store.raft_groups, lambda: health.ready(self._view), self._name())
         api = Api(survey, config)
 
         hear_events(node.gateway, api.events.append)
@@ -61,7 +63,21 @@ class Dashboard:
     def serve(self, api: Api) -> None:
         """Answer with *api*."""
         self._api = api
-        self._looking = asyncio.get_running_loop().create_task(api.survey.run())
+        self._looking = asyncio.get_running_loop().create_task(self._look(api.survey))
+
+    async def _look(self, survey: Survey) -> None:
+        """For ever, whatever fails: what is shown would not change any more otherwise."""
+        while True:
+            try:
+                await survey.run()
+            except Exception as error:  # noqa: BLE001 - a page is not worth the broker, and not worth an end either
+                self._error(f"Error looking at the cluster for the dashboard: {type(error).__name__}: {error}")
+                await asyncio.sleep(limits.DASHBOARD_IDLE_TICK / SECOND)
+
+    def _name(self) -> str:
+        """Of this node in its cluster; "" alone."""
+        node = self._view.node
+        return "" if node is None or self._view.config.cluster is None else node.storage.node_id
 
     async def close(self) -> None:
         """Look no more."""
@@ -155,9 +171,8 @@ class Dashboard:
         if refusal:
             return _json({"error": refusal}, 403)
         may = self._guard.actions
-        node, config = self._view.node, self._view.config
-        name = "" if node is None or config.cluster is None else node.storage.node_id
-        told = {"cluster": config.cluster_id, "node": name, "actions": may, "header": TOKEN_HEADER}
+        config = self._view.config
+        told = {"cluster": config.cluster_id, "node": self._name(), "actions": may, "header": TOKEN_HEADER}
         return _json({**told, "token": self._guard.token if may else ""})
 
     async def _nothing(self, _request: web.Request) -> web.Response:

@@ -102,12 +102,13 @@ def client(row: admin.ClientStatus, subscriptions: int, lag: int) -> Json:
     }
 
 
-def node(row: admin.NodeStatus, *, silent: bool = False) -> Json:
-    """A node, and how each of its groups is."""
+def node(row: admin.NodeStatus, asked: int, silent: int = 0) -> Json:
+    """A node, and how each of its groups is, as it said when *asked*; *silent*: since when it does not answer (Unix ns)."""
     return {
         "name": row.node or "this node",
         "id": row.node,
-        "silent": silent,
+        "asked": millis(asked),
+        "silent": millis(silent),
         "server_id": row.server_id,
         "product": row.product,
         "started": millis(row.started),

@@ -1,7 +1,8 @@
 """What the dashboard knows of the cluster: asked when somebody looks, kept for a moment, shared by all who look.
 
 While somebody watches, nodes and subscriptions are looked at every two seconds (less often where that costs more than 1 % of the
-time); while nobody does only the nodes, and seldom, so that "since when" has an answer. Changes nothing.
+time); while nobody does only the nodes, and seldom unless one of them has failed to answer, so that "since when" has an answer.
+What was not looked at of late is not told. Changes nothing.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from stan.monitor.dashboard import listing
 from stan.monitor.dashboard.cached import Cached
 from stan.monitor.dashboard.healthwords import Picture, Problem, Since, problems
 from stan.monitor.dashboard.listing import Listing
-from stan.monitor.dashboard.nodebook import NodeBook
+from stan.monitor.dashboard.nodebook import Failures, NodeBook
 from stan.monitor.dashboard.states import State, state_of
 from stan.monitor.dashboard.trends import Trends
 from stan.monitor.view import Breath
@@ -27,8 +28,7 @@ from stan.types import SECOND
 
 TOLD = 5
 """Rows of the short lists of the overview."""
-NODES_WAIT_S = 1.5
-"""How long the answers of nodes are waited for that may be gone."""
+NODES_WAIT_S = limits.DASHBOARD_NODES_WAIT / SECOND
 
 
 class ChannelTable(NamedTuple):
@@ -40,6 +40,7 @@ class ChannelTable(NamedTuple):
     rates: dict[int, float]  # by uid
     lags: dict[bytes, int]  # the worst of each, by name
     counts: dict[bytes, int]  # durables, groups and subscriptions
+    compared: bool  # there was a look before, to tell rates from
     busiest: list[admin.ChannelStatus]
     messages: int  # of all
     bytes: int
@@ -57,23 +58,30 @@ class CursorTable(NamedTuple):
 
 
 class Survey:
-    """See the module's docstring. *own*: why the node that serves the pages is not ready; *pool*: groups of channels."""
+    """See the module's docstring. *own*: why the node that serves the pages is not ready; *me*: its name, "" alone; *pool*:
+    groups of channels; *clock*: monotonic ns."""
 
     def __init__(
-        self, asking: Asking, pool: int, own: Callable[[], list[str]], wall: Callable[[], int] = time.time_ns
+        self,
+        asking: Asking,
+        pool: int,
+        own: Callable[[], list[str]],
+        me: str = "",
+        clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.asking = asking
-        self.book = NodeBook()
+        self.book = NodeBook(me)
         self.trends = Trends()
-        self.nodes = Cached(self._nodes)
-        self.cursors = Cached(self._cursors)
-        self.channels = Cached(self._channels)
-        self.clients = Cached(lambda: listing.clients(asking))
-        self.options = Cached(self._options, 10 * SECOND)
+        self.nodes = Cached(self._nodes, clock=clock)
+        self.cursors = Cached(self._cursors, clock=clock)
+        self.channels = Cached(self._channels, clock=clock)
+        self.clients = Cached(lambda: listing.clients(asking), clock=clock)
+        self.options = Cached(self._options, 10 * SECOND, clock)
         self._pool = pool
         self._own = own
-        self._wall = wall
+        self._clock = clock
         self._since = Since()
+        self._missed: Failures[int] = Failures()  # groups whose leaders did not tell of subscriptions
         self._watched_at = 0
         self._woken = asyncio.Event()
         self._before: tuple[int, dict[int, int]] = (0, {})  # when channels were looked at, and their last sequences
@@ -84,10 +92,10 @@ class Survey:
         """Somebody looks."""
         if not self._is_watched():
             self._woken.set()
-        self._watched_at = time.monotonic_ns()
+        self._watched_at = self._clock()
 
     def _is_watched(self) -> bool:
-        return bool(self._watched_at) and time.monotonic_ns() - self._watched_at < limits.DASHBOARD_LINGER
+        return bool(self._watched_at) and self._clock() - self._watched_at < limits.DASHBOARD_LINGER
 
     def outdated(self) -> None:
         """Something was changed."""
@@ -103,52 +111,55 @@ class Survey:
                 with contextlib.suppress(StanError):
                     await cached.get()
             self.health()
-            pause = limits.DASHBOARD_TICK if watched else limits.DASHBOARD_IDLE_TICK
+            pause = limits.DASHBOARD_TICK if watched or self.book.doubted() else limits.DASHBOARD_IDLE_TICK
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause / SECOND):
                     await self._woken.wait()
 
     def picture(self) -> Picture:
         """What is known at this moment."""
-        now = time.monotonic_ns()
-        table = self.cursors.last
-        channels = self.channels.last
+        book, table = self.book, self.cursors.recent
         return Picture(
-            nodes=self.book.present(now),
-            members=self.book.members(),
-            silent=self.book.silent(now),
+            nodes=book.present(),
+            fresh=book.fresh(),
+            members=book.members(),
+            silent=book.silent(),
+            deaf=book.deaf(),
             own=self._own(),
             pool=self._pool,
             stuck=table.stuck if table else [],
             lagging=table.lagging if table else [],
-            subscribed=bool(table and table.states),
-            missing=(table.listing.missing if table else set()) | (channels.listing.missing if channels else set()),
+            subscribed=bool(table.states) if table else None,
+            missing=set(self._missed.silent()) if table else set(),
         )
 
     def health(self) -> tuple[Picture, list[Problem]]:
         """What is known, and what is wrong with it, since when."""
         picture = self.picture()
-        return picture, self._since.of(problems(picture), self._wall())
+        return picture, self._since.of(problems(picture), time.time_ns())
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
     async def _nodes(self) -> list[admin.NodeStatus]:
-        members = set(self.book.members())
-        present = {status.node for status in self.book.present(time.monotonic_ns())}
+        begun, wall = self._clock(), time.time_ns()
+        expected = set(self.book.members()) | {status.node for status in self.book.present()}
+        refused: list[admin.NodeStatus] = []
 
         def enough(answers: list[admin.NodeStatus]) -> bool:
-            heard = {answer.node for answer in answers}
-            return bool(heard) and heard >= members | present | {name for answer in answers for name in answer.nodes}
+            there = {answer.node for answer in (*answers, *refused)}
+            return bool(there) and there >= expected | {name for answer in answers for name in answer.nodes}
 
         answers = await self.asking.ask_each(
-            "admin.nodes", admin.NodesRequest(version=1), admin.NodeStatus, enough, NODES_WAIT_S
+            "admin.nodes", admin.NodesRequest(version=1), admin.NodeStatus, enough, NODES_WAIT_S, refused
         )
-        self.book.note(answers, time.monotonic_ns(), self._wall())
+        self.book.note(answers, [one.node for one in refused], begun, wall)
         return answers
 
     async def _cursors(self) -> CursorTable:
+        begun = time.time_ns()
         found = await listing.cursors(self.asking)
-        now = self._wall()
+        self._missed.note(found.missing, begun)
+        now = time.time_ns()
         self.trends.note(found.rows, now)
         states: list[State] = []
         names: list[str] = []
@@ -165,26 +176,27 @@ class Survey:
     async def _channels(self) -> ChannelTable:
         found = await listing.channels(self.asking)
         at, before = self._before
-        now = time.monotonic_ns()
+        now = self._clock()
+        compared = bool(at) and now - at <= 2 * limits.DASHBOARD_AGE_MAX  # else it would not be what goes through now
         rates: dict[int, float] = {}
         names: list[str] = []
         breath = Breath()
         for row in found.rows:
-            if row.uid in before and now > at:
+            if compared and row.uid in before and now > at:
                 rates[row.uid] = max(0, row.last_sequence - before[row.uid]) * SECOND / (now - at)
             names.append(searched(row.name))
             await breath.take()
         self._before = (now, {row.uid: row.last_sequence for row in found.rows})
         lags: dict[bytes, int] = {}
         counts: dict[bytes, int] = {}
-        table = self.cursors.last
+        table = self.cursors.recent
         for cursor in table.listing.rows if table is not None else ():
             lags[cursor.channel] = max(lags.get(cursor.channel, 0), int(cursor.waiting))
             counts[cursor.channel] = counts.get(cursor.channel, 0) + 1
             await breath.take()
         busy = nlargest(TOLD, (row for row in found.rows if rates.get(row.uid)), key=lambda row: rates[row.uid])
         sums = sum(row.messages for row in found.rows), sum(row.bytes for row in found.rows)
-        return ChannelTable(found, self._wall(), names, rates, lags, counts, busy, *sums)
+        return ChannelTable(found, time.time_ns(), names, rates, lags, counts, compared, busy, *sums)
 
     async def _options(self) -> list[Any]:
         expected = len(self.book.members()) or 1

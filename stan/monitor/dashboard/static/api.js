@@ -13,7 +13,7 @@ async function answered(response) {
   return body;
 }
 
-const unreachable = (error) => (error.name === "AbortError" ? error : new Error("The server cannot be reached"));
+const unreachable = (error) => (["AbortError", "TimeoutError"].includes(error.name) ? error : new Error("The server cannot be reached"));
 
 export function address(name, params = {}) {
   const query = new URLSearchParams();

@@ -5,10 +5,11 @@ import { Asked, shown } from "./asked.js";
 import { bar } from "./chart.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { ago, number, size } from "./format.js";
+import { ago, now, number, size, time } from "./format.js";
 import { level } from "./table.js";
 
 const NAME = (group) => (group ? `Group ${group}` : "Metadata");
+const OLD_MS = 15000; // nodes are asked every ten seconds at least
 const MARKS = { leader: "★", follower: "●", candidate: "?", observer: "○" };
 
 export function cluster(context) {
@@ -38,7 +39,7 @@ function card(node) {
   const bad = node.silent || node.not_ready.length > 0;
   const used = 1 - node.disk_free / (node.disk_total || 1);
   return h("article", { class: `card node ${bad ? "bad" : "ok"}`, "data-key": node.id }, h("h2", {}, h("span", { class: "dot" }), node.name, node.replica && h("small", { class: "muted" }, " read replica")),
-    node.silent ? level("bad", "does not answer") : node.not_ready.length ? h("ul", {}, node.not_ready.map((why) => h("li", {}, why))) : level("ok", "ready"),
+    node.silent ? level("bad", `does not answer since ${time(node.silent)} (${ago(node.silent)})`) : now() - node.asked > OLD_MS ? level("warn", `as it was at ${time(node.asked)} (${ago(node.asked)})`) : node.not_ready.length ? h("ul", {}, node.not_ready.map((why) => h("li", {}, why))) : level("ok", "ready"),
     h("dl", {}, h("dt", {}, "Up"), h("dd", {}, node.started ? ago(node.started).replace(" ago", "") : "–"), h("dt", {}, "Version"), h("dd", {}, node.product || "–"),
       h("dt", {}, "Memory"), h("dd", {}, node.rss ? size(node.rss) : "–"), h("dt", {}, "Disk left"), h("dd", {}, node.disk_total ? [size(node.disk_free), bar(used, `${Math.round(used * 100)} % used`, used > 0.9 ? "bad" : "")] : "–"),
       h("dt", {}, "Store"), h("dd", {}, [node.store, node.sync && `sync ${node.sync}`, node.kernel && `kernel ${node.kernel}`].filter(Boolean).join(", ") || "–")));

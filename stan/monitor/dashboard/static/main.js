@@ -8,7 +8,7 @@ import { cluster } from "./cluster.js";
 import { config } from "./config.js";
 import { draw, h } from "./dom.js";
 import { durables } from "./durables.js";
-import { clock } from "./format.js";
+import { ago, clock, now, time } from "./format.js";
 import { Live } from "./live.js";
 import { metrics } from "./metrics.js";
 import { overview } from "./overview.js";
@@ -97,13 +97,27 @@ function health(state, sentence) {
   link.title = sentence;
 }
 
+const OLD_MS = 15000;
+let newsAt = 0;
+
+/** What is shown is from when there were news last; "": it is how things are. */
+function lost(text, state = "bad") {
+  const notice = document.getElementById("lost");
+  notice.hidden = !text;
+  notice.textContent = !text ? "" : `${text}.${newsAt ? ` What is shown is as it was at ${time(newsAt)} (${ago(newsAt)}).` : ""}`;
+  main.toggleAttribute("data-lost", Boolean(text));
+  if (text) health(state, text);
+}
+
 const live = new Live(
   (news) => {
     clock(news.now);
+    newsAt = news.now;
+    lost("");
     health(news.state, news.sentence);
     page?.refresh();
   },
-  (text) => health("bad", text),
+  lost,
   (how) => {
     const place = document.getElementById("live");
     place.dataset.live = how;
@@ -124,6 +138,9 @@ try {
 } catch {
   // it only shows then
 }
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && newsAt && now() - newsAt > OLD_MS) lost("Asking again", "unknown");
+});
 addEventListener("hashchange", turn);
 turn();
 live.start();
