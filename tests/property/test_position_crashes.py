@@ -99,7 +99,7 @@ class OneCrash(NodeOperator):
                 self.node.kill()
                 self.history.cause(self.loop.now, self.loop.now, "power")
                 self.files = self.files.crash(SEED)
-                self.power_lost = True
+                self.boots += 1
                 self.boot()
         return struck
 

@@ -107,7 +107,7 @@ class OneCrash(NodeRemovals):
                 struck = True
                 self.node.kill()
                 self.files = self.files.crash(calls)
-                self.power_lost = True
+                self.boots += 1
                 self.boot()
         self.quiet = True
         self.files.cut_at = None

@@ -52,7 +52,7 @@ class OneCrash(NodeTransactions):
                     struck = True
                     self.node.kill()
                     self.files = self.files.crash(calls)
-                    self.power_lost = True
+                    self.boots += 1
                     self.boot()
             self.quiet = True
             self.files.cut_at = None
