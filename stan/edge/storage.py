@@ -26,7 +26,7 @@ from stan.log.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
 from stan.protocol import entries_pb2 as pb
-from stan.protocol.entries import Kind, encode_batch
+from stan.protocol.entries import STAGING_UID, Kind, encode_batch
 from stan.raft.hard_state import HardState
 from stan.raft.solo import SOLO_TERM
 from stan.state.changes import group_changes, meta_changes
@@ -234,7 +234,7 @@ class Storage:
     def _expect_known_channels(self, broker: Broker, number: GroupId) -> None:
         """The next channel must not get the number of one whose messages are here."""
         log, next_uid = self.logs[number], broker.shared.meta.next_uid
-        unknown = [uid for uid in log.channels() if uid >= next_uid and log.channel(uid).last_sequence]
+        unknown = [u for u in log.channels() if next_uid <= u < STAGING_UID and log.channel(u).last_sequence]
         if unknown:
             raise Damage(
                 f"group {number} has messages of channel number {unknown[0]}, of which the metadata has lost its name; "
