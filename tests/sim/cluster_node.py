@@ -203,7 +203,7 @@ class ClusterNode:
     def _does_not_start(self, error):
         """A disk fails still: the process ends and is started again."""
         self.world.trace(f"{self.name} does not start: {error}")
-        if not self.world.disks_fail:
+        if not self.world.disk_failed:
             self.world.complain(f"{self.name} does not start: {error!r}")
         self.crash(power=False)
 
@@ -332,7 +332,7 @@ class ClusterNode:
         if isinstance(error, StanError):  # it says that it must not run
             self.world.complain(f"{self.name} ends: {error}")
             self.crash(power=False)
-        elif isinstance(error, OSError) and self.world.disks_fail:  # a group could not be opened or put aside
+        elif isinstance(error, OSError) and self.world.disk_failed:  # a group could not be opened or put aside
             self.crash(power=False)
         else:
             raise error

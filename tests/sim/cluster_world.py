@@ -38,7 +38,7 @@ class ClusterWorld(Scene):
         self.limit = draw.choice((0, 0, 40))
         self.bootstrap = draw.choice((None, self.names[0]))
         self.aimed = {kind: 0 if calm else draw.choice((0, 0, chance)) for kind, chance in _AIMS.items()}
-        self.disks_fail = False
+        self.disk_failed = False
         self.channel_of = {}  # uid -> name
         self.nodes = {name: ClusterNode(self, name, at % self.servers) for at, name in enumerate(self.names)}
         self.nats.seen = self._seen
@@ -110,7 +110,7 @@ class ClusterWorld(Scene):
             self.history.cause(self.loop.now, self.loop.now, f"{node.name} leads group {group}")
             self.history.events.append(Reset(self.loop.now, group))
             self.aim(node, "lead")
-        expected = self.heartbeats_failed(text) or self.disks_fail or "ghost" in text
+        expected = self.heartbeats_failed(text) or self.disk_failed or "ghost" in text
         forgot = "has lost entries" in text and not any(
             f"{n} has lost" in text for n in self.nodes.values() if n.replaced
         )
@@ -350,7 +350,7 @@ class ClusterWorld(Scene):
     def _fault_disk_full(self):
         """For a while nothing finds room on a disk, or on all; often a life ends meanwhile."""
         draw, length = self.random, self._length()
-        self.disks_fail = True
+        self.disk_failed = True
         for node in self.nodes.values() if draw.random() < 0.3 else (self._someone(),):
             self._cause(length + 3 * SECOND, f"{node} has a full disk")
             node.fill(full=True)
@@ -360,7 +360,7 @@ class ClusterWorld(Scene):
                 self.loop.after(draw.randint(0, length), end)
 
     def _fault_disk_error(self):
-        self.disks_fail = True
+        self.disk_failed = True
         self._someone().files.fail(self.random.choice(("fdatasync", "pwritev")), self.random.randint(0, 9), errno.EIO)
         self._cause(3 * SECOND, "disk")
 

@@ -48,14 +48,14 @@ class Transactor(SimClient):
             self._go_on()
 
     def ask(self, kind, request, answer, done):
-        """Until there is an answer without retry."""
+        """Until there is an answer without retry; a disk that fails refuses what is asked for again later."""
 
         def again():
             self.ask(kind, request, answer, done)
 
         def answered(payload):
             response = answer.FromString(payload)
-            if response.retry:
+            if response.retry or (getattr(response, "error", b"") and self.world.disk_failed):
                 self.later(self.random.choice((20, 100, 300)) * MILLISECOND, again)
             else:
                 done(response)
