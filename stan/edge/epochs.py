@@ -48,7 +48,7 @@ class Epochs:
 
     def make(self) -> None:
         """Make the root. Raises StartError or Damage if a server that shares with nobody uses it, or it holds something else."""
-        self.root.mkdir(parents=True, exist_ok=True)
+        self._files.makedirs(str(self.root))
         if self.current() is not None:
             return
         if not self.has_plain():
@@ -67,8 +67,8 @@ class Epochs:
         building = target.with_name(target.name + _BUILDING)
         source = self.current()
         if source == target:  # entered before, and then something went wrong
-            return target
-        if source is not None and alone:
+            pass
+        elif source is not None and alone:
             source.rename(target)
         elif source is None and not self.has_plain():
             target.mkdir()

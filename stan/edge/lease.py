@@ -72,7 +72,7 @@ class LeaseFiles:
 
     def make(self) -> None:
         """Make the directory; one that is there is fine."""
-        self.place.mkdir(parents=True, exist_ok=True)
+        OsFiles().makedirs(str(self.place))
 
     def newest(self) -> int:
         """The newest epoch; 0 if there is none."""

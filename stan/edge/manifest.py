@@ -208,7 +208,7 @@ def write_manifest(directory: str, manifest: Manifest, files: Files | None = Non
 
 def lock_directory(directory: Path) -> int:
     """Make sure that no other process uses *directory*; returns the descriptor that holds the lock until it is closed."""
-    directory.mkdir(parents=True, exist_ok=True)
+    OsFiles().makedirs(str(directory))
     return lock_file(directory / "lock", directory)
 
 

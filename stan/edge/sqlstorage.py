@@ -13,6 +13,7 @@ from stan.core.broker import Broker
 from stan.edge.manifest import lock_file
 from stan.edge.storage import Storage
 from stan.errors import Aborted, Frozen, NotNow, StartError, go_quote
+from stan.log.files import OsFiles
 from stan.log.sqlfile import SqlError, SqlFile
 from stan.log.sqllog import SqlLog
 from stan.state.database import Changes, Database
@@ -45,7 +46,7 @@ class SqlStorage(Storage):
             raise StartError("for SQL stores, --sql_source must name a SQLite file")
         if shared_path(source).exists():
             raise StartError(f"{source} is shared by the servers of a fault tolerance group; start it with -ft_group")
-        source.parent.mkdir(parents=True, exist_ok=True)
+        OsFiles().makedirs(str(source.parent))
         lock = lock_file(lock_path(source), source)
         try:
             file = SqlFile(source)

@@ -4,6 +4,7 @@ Promises nothing about durability except through `fdatasync` and `sync_directory
 OSError: what a failed call means is decided by the log. The idea of a file port with a faulty twin is TigerBeetle's `storage`.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ class Files(Protocol):
         """Names in a directory."""
 
     def makedirs(self, path: str) -> None:
-        """Make a directory and its parents; one that is there is fine."""
+        """Make a directory and its parents, and return once their names are on stable storage; one that is there is fine."""
 
     def rmdir(self, path: str) -> None:
         """Remove an empty directory."""
@@ -64,7 +65,42 @@ class Files(Protocol):
         """Return once the directory's names are on stable storage."""
 
 
-class OsFiles:
+class Directories:
+    """What a disk's directories are made with; a test's twin of the disk makes them alike."""
+
+    def __init__(self) -> None:
+        self._named: set[str] = set()  # those whose names were made durable since this was made
+
+    def makedirs(self, path: str) -> None:
+        """See Files. The names of those that are there are made durable, too: who made them may have been killed before."""
+        there, parent = self.is_directory(path), os.path.dirname(path)  # noqa: PTH120 - paths are strings in this port
+        if parent == path or (there and path in self._named):
+            return
+        if parent:
+            self.makedirs(parent)
+        if not there:
+            self.mkdir(path)
+        try:
+            self.sync_directory(parent or ".")
+        except OSError as error:
+            if not there or error.errno == errno.EIO:  # else it is somebody else's
+                raise
+        self._named.add(path)
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory of that name."""
+        raise NotImplementedError
+
+    def mkdir(self, path: str) -> None:
+        """Make one directory."""
+        raise NotImplementedError
+
+    def sync_directory(self, path: str) -> None:
+        """See Files."""
+        raise NotImplementedError
+
+
+class OsFiles(Directories):
     """`Files` over the operating system."""
 
     def open(self, path: str) -> int:
@@ -128,15 +164,13 @@ class OsFiles:
         """See Files."""
         return os.listdir(path)  # noqa: PTH208 - paths are strings in this port
 
-    def makedirs(self, path: str) -> None:
-        """See Files; new directories are made durable in their parents."""
-        missing = []
-        while not os.path.isdir(path):  # noqa: PTH112 - paths are strings in this port
-            missing.append(path)
-            path = os.path.dirname(path) or "."  # noqa: PTH120 - same
-        for directory in reversed(missing):
-            os.mkdir(directory, 0o750)  # noqa: PTH102 - same
-            self.sync_directory(os.path.dirname(directory) or ".")  # noqa: PTH120 - same
+    def is_directory(self, path: str) -> bool:
+        """See Directories."""
+        return os.path.isdir(path)  # noqa: PTH112 - paths are strings in this port
+
+    def mkdir(self, path: str) -> None:
+        """See Directories."""
+        os.mkdir(path, 0o750)  # noqa: PTH102 - same
 
     def rmdir(self, path: str) -> None:
         """See Files."""

@@ -2,13 +2,16 @@
 
 Twin of `stan.log.files.OsFiles`. What a crash may leave (modelled on what journalling file systems do): of each file its synced
 bytes and then a beginning of the later writes, the last one torn, perhaps followed by zeros; of the names those that a
-directory sync covered and then a beginning of the later changes.
+directory sync covered and then a beginning of the later changes. Without a journal (`journal = False`) a directory sync covers
+the names in that directory alone, and any of the others may be lost, with all that is in them.
 """
 
 import errno
 import os
 import posixpath
 import random
+
+from stan.log.files import Directories
 
 
 class PowerCut(BaseException):
@@ -53,10 +56,13 @@ FOLDER = Node()
 """Stands for every directory among the names."""
 
 
-class CrashingFiles:
+class CrashingFiles(Directories):
     """`Files` over nodes in memory."""
 
+    journal = True  # changes of names reach the medium in their order
+
     def __init__(self):
+        super().__init__()
         self.names = {}  # path -> Node, as programs see it
         self.synced_names = {}
         self.name_changes = []  # ({path: Node or None}, directories changed), each atomic, not yet covered by a sync
@@ -81,8 +87,13 @@ class CrashingFiles:
         choice = random.Random(seed)
         after = CrashingFiles()
         names = dict(self.synced_names)
-        for change, _ in self.name_changes[: choice.randint(0, len(self.name_changes))]:
+        kept = self.name_changes[: choice.randint(0, len(self.name_changes))]
+        if not self.journal:
+            kept = [change for change in self.name_changes if choice.random() < 0.5]
+        for change, _ in kept:
             _change_names(names, change)
+        for path in [path for path in names if any(parent not in names for parent in _parents(path))]:
+            del names[path]  # it is in a directory that was lost
         nodes = {id(FOLDER): FOLDER}
         for path in sorted(names):
             node = names[path]
@@ -90,7 +101,7 @@ class CrashingFiles:
                 nodes[id(node)] = node.after_crash(choice)
             after.names[path] = nodes[id(node)]
         after.synced_names = dict(after.names)
-        after.full = self.full
+        after.full, after.journal = self.full, self.journal
         return after
 
     def content(self, path):
@@ -99,7 +110,8 @@ class CrashingFiles:
 
     def put(self, path, data):
         """A file that is safe on the medium."""
-        self.makedirs(posixpath.dirname(path))
+        for directory in _parents(path):
+            self.names[directory] = self.synced_names[directory] = FOLDER
         self.names[path] = self.synced_names[path] = Node(data)
 
     def paths(self):
@@ -192,12 +204,16 @@ class CrashingFiles:
         self._must_exist(path)
         return self._within(path)
 
-    def makedirs(self, path):
-        if path not in ("", "/") and path not in self.names:
-            self.makedirs(posixpath.dirname(path))
-            self._needs_room(path)
-            self._change_names({path: FOLDER})
-            self._cover(posixpath.dirname(path))
+    def is_directory(self, path):
+        return path == "/" or self.names.get(path) is FOLDER
+
+    def mkdir(self, path):
+        self._change("mkdir")
+        self._needs_room(path)
+        self._must_exist(posixpath.dirname(path))
+        if path in self.names:
+            raise _error(errno.EEXIST, path)
+        self._change_names({path: FOLDER})
 
     def rmdir(self, path):
         self._change("rmdir")
@@ -234,9 +250,13 @@ class CrashingFiles:
         for at, (_, directories) in enumerate(self.name_changes):
             if path in directories:
                 covered = at + 1
-        for change, _ in self.name_changes[:covered]:
+        done, left = self.name_changes[:covered], self.name_changes[covered:]
+        if not self.journal:
+            left = [change for change in done if path not in change[1]] + left
+            done = [change for change in done if path in change[1]]
+        for change, _ in done:
             _change_names(self.synced_names, change)
-        del self.name_changes[:covered]
+        self.name_changes = left
 
     def _change(self, method):
         self.calls += 1
@@ -260,6 +280,12 @@ class CrashingFiles:
 
 def _error(number, path):
     return OSError(number, os.strerror(number), path)
+
+
+def _parents(path):
+    """The directories that *path* is in, but the root."""
+    while (path := posixpath.dirname(path)) not in ("", "/"):
+        yield path
 
 
 def _change_names(names, change):

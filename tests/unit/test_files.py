@@ -1,0 +1,69 @@
+"""Directories are there after a loss of power, whoever was killed while he made them."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from stan.log.filelog import FileLog
+from stan.log.files import OsFiles
+from tests.kit.batches import batch, entry
+from tests.kit.files import CrashingFiles
+
+STORE = b"0123456789abcdef"
+DIRECTORY = Path("/store/groups/1")
+
+
+@pytest.mark.parametrize("syncs", range(3))
+def test_log_outlives_a_start_that_was_killed_between_a_directory_and_its_name(syncs):
+    files = CrashingFiles()
+    files.journal = False
+    files.fail("sync_directory", syncs, errno.EIO)  # as far as it came
+    with pytest.raises(OSError):  # noqa: PT011 - of any kind
+        files.makedirs(str(DIRECTORY))
+    log, _ = FileLog.open(DIRECTORY, 1, STORE, files=files)
+    log.append([entry(1, batch(7, 1, 1))])
+    assert log.sync() == 1
+    for seed in range(10):
+        again, _ = FileLog.open(DIRECTORY, 1, STORE, files=files.crash(seed))
+        assert again.last_index == 1
+
+
+class Watched(OsFiles):
+    def __init__(self):
+        super().__init__()
+        self.synced = []
+
+    def sync_directory(self, path):
+        super().sync_directory(path)
+        self.synced.append(path)
+
+
+def test_names_of_directories_are_synced_once_in_a_life_and_anew_when_they_are_made_again(tmp_path):
+    inner = f"{tmp_path}/a/b"
+    files = Watched()
+    files.makedirs(inner)
+    assert files.synced[-2:] == [str(tmp_path), f"{tmp_path}/a"]
+    files.synced.clear()
+    files.makedirs(inner)
+    assert files.synced == []
+    files.rmdir(inner)
+    files.makedirs(inner)
+    assert files.synced == [f"{tmp_path}/a"]
+
+    later = Watched()
+    later.makedirs(inner)
+    assert later.synced[-2:] == [str(tmp_path), f"{tmp_path}/a"]
+
+
+def test_directory_in_one_that_is_not_ours_to_sync_is_fine(tmp_path, monkeypatch):
+    sync = OsFiles.sync_directory
+
+    def refuses(self, path):
+        if path == str(tmp_path.parent):
+            raise PermissionError(errno.EACCES, "not ours")
+        sync(self, path)
+
+    monkeypatch.setattr(OsFiles, "sync_directory", refuses)
+    OsFiles().makedirs(f"{tmp_path}/a")
+    assert (tmp_path / "a").is_dir()
