@@ -25,10 +25,14 @@ TAIL_CACHE_BYTES_MAX = 16 * MiB
 """Record batches kept in memory behind the end of each group's log."""
 PERMISSION_RULES_MAX = 10_000
 """Rules of permissions in a configuration."""
-PERMISSIONS_CACHED_MAX = 65_536
-"""Verdicts of permissions in memory, by user, client id, right and channel."""
-REFUSALS_NOTED_MAX = 100
-"""Lines of the log a minute about refusals for want of a permission."""
+REMEMBERED_MAX = 65_536
+"""Answers about names that clients made up which are remembered in one place: verdicts of permissions, whose a channel is, ..."""
+REMEMBERED_BYTES_MAX = 16 * MiB
+"""And bytes of those names."""
+COMPLAINTS_MAX = 100
+"""Lines of the log a minute about what clients send."""
+COMPLAINT_CHARS_MAX = 1000
+"""Longest of them."""
 VAULT_KEYS_MAX = 4096
 """Keys of encrypted logs in memory: one for each time that a log was opened, as long as batches of then are read."""
 READ_BYTES_MAX = 1 * MiB
@@ -99,6 +103,8 @@ CHANNEL_NAME_BYTES_MAX = 4 * KiB
 """Longest channel name."""
 INBOX_BYTES_MAX = 1 * KiB
 """Longest inbox a client may name: nats-server ends a connection that sends a line above 4 KiB."""
+NAME_BYTES_MAX = 1 * KiB
+"""Longest client id, connection id, name of a durable or of a queue group."""
 PUBLISHERS_PER_BATCH_MAX = 64 * KiB - 1
 """Different publishers of one channel in one batch of the kernel; an index of one has 16 bits, and one more is needed."""
 ROWS_BYTES_MAX = 32 * MiB

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from stan.errors import go_quote
-from stan.limits import PERMISSION_RULES_MAX, PERMISSIONS_CACHED_MAX
+from stan.limits import PERMISSION_RULES_MAX
 from stan.patterns import ONE, REST, valid_name
+from stan.remembered import Remembered
 
 
 class Right(Enum):
@@ -88,7 +89,7 @@ class Permissions:
         self._complaints = tuple(complaints)
         self._clients = [_client_pattern(rule.client) for rule in self.rules]
         self._of_user = {user.name: list(map(_client_pattern, user.clients)) for user in self.users if user.clients}
-        self._known: dict[tuple[str, bytes, Right, bytes], bool] = {}
+        self._known: Remembered[tuple[str, bytes, Right, bytes], bool] = Remembered()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Permissions) and (self.rules, self.users) == (other.rules, other.users)
@@ -162,13 +163,12 @@ class Permissions:
         key = (user, client, right, channel)
         found = self._known.get(key)
         if found is None:
-            if len(self._known) >= PERMISSIONS_CACHED_MAX:
-                self._known.clear()
             name = channel.decode("utf-8", "surrogateescape")
-            found = self._known[key] = any(
+            found = any(
                 any(covers(pattern, name) for pattern in rule.rights.get(right, ())) and self._fits(at, user, client)
                 for at, rule in enumerate(self.rules)
             )
+            self._known.remember(key, found, len(user) + len(client) + len(channel))
         return found
 
     def _fits(self, at: int, user: str, client: bytes) -> bool:
@@ -195,7 +195,10 @@ def _client_complaint(client: str) -> str:
 
 
 def _client_pattern(text: str) -> re.Pattern[bytes] | None:
-    """None: whichever, also none. A pattern never fits who has no client id."""
+    """None: whichever, also none. A pattern never fits who has no client id. What a `*` has found first it keeps, so that a
+    client id is gone through once for each part at most, whatever it looks like."""
     if not text:
         return None
-    return re.compile(b"(?=.)" + b"[^.]*".join(re.escape(part.encode()) for part in text.split("*")), re.DOTALL)
+    first, *parts = (re.escape(part.encode()) for part in text.split("*"))
+    last = b"[^.]*" + parts.pop() if parts else b""
+    return re.compile(b"(?=.)" + first + b"".join(b"(?>[^.]*?%b)" % part for part in parts) + last, re.DOTALL)

@@ -23,6 +23,7 @@ WORDS = {
     "stan.config",
     "stan.patterns",
     "stan.permissions",
+    "stan.remembered",
 }
 LAYERS: tuple[set[str], ...] = (
     WORDS,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
 
-from stan import errors, limits
+from stan import errors
 from stan.core.meta import Client
 from stan.core.shared import META_GROUP, Shared, text
 from stan.errors import go_quote
@@ -22,7 +22,7 @@ from stan.protocol import extension_pb2 as extension
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.doors import BROKER, FROM, ack_subject, opened, user_of
 from stan.protocol.frames import Frame, Publishes
-from stan.types import SECOND
+from stan.protocol.requests import decode
 
 _ALL = EVERYTHING.encode()
 _ACK_KEYS: Final = 10**18 - 1
@@ -56,9 +56,6 @@ class Admission:
         self.permissions = permissions
         self.with_users = bool(permissions.users)
         self._secret = secret
-        self._noted_since = 0
-        self._noted: set[str] = set()
-        self._untold = 0
 
     # --- who it is --------------------------------------------------------------------------------------------------------
 
@@ -158,22 +155,22 @@ class Admission:
         if subject == subjects.discover:
             return self._may_connect(frame)
         if subject == subjects.close:
-            client = meta.clients.get(wire.CloseRequest.FromString(frame.payload).client_id)
+            client = meta.clients.get(decode(wire.CloseRequest, frame.payload).client_id)
             return self._is_his(frame, client, wire.CloseResponse(error=errors.UNKNOWN_CLIENT.encode()))
         if subject == subjects.pings:
-            client = meta.by_conn.get(wire.Ping.FromString(frame.payload).conn_id)
+            client = meta.by_conn.get(decode(wire.Ping, frame.payload).conn_id)
             return self._is_his(frame, client, wire.PingResponse(error=errors.CLIENT_REPLACED.encode()))
         if subject in (subjects.node_add, subjects.node_remove):
             return self._may_change_nodes(frame)
         return True
 
     def _may_connect(self, frame: Frame) -> bool:
-        user, client_id = user_of(frame.reply), wire.ConnectRequest.FromString(frame.payload).client_id
+        user, client_id = user_of(frame.reply), decode(wire.ConnectRequest, frame.payload).client_id
         if self.permissions.admits(user, client_id):
             return True
         if self.shared.concerns(META_GROUP):
             error = errors.no_client(text(client_id))
-            self._note(f"{_who(user, client_id)}: {error}")
+            self.shared.complain("WRN", f"{_who(user, client_id)}: {error}")
             self.shared.respond(frame.reply, wire.ConnectResponse(error=error.encode()).SerializeToString())
         return False
 
@@ -227,31 +224,15 @@ class Admission:
     def refusal(self, user: str, client_id: bytes, right: Right, channel: bytes) -> str:
         """What is said to who has not that right; the log gets it now and then."""
         error = errors.not_permitted(right.value, text(channel))
-        self._note(f"{_who(user, client_id)}: {error}")
+        self.shared.complain("WRN", f"{_who(user, client_id)}: {error}")
         return error
-
-    def _note(self, line: str) -> None:
-        """The same line once a minute, and not too many of them."""
-        now = self.shared.clock.now
-        if now - self._noted_since >= 60 * SECOND:
-            if self._untold:
-                self.shared.note("WRN", f"{self._untold} more refusals for want of a permission")
-            self._noted_since, self._untold = now, 0
-            self._noted.clear()
-        if line in self._noted:
-            return
-        if len(self._noted) >= limits.REFUSALS_NOTED_MAX:
-            self._untold += 1
-            return
-        self._noted.add(line)
-        self.shared.note("WRN", line)
 
 
 def _about(kind: str, payload: bytes) -> tuple[tuple[Right, ...], list[bytes]]:
     """Which rights will do for a request, and on which channels. Raises DecodeError."""
     if kind in _KINDS:
         rights, of = _KINDS[kind]
-        request: Any = of.FromString(payload)
+        request: Any = decode(of, payload)
         if isinstance(request, extension.InfoRequest):
             named = [*request.channels, *(position.channel for position in request.newer_than)]
             return rights, [*named, request.pattern] if request.pattern else named
@@ -259,7 +240,7 @@ def _about(kind: str, payload: bytes) -> tuple[tuple[Right, ...], list[bytes]]:
     kind = kind.removeprefix("admin.")
     rights = (Right.ADMIN_READ, Right.ADMIN_WRITE) if kind in _LOOKING else (Right.ADMIN_WRITE,)
     known = getattr(admin, "".join(word.capitalize() for word in kind.split("_")) + "Request", None)
-    request = known.FromString(payload) if known is not None else None
+    request = decode(known, payload) if known is not None else None
     if hasattr(request, "which"):
         request = request.which
     return rights, [getattr(request, "channel", b"") or getattr(request, "pattern", b"") or _ALL]

@@ -7,9 +7,7 @@
 Promises: what an answer tells was committed, and visible, when no other node could lead.
 """
 
-import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +21,7 @@ from stan.core.shared import META_GROUP, Shared
 from stan.errors import BUSY, INVALID_ADMIN, INVALID_QUESTION, TOO_MANY_REQUESTS, UNKNOWN_CHANNEL, UNKNOWN_VERSION
 from stan.patterns import ONE, REST
 from stan.protocol.frames import Frame
+from stan.protocol.requests import because, decode
 from stan.types import GroupId
 
 HEAD_ROOM: Final = 8 * limits.RAFT_GROUPS_MAX + 64
@@ -79,9 +78,9 @@ class Answering:
             return None
         question = Question(shared, frame.reply, groups, response)
         try:
-            question = question._replace(request=kind.FromString(frame.payload))
-        except DecodeError:
-            question.refuse(invalid)
+            question = question._replace(request=decode(kind, frame.payload))
+        except DecodeError as problem:
+            question.refuse(because(invalid, problem))
             return None
         if not self.answers_for(groups):
             question.refuse(BUSY, retry=True)
@@ -119,9 +118,9 @@ class Answering:
             return None
         about = Asked(shared, frame.reply, META_GROUP, None, kinds[1])
         try:
-            about = about._replace(request=kinds[0].FromString(frame.payload))
-        except DecodeError:
-            about.refuse(INVALID_ADMIN)
+            about = about._replace(request=decode(kinds[0], frame.payload))
+        except DecodeError as problem:
+            about.refuse(because(INVALID_ADMIN, problem))
             return None
         if not shared.meta_lease:
             about.busy()
@@ -193,9 +192,24 @@ class Answering:
         self.catchup.wait(caught_up)
 
 
-@lru_cache(maxsize=64)
-def matcher(pattern: bytes) -> Callable[[bytes], object]:
-    """What tells whether a valid *pattern* covers a name."""
-    tokens = {ONE.encode(): rb"[^.]+", REST.encode(): rb".+"}
-    expression = rb"\.".join(tokens.get(token) or re.escape(token) for token in pattern.split(b"."))
-    return re.compile(expression, re.DOTALL).fullmatch
+def matcher(pattern: bytes) -> Callable[[bytes], bool]:
+    """What tells whether a valid *pattern* covers a name. A name is gone through once, whatever the pattern is."""
+    wanted = pattern.split(b".")
+    one, rest = ONE.encode(), wanted[-1] == REST.encode()
+    if rest:
+        wanted.pop()
+    literal = next((at for at, want in enumerate(wanted) if want == one), len(wanted))
+    if literal == len(wanted) and not rest:
+        return pattern.__eq__
+    begins = b"".join(b"%b." % want for want in wanted[:literal])
+    some, count = wanted[literal:], len(wanted)
+
+    def covers(name: bytes) -> bool:
+        if not name.startswith(begins):
+            return False
+        tokens = name.split(b".", count)
+        if len(tokens) <= count if rest else len(tokens) != count:
+            return False
+        return all(want in (one, token) for want, token in zip(some, tokens[literal:], strict=False))
+
+    return covers

@@ -14,6 +14,7 @@ from stan.core.shared import Group, Shared, text
 from stan.errors import BUSY, go_quote
 from stan.protocol.admin_pb2 import ChangeResponse
 from stan.protocol.frames import Frame
+from stan.protocol.requests import because, decode
 from stan.types import GroupId
 
 UNSAID: Final = frozenset({"Node", "RestoreRows", "RestoreCursor"})
@@ -86,10 +87,11 @@ def asked(
     if not frame.reply:
         return None
     try:
-        request = kind.FromString(frame.payload)
-    except DecodeError:
+        request = decode(kind, frame.payload)
+    except DecodeError as problem:
         if shared.leads_meta:  # somebody has to
-            shared.respond(frame.reply, response(error=invalid.encode()).SerializeToString())
+            error = because(invalid, problem).encode()
+            shared.respond(frame.reply, response(error=error).SerializeToString())
         return None
     number = shared.group_number(name_of(request))
     if not shared.leads(number):

@@ -34,7 +34,7 @@ from stan.core.positions import Positions
 from stan.core.publishing import Publishing
 from stan.core.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
 from stan.core.restoring import Restoring
-from stan.core.shared import META_GROUP, Group, Shared, text
+from stan.core.shared import META_GROUP, Group, Shared, shown
 from stan.core.staging import Staging
 from stan.core.steered import is_outdated
 from stan.core.subscribing import Subscribing
@@ -44,6 +44,7 @@ from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import Subjects
 from stan.protocol.entries import STAGING_UID, Kind, changes_of, decode_batches
 from stan.protocol.frames import Acks, Frame, Publishes
+from stan.protocol.requests import decode
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
 Numbers = Iterable[GroupId] | None
@@ -222,6 +223,7 @@ class Broker:
     def _retain(self, now: Nanos) -> None:
         self.channels.expire()
         self.staging.expire()
+        self.shared.complaints.sum_up(now)
         self.shared.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -244,7 +246,7 @@ class Broker:
             if frame.sid == pub_sid:
                 self.publishing.malformed(frame)
             else:
-                self.shared.note("ERR", f"Unable to process ack on {text(frame.subject)}: not an ack")
+                self.shared.complain("ERR", f"Unable to process ack on {shown(frame.subject)}: not an ack")
 
     def step_frame(self, frame: Frame) -> None:
         """Any other frame: a request of a client, or an answer to one of ours."""
@@ -271,7 +273,7 @@ class Broker:
         subjects = self.shared.subjects
         if frame.subject in (subjects.sub.encode(), subjects.unsub.encode(), subjects.sub_close.encode()):
             with contextlib.suppress(DecodeError):  # all of them name their channel in the same field
-                return self.shared.group_number(wire.UnsubscribeRequest.FromString(frame.payload).subject)
+                return self.shared.group_number(decode(wire.UnsubscribeRequest, frame.payload).subject)
         return META_GROUP
 
     def _decide(self) -> None:
@@ -362,7 +364,7 @@ class Broker:
             self.committing.read_failed(fetch, why)
             return
         info = self.shared.meta.by_uid.get(fetch.uid)
-        name = text(info.name) if info else "?"
+        name = shown(info.name) if info else "?"
         self.shared.note("ERR", f"Error looking up message {name}:{fetch.runs[0][0]} ({why})")
         group = self.shared.groups.get(fetch.group)
         if group is not None:

@@ -11,12 +11,13 @@ from google.protobuf.message import DecodeError
 from stan import errors, limits
 from stan.config import HeartbeatConfig
 from stan.core.meta import Client, MetaResult
-from stan.core.shared import META_GROUP, Done, Group, Shared, text
+from stan.core.shared import META_GROUP, Done, Group, Shared, shown, text
 from stan.errors import go_quote
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_inbox
 from stan.protocol.frames import Frame
+from stan.protocol.requests import because, decode
 from stan.types import MILLISECOND, SECOND, GroupId, Nanos
 
 CLIENT_ID = re.compile(rb"[a-zA-Z0-9_-]+\Z")
@@ -122,9 +123,10 @@ class Clients:
         if not self.shared.concerns(META_GROUP):
             return
         try:
-            request = wire.ConnectRequest.FromString(frame.payload)
-        except DecodeError:
-            request = wire.ConnectRequest()
+            request = decode(wire.ConnectRequest, frame.payload)
+        except DecodeError as problem:
+            self._refuse(frame.reply, because(errors.INVALID_CONNECT, problem))
+            return
         if not is_inbox(request.heartbeat_inbox) or len(frame.payload) > limits.REQUEST_BYTES_MAX:
             self._refuse(frame.reply, errors.INVALID_CONNECT)
         elif not CLIENT_ID.match(request.client_id):
@@ -176,7 +178,7 @@ class Clients:
         now_there = self.shared.meta.clients.get(request.client_id)
         if now_there is not None:
             self.shared.note(
-                "DBG", f"[Client:{text(request.client_id)}] replaced, old inbox {text(old.heartbeat_inbox)}"
+                "DBG", f"[Client:{text(request.client_id)}] replaced, old inbox {shown(old.heartbeat_inbox)}"
             )
         self._register(request, reply, now_there.incarnation if now_there else 0)
 
@@ -192,11 +194,11 @@ class Clients:
         for frame in frames:
             with contextlib.suppress(DecodeError):
                 if frame.subject == close:
-                    client_id = wire.CloseRequest.FromString(frame.payload).client_id
+                    client_id = decode(wire.CloseRequest, frame.payload).client_id
                     done += [connect for connect, _ in open_.pop(client_id, [])]
                     closes.setdefault(client_id, []).append(frame)
                 elif frame.subject == discover:
-                    request = wire.ConnectRequest.FromString(frame.payload)
+                    request = decode(wire.ConnectRequest, frame.payload)
                     client_id = request.client_id
                     done += closes.pop(client_id, [])
                     before = open_.get(client_id, [])
@@ -230,7 +232,7 @@ class Clients:
         if not isinstance(result, MetaResult) or result.error or result.connected is None:
             self._refuse(reply, result.error if isinstance(result, MetaResult) else error)
         else:
-            inbox = text(request.heartbeat_inbox)
+            inbox = shown(request.heartbeat_inbox)
             self.shared.note("DBG", f"[Client:{text(request.client_id)}] Connected (Inbox={inbox})")
             self._accept(request, reply)
         waiting = self.next.pop(request.client_id, None)
@@ -257,7 +259,7 @@ class Clients:
         """A CloseRequest (STAN-SPEC 3.6). What the client published and acked before it was handled before it: one connection
         carries all, in order."""
         try:
-            client_id = wire.CloseRequest.FromString(frame.payload).client_id
+            client_id = decode(wire.CloseRequest, frame.payload).client_id
         except DecodeError:
             if self.shared.concerns(META_GROUP):
                 self._refuse_close(frame.reply, errors.INVALID_CLOSE)
@@ -425,7 +427,7 @@ class Clients:
     def ping(self, frame: Frame) -> None:
         """A client's Ping (STAN-SPEC 3.5)."""
         try:
-            conn_id = wire.Ping.FromString(frame.payload).conn_id
+            conn_id = decode(wire.Ping, frame.payload).conn_id
         except DecodeError:
             return
         if not frame.payload or not self.shared.concerns(META_GROUP):

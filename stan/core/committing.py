@@ -19,7 +19,7 @@ from stan.core.group import GroupResult
 from stan.core.intake import Rows, Stored
 from stan.core.publishing import Publishing
 from stan.core.ready import Fetch, Fetched, Ready
-from stan.core.shared import Group, Shared, text
+from stan.core.shared import Group, Shared, shown
 from stan.core.staging import PASSING
 from stan.core.transactions import Ended, Refused, Transactions
 from stan.invariant import invariant
@@ -293,11 +293,11 @@ class Committing:
         channel = carrier.channel
         carrier.failures += 1
         if carrier.failures == 1:
-            self.shared.note("ERR", f"Error reading rows staged for {text(channel.info.name)} ({why})")
+            self.shared.note("ERR", f"Error reading rows staged for {shown(channel.info.name)} ({why})")
         if carrier.failures >= limits.COMMIT_READS_MAX and not carrier.in_flight and not self.shared.clustered:
             carrier.failures = 0
             step = pb.CommitStep(uid=channel.info.uid, given_up=True)
-            self.shared.note("ERR", f"A commit to {text(channel.info.name)} is given up: its rows cannot be read")
+            self.shared.note("ERR", f"A commit to {shown(channel.info.name)} is given up: its rows cannot be read")
             self.shared.change_group(channel.info.group, lambda _result, _error: None, commit_step=step)
         self._pause(carrier, errors.UNREADABLE)
 

@@ -11,6 +11,7 @@ from stan import limits
 from stan.core.meta import Client
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.frames import Frame
+from stan.protocol.requests import decode
 from stan.types import Nanos
 
 
@@ -30,7 +31,7 @@ class Hearing:
             self._note((frame.reply,), now)
         elif frame.subject == self._discover:
             try:
-                request = wire.ConnectRequest.FromString(frame.payload)
+                request = decode(wire.ConnectRequest, frame.payload)
             except DecodeError:
                 return
             self._note((request.client_id, request.conn_id, request.heartbeat_inbox), now)

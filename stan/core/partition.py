@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stan import limits
 from stan.patterns import ONE, REST, matches
+from stan.remembered import Remembered
 from stan.types import GroupId, Nanos
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ Publisher = tuple[bytes, bytes]
 """Client id and connection id."""
 
 
-class Partition(dict[bytes, bool]):
+class Partition(Remembered[bytes, bool]):
     """Whether a channel is this server's, by name; remembers what it was asked, as the kernel asks for every batch."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -30,11 +31,8 @@ class Partition(dict[bytes, bool]):
         self.patterns = tuple(sorted(patterns))
 
     def __missing__(self, channel: bytes) -> bool:
-        if len(self) >= limits.CHANNEL_LIMITS_CACHED_MAX:
-            self.clear()
         name = channel.decode("utf-8", "surrogateescape")
-        mine = self[channel] = any(matches(pattern, name) for pattern in self.patterns)
-        return mine
+        return self.remember(channel, any(matches(pattern, name) for pattern in self.patterns), len(channel))
 
     def cover(self) -> str:
         """The narrowest subject that all its channels fit."""

@@ -26,6 +26,7 @@ from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name, publication
 from stan.protocol.entries import Kind, decode_batches, encode_batch, encode_change, encode_marks, marks_of
 from stan.protocol.frames import Frame, Publishes
+from stan.protocol.requests import can_be_answered
 from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, WallNanos
 
 TOO_MUCH_WAITING = "stan: too much waits for a majority of the nodes"
@@ -101,6 +102,13 @@ class Publishing:
         known = self.shared.known
         keep = [publisher not in self.holding and known(*publisher) is not None for publisher in batch.publishers]
         if not all(keep):
+            sane = [max(map(len, publisher)) <= limits.NAME_BYTES_MAX for publisher in batch.publishers]
+            if not all(sane):  # nobody can be known by such a name
+                permitted, acks = kernel.select(batch, sane)
+                self._refuse(acks, errors.INVALID_PUBLISH)
+                if permitted is not None:
+                    self.take(permitted)
+                return
             unknown, _ = kernel.select(batch, [not stays for stays in keep])
             kept, _ = kernel.select(batch, keep)
             if unknown is not None:
@@ -138,6 +146,9 @@ class Publishing:
         return batch
 
     def _take_known(self, batch: Publishes) -> None:
+        if len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
+            self._refuse(batch.acks, errors.INVALID_PUBLISH)
+            return
         door = self.shared.door
         if door is not None and not all(judged := door.judged(batch)):
             permitted, acks = kernel.select(batch, judged)
@@ -231,7 +242,7 @@ class Publishing:
             guid = wire.PubMsg.FromString(frame.payload).guid
             self.shared.totals.in_messages += 1
             self.shared.totals.in_bytes += len(frame.payload)
-        if frame.reply and len(guid) <= self.shared.payload_bytes_max - oversize.ERROR_ROOM:
+        if frame.reply and can_be_answered(frame) and len(guid) <= self.shared.payload_bytes_max - oversize.ERROR_ROOM:
             payload = wire.PubAck(guid=guid, error=errors.INVALID_PUBLISH.encode()).SerializeToString()
             self.shared.pub_acks.append(publication(frame.reply, payload))
 

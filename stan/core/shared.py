@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stan.config import Config
+from stan.core.complaints import Complaints
 from stan.core.dispatch import Dispatch
 from stan.core.events import Clock, Events
 from stan.core.group import GroupMachine
@@ -19,6 +20,7 @@ from stan.core.rates import Rates
 from stan.core.ready import Delivery, Index, Indexes, Proposal, Ready
 from stan.core.runs import Runs
 from stan.core.timers import Timers
+from stan.errors import go_quote
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import Subjects, publication
 from stan.protocol.doors import user_of
@@ -103,12 +105,14 @@ class Shared:
     awaited: dict[int, Answered] = field(default_factory=dict)  # number of a request -> on answer
     tickets: int = 0
     requests: int = 0
+    complaints: Complaints = field(init=False)
     events: Events = field(init=False)
     rates: Rates = field(init=False)
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.config.requests)
         self.events = Events(self.subjects.events)
+        self.complaints = Complaints(self.note)
 
     @property
     def clustered(self) -> bool:
@@ -264,6 +268,10 @@ class Shared:
         """A line for the log: level INF, WRN, ERR or DBG."""
         self.notes.append((level, text))
 
+    def complain(self, level: str, text: str) -> None:
+        """The same about what a client has sent, who may send it again and again: see stan.core.complaints."""
+        self.complaints.tell(self.clock.now, level, text)
+
     def say(self, kind: str, text: str, **about: Any) -> None:
         """Tell whoever listens what happens, see stan.core.events; *about*: channel=, client_id=, group=, cursor_id=."""
         self.responses += self.events.frames(self.clock, kind, text, **about)
@@ -296,6 +304,11 @@ class Shared:
 def text(raw: bytes) -> str:
     """Bytes of the wire as text; what is not UTF-8 survives a round trip."""
     return raw.decode("utf-8", "surrogateescape")
+
+
+def shown(name: bytes) -> str:
+    """Bytes of the wire in a line for people, quoted but for the quotes: as the original has them if they are harmless."""
+    return go_quote(text(name))[1:-1]
 
 
 def raw(shown: str) -> bytes:

@@ -12,12 +12,13 @@ from stan.core.cursors import LiveMember
 from stan.core.deleted import below_newest
 from stan.core.group import GroupResult, Subscription
 from stan.core.hearing import Hearing
-from stan.core.shared import META_GROUP, Group, Shared, text
+from stan.core.shared import META_GROUP, Group, Shared, shown, text
 from stan.errors import go_quote
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name, is_inbox
 from stan.protocol.frames import Frame
+from stan.protocol.requests import TooLong, because, decode
 from stan.types import GroupId, WallNanos
 
 NEW_ONLY, LAST_RECEIVED, TIME_DELTA, SEQUENCE, FIRST = range(5)
@@ -40,10 +41,12 @@ class Subscribing:
     def subscribe(self, frame: Frame) -> None:
         """A SubscriptionRequest, checked in the original's order (STAN-SPEC 5.1)."""
         try:
-            request = wire.SubscriptionRequest.FromString(frame.payload)
-        except DecodeError:
+            request = decode(wire.SubscriptionRequest, frame.payload)
+        except DecodeError as problem:
             if self.shared.concerns(META_GROUP):  # nobody else can tell whose it is
-                self._refuse(frame.reply, errors.INVALID_SUBSCRIBE)
+                about_channel = isinstance(problem, TooLong) and problem.field == "subject"
+                error = errors.INVALID_SUBJECT if about_channel else because(errors.INVALID_SUBSCRIBE, problem)
+                self._refuse(frame.reply, error)
             return
         if not self._is_mine(request.subject):
             return
@@ -190,10 +193,10 @@ class Subscribing:
     def leave(self, frame: Frame, *, unsubscribe: bool) -> None:
         """An UnsubscribeRequest on the unsubscribe or on the close subject (STAN-SPEC 5.7)."""
         try:
-            request = wire.UnsubscribeRequest.FromString(frame.payload)
-        except DecodeError:
+            request = decode(wire.UnsubscribeRequest, frame.payload)
+        except DecodeError as problem:
             if self.shared.concerns(META_GROUP):
-                self._refuse(frame.reply, errors.INVALID_UNSUBSCRIBE)
+                self._refuse(frame.reply, because(errors.INVALID_UNSUBSCRIBE, problem))
             return
         if not self._is_mine(request.subject):
             return
@@ -254,7 +257,7 @@ class Subscribing:
             if client is None or info is None or door.may_keep(client, info.name, durable=cursor.kind.durable):
                 continue
             self.shared.note(
-                "WRN", f"client {text(sub.client_id)} has no permission any more to read {text(info.name)}"
+                "WRN", f"client {shown(sub.client_id)} has no permission any more to read {shown(info.name)}"
             )
             self.shared.leave(number, sub.subscription_id, lambda _result, _error: None)
 
@@ -326,10 +329,10 @@ def _describe(request: wire.SubscriptionRequest, sub: Subscription, start: int) 
         FIRST: f"from beginning, seq={start}",
     }[request.start_position]
     kind = ("durable " if request.durable_name else "") + ("queue " if request.queue_group else "")
-    names = (f" queue={text(request.queue_group)}," if request.queue_group else "") + (
-        f" durable={text(request.durable_name)}," if request.durable_name else ""
+    names = (f" queue={shown(request.queue_group)}," if request.queue_group else "") + (
+        f" durable={shown(request.durable_name)}," if request.durable_name else ""
     )
     return (
-        f"[Client:{text(request.client_id)}] Started new {kind}subscription, subject={text(request.subject)}, "
-        f"inbox={text(request.inbox)},{names} subid={sub.subscription_id}, sending {from_text}"
+        f"[Client:{shown(request.client_id)}] Started new {kind}subscription, subject={shown(request.subject)}, "
+        f"inbox={shown(request.inbox)},{names} subid={sub.subscription_id}, sending {from_text}"
     )

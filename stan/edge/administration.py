@@ -30,6 +30,7 @@ from stan.protocol import admin_pb2 as pb
 from stan.protocol import kernel
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
+from stan.protocol.requests import because, decode
 from stan.raft.consensus import Consensus
 from stan.raft.group import RaftGroup
 from stan.raft.solo import SOLO_TERM
@@ -64,9 +65,9 @@ class Administration:
         named = partial(kinds[1], node=self._me) if kinds[1] is pb.NodeStatus else kinds[1]  # it is there at least
         error = ""
         try:
-            request: Any = kinds[0].FromString(frame.payload)
-        except DecodeError:
-            request, error = None, INVALID_ADMIN
+            request: Any = decode(kinds[0], frame.payload)
+        except DecodeError as problem:
+            request, error = None, because(INVALID_ADMIN, problem)
         if request is not None and request.version not in VERSIONS:
             request, error = None, UNKNOWN_VERSION
         if error and answers:

@@ -18,7 +18,7 @@ from stan.core.broker import Broker
 from stan.core.deleted import behind, below_newest
 from stan.core.ready import Fetched, Index
 from stan.core.runs import Runs
-from stan.core.shared import text
+from stan.core.shared import shown
 from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_that_fill
 from stan.edge.runtime import Runtime
@@ -28,6 +28,7 @@ from stan.protocol import fetches
 from stan.protocol.extension_pb2 import FetchRequest, FetchResponse
 from stan.protocol.fetches import Batch
 from stan.protocol.frames import Frame
+from stan.protocol.requests import because, decode
 from stan.raft.consensus import Consensus
 from stan.types import ChannelUid, GroupId, Sequence, WallNanos
 
@@ -84,10 +85,10 @@ class Fetching:
         if not frame.reply:
             return
         try:
-            request = FetchRequest.FromString(frame.payload)
-        except DecodeError:
+            request = decode(FetchRequest, frame.payload)
+        except DecodeError as problem:
             if not of_leader or shared.leads_meta:
-                self._refuse(frame.reply, INVALID_FETCH)
+                self._refuse(frame.reply, because(INVALID_FETCH, problem))
             return
         if of_leader and not shared.leads(shared.group_number(request.channel)):
             return  # its leader hears it too
@@ -145,7 +146,7 @@ class Fetching:
         elif isinstance(result, StaleRef) or (asked.of_leader and not self._may_lead(number)):
             self._busy(asked)
         elif isinstance(result, Exception):
-            self._gateway.note("ERR", f"Error reading channel {text(asked.request.channel)} ({result})")
+            self._gateway.complain("ERR", f"Error reading channel {shown(asked.request.channel)} ({result})")
             self._refuse(asked.reply, UNREADABLE)
         else:
             self._answer(asked, place, result)

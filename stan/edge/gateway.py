@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from stan import limits
 from stan.core.broker import Broker
+from stan.core.complaints import Complaints
 from stan.core.oversize import deliverable
 from stan.core.ready import Delivery
 from stan.edge.heard import Heard, Piece, Taken
@@ -14,6 +15,7 @@ from stan.invariant import invariant
 from stan.protocol import kernel
 from stan.protocol.doors import heard as heard_of_users
 from stan.protocol.frames import Acks, Frame, Publishes
+from stan.protocol.requests import can_be_answered
 from stan.types import GroupId, MiB, Nanos
 
 PUB_SID, ACK_SID, REPLY_SID, FIRST_NODE_SID, FIRST_REQUEST_SID = 1, 2, 3, 5, 10
@@ -88,6 +90,7 @@ class Gateway:
         shared = broker.shared
         self.broker = broker
         self.note = note
+        self._complaints = Complaints(note)
         self.pub_prefix = shared.subjects.pub_prefix.encode() + b"."
         self.door = shared.door
         users = self.door is not None and self.door.with_users
@@ -192,15 +195,18 @@ class Gateway:
         self._rest = b""
         self.connection.break_off()
 
+    def complain(self, level: str, text: str) -> None:
+        """Write a line about what was sent by whoever can send it again and again."""
+        self._complaints.tell(self.broker.shared.clock.now, level, text)
+
     def _other(self, frame: Frame) -> None:
         if not frame.sid:
             self._control(frame)
             return
-        if frame.sid in self.judged:
-            admitted = self._admitted(frame)
-            if admitted is None:
-                return
-            frame = admitted
+        admitted = self._admitted(frame)
+        if admitted is None:
+            return
+        frame = admitted
         if frame.sid in self.handlers:
             self.handlers[frame.sid](frame)
         elif frame.subject in self._asked:
@@ -214,7 +220,7 @@ class Gateway:
         elif frame.subject == b"PONG":
             self.connection.ponged()
         elif frame.subject == b"-ERR":
-            self.note("ERR", f"NATS: {frame.payload.decode(errors='replace').strip()}")
+            self.complain("ERR", f"NATS: {frame.payload.decode(errors='replace').strip()}")
         elif frame.subject == b"INFO":
             try:
                 info = json.loads(frame.payload)
@@ -264,7 +270,7 @@ class Gateway:
                 steps += scan.publishes
                 if heard_at > recent:
                     heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
-                    steps += filter(None, map(self._admitted, heard)) if self.door is not None else heard
+                    steps += filter(None, map(self._admitted, heard))
         self.broker.replay(group, steps, self.heard.since(shared.clock.now, group))
 
     # --- out --------------------------------------------------------------------------------------------------------------
@@ -318,7 +324,10 @@ class Gateway:
         return self._heard_as(subject)
 
     def _admitted(self, frame: Frame) -> Frame | None:
-        """The frame as it is to be handled; None: it is not."""
+        """The frame as it is to be handled; None: it is not. One that could not be answered is dropped: NATS ends the
+        connection that sends too long a line."""
+        if not can_be_answered(frame):
+            return None
         return self.door.admit(frame) if self.door is not None and frame.sid in self.judged else frame
 
     def listen(self, ack_subject: str = "") -> None:

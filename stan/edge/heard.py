@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from stan import limits
 from stan.core.shared import Shared
+from stan.remembered import Remembered
 from stan.types import GroupId, KiB, Nanos
 
 JOINED_BYTES = 256 * KiB
@@ -81,7 +82,7 @@ class Heard:
         self._forgotten[group] = now
 
 
-class Taken(dict[bytes, bool]):
+class Taken(Remembered[bytes, bool]):
     """Whether this node takes publishes on a channel; `clear` when it begins or ends to lead a group."""
 
     def __init__(self, shared: Shared) -> None:
@@ -89,7 +90,4 @@ class Taken(dict[bytes, bool]):
         self._shared = shared
 
     def __missing__(self, channel: bytes) -> bool:
-        if len(self) >= limits.CHANNEL_LIMITS_CACHED_MAX:
-            self.clear()
-        taken = self[channel] = self._shared.leads(self._shared.group_number(channel))
-        return taken
+        return self.remember(channel, self._shared.leads(self._shared.group_number(channel)), len(channel))

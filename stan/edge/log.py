@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 REDACTED = "[REDACTED]"
 _STDERR = 2
 _FACILITY_DAEMON = 3
+_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {9: "\\t", 10: "\\n", 13: "\\r"}
+"""What would begin a line of its own, or speak to a terminal."""
 _SYSLOG_SOCKETS = ("/dev/log", "/var/run/syslog")
 
 
@@ -101,6 +103,8 @@ class ServerLog:
             os.close(old)
 
     def _stream(self, level: str, text: str) -> None:
+        if level != "FTL":  # else the text is ours alone, and may have many lines
+            text = text.translate(_ESCAPED)
         if self._syslog is not None:
             _to_syslog(self._syslog, level, f"STREAM: {text}")
             return

@@ -156,7 +156,10 @@ class Member:
         return self.groups[number].lease_until() > self.world.runtime.now()
 
     def _debug(self, level: str, text: str) -> None:
-        self.world.note("DBG" if level == "INF" and not self.cluster.raft_logging else level, text)
+        if level == "INF":
+            self.world.note("INF" if self.cluster.raft_logging else "DBG", text)
+        else:  # whoever can speak to the nodes can make them say it
+            self.gateway.complain(level, text)
 
     def _hello(self) -> NodeHello:
         config, cluster, runtime = self.config, self.cluster, self.world.runtime

@@ -17,6 +17,7 @@ from stan import limits
 from stan.core.answering import VERSIONS
 from stan.core.broker import Broker
 from stan.core.meta import ChannelInfo
+from stan.core.shared import shown
 from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS
 from stan.edge.runtime import Runtime
@@ -27,6 +28,7 @@ from stan.protocol import fetches
 from stan.protocol.channels import publication
 from stan.protocol.fetches import Batch
 from stan.protocol.frames import Frame
+from stan.protocol.requests import because, decode
 from stan.raft.consensus import Consensus
 from stan.types import GroupId, Sequence
 
@@ -54,9 +56,9 @@ class Verifying:
         if not frame.reply:
             return
         try:
-            request = pb.VerifyRequest.FromString(frame.payload)
-        except DecodeError:
-            self._refuse(frame.reply, INVALID_ADMIN)
+            request = decode(pb.VerifyRequest, frame.payload)
+        except DecodeError as problem:
+            self._refuse(frame.reply, because(INVALID_ADMIN, problem))
             return
         if request.node != self._node:
             return
@@ -111,7 +113,7 @@ class Verifying:
             self._refuse(reply, BUSY, retry=True)
         else:
             for one in search.response.damaged:
-                self._gateway.note("ERR", f"Verifying channel {request.channel.decode(errors='replace')}: {one.text}")
+                self._gateway.complain("ERR", f"Verifying channel {shown(request.channel)}: {one.text}")
             self._write(reply, search.response)
 
     def _refuse(self, reply: bytes, error: str, *, retry: bool = False) -> None:

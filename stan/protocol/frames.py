@@ -76,7 +76,7 @@ class Scan:
     acks: list[Acks] = field(default_factory=list)
     malformed: list[Frame] = field(default_factory=list)
     """Frames for the publish or ack subscription that could not be taken: unparsable, no guid, PubMsg.subject different
-    from the rest of the NATS subject, ack inbox or sequence not a number."""
+    from the rest of the NATS subject, a reply subject that is no inbox for its length, ack inbox or sequence not a number."""
     others: list[Frame] = field(default_factory=list)
     skipped: int = 0
     """Publishes and acks that were consumed unread, because the caller did not want their channel or group."""

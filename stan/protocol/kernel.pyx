@@ -31,6 +31,7 @@ KERNEL_VERSION = 4
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
+cdef Py_ssize_t INBOX_MAX = limits.INBOX_BYTES_MAX
 cdef Py_ssize_t PUBLISHERS_MAX = limits.PUBLISHERS_PER_BATCH_MAX
 cdef object _new = tuple.__new__
 
@@ -158,6 +159,7 @@ cdef class _Scanner:
             or not _parse_pub(frame.payload, fields)
             or fields[2].size == 0
             or not same(channel, fields[3].at, fields[3].size)
+            or frame.reply.size > INBOX_MAX
         ):
             return self.frame(self.malformed, frame)
         if self.group is None or not same(channel, _start(self.group.channel), PyBytes_GET_SIZE(self.group.channel)):

@@ -12,7 +12,7 @@ from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
-from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX
+from stan.limits import INBOX_BYTES_MAX, NATS_CONTROL_LINE_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX
 from stan.protocol.frames import KEY_BYTES, KEY_MODULUS, Acks, Frame, Publishes, Scan
 from stan.protocol.wire_py import number, pub, read_fields, read_frame, read_varint, text, varint
 
@@ -247,8 +247,8 @@ class _Scanner:
             if field <= 6:
                 spans[field] = start, stop
         client, guid, channel, reply, content, conn = (payload[start:stop] for start, stop in spans.values())
-        if not guid or not channel or frame.subject != self.prefix + channel:
-            raise ValueError("no guid, or another subject")
+        if not guid or not channel or frame.subject != self.prefix + channel or len(frame.reply) > INBOX_BYTES_MAX:
+            raise ValueError("no guid, another subject, or an ack that NATS would not carry")
         group = self.groups.get(channel)
         if group is None:
             group = self.groups[channel] = _Group(channel)

@@ -215,13 +215,13 @@ def test_channel_is_not_made_by_what_is_refused():
 
 
 def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
-    monkeypatch.setattr("stan.limits.REFUSALS_NOTED_MAX", 3)
+    monkeypatch.setattr("stan.limits.COMPLAINTS_MAX", 3)
     desk = desk_of(BY_CLIENT)
     door = desk.broker.shared.door
 
     def told():
         desk.turn()
-        lines, desk.notes[:] = [text for _, text in desk.notes if "permission" in text], []
+        lines, desk.notes[:] = [text for level, text in desk.notes if level == "WRN"], []
         return lines
 
     for _ in range(5):
@@ -233,7 +233,7 @@ def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
     desk.pass_time(61)
     door.refusal("", b"", Right.PUBLISH, b"foo")
     assert told() == [
-        "8 more refusals for want of a permission",
+        "12 more lines about what clients have sent were left out",
         'somebody without a client id: stan: no permission to publish to "foo"',
     ]
 

@@ -228,3 +228,17 @@ def test_subscription_limit_counts_offline_durables_and_not_a_resume():
         assert desk.subscribe("foo", **more).error == b"too many subscriptions per channel"
 
     assert not desk.subscribe("foo", durable="dur").error
+
+
+def test_debug_lines_quote_what_clients_chose():
+    """Else a name with a line end writes lines of its own."""
+    desk = Desk()
+    desk.connect()
+    evil = "d\r\n[1] [ERR] \x1b[31mforged"
+    assert desk.subscribe("foo", durable=evil, queue=evil.replace("d", "q")).error == b""
+    assert desk.subscribe("foo", inbox="in\x1bbox", durable="plain").error == b""
+    lines = [text for _, text in desk.notes if "Started new" in text]
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+    assert " durable=d\\r\\n[1] [ERR] \\x1b[31mforged," in lines[0]
+    assert " durable=plain," in lines[1]

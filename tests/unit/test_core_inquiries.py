@@ -1,10 +1,16 @@
 """Questions about channels at the core: what is there, who waits for more, the place of a time, named positions."""
 
+import sys
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stan import errors, limits
 from stan.config import ClusterConfig, Config, StoreConfig
+from stan.core.answering import matcher
 from stan.core.bookmarks import Bookmarks
+from stan.patterns import matches, valid_name
 from stan.protocol import entries_pb2 as entries
 from stan.protocol import extension_pb2 as pb
 from stan.protocol.entries import Kind
@@ -420,3 +426,40 @@ def test_news_are_not_told_without_a_lease(node) -> None:
     node.broker.shared.groups[1].dispatch.held = False
     node.turn()
     assert answers(node, "info")[0].channels[0].last_sequence == 1
+
+
+def steps_of(call):
+    """How many lines of Python a call takes."""
+    count, before = 0, sys.gettrace()
+
+    def step(_frame, _event, _arg):
+        nonlocal count
+        count += 1
+        return step
+
+    sys.settrace(step)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("pattern", [b"*." * 2000 + b">", b"*." * 2000 + b"*", b"*.a." * 1000 + b">", b">"])
+def test_hostile_patterns_take_a_step_for_each_token_of_a_name_at_most(pattern):
+    """There is nothing to try twice, and nothing that is made of the pattern for long."""
+    for name in (b"a." * 2000 + b"a", b"b." * 2000 + b"a", b"a." * 1999 + b"a", b"a" * 4096, b"a." * 2040):
+        assert steps_of(lambda name=name: matcher(pattern)(name)) < 20 * (pattern.count(b".") + name.count(b".") + 10)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "*"]), min_size=1, max_size=4), st.booleans(), st.text("ab.", max_size=8))
+def test_matcher_and_patterns_say_the_same(tokens, rest, name):
+    pattern = ".".join([*tokens, ">"] if rest else tokens)
+    if valid_name(name, wildcards=False):
+        assert matcher(pattern.encode())(name.encode()) is matches(pattern, name)
+
+
+def test_pattern_above_the_longest_name_is_refused(desk):
+    answer = ask(desk, "info", pattern=b"a." * 2048 + b">")
+    assert answer.error == b"stan: invalid request about channels: pattern is longer than 4096 bytes"
+    assert ask(desk, "info", pattern=b"a." * 2047 + b">").error == b""

@@ -1,10 +1,17 @@
 """The gateway: what NATS would not take is not written, what it sends is not trusted."""
 
+import pytest
+
+from stan import limits
 from stan.config import Config
 from stan.core.broker import Broker
 from stan.core.ready import Delivery
 from stan.edge.gateway import Gateway
+from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.protocol import client_kernel, kernel
+from stan.protocol import wire_pb2 as wire
+from stan.types import SECOND
+from tests.kit.desk import Index
 
 
 class Link:
@@ -25,7 +32,7 @@ class Link:
 
 def gateway():
     notes = []
-    made = Gateway(Broker(Config(), lambda *_: None, b"_INBOX.n."), "_INBOX.x.>", lambda *note: notes.append(note))
+    made = Gateway(Broker(Config(), lambda *_: Index(), b"_INBOX.n."), "_INBOX.x.>", lambda *note: notes.append(note))
     made.wake = lambda: None
     made.connection = Link()
     return made, notes
@@ -94,3 +101,77 @@ def test_half_a_frame_waits_for_its_rest_but_not_over_a_lost_connection():
     assert made.connection.written == b"PONG\r\nPONG\r\n"
     assert not made.connection.broken
     assert not notes
+
+
+# --- what clients name ----------------------------------------------------------------------------------------------------
+
+NATS_LINE_MAX = 4096
+"""Of nats-server, as it is delivered: it ends a connection that sends a longer one."""
+
+
+def open_gateway(permissions=None):
+    made = Gateway(
+        Broker(Config(permissions=permissions), lambda *_: Index(), b"_INBOX.n."), "_INBOX.x.>", lambda *_note: None
+    )
+    made.wake = lambda: None
+    made.connection = Link()
+    made.connection.subscriptions = {}
+    made.broker.lead(SECOND, SECOND, doubt=False)
+    return made
+
+
+def lines_of(made):
+    """All control lines that leave."""
+    ready = made.broker.ready(2 * SECOND, 2 * SECOND, 1 << 20)
+    made.send(ready.sends)
+    said, made.connection.written = made.connection.written, b""
+    lines = []
+    while said:
+        line, _, rest = said.partition(b"\r\n")
+        lines.append(line)
+        said = rest[int(line.split()[-1]) + 2 :]
+    return lines
+
+
+def with_users():
+    rule = Rule(rights=dict.fromkeys(Right, ("foo",)))
+    return Permissions([rule], [NatsUser(name="u" * 64)])
+
+
+@pytest.mark.parametrize("permissions", [None, with_users()], ids=["without", "with"])
+@pytest.mark.parametrize("size", [1024, 1025, 3900])
+def test_no_line_is_longer_than_nats_takes_whatever_reply_is_named(permissions, size):
+    """The user's name stands before it; what no answer could be sent to is not handled."""
+    made = open_gateway(permissions)
+    answered = set()
+    for sid, heard in sorted(made.subscriptions.items()):
+        subject = heard.split(" ")[0].replace(".*.", f".{'u' * 64}.", 1).replace("*", "x").replace(">", "foo.1.2")
+        for payload in (b"", b"\xff", wire.PubMsg(guid=b"g", subject=b"foo.1.2").SerializeToString()):
+            made.on_data(b"MSG %b %d %b %d\r\n%b\r\n" % (subject.encode(), sid, b"r" * size, len(payload), payload))
+            made.take_in()
+            lines = lines_of(made)
+            assert all(len(line) <= NATS_LINE_MAX for line in lines)
+            answered |= {sid} if any(b"r" * size in line for line in lines) else set()
+    assert bool(answered) is (size <= 1024)
+
+
+def test_acks_that_are_none_fill_no_log():
+    made, notes = gateway()
+    for number in range(2000):
+        subject = b"_INBOX.x.%d.%s" % (number, b"y" * 3000)
+        made.on_data(b"MSG %b 2 3\r\nabc\r\n" % subject + b"MSG _INBOX.x.1.1 2 3\r\nabc\r\n")
+    made.take_in()
+    made.broker.lead(SECOND, SECOND, doubt=False)
+    notes += made.broker.ready(2 * SECOND, 2 * SECOND, 0).notes
+    assert len(notes) == limits.COMPLAINTS_MAX
+    assert all(len(text) <= limits.COMPLAINT_CHARS_MAX + 30 for _, text in notes)
+    minute_later = 63 * SECOND
+    later = made.broker.ready(minute_later, minute_later, 0).notes
+    assert later == [("WRN", f"{4000 - limits.COMPLAINTS_MAX} more lines about what clients have sent were left out")]
+
+
+def test_what_nats_complains_about_again_and_again_is_told_once():
+    made, notes = gateway()
+    made.on_data(b"-ERR 'Permissions Violation for Publish to \"x\"'\r\n" * 1000)
+    made.take_in()
+    assert notes == [("ERR", "NATS: 'Permissions Violation for Publish to \"x\"'")]

@@ -79,7 +79,7 @@ def test_whether_a_channel_is_taken_is_asked_once_until_roles_change(monkeypatch
     assert not taken[b"foo"]
     taken.clear()
     assert taken[b"foo"]
-    monkeypatch.setattr(limits, "CHANNEL_LIMITS_CACHED_MAX", 3)
+    monkeypatch.setattr("stan.remembered.REMEMBERED_MAX", 3)
     for name in (b"a", b"b", b"c", b"d", b"e"):
         assert taken[name]
     assert len(taken) <= 3

@@ -93,11 +93,24 @@ def test_user_may_use_his_own_client_ids_alone():
 
 
 def test_verdicts_in_memory_are_bounded(monkeypatch):
-    monkeypatch.setattr("stan.permissions.PERMISSIONS_CACHED_MAX", 10)
+    monkeypatch.setattr("stan.remembered.REMEMBERED_MAX", 10)
+    monkeypatch.setattr("stan.remembered.REMEMBERED_BYTES_MAX", 1000)
     permissions = Permissions([rule(publish="a.*")])
     for n in range(100):
         assert permissions.allows("", b"c", Right.PUBLISH, b"a.%d" % n)
         assert len(permissions._known) <= 10
+    for size in (400, 500, 600, 2000):
+        assert permissions.allows("", b"c", Right.PUBLISH, b"a." + b"x" * size)
+        assert sum(len(channel) for _, _, _, channel in permissions._known) <= 1000
+
+
+def test_client_id_is_gone_through_once_whatever_it_looks_like():
+    """A pattern with many `*` does not try where each of them may end."""
+    permissions = Permissions([rule(client="*a" * 40 + "*b", subscribe="x")])
+    assert not permissions.admits("", b"a" * 1000)
+    assert permissions.admits("", b"a" * 1000 + b"b")
+    assert permissions.admits("", b"-a" * 40 + b"-ab")
+    assert not permissions.admits("", b"a" * 39 + b"b")
 
 
 def test_same_rules_are_equal_and_no_password_is_shown():

@@ -116,12 +116,13 @@ def test_oversized_request_is_refused_and_nothing_of_it_kept(subject):
     long = b"x" * limits.REQUEST_BYTES_MAX
     if "discover" in subject:
         answer = desk.ask(subject, wire.ConnectRequest(client_id=long, heartbeat_inbox=b"hb"), wire.ConnectResponse)
-        assert answer.error == b"stan: invalid connection request"
+        assert answer.error == b"stan: invalid connection request: client_id is longer than 1024 bytes"
     else:
         request = wire.SubscriptionRequest(
             client_id=b"me", subject=b"foo", inbox=b"i", durable_name=long, max_in_flight=1, ack_wait_s=1
         )
-        assert desk.ask(subject, request, wire.SubscriptionResponse).error == b"stan: invalid subscription request"
+        answer = desk.ask(subject, request, wire.SubscriptionResponse)
+        assert answer.error == b"stan: invalid subscription request: durable_name is longer than 1024 bytes"
     assert set(desk.broker.shared.meta.clients) == {b"me"}
 
 

@@ -39,6 +39,15 @@ def test_debug_and_trace_are_switched_on_by_config(capfd):
     assert logged(capfd) == [f"[{os.getpid()}] [DBG] STREAM: a", f"[{os.getpid()}] [TRC] STREAM: b"]
 
 
+def test_a_line_is_one_line_and_speaks_to_no_terminal(tmp_path):
+    """Whatever somebody has called his durable."""
+    log = ServerLog(LogConfig(file=tmp_path / "log", logtime=False))
+    log.error("a\n[1] [ERR] forged\r\x1b[2J\x00\x7f\x85\t\xe9 end")
+    log.close()
+    shown = "a\\n[1] [ERR] forged\\r\\x1b[2J\\x00\\x7f\\x85\\t\xe9 end\n"
+    assert (tmp_path / "log").read_text() == f"[{os.getpid()}] [ERR] STREAM: {shown}"
+
+
 def test_text_that_is_not_utf8_is_written_as_it_came(tmp_path):
     log = ServerLog(LogConfig(file=tmp_path / "log", logtime=False))
     log.info(b"\xff\xfe".decode("utf-8", "surrogateescape"))

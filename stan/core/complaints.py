@@ -1,0 +1,40 @@
+"""Lines of the log about what clients send: each once a minute, not too many, none too long; what was left out is counted.
+
+Whoever can send something that is worth a line can send it a million times. Pure.
+"""
+
+from collections.abc import Callable
+
+from stan import limits
+from stan.types import SECOND
+
+
+class Complaints:
+    """See the module's docstring."""
+
+    def __init__(self, note: Callable[[str, str], None]) -> None:
+        """*note*: writes a line of a level."""
+        self._note = note
+        self._since = 0
+        self._told: set[str] = set()
+        self._left_out = 0
+
+    def tell(self, now: int, level: str, line: str) -> None:
+        """Write a line at *now*, monotonic ns, unless it or too many others were written in this minute."""
+        self.sum_up(now)
+        if len(line) > limits.COMPLAINT_CHARS_MAX:
+            line = f"{line[: limits.COMPLAINT_CHARS_MAX]}... ({len(line)} characters)"
+        if line in self._told or len(self._told) >= limits.COMPLAINTS_MAX:
+            self._left_out += 1
+            return
+        self._told.add(line)
+        self._note(level, line)
+
+    def sum_up(self, now: int) -> None:
+        """Tell how many were left out in a minute that is over."""
+        if now - self._since < 60 * SECOND:
+            return
+        if self._left_out:
+            self._note("WRN", f"{self._left_out} more lines about what clients have sent were left out")
+        self._since, self._left_out = now, 0
+        self._told.clear()
