@@ -88,4 +88,5 @@ def _connect(connection: Connection) -> BlockingClient:
             nats_options=nats_options(connection),
         )
     except Exception as error:  # nats-py has many
-        raise UnreachableError(f"stan: cannot connect to {', '.join(connection.servers)}: {error!r}") from error
+        said = f"{type(error).__name__}: {error}"
+        raise UnreachableError(f"stan: cannot connect to {', '.join(connection.servers)}: {said}") from error

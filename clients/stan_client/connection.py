@@ -24,9 +24,11 @@ from nats.aio.subscription import Subscription as NatsSubscription
 from nats.aio.transport import TcpTransport, Transport
 from nats.errors import ConnectionClosedError as NatsClosedError
 from nats.errors import Error as NatsError
+from nats.errors import SecureConnWantedError
 
 from stan.protocol.client_kernel import split
 from stan.protocol.frames import Frame
+from stan.protocol.secure import offered, told
 
 log = logging.getLogger("stan_client")
 
@@ -57,7 +59,7 @@ def for_nats(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     given = {key: value for key, value in options.items() if key not in TLS_OPTIONS}
     ca, cert, key = (options.get(name) for name in TLS_OPTIONS)
-    if ca or cert:
+    if ca or cert or key:
         given["tls"] = context = ssl.create_default_context(cafile=ca)
         if cert:
             context.load_cert_chain(cert, key)
@@ -102,6 +104,7 @@ class Connection(NatsClient):
         super().__init__()
         self.on_online: Callable[[], None] | None = None
         """Called whenever a connection is up, after its subscriptions were replayed."""
+        self._secure = False  # it speaks TLS, and nothing else
         self._handlers: dict[int, Handler] = {}
         self._rest = b""  # an incomplete frame, waiting for its end
         self._out: list[bytes] = []
@@ -109,11 +112,13 @@ class Connection(NatsClient):
         self._to_nats_py: Callable[[bytes], None] = _nowhere
 
     async def open(self, servers: str | list[str], options: Mapping[str, Any], connect_timeout_s: float) -> None:
-        """Connect; each server is tried without delay, later losses are repaired for ever.
+        """Connect; each server is tried without delay, later losses are repaired for ever. With `tls://` in one of the URLs or
+        with an option for TLS nothing is ever sent in clear, whatever a server asks for.
 
         Raises:
             nats.errors.Error, OSError, TimeoutError: as nats-py tells why no server could be used.
         """
+        self._secure = told([servers] if isinstance(servers, str) else servers, options)
         cause: list[Exception] = []
         tell = options.get("error_cb", self.note_error)
 
@@ -143,11 +148,21 @@ class Connection(NatsClient):
         # would then go on reconnecting for ever behind a close().
         task = asyncio.current_task()
         cancellations = task.cancelling() if task is not None else 0
+        if self._secure and s.uri.scheme == "ws":
+            raise SecureConnWantedError
         try:
             await super()._connect_to_server(s)
         finally:
             if task is not None and task.cancelling() > cancellations:
                 raise asyncio.CancelledError
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
+        if initial_connection and self._secure and not self._is_wss() and not offered(info):
+            raise SecureConnWantedError
+        await super()._process_info(info, initial_connection)
+
+    def _is_wss(self) -> bool:
+        return self._current_server is not None and self._current_server.uri.scheme == "wss"
 
     async def _process_connect_init(self) -> None:
         """A TLS handshake that fails leaves a writer behind that never tells its end, for which close() would wait."""

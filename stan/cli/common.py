@@ -114,12 +114,11 @@ def explained(target: Target) -> Iterator[None]:
         ) from None
     except CONNECT_FAILURES as error:
         reason = str(error) or type(error).__name__
-        login = "authorization" in reason.lower()
-        step = (
-            "Check --creds, --nkey, --user, --password or --token, or the context (`stan context show`)."
-            if login
-            else "Is the server running there (--server, or the context: `stan context show`)?"
-        )
+        step = "Is the server running there (--server, or the context: `stan context show`)?"
+        if "authorization" in reason.lower():
+            step = "Check --creds, --nkey, --user, --password or --token, or the context (`stan context show`)."
+        if "secure connection not available" in reason:
+            step = "It offers no TLS, so nothing was said to it. In clear: nats://, and no certificates (`stan context show`)."
         where = without_secrets(target.server)
         raise CliError(f"Cannot connect to {where}: {reason}. {step}", EXIT_UNREACHABLE) from None
 

@@ -15,10 +15,11 @@ from typing import Any
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 from nats.errors import Error as NatsError
-from nats.errors import NoServersError
+from nats.errors import NoServersError, SecureConnWantedError
 
 from stan import limits
 from stan.config import NatsConfig, TlsConfig
+from stan.protocol.secure import offered, told
 from stan.types import SECOND
 
 RECONNECT_WAIT_NS = SECOND // 4
@@ -49,6 +50,7 @@ class Connection(Client):
         self._socket: asyncio.Transport | None = None
         self._taken_over = asyncio.Event()
         self._alone = False  # it connects to our own nats-server, and to no other
+        self._secure = False  # it speaks TLS, and nothing else
         self._problem = ""  # what was last told of a lost connection
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -78,6 +80,7 @@ class Connection(Client):
             options["nkeys_seed"] = str(config.nkey_seed_file)
         options |= _login(config)
         self._alone = _is_alone(config)
+        self._secure = told(urls, options)
         options["allow_reconnect"] = False  # the first attempt fails at once instead of trying for ever
         await self.connect(**options)
         self.options["allow_reconnect"] = True
@@ -92,18 +95,16 @@ class Connection(Client):
         """
         login = _login(config)
         self._alone = _is_alone(config)
+        self._secure = told((server.uri.geturl() for server in self._server_pool), login)
         self.options.pop("tls", None)
         self.options.update({"user": None, "password": None, "token": None} | login)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Other nats-servers know neither the user nor the certificate by which ours knows us: they are no way out. Who is to
-        speak TLS says nothing in clear; nats-py only does what the server requires."""
+        """Other nats-servers know neither the user nor the certificate by which ours knows us: they are no way out."""
         if self._alone:
             info.pop("connect_urls", None)
-        if initial_connection and self.options.get("tls") is not None and not info.get("tls_required"):
-            if not info.get("tls_available"):
-                raise NatsError("nats: secure connection not available")
-            info["tls_required"] = True
+        if initial_connection and self._secure and not offered(info):
+            raise SecureConnWantedError
         await super()._process_info(info, initial_connection)
 
     async def _select_next_server(self) -> None:

@@ -19,6 +19,7 @@ from nats.errors import Error as NatsError
 
 from tests.integration.test_config_file import FromFile
 from tests.kit.certificates import Authority
+from tests.kit.eavesdropper import Eavesdropper
 from tests.kit.ports import free_port
 from tests.kit.server import COMMAND, ROOT, START_SECONDS_MAX, NatsServer, StanServer, until
 
@@ -220,10 +221,18 @@ def test_nats_that_does_not_run_ends_the_start(tmp_path, flags):
     assert "refused" in told
 
 
-def test_nothing_is_said_in_clear_to_a_nats_that_speaks_no_tls(tmp_path):
-    with NatsServer(tmp_path) as plain:
-        url = f"nats://me:{HIDDEN}@127.0.0.1:{plain.port}"
-        assert f"127.0.0.1:{plain.port}: nats: secure connection not available" in failure("-ns", url, "-secure")
+async def test_nothing_is_said_in_clear_to_a_nats_that_speaks_no_tls():
+    async with Eavesdropper() as plain:
+        where = f"me:{HIDDEN}@127.0.0.1:{plain.port}"
+        for flags in (
+            ("-ns", f"nats://{where}", "-secure"),
+            ("-ns", f"tls://{where}"),
+            ("-ns", f"nats://{where},tls://{where}"),
+        ):
+            said = await asyncio.to_thread(failure, *flags)
+            assert f"127.0.0.1:{plain.port}: nats: secure connection not available" in said
+        assert plain.connections >= 3
+        assert plain.clear == b""
 
 
 def test_tls_that_a_nats_elsewhere_leaves_open_is_spoken_by_who_is_to(tmp_path):
