@@ -16,14 +16,20 @@ class NotNow(StanError):
     """The node cannot do it at the moment; nothing was changed and a retry may succeed."""
 
     retriable = True
+    told: ClassVar[str] = ""
+    """What clients are told in place of the text, which names files of the server; empty: the text."""
 
 
 class DiskFull(NotNow):
     """The disk has no room; the write was taken back whole."""
 
+    told = "no space left on the server's disk"
+
 
 class Frozen(NotNow):
     """A write or fsync of this group failed; it acknowledges nothing until a restart has verified its log."""
+
+    told = "the channel takes nothing until the server is restarted"
 
 
 class InDoubt(Frozen):

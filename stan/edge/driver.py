@@ -283,7 +283,7 @@ class Driver:
             self._refusals[number] = why
             self._trouble(number, why)
         for proposal in proposals:
-            self.broker.refused(proposal, f"stan: {why}")
+            self.broker.refused(proposal, f"stan: {error.told or why}")
 
     def _freeze(self, number: GroupId, why: str) -> None:
         """A write or sync failed: the group acknowledges and sends nothing more until a restart has looked at its log."""

@@ -414,7 +414,7 @@ class Member:
         for hello in hellos:
             self.write(publication(self._hello_subject, hello))
         for note in roster.take_notes():
-            self.world.note("WRN", note)
+            self.gateway.complain("WRN", note)
         if roster.refusal:
             self.world.crashed(StartError(roster.refusal))
             return

@@ -146,7 +146,7 @@ class Supply:
         if receiver is None:
             return
         if isinstance(problem, NotNow):
-            self._member.world.note("WRN", f"group {receiver.group}: {problem}")
+            self._member.gateway.complain("WRN", f"group {receiver.group}: {problem}")
         elif problem is not None:
             self._member.world.crashed(problem)  # the node would go on without the group
         else:
@@ -155,7 +155,7 @@ class Supply:
     def _give_up(self, why: str) -> None:
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
-            self._member.world.note("WRN", f"group {receiver.group}: not received from {self._source}: {why}")
+            self._member.gateway.complain("WRN", f"group {receiver.group}: not received from {self._source}: {why}")
 
     # --- time ---------------------------------------------------------------------------------------------------------------
 

@@ -2,9 +2,11 @@
 
 from types import SimpleNamespace
 
+import pytest
+
 from stan.core.ready import Delivery, Proposal, Ready
 from stan.edge.driver import Driver
-from stan.errors import DiskFull
+from stan.errors import DiskFull, Frozen, NotNow
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 
@@ -90,3 +92,44 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
     assert told == [1, 11]
     assert not_sent == [one]
     assert sent == [b"an answer", other]
+
+
+class Failing:
+    """A log that takes nothing."""
+
+    leads = True
+    log = None
+
+    def __init__(self, error):
+        self.error = error
+
+    def propose(self, _bodies, *, urgent):
+        assert urgent
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (DiskFull("/var/lib/stan/1/0007.log: [Errno 28] No space left"), "stan: no space left on the server's disk"),
+        (Frozen("/var/lib/stan/1: [Errno 5] I/O"), "stan: the channel takes nothing until the server is restarted"),
+        (NotNow("too much waits for a majority"), "stan: too much waits for a majority"),
+    ],
+)
+def test_who_publishes_is_not_told_where_the_files_of_the_server_are_and_the_log_is(error, told):
+    refused, notes = [], []
+    broker = SimpleNamespace(
+        refused=lambda _proposal, why: refused.append(why),
+        freeze=lambda _number: None,
+        shared=SimpleNamespace(say=lambda *_, **__: None),
+        untold=set(),
+        not_sent=lambda _deliveries: None,
+    )
+    gateway, runtime = SimpleNamespace(send=lambda _sends: None), SimpleNamespace(soon=lambda _call: None)
+    groups = {1: Failing(error)}
+    driver = Driver(broker, groups, gateway, runtime, applied={}, note=lambda *note: notes.append(note), crashed=None)
+    ready = Ready()
+    ready.proposals = [Proposal(1, Kind.RECORDS, b"", urgent=True, ticket=1)]
+    driver._carry_out(ready)
+    assert refused == [told]
+    assert str(error) in notes[0][1]

@@ -1,5 +1,7 @@
 """The gateway: what NATS would not take is not written, what it sends is not trusted."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from stan import limits
@@ -7,6 +9,7 @@ from stan.config import Config
 from stan.core.broker import Broker
 from stan.core.ready import Delivery
 from stan.edge.gateway import Gateway
+from stan.edge.member import Member
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.protocol import client_kernel, kernel
 from stan.protocol import wire_pb2 as wire
@@ -175,3 +178,15 @@ def test_what_nats_complains_about_again_and_again_is_told_once():
     made.on_data(b"-ERR 'Permissions Violation for Publish to \"x\"'\r\n" * 1000)
     made.take_in()
     assert notes == [("ERR", "NATS: 'Permissions Violation for Publish to \"x\"'")]
+
+
+def test_links_that_somebody_resets_again_and_again_fill_no_log():
+    made, notes = gateway()
+    cluster = SimpleNamespace(raft_logging=False)
+    member = SimpleNamespace(
+        gateway=made, cluster=cluster, world=SimpleNamespace(note=lambda *note: notes.append(note))
+    )
+    for _ in range(1000):
+        Member._debug(member, "WRN", "link to b is reset: a frame that is none")
+        Member._debug(member, "INF", "link to b is up")
+    assert [note for note in notes if note[0] != "DBG"] == [("WRN", "link to b is reset: a frame that is none")]
