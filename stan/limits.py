@@ -433,6 +433,10 @@ METRICS_CHANNELS_MAX = 1000
 METRICS_CURSORS_MAX = 1000
 """The same for durables and queue groups."""
 
+# --- migration ---------------------------------------------------------------------------------------------------
+MIGRATION_WATCH = 1 * SECOND
+"""What is moved is looked at for this long at least, whether somebody still writes to it."""
+
 # --- dashboard ---------------------------------------------------------------------------------------------------
 DASHBOARD_STREAMS_MAX = 16
 """Browsers that are told of news by a stream; more ask by themselves."""

@@ -1,9 +1,10 @@
 """`stan migrate`: moves what another server has left on disk into a new data directory of ours.
 
-Promises: the old directory is only read. Exit code 0: everything is moved; 5: moved, but something was damaged or missing, and is
-told by file and offset; 1: nothing is moved, and the new directory is no store.
+Promises: the old directory is only read, and nothing is moved while its server seems to run. Exit code 0: everything is moved;
+5: moved, but something was damaged or missing, and is told by file and offset; 1: nothing is moved, the new directory is no store.
 """
 
+import asyncio
 import json
 import os
 import sys
@@ -15,17 +16,24 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
+from stan_client.connection import CONNECT_FAILURES, Connection
+from stan_client.inbox import Inbox, no_responders
+from stan_client.session import fresh_id
 
 from stan import limits
-from stan.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, err, out
+from stan.cli.common import DEFAULT_SERVER, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, err, out
+from stan.cli.contexts import without_secrets
 from stan.config import RAFT_GROUPS_ALONE
 from stan.errors import StanError
 from stan.migration.crypto import CIPHERS
-from stan.migration.moving import Plan, move
+from stan.migration.moving import Asked, Plan, move
 from stan.migration.report import ChannelReport, Report
+from stan.types import SECOND
 
 EXIT_INCOMPLETE: Final = 5
 PROBLEMS_SHOWN: Final = 20
+ASK_S: Final = 1.0
+"""How long an answer of the old server's is waited for."""
 
 app = typer.Typer(
     help="Move in from another server.",
@@ -57,6 +65,10 @@ def stan_filestore(
     raft_groups: Annotated[
         int, typer.Option(min=1, max=limits.RAFT_GROUPS_MAX, help="The --raft_groups of the new server.")
     ] = RAFT_GROUPS_ALONE,
+    server: Annotated[
+        str, typer.Option("--server", "-s", help="NATS of the old server: it is asked whether that still answers.")
+    ] = DEFAULT_SERVER,
+    stopped: Annotated[bool, typer.Option("--stopped", help="The old server is stopped for sure.")] = False,  # noqa: FBT002
 ) -> None:
     """Read the FILE store of a NATS Streaming Server, plain or encrypted, into a new data directory.
 
@@ -73,6 +85,9 @@ def stan_filestore(
         plain=plain,
         cluster_id=cluster_id,
         raft_groups=raft_groups,
+        stopped=stopped,
+        watch_s=limits.MIGRATION_WATCH / SECOND,
+        ask=lambda name: asyncio.run(_ask(server, name)),
     )
     try:
         report = _move(plan)
@@ -99,6 +114,24 @@ def _move(plan: Plan) -> Report:
     with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
         task = bar.add_task("Reading" if plan.target is None else "Moving", total=None)
         return move(plan, lambda total: bar.update(task, total=total), lambda size: bar.advance(task, size))
+
+
+async def _ask(server: str, cluster_id: str) -> Asked:
+    """Whether a server of that cluster answers at that NATS, by a request that none can take for a client's."""
+    where, link = without_secrets(server), Connection()
+    try:
+        await link.open(server.split(","), {}, ASK_S)
+    except CONNECT_FAILURES as error:
+        return Asked(told=f"it could not be asked at {where} ({str(error) or type(error).__name__})")
+    try:
+        inbox = Inbox(link, f"_INBOX.{fresh_id()}", ASK_S)
+        await inbox.open()
+        answer = await inbox.ask(f"_STAN.discover.{cluster_id}".encode(), b"")
+    finally:
+        await link.shut()
+    if answer is None or no_responders(answer):
+        return Asked(told=f"no server of cluster {cluster_id} answers at {where}")
+    return Asked(f"a server of cluster {cluster_id} answers at {where}")
 
 
 def _fail(text: str, code: int) -> NoReturn:

@@ -7,8 +7,10 @@ original fills gaps; in the middle they are missing as after any damage, and rea
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from stan.errors import StartError
+from stan.migration.company import Watch
 from stan.migration.crypto import Opener, opener
 from stan.migration.messages import Batch, SliceReader, newest_in_index
 from stan.migration.old_store import Channel, OldStore
@@ -29,11 +31,34 @@ OF_A_CLUSTER = (
     "this was node {node} of a cluster: its messages are here, but a cluster keeps clients and durables in its Raft log, "
     "which is not read"
 )
+RUNS = (
+    "the server of {source} seems to run: {why}. What it takes from now on would be missing in the new directory: stop it first. "
+    "If it is stopped, say so with --stopped"
+)
+NOT_SEEN = (
+    "no server seems to use {source}: no process that may be looked at has its files open to write, none of them changes, "
+    "and {asked}. One on another machine, of another user or behind another NATS is not seen: make sure that it is stopped"
+)
 NOW_PLAIN = "payloads are decrypted and stored in plain; a server started with --encrypt encrypts what comes after them"
+
+HOLDERS_TOLD = 3
+"""Processes that are told of."""
 
 Progress = Callable[[int], None]
 """Hears how many bytes were read since it was told last."""
 _PROGRESS_BYTES = 1 * MiB
+
+
+class Asked(NamedTuple):
+    """What came of asking on NATS whether the old server is there."""
+
+    runs: str = ""  # who answers, "" if nobody does
+    told: str = "nobody was asked"
+
+
+def nobody_asked(_cluster_id: str) -> Asked:
+    """For who does not know where to ask."""
+    return Asked()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +71,9 @@ class Plan:
     plain: bool = False  # nothing is encrypted, whatever it looks like
     cluster_id: str = ""  # for a store that does not tell its own
     raft_groups: int = 1
+    stopped: bool = False  # the old server, whatever it looks like
+    watch_s: float = 0  # for how many seconds at least it is looked whether something changes
+    ask: Callable[[str], Asked] = nobody_asked  # the old server, by its cluster id, on its NATS
 
 
 def move(plan: Plan, begin: Callable[[int], None], progress: Progress) -> Report:
@@ -56,6 +84,7 @@ def move(plan: Plan, begin: Callable[[int], None], progress: Progress) -> Report
         StanError, OSError: the new directory cannot be written.
     """
     report = Report(str(plan.source))
+    watch = Watch(plan.source, plan.watch_s)
     store = OldStore(plan.source, report.note)
     key = b"" if plan.plain else plan.key
     report.decrypted = _check_encryption(store, key, plain=plan.plain)
@@ -68,16 +97,36 @@ def move(plan: Plan, begin: Callable[[int], None], progress: Progress) -> Report
     if plan.target is None:
         begin(store.size)
         _move_channels(store, None, report, key, progress)
+        if not plan.stopped:
+            asked = _asked(plan, watch, report.cluster_id)
+            report.notes.append(_said(plan, asked.runs or watch.changed(), asked))
         return report
     if not cluster_id:
         raise StartError(f"{plan.source} does not tell its cluster id; give it with --cluster-id")
     if plan.target.resolve().is_relative_to(plan.source.resolve()):
         raise StartError("the new directory must not lie in the old one, where it would look like a channel")
+    if not plan.stopped and (asked := _asked(plan, watch, report.cluster_id)).runs:
+        raise StartError(_said(plan, asked.runs, asked))
     begin(store.size)
     with Target(plan.target, cluster_id, plan.raft_groups) as target:
         _move_channels(store, target, report, key, progress)
+        if not plan.stopped:  # again: it may have been started meanwhile
+            changed, asked = watch.changed(), _asked(plan, watch, report.cluster_id)
+            if changed or asked.runs:
+                raise StartError(_said(plan, changed or asked.runs, asked))
+            report.notes.append(_said(plan, "", asked))
         target.finish()
     return report
+
+
+def _asked(plan: Plan, watch: Watch, cluster_id: str) -> Asked:
+    """Why the old server seems to run, as far as can be seen at this moment."""
+    asked = plan.ask(cluster_id)
+    return asked._replace(runs="; ".join([*watch.holders()[:HOLDERS_TOLD], *filter(None, [asked.runs])]))
+
+
+def _said(plan: Plan, why: str, asked: Asked) -> str:
+    return RUNS.format(source=plan.source, why=why) if why else NOT_SEEN.format(source=plan.source, asked=asked.told)
 
 
 def _check_encryption(store: OldStore, key: bytes, *, plain: bool) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import stan_client
 from stan.log.files import WRITING
 from tests.conformance.clients import Client, javascript, sequences
 from tests.kit.old_store import ENCRYPTED, EPOCH, KEY, PLAIN, write_many
+from tests.kit.ports import free_port
 from tests.kit.server import ROOT, StanServer, until
 
 STAN = (sys.executable, "-m", "stan.cli.main")
@@ -23,7 +25,8 @@ ENV = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}", "COLUMNS": "160"
 
 def migrate(*words, key=""):
     env = ENV | ({"NATS_STREAMING_ENCRYPTION_KEY": key} if key else {})
-    command = [*STAN, "migrate", "stan-filestore", *map(str, words)]
+    where = () if "--server" in words else nowhere()
+    command = [*STAN, "migrate", "stan-filestore", *map(str, words), *where]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env, cwd=ROOT)
 
 
@@ -175,6 +178,88 @@ def test_killed_migration_leaves_no_store_and_begins_again(tmp_path):
     assert migrate(tmp_path / "old", "--to", new).returncode == 0
     with StanServer(tmp_path) as server:
         assert asyncio.run(last_message(server.url)) == (200_000, EPOCH + 200_000 * 1000)
+
+
+# --- a server that still runs ---------------------------------------------------------------------------------------------
+
+HOLDS = "import sys, time; held = open(sys.argv[1], 'r+b'); print('there', flush=True); time.sleep(600)"
+WRITES = """
+import sys, time
+print("there", flush=True)
+while True:
+    with open(sys.argv[1], "ab") as file:
+        file.write(bytes(4))
+    time.sleep(0.05)
+"""
+
+
+@contextlib.contextmanager
+def old_server(program, file):
+    """A process that uses *file* of an old store as its server does."""
+    process = subprocess.Popen([sys.executable, "-c", program, str(file)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"there\n"
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture
+def old(tmp_path):
+    return shutil.copytree(PLAIN, tmp_path / "old")
+
+
+def nowhere():
+    return "--server", f"nats://127.0.0.1:{free_port()}"
+
+
+@pytest.mark.parametrize("name", ["clients.dat", "server.dat", "orders/msgs.3.dat", "notes/subs.dat"])
+def test_store_whose_files_a_process_holds_open_is_not_moved(tmp_path, old, name):
+    new = tmp_path / "new"
+    with old_server(HOLDS, old / name) as pid:
+        refused = migrate(old, "--to", new)
+        assert refused.returncode == 1
+        assert f"(process {pid}) has {old / name} open to write" in refused.stderr
+        assert "stop it first" in refused.stderr
+        assert "--stopped" in refused.stderr
+        assert not new.exists()
+        looked = migrate(old, "--dry-run")
+        assert looked.returncode == 0
+        assert f"process {pid}" in looked.stdout
+        assert migrate(old, "--to", new, "--stopped").returncode == 0
+
+
+def test_store_that_changes_while_it_is_moved_is_not_moved(tmp_path, old):
+    new = tmp_path / "new"
+    with old_server(WRITES, old / "orders" / "more"):
+        refused = migrate(old, "--to", new)
+        assert refused.returncode == 1
+        assert str(old / "orders" / "more") in refused.stderr
+    assert run_server(new).returncode == 1 if new.exists() else True
+    moved = migrate(old, "--to", new)
+    assert moved.returncode == 0
+    assert "make sure that it is stopped" in moved.stdout
+
+
+def test_store_whose_cluster_answers_on_nats_is_not_moved(tmp_path, old):
+    new = tmp_path / "new"
+    with StanServer(tmp_path, store="MEMORY") as server:
+        refused = migrate(old, "--to", new, "--server", server.url)
+        assert refused.returncode == 1
+        assert f"a server of cluster test-cluster answers at {server.url}" in refused.stderr
+        assert not new.exists()
+        assert migrate(old, "--to", new, "--server", server.url, "--stopped").returncode == 0
+    moved = migrate(old, "--to", tmp_path / "another", "--server", server.url)
+    assert moved.returncode == 0
+    assert "could not be asked" in moved.stdout
+
+
+def test_reader_of_the_old_files_is_no_server(tmp_path, old):
+    reads = HOLDS.replace("r+b", "rb")
+    with old_server(reads, old / "clients.dat"):
+        assert migrate(old, "--to", tmp_path / "new").returncode == 0
 
 
 def size(path):
