@@ -354,6 +354,10 @@ REQUEST_BYTES_MAX = 64 * KiB
 # --- state -----------------------------------------------------------------------------------------------------
 STATE_FLUSH_INTERVAL = 250 * MILLISECOND
 """Changed rows go to SQLite about this often."""
+STATE_HASH_ENTRIES = 1024
+"""Nodes hash a group's state at each entry whose number this divides, so that theirs can be compared while it changes."""
+STATE_HASHES_KEPT = 16
+"""Such hashes a node remembers of each group."""
 RETENTION_INTERVAL = 1 * SECOND
 """Age limits are looked at this often."""
 

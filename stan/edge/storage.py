@@ -68,7 +68,8 @@ class Storage:
         self._snapshots: dict[GroupId, RaftIndex] = {}
         self._stale: set[GroupId] = set()  # groups whose rows are of another state
         self._stuck: set[GroupId] = set()  # groups whose log failed: their rows stay as they are
-        self._unwritten: list[Changes] = []
+        self._early: dict[GroupId, list[Changes]] = {}  # rows as of entries before the newest, for the next flush
+        self._unwritten: list[list[Changes]] = []
         self._receivers: dict[GroupId, Receiver] = {}
         self._lock: int | None = None
 
@@ -243,14 +244,14 @@ class Storage:
 
     async def load_group(self, broker: Broker, number: GroupId, *, replicated: bool) -> None:
         """Bring the broker's machine of one group, a new one, to the state of its log; see `load`."""
-        snapshot, from_file = await self._newest_state(number, replicated=replicated)
+        snapshot, anew = await self._newest_state(number, replicated=replicated)
         meta = broker.shared.meta
         machine = broker.shared.groups[number].machine if number != META_GROUP else meta
         if number == META_GROUP:
             meta.restore(snapshot)
         else:
             restore_group(broker.shared.groups[number].machine, snapshot)
-        if from_file:
+        if anew:
             self._stale.add(number)
             machine.touch_all()
         if snapshot.voters_index:
@@ -267,35 +268,47 @@ class Storage:
             self._trim(broker, number)
 
     async def _newest_state(self, number: GroupId, *, replicated: bool) -> tuple[pb.Snapshot, bool]:
-        """The state to start from, and whether it comes from a snapshot file because the rows are lost or older."""
+        """The state to start from, and whether the rows are lost, or older: then they are written anew."""
         log = self.logs[number]
-        snapshot = pb.Snapshot() if self.database is None else await self.database.snapshot(number)
-        rows = snapshot.applied_index
+        snapshot, why = await self._rows(number)
         newest = max(self._files.snapshots(number), default=RaftIndex(0)) if self._files is not None else RaftIndex(0)
         self._snapshots[number] = newest
-        from_file = rows < newest <= log.last_index if replicated else newest > 0 and not rows
-        why = ""
-        if from_file:
+        anew = bool(why)
+        if snapshot.applied_index < newest <= log.last_index:
             try:
-                snapshot = self._of_disk().read_snapshot(number, newest)
+                snapshot, anew = self._of_disk().read_snapshot(number, newest), True
             except Damage as error:
-                if not replicated:
-                    raise
-                why, from_file = f"{error}; ", False
+                why += f"{error}; "
         applied = snapshot.applied_index
         if log.first_index - 1 <= applied <= log.last_index:
-            return snapshot, from_file
+            if why:
+                self._note("ERR", f"{why}group {number} is made again from entry {applied + 1} of its log on")
+            return snapshot, anew
         why += (
             f"group {number}: the state stands at entry {applied}, the log holds [{log.first_index}, {log.last_index}]"
         )
         if not replicated:
             if applied > log.last_index and self._accepts_loss and isinstance(log, FileLog):
                 log.skip(RaftIndex(applied + 1))
-                return snapshot, from_file
-            files = self._of_disk()
-            raise Damage(f"{why}; {files.remedy if applied > log.last_index else files.backup}")
+                return snapshot, anew
+            raise Damage(f"{why}; {self._remedy(lost=applied > log.last_index)}")
         await self._begin_empty(number, why)
         return pb.Snapshot(), False
+
+    async def _rows(self, number: GroupId) -> tuple[pb.Snapshot, str]:
+        """The state that the rows tell, and what is wrong with them: then it is an empty one."""
+        if self.database is None:
+            return pb.Snapshot(), ""
+        try:
+            return await self.database.snapshot(number), ""
+        except Damage as error:
+            return pb.Snapshot(), f"{error}; "
+
+    def _remedy(self, *, lost: bool) -> str:
+        """What to do if a group cannot be loaded; *lost*: for want of its newest entries."""
+        if self._files is None:
+            return "restore the file from a backup"
+        return self._files.remedy if lost else self._files.backup
 
     async def _begin_empty(self, number: GroupId, why: str) -> None:
         """Put a group's log aside and forget its rows; other nodes have what it held."""
@@ -310,6 +323,7 @@ class Storage:
         await self._forget_rows(number)
 
     async def _forget_rows(self, number: GroupId) -> None:
+        self._early.pop(number, None)
         if self.database is not None:
             changes = Changes()
             changes.clear(number)
@@ -383,7 +397,10 @@ class Storage:
         up no other one; its rows stay as they are, and Frozen is raised once the others are written.
         """
         marks = {number: mark for number, mark in self.applied.items() if mark[0] != self._flushed.get(number)}
-        changes = {number: self._changes(broker, number, mark) for number, mark in marks.items()}
+        changes = {
+            number: [*self._early.pop(number, ()), self._changes(broker, number, mark)]
+            for number, mark in marks.items()
+        }
         failed = None
         for number, log in list(self.logs.items()):
             try:
@@ -408,17 +425,16 @@ class Storage:
             await self._offload(partial(self._files.write_manifest, doubtful))
             self.manifest = doubtful
 
-    async def _write_rows(self, changes: dict[GroupId, Changes], marks: dict[GroupId, tuple[RaftIndex, Term]]) -> None:
+    async def _write_rows(
+        self, changes: dict[GroupId, list[Changes]], marks: dict[GroupId, tuple[RaftIndex, Term]]
+    ) -> None:
         if self.database is None:
             return
-        together = Changes()
-        for number, changed in changes.items():
-            if number not in self._stuck:
-                together.add(changed)
-        if together.upserts:
+        together = [one for number, changed in changes.items() if number not in self._stuck for one in changed]
+        if together:
             self._unwritten.append(together)
         while self._unwritten:
-            await self.database.flush(self._unwritten[0])
+            await self.database.flush(*self._unwritten[0])
             del self._unwritten[0]
         for number in changes:
             if number not in self._stuck and number in self.applied:
@@ -433,7 +449,19 @@ class Storage:
             meta_changes(changes, broker.shared.meta, mark)
         else:
             group_changes(changes, broker.shared.groups[number].machine, mark)
+        if self.database is not None:
+            self.database.seal(changes)
         return changes
+
+    def hash_state(self, broker: Broker, number: GroupId) -> None:
+        """Remember the hash of a group's state as of the newest applied entry; its rows go with the next flush."""
+        if self.database is not None and number in self.applied:
+            self._early.setdefault(number, []).append(self._changes(broker, number, self.applied[number]))
+            self.database.ledger(number).keep()
+
+    def state_hashes(self, number: GroupId) -> list[tuple[RaftIndex, int]]:
+        """Hashes of a group's state, by entry, oldest first; all nodes have the same of the same entry."""
+        return [] if self.database is None else list(self.database.ledger(number).hashes())
 
     async def release(self, broker: Broker) -> None:
         """Write a snapshot of each group that has sealed segments behind its flushed state, then give these segments free."""
@@ -520,6 +548,7 @@ class Storage:
         with suppress(Frozen):  # what it held is in the other one
             old.close()
         self.applied.pop(number, None)
+        self._early.pop(number, None)
         files.take_place(number, keep_old=not (fits and self.whole[number]))
         self._open_log(number)
         self._stuck.discard(number)

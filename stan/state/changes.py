@@ -12,7 +12,7 @@ def meta_changes(changes: Changes, meta: MetaMachine, applied: tuple[RaftIndex, 
     """Add the metadata group's dirty rows and its applied index; they are clean afterwards."""
     if meta.dirty_info and meta.info is not None:
         info = meta.info
-        changes.put("cluster", info.cluster_id.decode(errors="replace"), info.raft_groups, info.SerializeToString())
+        changes.put("cluster", 1, info.cluster_id.decode(errors="replace"), info.raft_groups, info.SerializeToString())
     for client_id in sorted(meta.dirty_clients):  # a restart finds them in this order, whatever the process
         client = meta.client_row(client_id)
         if client is None:
@@ -53,7 +53,7 @@ def group_changes(changes: Changes, machine: GroupMachine, applied: tuple[RaftIn
         if uid in machine.dropped:
             changes.remove("first_sequences", group, uid)
             changes.put("dropped", group, uid)
-        elif channel is not None:
+        elif channel is not None and channel.first_sequence:
             changes.put("first_sequences", group, uid, channel.first_sequence)
     for part in machine.parts:
         _part_changes(changes, group, part)

@@ -2,23 +2,28 @@
 
 A flush writes all changed rows and the applied indexes in one transaction, so a restart loads rows and replays the log
 from there. The state never leads the log: the driver flushes only what is durable there. It can be rebuilt from a
-snapshot and the log. Each row carries a few columns to look at and the protobuf message of entries.proto as `state`.
+snapshot and the log. Each row carries a few columns to look at, the protobuf message of entries.proto as `state`, and its
+checksum; the row of `applied` carries the sum of all checksums of its group (stan.state.ledger), so that a load tells a changed
+row and a missing one from what was written.
 """
 
 import asyncio
+import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import aiosqlite
 
-from stan.errors import Damage, NotNow, StartError
+from stan.errors import Damage, NotNow, StanError, StartError
 from stan.protocol import entries_pb2 as pb
+from stan.state.ledger import Ledger, Row, checksum
 from stan.state.opening import connect
+from stan.types import RaftIndex
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SCHEMA = """
 CREATE TABLE cluster (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), cluster_id TEXT, raft_groups INTEGER, state BLOB);
 CREATE TABLE applied (raft_group INTEGER PRIMARY KEY, raft_index INTEGER, term INTEGER, next_id INTEGER);
@@ -36,36 +41,41 @@ CREATE TABLE parts (raft_group INTEGER, kind TEXT, key BLOB, state BLOB, PRIMARY
 """
 """What version 2 has more than version 1."""
 
-_UPSERTS = {
-    "cluster": "INSERT OR REPLACE INTO cluster VALUES (1, ?, ?, ?)",
-    "applied": "INSERT OR REPLACE INTO applied VALUES (?, ?, ?, ?)",
-    "clients": "INSERT OR REPLACE INTO clients VALUES (?, ?, ?)",
-    "channels": "INSERT OR REPLACE INTO channels VALUES (?, ?, ?, ?)",
-    "first_sequences": "INSERT OR REPLACE INTO first_sequences VALUES (?, ?, ?)",
-    "dropped": "INSERT OR REPLACE INTO dropped VALUES (?, ?)",
-    "cursors": "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?, ?, ?)",
-    "subscriptions": "INSERT OR REPLACE INTO subscriptions VALUES (?, ?, ?, ?, ?)",
-    "parts": "INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?)",
+_KEYS: Final = {
+    "cluster": ("only_row",),
+    "applied": ("raft_group",),
+    "clients": ("client_id",),
+    "channels": ("uid",),
+    "first_sequences": ("raft_group", "uid"),
+    "dropped": ("raft_group", "uid"),
+    "cursors": ("raft_group", "cursor_id"),
+    "subscriptions": ("raft_group", "subscription_id"),
+    "parts": ("raft_group", "kind", "key"),
 }
-_DELETES = {
-    "clients": "DELETE FROM clients WHERE client_id = ?",
-    "channels": "DELETE FROM channels WHERE uid = ?",
-    "first_sequences": "DELETE FROM first_sequences WHERE raft_group = ? AND uid = ?",
-    "cursors": "DELETE FROM cursors WHERE raft_group = ? AND cursor_id = ?",
-    "subscriptions": "DELETE FROM subscriptions WHERE raft_group = ? AND subscription_id = ?",
-    "parts": "DELETE FROM parts WHERE raft_group = ? AND kind = ? AND key = ?",
-}
-_META_TABLES = ("cluster", "clients", "channels")
-_GROUP_TABLES = ("cursors", "subscriptions", "first_sequences", "dropped", "parts", "applied")
+"""By table: the columns that tell its rows apart, which are the first ones of a row."""
+_META_TABLES: Final = ("cluster", "clients", "channels")
+_GROUP_TABLES: Final = ("cursors", "subscriptions", "first_sequences", "dropped", "parts")
+CHECKSUMS = "".join(
+    [
+        "ALTER TABLE applied ADD COLUMN rows_sum INTEGER;\n",
+        *(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER;\n" for table in _KEYS),
+    ]
+)
+"""What version 3 has more than version 2."""
+_DAMAGE: Final = frozenset(
+    (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
+)
+"""What SQLite says of a file that is not as it was written; the rest is of the disk, or of the moment."""
 
 
 @dataclass(slots=True)
 class Changes:
-    """What one flush writes: groups whose rows go first, then parameters of the statements above, by table."""
+    """What one flush writes: groups whose rows go first, then rows by table, and keys of rows."""
 
     cleared: list[int] = field(default_factory=list)
-    upserts: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
-    deletes: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    upserts: dict[str, list[Row]] = field(default_factory=dict)
+    deletes: dict[str, list[Row]] = field(default_factory=dict)
+    sealed: bool = False  # the rows have their checksums
 
     def clear(self, group: int) -> None:
         """Remove all rows of a group before anything else is done."""
@@ -79,13 +89,6 @@ class Changes:
         """Remove one row, if it is there."""
         self.deletes.setdefault(table, []).append(key)
 
-    def add(self, others: "Changes") -> None:
-        """Take in what changed in other groups at the same time."""
-        self.cleared += others.cleared
-        for mine, theirs in ((self.upserts, others.upserts), (self.deletes, others.deletes)):
-            for table, rows in theirs.items():
-                mine.setdefault(table, []).extend(rows)
-
 
 class Database:
     """One SQLite file. Raises Damage when the file is none of ours or broken. A snapshot never sees half of a flush."""
@@ -93,34 +96,74 @@ class Database:
     def __init__(self, connection: aiosqlite.Connection, path: Path) -> None:
         self._connection = connection
         self._turn = asyncio.Lock()  # the statements of two tasks do not mix
+        self._ledgers: dict[int, Ledger] = {}  # of groups that were loaded, or begun
         self.path = path
 
     @classmethod
     async def open(cls, path: Path) -> "Database":
-        """Open or create the file at *path*. A commit is on stable storage when it returns."""
-        connection = await connect(path)
+        """Open or create the file at *path*. A commit is on stable storage when it returns.
+
+        Raises:
+            Damage: it is not what was written.
+            StartError: it cannot be used.
+        """
+        connection = None
         try:
+            connection = await connect(path)
+            self = cls(connection, path)
             await connection.execute("PRAGMA journal_mode = WAL")
             await connection.execute("PRAGMA synchronous = FULL")
-            version = await _one(connection, "PRAGMA user_version")
-            if version in (0, 1):
-                made = SCHEMA + PARTS if version == 0 else PARTS
-                await connection.executescript(f"BEGIN; {made} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-            elif version != SCHEMA_VERSION:
-                raise StartError(f"{path}: state of version {version}, this program reads version {SCHEMA_VERSION}")
-        except aiosqlite.DatabaseError as error:
-            await connection.close()
-            raise Damage(f"{path}: {error}") from error
-        except BaseException:
-            await connection.close()
+            await self._bring_up_to_date()
+        except BaseException as error:
+            if connection is not None:
+                await connection.close()
+            if isinstance(error, aiosqlite.Error):
+                raise why_not(path, error, StartError) from error
             raise
-        return cls(connection, path)
+        return self
+
+    async def _bring_up_to_date(self) -> None:
+        """Make the tables, or what this version has more than the one that made them; nothing or all of it is done."""
+        ((version,),) = await self.rows("pragma_user_version", "user_version")
+        if version == SCHEMA_VERSION:
+            return
+        if version > SCHEMA_VERSION:
+            raise StartError(f"{self.path}: state of version {version}, this program reads version {SCHEMA_VERSION}")
+        made = (SCHEMA + PARTS, PARTS, "")[version] + CHECKSUMS
+        await self._connection.executescript(f"BEGIN IMMEDIATE; {made}")
+        try:
+            await self._add_checksums()
+            await self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            await self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                await self._connection.execute("ROLLBACK")
+            raise
+
+    async def _add_checksums(self) -> None:
+        """Take rows for right that were written before they had checksums."""
+        await self._connection.execute("DELETE FROM first_sequences WHERE first_sequence = 0")  # as good as none
+        for (group,) in await self.rows("applied", "raft_group"):
+            changes, where = Changes(), _where(group)
+            for table in _tables(group):
+                for *row, _ in await self.rows(table, "*", where if table not in _META_TABLES else ""):
+                    changes.put(table, *row)
+            for *row, _, _ in await self.rows("applied", "*", where):
+                changes.put("applied", *row)
+            self._ledgers[group] = Ledger()
+            self.seal(changes)
+            await self._write(changes)
 
     @classmethod
     async def recover(cls, path: Path, lost_found: Path, note: Callable[[str], None]) -> "Database":
         """Open the file at *path*; a damaged one is moved to *lost_found*, as it can be made again, and *note* told."""
         try:
-            return await cls.open(path)
+            self = await cls.open(path)
+            try:
+                await self._check()
+            except BaseException:
+                await self.close()
+                raise
         except Damage as error:
             lost_found.mkdir(exist_ok=True)  # noqa: ASYNC240 - nothing else runs yet
             note(f"{error}; moved to {lost_found}, the state is rebuilt from the logs")
@@ -129,41 +172,93 @@ class Database:
                 if (path.parent / name).exists():
                     (path.parent / name).rename(lost_found / f"{stamp}-{name}")
             return await cls.open(path)
+        return self
 
-    async def flush(self, changes: Changes) -> None:
+    async def _check(self) -> None:
+        """Whether pages and indexes fit together; what the rows say is looked at when they are loaded. Raises Damage."""
+        try:
+            ((found,),) = await self.rows("pragma_integrity_check(1)", "*")
+        except aiosqlite.Error as error:
+            raise why_not(self.path, error, StartError) from error
+        if found != "ok":
+            raise Damage(f"{self.path}: {' '.join(str(found).split())}")
+
+    # --- writing ----------------------------------------------------------------------------------------------------------
+
+    def seal(self, changes: Changes) -> None:
+        """Give the rows their checksums. What is sealed first has to be written first."""
+        for group in changes.cleared:
+            self._ledgers[group] = Ledger()
+        for table, keys in changes.deletes.items():
+            for key in keys:
+                self.ledger(_group(table, key)).remove(table, key)
+        applied = changes.upserts.pop("applied", [])
+        for table, rows in changes.upserts.items():
+            width = len(_KEYS[table])
+            for at, row in enumerate(rows):
+                mark = checksum(table, row)
+                self.ledger(_group(table, row)).put(table, row[:width], mark)
+                rows[at] = (*row, mark)
+        for row in applied:
+            ledger = self.ledger(row[0])
+            whole = (*row, ledger.sum)
+            mark = checksum("applied", whole)
+            changes.put("applied", *whole, mark)
+            ledger.note(row[1], mark)
+        changes.sealed = True
+
+    def ledger(self, group: int) -> Ledger:
+        """What the rows of a group add up to, with those that are sealed and not written yet."""
+        return self._ledgers.setdefault(group, Ledger())
+
+    async def flush(self, *changes: Changes) -> None:
         """Write *changes* in one transaction. Who is cancelled meanwhile leaves when it has ended, never in its middle.
 
         Raises:
             NotNow: nothing was written, as on a full disk; the same changes may be written later.
+            Damage: the file is not as it was written; nothing can be.
         """
         async with self._turn:
+            for one in changes:
+                if not one.sealed:
+                    self.seal(one)
             writing = asyncio.ensure_future(self._flush(changes))
             try:
                 await asyncio.shield(writing)
             except asyncio.CancelledError:
                 await asyncio.gather(writing, return_exceptions=True)
                 raise
-            except aiosqlite.OperationalError as error:
-                raise NotNow(f"{self.path}: {error}") from error
+            except (sqlite3.ProgrammingError, sqlite3.InterfaceError):  # of this program
+                raise
+            except aiosqlite.DatabaseError as error:
+                raise why_not(self.path, error, NotNow) from error
 
-    async def _flush(self, changes: Changes) -> None:
+    async def _flush(self, changes: Iterable[Changes]) -> None:
         db = self._connection
         await db.execute("BEGIN IMMEDIATE")
         try:
-            for group in changes.cleared:
-                for table in _GROUP_TABLES:
-                    await db.execute(f"DELETE FROM {table} WHERE raft_group = {int(group)}")  # noqa: S608 - own names only
-                for table in _META_TABLES if group == 0 else ():
-                    await db.execute(f"DELETE FROM {table}")  # noqa: S608
-            for table, keys in changes.deletes.items():
-                await db.executemany(_DELETES[table], keys)
-            for table, rows in changes.upserts.items():
-                await db.executemany(_UPSERTS[table], rows)
+            for one in changes:
+                await self._write(one)
             await db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:  # SQLite has rolled back by itself what a full disk has ended
                 await db.execute("ROLLBACK")
             raise
+
+    async def _write(self, changes: Changes) -> None:
+        db = self._connection
+        for group in changes.cleared:
+            for table in (*_tables(group), "applied"):
+                where = _where(group) if table not in _META_TABLES else ""
+                await db.execute(f"DELETE FROM {table} {where}")  # noqa: S608 - own names only
+        for table, keys in changes.deletes.items():
+            wanted = " AND ".join(f"{column} = ?" for column in _KEYS[table])
+            await db.executemany(f"DELETE FROM {table} WHERE {wanted}", keys)  # noqa: S608
+        for table, rows in changes.upserts.items():
+            marks = ", ".join("?" * len(rows[0]))
+            await db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)  # noqa: S608
+
+    # --- reading ----------------------------------------------------------------------------------------------------------
 
     async def rows(self, table: str, columns: str, where: str = "") -> list[tuple[Any, ...]]:
         """All rows of a table."""
@@ -172,37 +267,81 @@ class Database:
             return [tuple(row) for row in await cursor.fetchall()]
 
     async def snapshot(self, group: int) -> pb.Snapshot:
-        """The state of one group as a snapshot message; empty with applied_index 0 for a group that was never flushed."""
-        async with self._turn:
-            return await self._snapshot(group)
+        """The state of one group as a snapshot message; empty with applied_index 0 for a group that was never flushed.
 
-    async def _snapshot(self, group: int) -> pb.Snapshot:
-        mine = f"WHERE raft_group = {int(group)}"
-        snapshot = pb.Snapshot()
-        for index, term, next_id in await self.rows("applied", "raft_index, term, next_id", mine):
-            snapshot.applied_index, snapshot.applied_term, snapshot.next_id = index, term, next_id
-        if group == 0:
-            for (state,) in await self.rows("cluster", "state"):
-                snapshot.cluster_info.ParseFromString(state)
-            snapshot.clients.extend(pb.Client.FromString(s) for (s,) in await self.rows("clients", "state"))
-            snapshot.channels.extend(pb.Channel.FromString(s) for (s,) in await self.rows("channels", "state"))
-            return snapshot
-        snapshot.cursors.extend(pb.Cursor.FromString(s) for (s,) in await self.rows("cursors", "state", mine))
-        subscriptions = await self.rows("subscriptions", "state", mine)
-        snapshot.subscriptions.extend(pb.Subscription.FromString(s) for (s,) in subscriptions)
-        for uid, first in await self.rows("first_sequences", "uid, first_sequence", mine):
-            snapshot.first_sequences.extend((uid, first))
-        for kind, key, state in await self.rows("parts", "kind, key, state", mine):
-            snapshot.parts.add(kind=kind, key=key, state=state)
-        snapshot.dropped.extend(uid for (uid,) in await self.rows("dropped", "uid", mine))
-        return snapshot
+        Raises:
+            Damage: the rows are not those that were written; the text names one.
+        """
+        async with self._turn:
+            try:
+                return _as_snapshot(await self._verified(group))
+            except aiosqlite.DatabaseError as error:
+                raise why_not(self.path, error, StartError) from error
+
+    async def _verified(self, group: int) -> dict[str, list[Row]]:
+        """All rows of a group, each as it was written, without their checksums, and none of them missing."""
+        found: dict[str, list[Row]] = {}
+        ledger = Ledger()
+        for table in (*_tables(group), "applied"):
+            found[table] = []
+            for *values, mark in await self.rows(table, "*", _where(group) if table not in _META_TABLES else ""):
+                row = tuple(values)
+                if mark != checksum(table, row):
+                    told = ", ".join(f"{name} {_shown(value)}" for name, value in zip(_KEYS[table], row, strict=False))
+                    raise Damage(f"{self.path}: a row of {table} is damaged ({told}: wrong checksum)")
+                found[table].append(row)
+                if table != "applied":
+                    ledger.put(table, row[: len(_KEYS[table])], mark)
+                else:
+                    ledger.note(RaftIndex(row[1]), mark)
+        sums = [row[-1] for row in found["applied"]]
+        if (sums or [0]) != [ledger.sum]:
+            raise Damage(f"{self.path}: rows of group {group} are missing, or there are too many of them")
+        self._ledgers[group] = ledger
+        return found
 
     async def close(self) -> None:
         """Close the file."""
         await self._connection.close()
 
 
-async def _one(connection: aiosqlite.Connection, query: str) -> Any:
-    async with connection.execute(query) as cursor:
-        row = await cursor.fetchone()
-    return row[0] if row is not None else None
+def _as_snapshot(found: dict[str, list[Row]]) -> pb.Snapshot:
+    snapshot = pb.Snapshot()
+    for _, index, term, next_id, _ in found["applied"]:
+        snapshot.applied_index, snapshot.applied_term, snapshot.next_id = index, term, next_id
+    for *_, state in found.get("cluster", ()):
+        snapshot.cluster_info.ParseFromString(state)
+    snapshot.clients.extend(pb.Client.FromString(state) for *_, state in found.get("clients", ()))
+    snapshot.channels.extend(pb.Channel.FromString(state) for *_, state in found.get("channels", ()))
+    snapshot.cursors.extend(pb.Cursor.FromString(state) for *_, state in found.get("cursors", ()))
+    snapshot.subscriptions.extend(pb.Subscription.FromString(state) for *_, state in found.get("subscriptions", ()))
+    for _, uid, first in found.get("first_sequences", ()):
+        snapshot.first_sequences.extend((uid, first))
+    for _, kind, key, state in found.get("parts", ()):
+        snapshot.parts.add(kind=kind, key=key, state=state)
+    snapshot.dropped.extend(uid for _, uid in found.get("dropped", ()))
+    return snapshot
+
+
+def _tables(group: int) -> tuple[str, ...]:
+    """Tables with rows of a group, but for `applied`; 0 is that of the metadata."""
+    return _GROUP_TABLES if group else _META_TABLES
+
+
+def _group(table: str, row: Row) -> int:
+    """Whose row it is."""
+    return 0 if table in _META_TABLES else int(row[0])
+
+
+def _where(group: int) -> str:
+    return f"WHERE raft_group = {int(group)}"
+
+
+def _shown(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def why_not(path: Path, error: aiosqlite.Error, otherwise: type[StanError]) -> StanError:
+    """What an error of SQLite means: damage, or *otherwise* something about the disk."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # undecodable text has none
+    return (Damage if code in _DAMAGE else otherwise)(f"{path}: {error}")

@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 
 from stan.errors import NotNow
-from stan.state.database import PARTS, SCHEMA, Database
+from stan.state.database import CHECKSUMS, PARTS, SCHEMA, Database
 from tests.sim.tasks import Pause, Turn
 
 _ENDS = ("BEGIN IMMEDIATE", "ROLLBACK")
@@ -80,8 +80,11 @@ class _Connection:
 class _Undisturbed(Database):
     """Nobody cancels a flush here, and there are no tasks that could go on with one."""
 
-    async def flush(self, changes):
+    async def flush(self, *changes):
         async with self._turn:
+            for one in changes:
+                if not one.sealed:
+                    self.seal(one)
             try:
                 await self._flush(changes)
             except sqlite3.OperationalError as error:
@@ -96,7 +99,7 @@ class SimDatabase:
         self._connection = None
         self.full = False  # there is no room on its disk
         self.medium = sqlite3.connect(":memory:", isolation_level=None)
-        self.medium.executescript(SCHEMA + PARTS)
+        self.medium.executescript(SCHEMA + PARTS + CHECKSUMS)
 
     def open(self):
         if self.medium.in_transaction:

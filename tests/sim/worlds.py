@@ -17,6 +17,7 @@ WORLDS = {
     "cluster-transactions": ("tests.sim.transaction_worlds", "ClusterTransactions"),
     "operator": ("tests.sim.operators", "NodeOperator"),
     "cluster-operator": ("tests.sim.operators", "ClusterOperator"),
+    "damaged-state": ("tests.sim.state_world", "DamagedState"),
 }
 TRACEBACK_LINES = 9
 """Of an exception that ends a run."""

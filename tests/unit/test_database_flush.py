@@ -41,7 +41,7 @@ async def test_flush_that_fails_leaves_nothing_of_it_behind(tmp_path):
     database = await Database.open(tmp_path / "state.db")
     broken = one_row(1)
     broken.put("clients", "one column only")
-    with pytest.raises(Exception, match="bindings"):
+    with pytest.raises(Exception, match="columns"):
         await database.flush(broken)
 
     await database.flush(one_row(2))
@@ -59,6 +59,7 @@ async def test_rows_of_the_version_before_are_read(tmp_path):
     database = await Database.open(tmp_path / "state.db")
     changes = Changes()
     changes.put("parts", 3, "kind", b"key", b"state")
+    changes.put("applied", 3, 7, 1, 9)
     await database.flush(changes)
 
     found = await database.snapshot(3)

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from stan.errors import StartError
-from stan.log.sqlfile import SqlError, SqlFile
+from stan.log.sqlfile import SqlFile
 from stan.state.database import Database
 
 
@@ -26,7 +26,7 @@ def slow_end(monkeypatch):
 @pytest.mark.usefixtures("slow_end")
 def test_state_that_cannot_be_opened_leaves_no_thread(tmp_path):
     async def opening():
-        with pytest.raises(SqlError, match="unable to open"):
+        with pytest.raises(StartError, match="unable to open"):
             await Database.open(tmp_path / "nowhere" / "state.db")
         return set(threading.enumerate())
 

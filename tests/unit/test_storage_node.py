@@ -7,6 +7,7 @@ import pytest
 from stan.edge.manifest import Nodes, read_manifest, recorded_nodes
 from stan.errors import Damage, Frozen, StartError
 from stan.protocol import entries_pb2 as pb
+from stan.state.database import Changes
 from stan.types import GroupId
 from tests.kit.batches import entry
 from tests.kit.files import CrashingFiles, PowerCut
@@ -274,9 +275,11 @@ def test_server_alone_refuses_state_and_log_that_do_not_fit():
     node = StorageNode().boot()
     node.publish(5)
     node.flush()
-    node.medium.medium.execute("UPDATE applied SET raft_index = 99")
     storage = node.storage
-    with pytest.raises(Damage, match="restore the directory from a backup"):
+    changes = Changes()
+    changes.put("applied", 1, 99, 1, 1)
+    run_now(storage.database.flush(changes))
+    with pytest.raises(Damage, match=r"the state stands at entry 99.*from a backup"):
         run_now(storage.load(node.broker, "c"))
 
 

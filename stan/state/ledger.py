@@ -1,0 +1,59 @@
+"""What the rows of a group must add up to: a checksum of each row, and the sum of all of them.
+
+A row's checksum covers the table, the key and every column, so that no row can stand in for another; the sum (exclusive or) tells
+that one is missing, or one too many. It is a hash of the group's whole state that costs a little per row that changes and never
+a look at the others: equal on all replicas that have applied the same entries, however they came by their rows.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+from stan.limits import STATE_HASHES_KEPT
+from stan.types import RaftIndex
+
+Row = tuple[Any, ...]
+
+
+def checksum(table: str, row: Row) -> int:
+    """64 bits, signed as SQLite has them."""
+    return int.from_bytes(blake2b(repr((table, *row)).encode(), digest_size=8).digest(), "little", signed=True)
+
+
+class Ledger:
+    """Of one group."""
+
+    def __init__(self) -> None:
+        self.sum = 0
+        self._rows: dict[tuple[str, Row], int] = {}  # by table and key
+        self._newest = (RaftIndex(0), 0)
+        self._kept: deque[tuple[RaftIndex, int]] = deque(maxlen=STATE_HASHES_KEPT)
+
+    def put(self, table: str, key: Row, mark: int) -> None:
+        """A row with that checksum takes the place of the one with the same key."""
+        self.sum ^= self._rows.get((table, key), 0) ^ mark
+        self._rows[table, key] = mark
+
+    def remove(self, table: str, key: Row) -> None:
+        """A row is gone, or was never there."""
+        self.sum ^= self._rows.pop((table, key), 0)
+
+    def note(self, index: RaftIndex, mark: int) -> None:
+        """The whole state as of *index* has that hash."""
+        self._newest = (index, mark)
+
+    def keep(self) -> None:
+        """Remember the newest hash for a while, as the other nodes do with theirs of this index."""
+        self._kept.append(self._newest)
+
+    @property
+    def newest(self) -> tuple[RaftIndex, int]:
+        """Index and hash of the state as it was written last, or is about to be."""
+        return self._newest
+
+    def hashes(self) -> Iterator[tuple[RaftIndex, int]]:
+        """Hashes of the state that are known, by index, oldest first."""
+        yield from self._kept
+        if self._newest not in self._kept:
+            yield self._newest
