@@ -3,7 +3,14 @@
 Texts on the wire are exactly those of the original server (STAN-SPEC, Appendix B).
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+FAULT: Final = "the program failed: "
+"""With this begins why a group is frozen if it is neither its disk nor its data."""
+FAULT_CHARS_MAX: Final = 300
+"""Of an exception's text, which may quote what it was about."""
+FAULT_CALLS: Final = 5
+"""Innermost calls told of an exception."""
 
 
 class StanError(Exception):
@@ -27,7 +34,8 @@ class DiskFull(NotNow):
 
 
 class Frozen(NotNow):
-    """A write or fsync of this group failed; it acknowledges nothing until a restart has verified its log."""
+    """A write or fsync of this group failed, or the program failed in it; it acknowledges nothing until a restart has verified
+    its log."""
 
     told = "the channel takes nothing until the server is restarted"
 
@@ -70,6 +78,22 @@ class Refused(StanError):
 
 class StartError(StanError):
     """The server cannot start; the text is the one the original server prints after "Failed to start: "."""
+
+
+NO_LEADER: Final = "it has no leader"
+"""What is wrong with a group that nobody leads, as far as a node knows."""
+
+
+def fault(error: BaseException) -> str:
+    """What froze a group, in one line: operating errors speak for themselves, of others their kind and place are told."""
+    if isinstance(error, StanError | OSError):
+        return str(error)
+    calls, at = [], error.__traceback__
+    while at is not None:
+        calls.append(f"{at.tb_frame.f_code.co_qualname}:{at.tb_lineno}")
+        at = at.tb_next
+    text = str(error)[:FAULT_CHARS_MAX]
+    return f"{FAULT}{type(error).__name__}: {text} (at {', '.join(calls[-FAULT_CALLS:])})"
 
 
 # Refusals: values, not exceptions; the text goes back to the client as it stands.

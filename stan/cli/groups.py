@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from stan_client.admin import Nodes
 
+from stan.errors import NO_LEADER
 from stan.protocol import admin_pb2 as pb
 
 
@@ -54,9 +55,8 @@ def told_leaderless(groups: Iterable[Group]) -> str:
 
 def troubles(group: Group) -> list[tuple[str, str]]:
     """Node and trouble of its copies; that it has no leader is told once for all of them."""
-    if not group.leader:
-        return []
-    return [(node, status.trouble) for node, status in group.copies if status.trouble]
+    told = {""} if group.leader else {"", NO_LEADER}
+    return [(node, status.trouble) for node, status in group.copies if status.trouble not in told]
 
 
 def reasons(node: pb.NodeStatus, without: Iterable[int]) -> list[str]:

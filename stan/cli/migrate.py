@@ -1,7 +1,8 @@
 """`stan migrate`: moves what another server has left on disk into a new data directory of ours.
 
 Promises: the old directory is only read, and nothing is moved while its server seems to run. Exit code 0: everything is moved;
-5: moved, but something was damaged or missing, and is told by file and offset; 1: nothing is moved, the new directory is no store.
+5: moved, but something was damaged or missing, and is told by file and offset; 1: nothing is moved, and the new directory is
+no store.
 """
 
 import asyncio

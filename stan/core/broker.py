@@ -8,6 +8,7 @@ request leaves before its first message; a publisher's ack leaves after its mess
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from google.protobuf.message import DecodeError
 
@@ -101,11 +102,13 @@ class Broker:
     def reset(self, number: GroupId) -> None:
         """Forget what is known of a group, which is about to be told anew; this node does not lead it."""
         shared = self.shared
+        shared.faulty.pop(number, None)
         if number == META_GROUP:
             shared.meta = MetaMachine()
             return
         machine = GroupMachine(number)
-        made = Group(machine, Dispatch(machine, shared.indexes, shared.timers))
+        timers = shared.timers.within(partial(shared.fail, number))
+        made = Group(machine, Dispatch(machine, shared.indexes, timers))
         old = shared.groups.get(number)
         if old is not None:  # what is still on its way belongs to an earlier life
             made.life, made.dispatch.fetches, made.dispatch.paused = old.life, old.dispatch.fetches, old.dispatch.paused
@@ -136,7 +139,8 @@ class Broker:
         self.start(now, wall)
         self.lead_meta(b"")
         for number in self.shared.groups:
-            self.lead_group(number, doubt=doubt)
+            if number not in self.shared.faulty:
+                self.lead_group(number, doubt=doubt)
 
     def start(self, now: Nanos, wall: WallNanos) -> None:
         """Time begins."""
@@ -231,14 +235,20 @@ class Broker:
     def step_publishes(self, batches: Iterable[Publishes]) -> None:
         """Publishes read from NATS."""
         for batch in batches:
-            self.publishing.publishes(batch)
+            try:
+                self.publishing.publishes(batch)
+            except Exception as error:  # noqa: BLE001 - the border of the channel's group
+                self.shared.fail(self.shared.group_number(batch.channel), error)
 
     def step_acks(self, batches: Iterable[Acks]) -> None:
         """Acks read from NATS. One for a subscription that is gone changes nothing (STAN-SPEC 6.5)."""
         for acks in batches:
             group = self.shared.groups.get(GroupId(acks.group))
             if group is not None and group.leads:
-                group.dispatch.ack(acks.key, acks.ranges, self.shared.clock.wall)
+                try:
+                    group.dispatch.ack(acks.key, acks.ranges, self.shared.clock.wall)
+                except Exception as error:  # noqa: BLE001 - the border of the group
+                    self.shared.fail(GroupId(acks.group), error)
 
     def step_malformed(self, frames: Iterable[Frame], pub_sid: int) -> None:
         """Payloads on the publish and ack subjects that could not be taken."""
@@ -396,17 +406,25 @@ class Broker:
         ready = Ready()
         ready.proposals = self.publishing.seal()
         shared.drain_into(ready)
-        for _, group in shared.led():
-            room = group.dispatch.pump(ready, now, room)
+        for number, group in shared.led():
+            try:
+                room = group.dispatch.pump(ready, now, room)
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                shared.fail(number, error)
         changes = shared.take_changes()
         changing = {change.group for change in changes}
         for number, group in shared.led():
-            if self._is_time_to_tell(number, group, now, changing):
-                self._tell_progress(number, group, ready)
+            try:
+                if self._is_time_to_tell(number, group, now, changing):
+                    self._tell_progress(number, group, ready)
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                shared.fail(number, error)
         self.committing.pump(ready)
         ready.proposals += changes
         ready.sends += shared.pub_acks
         shared.pub_acks = []
+        ready.faults += shared.faults
+        shared.faults = []
         ready.deadline = shared.timers.next
         return ready
 
@@ -503,6 +521,14 @@ class Broker:
         group = self.shared.groups.get(number)
         if group is not None:
             group.dispatch.frozen = True
+
+    def fail(self, number: GroupId, why: str) -> None:
+        """The program failed in a group, perhaps amid an entry: nothing of it is led, delivered or answered any more."""
+        self.shared.faulty[number] = why
+        self.freeze(number)
+        if self.shared.leads(number):
+            with contextlib.suppress(Exception):  # what is left of it is asked for nothing any more
+                self.follow_meta() if number == META_GROUP else self.follow_group(number)
 
     def _tell(self, ticket: int, result: object, error: str) -> None:
         waiting = self.shared.waiting.pop(ticket, None)

@@ -17,7 +17,7 @@ from stan.core.ready import Delivery, Fetch, Fetched, Index, Indexes, Ready
 from stan.core.removing import removed_runs
 from stan.core.runs import Run, Runs, pairs
 from stan.core.steered import steer
-from stan.core.timers import Timers
+from stan.core.timers import PartTimers, Timers
 from stan.protocol import entries_pb2 as pb
 from stan.types import ChannelUid, Nanos, WallNanos
 
@@ -25,7 +25,7 @@ from stan.types import ChannelUid, Nanos, WallNanos
 class Dispatch:
     """The live cursors of one group."""
 
-    def __init__(self, machine: GroupMachine, indexes: Indexes, timers: Timers) -> None:
+    def __init__(self, machine: GroupMachine, indexes: Indexes, timers: Timers | PartTimers) -> None:
         self.machine = machine
         self.indexes = indexes
         self.timers = timers

@@ -81,6 +81,9 @@ class Publishing:
         totals = shared.totals
         totals.in_messages += batch.count
         totals.in_bytes += batch.payload_bytes
+        if shared.faulty and not shared.clustered and (number := shared.group_number(batch.channel)) in shared.faulty:
+            self._refuse(batch.acks, f"stan: group {number} is frozen until a restart: {shared.faulty[number]}")
+            return
         if shared.clustered:
             group = shared.groups.get(shared.group_number(batch.channel))
             if group is None or not group.leads:
@@ -253,19 +256,27 @@ class Publishing:
         proposals: list[Proposal] = []
         shared = self.shared
         for group in [group for group in self.waiting if group not in shared.full and group not in shared.closed]:
-            entry = Sealed(group)
-            for channel in self.waiting.pop(group).values():
-                waiting = self._take_waiting(channel)
-                if channel.deleting:
-                    self._give_up(waiting, errors.CHANNEL_DELETING)
-                    continue
-                for part in _parts(channel, waiting):
-                    self._seal_channel(channel, part, entry)
-                    if entry.size >= ENTRY_BYTES_TARGET:
-                        proposals.append(self._close(entry))
-                        entry = Sealed(group)
-            if entry.parts:
-                proposals.append(self._close(entry))
+            try:
+                proposals += self._seal_group(group)
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                shared.fail(group, error)
+        return proposals
+
+    def _seal_group(self, group: GroupId) -> list[Proposal]:
+        proposals: list[Proposal] = []
+        entry = Sealed(group)
+        for channel in self.waiting.pop(group).values():
+            waiting = self._take_waiting(channel)
+            if channel.deleting:
+                self._give_up(waiting, errors.CHANNEL_DELETING)
+                continue
+            for part in _parts(channel, waiting):
+                self._seal_channel(channel, part, entry)
+                if entry.size >= ENTRY_BYTES_TARGET:
+                    proposals.append(self._close(entry))
+                    entry = Sealed(group)
+        if entry.parts:
+            proposals.append(self._close(entry))
         return proposals
 
     def _take_waiting(self, channel: Channel) -> list[Publishes | Rows]:

@@ -67,6 +67,8 @@ class Ready:
     """Reads, any time; no answer is lost."""
     notes: list[tuple[str, str]] = field(default_factory=list)
     """(level, text) for the log."""
+    faults: list[tuple[GroupId, Exception]] = field(default_factory=list)
+    """The program failed in these groups: nothing of them is used any more."""
     deadline: Nanos | None = None
     """Call again no later than this, even if nothing happens."""
 

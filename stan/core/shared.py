@@ -99,6 +99,10 @@ class Shared:
     trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)
     drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
     changes: list[Proposal] = field(default_factory=list)
+    faults: list[tuple[GroupId, Exception]] = field(default_factory=list)  # since the last Ready
+    faulty: dict[GroupId, str] = field(
+        default_factory=dict
+    )  # groups whose state is used no more until a restart, and why
     partition: Partition | None = None  # which channels are this server's, if it shares them with others
     waiting: dict[int, Done] = field(default_factory=dict)  # by ticket
     by_index: dict[tuple[GroupId, RaftIndex], int] = field(default_factory=dict)  # -> ticket
@@ -276,6 +280,13 @@ class Shared:
         """Tell whoever listens what happens, see stan.core.events; *about*: channel=, client_id=, group=, cursor_id=."""
         self.responses += self.events.frames(self.clock, kind, text, **about)
 
+    def fail(self, group: GroupId, error: Exception) -> None:
+        """The program failed in a group: it is frozen, and the others go on. What belongs to no group of this node goes on to
+        the process."""
+        if group != META_GROUP and group not in self.groups:
+            raise error
+        self.faults.append((group, error))
+
     # --- look-ups -----------------------------------------------------------------------------------------------------
 
     def group_of(self, info: ChannelInfo) -> Group:
@@ -297,7 +308,8 @@ class Shared:
         ready.notes += self.notes
         ready.trims += self.trims
         ready.drops += self.drops
-        for emptied in (self.responses, self.redeliveries, self.notes, self.trims, self.drops):
+        ready.faults += self.faults
+        for emptied in (self.responses, self.redeliveries, self.notes, self.trims, self.drops, self.faults):
             emptied.clear()
 
 

@@ -5,6 +5,8 @@ Time is an argument; nothing here looks at a clock. A timer is not cancelled: wh
 
 import heapq
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 from stan.types import Nanos
 
@@ -29,7 +31,28 @@ class Timers:
         while heap and heap[0][0] <= now:
             heapq.heappop(heap)[2](now)
 
+    def within(self, fail: Callable[[Exception], None]) -> "PartTimers":
+        """The same timers for a part that may fail alone: *fail* is told."""
+        return PartTimers(self, fail)
+
     @property
     def next(self) -> Nanos | None:
         """The earliest deadline, None when there is none."""
         return Nanos(self._heap[0][0]) if self._heap else None
+
+
+class PartTimers(NamedTuple):
+    """Timers of a part of the broker: what fails in what they call is that part's fault, and the others' timers run."""
+
+    timers: Timers
+    fail: Callable[[Exception], None]
+
+    def at(self, deadline: int, call: Callable[[Nanos], None]) -> None:
+        """See Timers.at."""
+        self.timers.at(deadline, partial(self._run, call))
+
+    def _run(self, call: Callable[[Nanos], None], now: Nanos) -> None:
+        try:
+            call(now)
+        except Exception as error:  # noqa: BLE001 - the border of the part
+            self.fail(error)

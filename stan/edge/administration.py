@@ -157,11 +157,12 @@ class Administration:
         status = pb.GroupStatus(
             group=number,
             last_index=group.log.last_index,
-            applied=node.storage.applied[number][0],
+            applied=node.storage.applied.get(number, (0, 0))[0],  # a frozen group may have none
             trouble=trouble(node, number, group) or (f"it takes nothing: {refused}" if refused else ""),
         )
         if not isinstance(group, RaftGroup) or self._member is None:
-            status.role, status.term, status.committed = "leader", SOLO_TERM, status.applied
+            status.role = "frozen" if number in self._shared.faulty else "leader"
+            status.term, status.committed = SOLO_TERM, status.applied
             return status
         now, roster = node.runtime.now(), self._member.roster
         status.leader, status.term, status.committed = group.leader or "", group.term, group.commit_index

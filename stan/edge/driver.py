@@ -11,7 +11,7 @@ the last turn is handled in one.
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVarTuple
 
 from stan import limits
 from stan.core.broker import Broker
@@ -19,7 +19,7 @@ from stan.core.ready import Delivery, Fetch, Fetched, Proposal, Ready
 from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.runtime import Runtime
-from stan.errors import Aborted, DiskFull, Frozen, InDoubt, NotNow
+from stan.errors import Aborted, DiskFull, Frozen, InDoubt, NotNow, fault
 from stan.log.types import Entry, StaleRef
 from stan.protocol.entries import Kind
 from stan.raft.consensus import Consensus
@@ -27,6 +27,8 @@ from stan.types import GroupId, RaftIndex, Term
 
 if TYPE_CHECKING:
     from stan.edge.pool import Pool
+
+Parts = TypeVarTuple("Parts")
 
 ROUNDS_PER_TURN = 8
 """Rounds of commit and Ready inside one turn; what is left goes on in the next, after the sockets were looked at."""
@@ -90,8 +92,8 @@ class Driver:
 
     @property
     def frozen(self) -> dict[GroupId, str]:
-        """Groups whose disk failed, and how."""
-        return {number: self._refusals.get(number, "") for number in self._frozen}
+        """Groups that do nothing until a restart, and why: their disk failed, or the program did in them."""
+        return {number: group.failed for number, group in self.groups.items() if group.failed}
 
     @property
     def refusals(self) -> dict[GroupId, str]:
@@ -109,7 +111,7 @@ class Driver:
             self.pool.hold()
         try:
             self.turn()
-        except BaseException as error:  # noqa: BLE001 - a broken invariant stops the process, it is not survived
+        except BaseException as error:  # noqa: BLE001 - what fails in no group in particular is not survived
             self._stopped = True
             self._crashed(error)
         finally:
@@ -193,16 +195,21 @@ class Driver:
     def _commit(self) -> None:
         for number, group in self._touched():
             entries = group.take_committed()
+            if group.failed:
+                self._freeze(number, group.failed)
             if not entries:
                 continue
             if self.fence is not None:  # after they became durable, before anybody hears of it
                 self.fence()
-            group.log.commit(entries[-1].index)
-            for entry in entries:
-                if entry.kind == Kind.CONFIG and not self._configured(number, entry):
-                    break
-                self.broker.step_committed(number, entry.index, entry.kind, entry.body)
-                self.applied[number] = (entry.index, entry.term)
+            self._within(number, self._apply, number, group, entries)
+
+    def _apply(self, number: GroupId, group: Consensus, entries: list[Entry]) -> None:
+        group.log.commit(entries[-1].index)
+        for entry in entries:
+            if entry.kind == Kind.CONFIG and not self._configured(number, entry):
+                break
+            self.broker.step_committed(number, entry.index, entry.kind, entry.body)
+            self.applied[number] = (entry.index, entry.term)
 
     def _configured(self, number: GroupId, entry: Entry) -> bool:
         """Have a change of the voters written down; if that fails, the next life applies it and what follows."""
@@ -218,10 +225,12 @@ class Driver:
     def _carry_out(self, ready: Ready) -> None:
         for level, text in ready.notes:
             self._note(level, text)
+        for number, error in ready.faults:
+            self.fail(number, error)
         for number, uid, first in ready.trims:
-            self.groups[number].log.trim(uid, first)
+            self._within(number, self.groups[number].log.trim, uid, first)
         for number, uid in ready.drops:
-            self.groups[number].log.drop(uid)
+            self._within(number, self.groups[number].log.drop, uid)
         self._propose_all(ready.proposals)
         silent = self._silent(ready.sends)
         if silent:
@@ -236,10 +245,16 @@ class Driver:
     def _silent(self, sends: list[bytes | Delivery]) -> set[GroupId]:
         """Groups whose messages do not leave: no log could be told of them, or the lease ended while the turn ran, as it does in
         a process that is stopped and goes on. The next leader counts them as sent, this one owes them if it still leads then."""
-        silent = self._frozen | self.broker.untold
+        silent = self._still_frozen() | self.broker.untold
         if self.pool is None or all(isinstance(send, bytes) for send in sends):
             return silent
         return silent | self.pool.lapsed()
+
+    def _still_frozen(self) -> set[GroupId]:
+        """Another one may have taken the place of a frozen group: its copy was received anew."""
+        if self._frozen:
+            self._frozen = {number for number in self._frozen if number in self.groups and self.groups[number].failed}
+        return self._frozen
 
     def _propose_all(self, proposals: list[Proposal]) -> None:
         """Write them. A change that follows upon progress must not be in the log without it: what it moves elsewhere, as a
@@ -286,14 +301,36 @@ class Driver:
             self.broker.refused(proposal, f"stan: {error.told or why}")
 
     def _freeze(self, number: GroupId, why: str) -> None:
-        """A write or sync failed: the group acknowledges and sends nothing more until a restart has looked at its log."""
+        """A write or sync failed, or the program did: the group acknowledges and sends nothing more until a restart has looked
+        at its log."""
         if number not in self._frozen:
             self._frozen.add(number)
             self._refusals[number] = why
             if self.pool is not None:
                 self.pool.freeze(number, why)
+            else:
+                self.groups[number].freeze(why)
             self.broker.freeze(number)
-            self._trouble(number, f"the disk failed ({why}); it does nothing more until a restart")
+            self._trouble(number, f"{why}; it does nothing more until a restart")
+
+    def fail(self, number: GroupId, error: Exception) -> None:
+        """The program failed in a group, which ends its part on this node; the process and its other groups go on.
+
+        An entry may be half applied: without an applied index nothing of the group's state is written or sent to others."""
+        self.applied.pop(number, None)
+        self._freeze(number, fault(error))
+        if self.pool is not None:
+            self.pool.leave(number)
+        self.broker.fail(number, self.groups[number].failed)
+
+    def _within(self, number: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:
+        """Do something for a group, which alone fails if that does."""
+        try:
+            call(*args)
+        except Aborted:
+            raise
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self.fail(number, error)
 
     def _trouble(self, number: GroupId, why: str) -> None:
         self._note("ERR", f"group {number}: {why}")
@@ -302,6 +339,9 @@ class Driver:
     # --- reads ------------------------------------------------------------------------------------------------------------
 
     def _fetch(self, fetch: Fetch, attempt: int = 1) -> None:
+        self._within(fetch.group, self._look_up, fetch, attempt)
+
+    def _look_up(self, fetch: Fetch, attempt: int) -> None:
         log = self.groups[fetch.group].log
         refs = refs_of_runs(log.channel(fetch.uid), fetch.runs, fetch.bytes_max)
         batches = from_memory(log, refs)
@@ -315,7 +355,7 @@ class Driver:
             return
         if isinstance(result, list):
             self.broker.tick(self.runtime.now(), self.runtime.wall())
-            self.broker.step_fetched(fetch, result)
+            self._within(fetch.group, self.broker.step_fetched, fetch, result)
         elif isinstance(result, StaleRef) and attempt < ATTEMPTS:  # the segment was rewritten: look it up again
             self._fetch(fetch, attempt + 1)
         else:

@@ -119,7 +119,7 @@ class Member:
             now=world.runtime.now,
             note=world.note,
         )
-        self.pool.configured = self._configured
+        self.pool.configured, self.pool.fault = self._configured, self.driver.fail
         self.balance = Balance(self.me, self.placement)
         self.roster = Roster(self._hello(), world.runtime.now(), world.random)
         self.supply = Supply(self)
@@ -337,7 +337,7 @@ class Member:
 
     def _reconfigure(self, number: GroupId) -> None:
         old = self.groups.get(number)
-        if old is None or old.reconfigured is None or self.driver.stopped:
+        if old is None or old.reconfigured is None or old.failed or self.driver.stopped:
             return
         self.pool.leave(number)
         self.turns.remove(number)
@@ -376,6 +376,9 @@ class Member:
             self.roster.hail(now)
         self._connected = up
         self._note_whole()
+        if self.groups[META_GROUP].failed and not self.roster.me.draining:
+            self.world.note("ERR", "without the metadata this node leads nothing: its leaderships are handed over")
+            self.roster.tell(now, draining=True)
         self.roster.tell(
             now,
             identity=info.nuid if info is not None else None,

@@ -49,6 +49,7 @@ class Pool:
         self._entered = False  # a role was taken on in this turn
         self._waiting: set[GroupId] = set()  # for room, with nobody to hand over to
         self.configured: Callable[[GroupId, RaftIndex, bytes], None]  # an entry that says who votes is committed
+        self.fault: Callable[[GroupId, Exception], None]  # the program failed in a group
 
     def touched(self) -> list[tuple[GroupId, RaftGroup]]:
         """Groups that something may have happened to since `settle`: nothing has to be done for the others."""
@@ -93,10 +94,13 @@ class Pool:
         shared.closed, shared.full = shared.closed - {number}, shared.full - {number}
         self._note("INF", f"group {number}: leads no more")
         shared.say("leader", f"node {shared.events.node} leads group {number} no more", group=number)
-        if number == META_GROUP:
-            self._broker.follow_meta()
-        else:
-            self._broker.follow_group(number)
+        try:
+            if number == META_GROUP:
+                self._broker.follow_meta()
+            else:
+                self._broker.follow_group(number)
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self.fault(number, error)
         self._gateway.roles_changed()
 
     def after_commit(self) -> None:
@@ -105,7 +109,10 @@ class Pool:
             group.take_outcomes()  # what was committed is told by its entry; nobody is told of the rest
             if number not in self.led and group.leads and not self._entered:
                 self._entered = True  # what was heard is looked at for each: the links get their turn in between
-                self._enter(number, group)
+                try:
+                    self._enter(number, group)
+                except Exception as error:  # noqa: BLE001 - the border of the group
+                    self.fault(number, error)
             if number in self.led:
                 self._leases[number] = group.lease_until()
                 self._open(number, group)
@@ -198,6 +205,6 @@ class Pool:
             self._gateway.wake()
 
     def freeze(self, number: GroupId, why: str) -> None:
-        """The group's disk failed."""
+        """The group's disk failed, or the program did in it."""
         self._turns.touched.add(number)
         self._groups[number].freeze(why)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from stan.core.ready import Fetched
 from stan.edge.timing import SYNC_BOUNDS, Times
-from stan.errors import StanError
+from stan.errors import StanError, fault
 from stan.log.types import BatchRef, GroupLog
 from stan.raft.consensus import Consensus
 from stan.types import MILLISECOND, Nanos, RaftIndex, WallNanos
@@ -140,8 +140,8 @@ class AsyncRuntime(Ticker):
         started = time.monotonic_ns()
         try:
             return group.log.sync(), ""
-        except (OSError, StanError) as error:
-            return None, str(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may count on the log any more
+            return None, fault(error)
         finally:
             took = time.monotonic_ns() - started
             self._sync_ns = (7 * self._sync_ns + took) // 8
@@ -161,7 +161,7 @@ class AsyncRuntime(Ticker):
             result: list[Fetched] | Exception
             try:
                 result = [Fetched(ref.base_sequence, ref.count, log.read(ref)) for ref in refs]
-            except (OSError, StanError) as error:
+            except Exception as error:  # noqa: BLE001 - somebody waits for the answer
                 result = error
             self._loop.call_soon_threadsafe(done, result)
 

@@ -217,6 +217,8 @@ class Standalone(Node):
         elif not config.ft_group:
             await self._refuse_company(connection)
         self.broker.lead(self.runtime.now(), self.runtime.wall(), doubt=self.storage.doubt)
+        for number, fault in self.storage.failed.items():
+            self.driver.fail(number, fault)
         self.gateway.listen(ack_subjects(config, self.broker.shared.nuid))
         await connection.settle()
         self.banner()

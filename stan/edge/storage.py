@@ -21,7 +21,7 @@ from stan.edge.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters
 from stan.edge.log import ServerLog
 from stan.edge.manifest import Manifest, Nodes, boot_id, lock_directory, new_nuid, open_manifest, recorded_node_id
 from stan.edge.transfer import Export, Receiver, Sender, goes_on
-from stan.errors import Damage, Frozen, NotNow, StartError
+from stan.errors import Damage, Frozen, NotNow, StanError, StartError, fault
 from stan.log.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
@@ -59,6 +59,7 @@ class Storage:
         self.fresh = False  # this node knows nothing and has promised nothing: no entry, no term, no vote
         self.whole = dict.fromkeys(logs, True)  # False: the log has lost entries, until another one is installed
         self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # kept up to date by the driver
+        self.failed: dict[GroupId, Exception] = {}  # groups of a node alone whose log the program could not replay
         self._offload: Offload = offload or in_thread
         self._note: Note = lambda _level, _text: None
         self._files: GroupFiles | None = None
@@ -261,7 +262,16 @@ class Storage:
             self.logs[number].commit(applied)
             self.applied[number] = (applied, Term(snapshot.applied_term))
         else:
-            self._replay(broker, number, applied)
+            try:
+                self._replay(broker, number, applied)
+            except (StanError, OSError):
+                raise
+            except Exception as error:  # the border of the group: the others are served
+                if number == META_GROUP:
+                    raise StartError(f"the metadata cannot be replayed: {fault(error)}") from error
+                self.failed[number] = error
+                broker.fail(number, fault(error))
+                return
             if self._accepts_loss and number != META_GROUP:
                 self._pass_over(broker, number)
         if number != META_GROUP:

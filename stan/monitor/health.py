@@ -7,6 +7,7 @@ works now.
 from collections.abc import Iterator
 
 from stan.edge.node import Node
+from stan.errors import NO_LEADER
 from stan.monitor.view import View
 from stan.raft.consensus import Consensus
 from stan.raft.group import RaftGroup
@@ -57,11 +58,11 @@ def trouble(node: Node, number: GroupId, group: Consensus) -> str:
     """What is wrong with a group on a node; "" if nothing is."""
     frozen = node.driver.frozen
     if number in frozen:
-        return f"the disk failed: {frozen[number]}"
+        return f"it is frozen until a restart: {frozen[number]}"
     if not isinstance(group, RaftGroup):
         return ""
     if group.leader is None:
-        return "it has no leader"
+        return NO_LEADER
     if group.leads and group.lease_until() <= node.runtime.now():
         return "this node leads it, and hears no majority"
     if not node.storage.whole.get(number, True):

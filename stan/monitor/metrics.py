@@ -145,7 +145,11 @@ def _totals(node: Node) -> Iterator[Metric]:
 def _groups(node: Node) -> Iterator[Metric]:
     leads = _gauge("group_leads", "1: this node leads the group; 0 is the group of the metadata", labels=("group",))
     leader = _gauge("group_leader", "1: who leads the group, as far as this node knows", labels=("group", "node"))
-    frozen = _gauge("group_frozen", "1: its disk failed, the group does nothing on this node", labels=("group",))
+    frozen = _gauge(
+        "group_frozen",
+        "1: it failed, and does nothing on this node until a restart",
+        labels=("group",),
+    )
     written = _gauge("group_log_entries", "Number of the newest entry of the group's log", labels=("group",))
     durable = _gauge("group_durable_entries", "Number of the newest entry that is on stable storage", labels=("group",))
     lag = _gauge(

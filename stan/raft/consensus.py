@@ -18,6 +18,11 @@ class Consensus(Protocol):
 
     group: GroupId
     log: GroupLog
+    failed: str
+    """Why this node takes part in the group no more, until a restart; "" while it does."""
+
+    def freeze(self, why: str) -> None:
+        """Take part in nothing any more: propose and commit nothing, lead nobody."""
 
     @property
     def leads(self) -> bool:

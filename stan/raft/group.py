@@ -4,16 +4,18 @@
                 └──► own fsync ────────────────────────────────┘
 
 Promises: an entry is handed out once, in order, when it is committed and durable here, and it has the fate that its proposer is
-told (S9, S10). A group whose disk failed takes part in nothing until a restart. Never applies, never forwards, never waits.
+told (S9, S10). A group whose disk failed, or in which the program failed, takes part in nothing until a restart: its calls do
+nothing, and raise nothing but Frozen, so that the other groups go on. Never applies, never forwards, never waits.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from contextlib import suppress
 from random import Random
-from typing import Literal, NamedTuple, Protocol, TypeVarTuple
+from typing import Literal, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 from stan import limits
-from stan.errors import Damage, Frozen, NotNow, StartError
+from stan.errors import Aborted, Frozen, InDoubt, NotNow, StartError, fault
 from stan.invariant import invariant
 from stan.log.types import Entry, GroupLog
 from stan.protocol.entries import Kind
@@ -26,6 +28,7 @@ from stan.raft.shell import Shell
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
 Parts = TypeVarTuple("Parts")
+Result = TypeVar("Result")
 
 
 class Post(Protocol):
@@ -145,7 +148,7 @@ class RaftGroup:
     @property
     def leads(self) -> bool:
         """Whether this node leads and every entry of earlier terms was handed out."""
-        return self._shell.is_leader and self._handed >= self._shell.term_begins
+        return not self.failed and self._shell.is_leader and self._handed >= self._shell.term_begins
 
     @property
     def fresh(self) -> bool:
@@ -164,7 +167,7 @@ class RaftGroup:
         if self.term == 0 and self.log.last_index == 0:
             self._guarded(self._journal.hard_state.settle)
             if first:
-                self._shell.leader_gone()
+                self._guarded(self._shell.leader_gone)
             self._around.wake(self)
 
     @property
@@ -174,7 +177,7 @@ class RaftGroup:
 
     def lease_until(self) -> Nanos:
         """Until when no other node can lead, on this node's clock; 0 if it does not lead. It may end early: ask again."""
-        return self._shell.lease_until() if self.leads and not self.failed else Nanos(0)
+        return self._guarded(self._shell.lease_until) or Nanos(0) if self.leads else Nanos(0)
 
     @property
     def has_room(self) -> bool:
@@ -245,7 +248,7 @@ class RaftGroup:
 
     def hurry(self) -> None:
         """There is no leader, and this member had better be it: campaign as soon as others may vote."""
-        self._shell.leader_gone()
+        self._guarded(self._shell.leader_gone)
         self._around.wake(self)
 
     def counting(self) -> set[str]:
@@ -270,16 +273,7 @@ class RaftGroup:
 
     def propose(self, bodies: Seq[tuple[int, bytes]], *, urgent: bool) -> RaftIndex:
         """Write entries; see raft.consensus."""
-        if self.failed:
-            raise Frozen(self.failed)
-        if not self.leads:
-            raise NotNow("this node does not lead the group")
-        if self._transfer is not None:
-            raise NotNow("leadership is being handed over")
-        if self.reconfigured is not None:
-            raise NotNow("the voters of the group change")
-        if self._in_flight_bytes > limits.RAFT_UNCOMMITTED_BYTES_MAX:
-            raise NotNow("too much waits for a majority")
+        self._refuse()
         for _, body in bodies:
             invariant(len(body) <= limits.RAFT_COMMAND_BYTES_MAX, "a command is bounded", length=len(body))
         first = RaftIndex(self.log.last_index + 1)
@@ -289,6 +283,11 @@ class RaftGroup:
         except Frozen as error:
             self.freeze(str(error))
             raise
+        except (NotNow, Aborted):
+            raise
+        except Exception as error:
+            self.freeze(fault(error))
+            raise InDoubt(self.failed) from error
         deadline = Nanos(now + limits.RAFT_PROPOSAL_TIMEOUT)
         for at, (_, body) in enumerate(bodies):
             pending = self._proposals.setdefault(RaftIndex(first + at), [])
@@ -300,6 +299,19 @@ class RaftGroup:
         self._around.wake(self)
         return first
 
+    def _refuse(self) -> None:
+        """Raise why nothing can be proposed, if so."""
+        if self.failed:
+            raise Frozen(self.failed)
+        if not self.leads:
+            raise NotNow("this node does not lead the group")
+        if self._transfer is not None:
+            raise NotNow("leadership is being handed over")
+        if self.reconfigured is not None:
+            raise NotNow("the voters of the group change")
+        if self._in_flight_bytes > limits.RAFT_UNCOMMITTED_BYTES_MAX:
+            raise NotNow("too much waits for a majority")
+
     def synced(self, durable: RaftIndex) -> None:  # noqa: ARG002 - a truncation since may have made less of it
         """The log may be durable further than before; the next turn looks how far."""
         if self._seen_durable != self.log.durable_index and (self._transfer is not None or self._shell.waits_for_disk):
@@ -307,15 +319,12 @@ class RaftGroup:
 
     def take_committed(self) -> list[Entry]:
         """Entries committed since the last call, at most a turn's worth of bytes."""
-        if not self.has_committed:
-            return []
+        return self._guarded(self._take_committed) or [] if self.has_committed else []
+
+    def _take_committed(self) -> list[Entry]:
         first = RaftIndex(self._handed + 1)
         last = min(self._shell.commit, self.durable())
-        try:
-            entries = self._journal.entries(first, last, limits.TURN_BYTES_MAX)
-        except Damage as error:
-            self.freeze(str(error))
-            return []
+        entries = self._journal.entries(first, last, limits.TURN_BYTES_MAX)
         invariant(entries[0].index == first, "entries are handed out in order", first=first, found=entries[0].index)
         self._handed = entries[-1].index
         if self._proposals:
@@ -360,31 +369,55 @@ class RaftGroup:
         self._around.wake(self)
 
     def freeze(self, why: str) -> None:
-        """The group's disk failed: take part in nothing any more. Also for the owner, when a sync fails."""
+        """The group's disk failed, or the program did in it: take part in nothing any more. Also for the owner, when a sync or
+        the application of an entry fails."""
         if not self.failed:
-            self.failed = why
             self._around.note("ERR", f"group {self.group}: {why}; this node takes no part in it until a restart")
-            self._shell.step_down()
+            self._leave(why)
+            self._around.wake(self)
+
+    def garbled(self, peer: str, why: str) -> None:
+        """A peer goes on saying what cannot be understood."""
+        self.freeze(f"{peer} says what cannot be understood: {why}")
 
     def close(self) -> None:
         """Take part no more; whoever waits for something learns that it will not come. The log stays open."""
-        self.failed = self.failed or "this node left the group"
-        self._shell.step_down()
+        self._leave(self.failed or "this node left the group")
+        self._give_up()
+
+    def _leave(self, why: str) -> None:
+        self.failed = why
+        with suppress(Exception):  # it may be what failed; nobody asks it any more
+            self._shell.step_down()
+
+    def _give_up(self) -> None:
+        """Whoever waits for something learns that it will not come."""
         for index in list(self._proposals):
             for proposal in self._proposals.pop(index):
                 self._forget(index, proposal, Fate.UNKNOWN)
-        self.turn()
+        barriers, self._barriers = self._barriers, []
+        for barrier in barriers:
+            barrier.done(None)
+        transfer, self._transfer = self._transfer, None
+        if transfer is not None:
+            transfer.done(True)  # noqa: FBT003 - it leads no more
 
     # --- what drives it -----------------------------------------------------------------------------------------------------
 
     def turn(self) -> Nanos | None:
         """Do what is due; called soon after `wake`, and by the ticker. Messages queued here leave at the end of the turn. Returns
         when followers that were passed over need the next turn, if there are any."""
-        now = self._around.now()
+        self._guarded(self._turn, self._around.now())
+        if self.failed:
+            self._give_up()
+            return None
+        return self._shell.spares.due
+
+    def _turn(self, now: Nanos) -> None:
         if self._seen_durable != self.log.durable_index:  # sealing a segment makes durable, too
             self._seen_durable = self.log.durable_index
-            self._guarded(self._shell.synced)
-        self._guarded(self._shell.turn, now)
+            self._shell.synced()
+        self._shell.turn(now)
         self._want()
         self._expire(now)
         if self._barriers:
@@ -393,13 +426,14 @@ class RaftGroup:
             self._advance_transfer(self._transfer, now)
         waits = self._proposals or self._barriers or self._transfer is not None
         self._due = now if waits else self._shell.rest(now)
-        return self._shell.spares.due
 
     def tick(self, now: Nanos) -> bool:
         """Whether a turn is due. A leader at rest only sends its heartbeats."""
+        if self.failed:
+            return False
         if now >= self._due or self._seen_durable != self.log.durable_index:
             return True
-        return self._shell.is_leader and not self.failed and not self._shell.beat_at_rest(now)
+        return self._shell.is_leader and not self._guarded(self._shell.beat_at_rest, now)
 
     def take_news(self) -> bool:
         """Whether the owner has something to do; a change of role is told once."""
@@ -409,12 +443,12 @@ class RaftGroup:
     def receive(self, peer: str, message: Message) -> None:
         """A message of a peer."""
         self._guarded(self._shell.receive, peer, message, self._around.now())
-        self._want()
+        self._guarded(self._want)
         self._around.wake(self)
 
     def beat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
         """A heartbeat of a leader: see codec."""
-        if not self.failed and not self._shell.beat_heard(peer, term, commit, seq, self._around.now()):
+        if not self._guarded(self._shell.beat_heard, peer, term, commit, seq, self._around.now()):
             self.receive(peer, heartbeat(term, commit, prev_term, seq))
 
     def answered(self, peer: str, answer: AppendAnswer) -> None:
@@ -422,7 +456,7 @@ class RaftGroup:
         if (
             self._barriers
             or self._transfer is not None
-            or not self._shell.answer_heard(peer, answer, self._around.now())
+            or not self._guarded(self._shell.answer_heard, peer, answer, self._around.now())
         ):
             self.receive(peer, answer)
 
@@ -453,7 +487,7 @@ class RaftGroup:
         waiting: list[_Barrier] = []
         barriers, self._barriers = self._barriers, []
         for barrier in barriers:
-            if self.failed or not self._shell.is_leader or barrier.term != self.term:
+            if not self._shell.is_leader or barrier.term != self.term:
                 barrier.done(None)
             elif 1 + sum(seen[p] >= barrier.targets.get(p, 1) for p in voters) >= self._shell.majority:
                 barrier.done(barrier.commit)
@@ -469,17 +503,20 @@ class RaftGroup:
             if is_asked:  # nobody knows whether it was refused: only an election brings a lease back
                 self._shell.step_down()
             transfer.done(not self._shell.is_leader)
-        elif asks and not self.failed:
+        elif asks:
             self._shell.hand_over(transfer.to)
 
-    def _guarded(self, call: Callable[[*Parts], None], *args: *Parts) -> None:
-        """Nothing happens in a group that failed; what fails on its disk fails the group, not the process."""
+    def _guarded(self, call: Callable[[*Parts], Result], *args: *Parts) -> Result | None:
+        """Nothing happens in a group that failed; whatever fails in it, its disk or the program, fails the group alone."""
         if self.failed:
-            return
+            return None
         try:
-            call(*args)
-        except (Frozen, Damage, OSError) as error:
-            self.freeze(str(error))
+            return call(*args)
+        except Aborted:  # the whole process must end
+            raise
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self.freeze(fault(error))
+            return None
 
     # --- for the shell -----------------------------------------------------------------------------------------------------
 

@@ -6,9 +6,11 @@
 Messages that have a short form and follow each other are bundled.
 
 Promises: messages between two nodes arrive in order and once, or the link goes down and up again and every group hears of both;
-what was queued for a peer that is down is dropped. Garbage resets the link. Never delivers a message inside `send`.
+what was queued for a peer that is down is dropped. Garbage resets the link; a group that it comes for again and again is told,
+as the other groups need the link. Never delivers a message inside `send`.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from random import Random
@@ -40,6 +42,9 @@ class Member(Protocol):
 
     def answered(self, peer: str, answer: AppendAnswer) -> None:
         """An answer to an AppendEntries."""
+
+    def garbled(self, peer: str, why: str) -> None:
+        """Again and again a peer says what cannot be understood."""
 
     def peer_up(self, peer: str) -> None:
         """Messages reach the peer from now on."""
@@ -121,6 +126,7 @@ class Mux:
         self._out: dict[str, _Out] = {}
         self._ticked_at = now()
         self._speaks: set[str] = set()  # peers that something may have to leave to
+        self._garbled: Counter[GroupId] = Counter()  # messages that could not be understood
         for peer in sorted(peers):
             self.add_peer(peer)
 
@@ -219,7 +225,19 @@ class Mux:
                 if answered in members:
                     members[answered].answered(peer, answer)
         elif group in members:
-            members[group].receive(peer, codec.decode_one(kind, view))
+            message = self._understood(peer, kind, group, view)
+            if message is not None:
+                members[group].receive(peer, message)
+
+    def _understood(self, peer: str, kind: int, group: GroupId, view: memoryview) -> Message | None:
+        try:
+            return codec.decode_one(kind, view)
+        except FrameError as error:
+            self._garbled[group] += 1
+            if self._garbled[group] < limits.RAFT_GARBLED_MAX:
+                raise  # what was on its way is sent again, in words that may be right
+            self._members[group].garbled(peer, str(error))
+            return None
 
     def tick(self, *, deaf: bool = False) -> None:
         """Look at the timers of the links. While this node did not look, or if it is *deaf*, it did not listen: that is nobody's

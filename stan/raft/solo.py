@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Sequence as Seq
 from typing import Literal
 
+from stan.errors import Aborted, Frozen, InDoubt, NotNow, fault
 from stan.log.types import Entry, GroupLog
 from stan.types import GroupId, RaftIndex, Term
 
@@ -16,6 +17,7 @@ class Solo:
     def __init__(self, group: GroupId, log: GroupLog, sync: Literal["always", "interval", "never"]) -> None:
         self.group = group
         self.log = log
+        self.failed = ""
         self._always = sync == "always"
         self._uncommitted: deque[Entry] = deque()
         self._committed: list[Entry] = []
@@ -29,18 +31,30 @@ class Solo:
     @property
     def wants_sync(self) -> bool:
         """Whether somebody waits for entries that are written but not durable."""
-        return self._always and self._wanted > self.log.durable_index
+        return self._always and not self.failed and self._wanted > self.log.durable_index
 
     @property
     def has_committed(self) -> bool:
         """Whether `take_committed` would give something."""
-        return bool(self._committed)
+        return bool(self._committed) and not self.failed
+
+    def freeze(self, why: str) -> None:
+        """The disk failed, or the program did in this group: nothing is committed or proposed any more."""
+        self.failed = self.failed or why
 
     def propose(self, bodies: Seq[tuple[int, bytes]], *, urgent: bool) -> RaftIndex:
         """Write entries; see raft.consensus."""
+        if self.failed:
+            raise Frozen(self.failed)
         first = RaftIndex(self.log.last_index + 1)
         entries = [Entry(RaftIndex(first + at), SOLO_TERM, kind, body) for at, (kind, body) in enumerate(bodies)]
-        self.log.append(entries)
+        try:
+            self.log.append(entries)
+        except (NotNow, Aborted):
+            raise
+        except Exception as error:
+            self.freeze(fault(error))
+            raise InDoubt(self.failed) from error
         if self._always:
             self._uncommitted += entries
             if urgent:
@@ -56,5 +70,7 @@ class Solo:
 
     def take_committed(self) -> list[Entry]:
         """Entries committed since the last call."""
+        if self.failed:
+            return []
         taken, self._committed = self._committed, []
         return taken

@@ -67,9 +67,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         self._heard = CLOCK()  # when a leader was heard last; an earlier life may just have heard one
         self.met_leader = False  # in this life
         self._asked: tuple[Term, set[str]] | None = None  # term of the pre-vote and who would vote for this member
-        self._won_at: float | None = (
-            None  # a majority said that it would vote for this member, and it did not campaign yet
-        )
+        self._won_at: float | None = None  # when it won a pre-vote; it did not campaign yet
         self._by_transfer = False
         self._voters_counted: set[str] = set()
         super().__init__(

@@ -323,7 +323,7 @@ class ClusterNode:
         if problem is not None:
             self.world.trace(f"{self.name} flush failed: {problem}")
         failed = any(group.failed for group in self.member.groups.values())
-        if failed and self.world.random.random() < 0.3:  # somebody starts it again
+        if failed and not self.world.program_fails and self.world.random.random() < 0.3:  # somebody starts it again
             self.crash(power=False)
         else:
             self._flush_soon()

@@ -39,6 +39,7 @@ class ClusterWorld(Scene):
         self.bootstrap = draw.choice((None, self.names[0]))
         self.aimed = {kind: 0 if calm else draw.choice((0, 0, chance)) for kind, chance in _AIMS.items()}
         self.disk_failed = False
+        self.program_fails = False  # a test has broken something in a group
         self.channel_of = {}  # uid -> name
         self.nodes = {name: ClusterNode(self, name, at % self.servers) for at, name in enumerate(self.names)}
         self.nats.seen = self._seen
@@ -110,7 +111,7 @@ class ClusterWorld(Scene):
             self.history.cause(self.loop.now, self.loop.now, f"{node.name} leads group {group}")
             self.history.events.append(Reset(self.loop.now, group))
             self.aim(node, "lead")
-        expected = self.heartbeats_failed(text) or self.disk_failed or "ghost" in text
+        expected = self.heartbeats_failed(text) or self.disk_failed or self.program_fails or "ghost" in text
         forgot = "has lost entries" in text and not any(
             f"{n} has lost" in text for n in self.nodes.values() if n.replaced
         )

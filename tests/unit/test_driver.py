@@ -14,6 +14,8 @@ from stan.protocol.entries import Kind
 class FakeGroup:
     """A group that has committed some entries."""
 
+    failed = ""
+
     def __init__(self, *entries):
         self.entries = list(entries)
         self.log = SimpleNamespace(commit=lambda _index: None)

@@ -10,6 +10,7 @@ class Group:
     def __init__(self, world, number, *, leads):
         self.world, self.group, self.leads, self.log = world, number, leads, self
         self.wants_sync = self.has_committed = False
+        self.failed = ""
         self.durable_index = 0
 
     def take_committed(self):

@@ -112,8 +112,8 @@ def test_node_that_stops_is_not_ready():
         (FakeGroup(leader=None), {}, True, ["group 2: it has no leader"]),
         (FakeGroup(leads=True, lease=100), {}, True, ["group 2: this node leads it, and hears no majority"]),
         (FakeGroup(), {}, False, ["group 2: this node's copy is not whole"]),
-        (FakeGroup(), {2: "EIO"}, True, ["group 2: the disk failed: EIO"]),
-        (SimpleNamespace(), {2: "EIO"}, True, ["group 2: the disk failed: EIO"]),
+        (FakeGroup(), {2: "EIO"}, True, ["group 2: it is frozen until a restart: EIO"]),
+        (SimpleNamespace(), {2: "EIO"}, True, ["group 2: it is frozen until a restart: EIO"]),
         (SimpleNamespace(), {}, True, []),
     ],
 )

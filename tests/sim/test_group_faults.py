@@ -1,0 +1,166 @@
+"""The program fails in one group of one node: that group freezes there, the node and its other groups go on, others lead it, and
+nothing that was acknowledged is lost."""
+
+import pytest
+
+from stan.core.shared import META_GROUP
+from stan.errors import FAULT
+from stan.invariant import InvariantError
+from tests.sim.test_cluster_faults import group_with_messages, peaceful
+
+
+def broken(*_arguments, **_more):
+    raise InvariantError("what never happens has happened")
+
+
+def half(call, number):
+    """Does its work for the group, and fails behind it."""
+
+    def half_done(group, *arguments):
+        result = call(group, *arguments)
+        if group == number:
+            broken()
+        return result
+
+    return half_done
+
+
+def of_group(call, number):
+    def perhaps(group, *arguments, **more):
+        return broken() if group == number else call(group, *arguments, **more)
+
+    return perhaps
+
+
+def break_attribute(find, name):
+    def break_it(node, number):
+        setattr(find(node, number), name, broken)
+
+    return break_it
+
+
+def wrap(find, name, wrapper):
+    def break_it(node, number):
+        owner = find(node, number)
+        setattr(owner, name, wrapper(getattr(owner, name), number))
+
+    return break_it
+
+
+def break_publishes(node, number):
+    publishing, shared = node.broker.publishing, node.broker.shared
+    take = publishing.take
+    publishing.take = lambda batch: broken() if shared.group_number(batch.channel) == number else take(batch)
+
+
+def broker(node, _number):
+    return node.broker
+
+
+def dispatch(node, number):
+    return node.broker.shared.groups[number].dispatch
+
+
+def raft(node, number):
+    return node.member.groups[number]
+
+
+BORDERS = {
+    "an entry is applied": wrap(broker, "step_committed", of_group),
+    "an entry is applied in part": wrap(broker, "step_committed", half),
+    "entries are handed out": break_attribute(lambda node, number: raft(node, number)._journal, "entries"),
+    "entries become visible": break_attribute(lambda node, number: node.storage.logs[number], "commit"),
+    "messages are delivered": break_attribute(dispatch, "pump"),
+    "acks arrive": break_attribute(dispatch, "ack"),
+    "progress is told": break_attribute(dispatch, "progress"),
+    "publishes arrive": break_publishes,
+    "publishes are sealed": wrap(lambda node, _number: node.broker.publishing, "_seal_group", of_group),
+    "a proposal is written": break_attribute(lambda node, number: raft(node, number)._shell, "append"),
+    "a message of a node arrives": break_attribute(lambda node, number: raft(node, number)._shell, "receive"),
+    "a turn": break_attribute(lambda node, number: raft(node, number)._shell, "turn"),
+    "a sync is done": break_attribute(lambda node, number: raft(node, number)._shell, "synced"),
+}
+
+
+def world_with(groups):
+    world = peaceful(lambda world: len(world.names) == 3 and world.raft_groups == groups)
+    world.program_fails = True
+    return world
+
+
+@pytest.mark.parametrize("border", BORDERS)
+def test_group_of_channels(border):
+    world = world_with(2)
+    number = group_with_messages(world)
+    node = world.leader(number)
+    life, others = node.lives, [other for other in node.member.groups if other != number]
+
+    BORDERS[border](node, number)
+    world.history.cause(world.loop.now, world.loop.now, "a group freezes")
+    world.run_for(6)
+
+    assert node.alive
+    assert node.lives == life
+    assert node.member.groups[number].failed.startswith(FAULT), "it froze"
+    assert node.driver.frozen.keys() == {number}
+    assert world.leader(number) is not node, "another one leads"
+    assert not [other for other in others if node.member.groups[other].failed]
+    assert all(world.leader(other) is not None for other in others)
+    assert world.finish() == []
+
+
+def test_what_an_entry_left_half_done_is_neither_written_down_nor_sent_to_others():
+    world = world_with(2)
+    number = group_with_messages(world)
+    node = world.leader(number)
+    BORDERS["an entry is applied in part"](node, number)
+    world.run_for(1)
+    flushed = node.storage._flushed.get(number)
+    world.run_for(3)
+    assert number not in node.storage.applied
+    assert node.storage._flushed.get(number) == flushed
+    assert world.finish() == []
+
+
+def test_the_same_fault_after_a_restart_freezes_the_group_again():
+    world = world_with(2)
+    number = group_with_messages(world)
+    node = world.leader(number)
+    for _ in range(2):
+        BORDERS["an entry is applied"](node, number)
+        world.run_for(5)
+        assert node.member.groups[number].failed.startswith(FAULT)
+        node.crash(power=False, length=1000)
+        world.run_for(0.001)
+        assert node.alive
+    assert world.finish() == []
+
+
+def test_a_node_without_the_metadata_leads_nothing_and_the_others_go_on():
+    world = world_with(2)
+    node = world.leader(META_GROUP)
+    life = node.lives
+    BORDERS["an entry is applied"](node, META_GROUP)
+    world.kill_client(next(iter(world.clients.values())))  # it registers again
+    world.run_for(12)
+
+    assert node.alive
+    assert node.lives == life
+    assert node.driver.frozen.keys() == {META_GROUP}
+    assert node.member.pool.led == {}
+    assert all(world.leader(number) is not None for number in range(3))
+    assert world.finish() == []
+
+
+def test_a_role_that_cannot_begin_freezes_the_group():
+    world = world_with(2)
+    number = group_with_messages(world)
+    old = world.leader(number)
+    node = next(node for node in world.nodes.values() if node is not old)
+    wrap(broker, "lead_group", of_group)(node, number)
+    old.run(old.member.hand_over, number, node.name)
+    world.run_for(5)
+    assert node.alive
+    assert node.member.groups[number].failed.startswith(FAULT)
+    assert world.leader(number) is not None
+    assert world.finish() == []
