@@ -92,7 +92,7 @@ def fault(error: BaseException) -> str:
     while at is not None:
         calls.append(f"{at.tb_frame.f_code.co_qualname}:{at.tb_lineno}")
         at = at.tb_next
-    text = str(error)[:FAULT_CHARS_MAX]
+    text = " ".join(str(error).split())[:FAULT_CHARS_MAX]
     return f"{FAULT}{type(error).__name__}: {text} (at {', '.join(calls[-FAULT_CALLS:])})"
 
 

@@ -51,7 +51,7 @@ class Question(NamedTuple):
 
     def answer(self, response: Message) -> None:
         """Send it."""
-        self.shared.respond(self.reply, response.SerializeToString())
+        self.shared.respond(self.reply, response.SerializeToString(), self.groups)
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
         """There is no answer; *retry*: that passes."""

@@ -39,7 +39,7 @@ class Asked(NamedTuple):
         """It is done."""
         if self.response is ChangeResponse and not told.get("error"):
             self._say(told.get("changed", 0))
-        self.shared.respond(self.reply, self.response(**told).SerializeToString())
+        self.shared.respond(self.reply, self.response(**told).SerializeToString(), (self.number,))
 
     def _say(self, changed: object) -> None:
         """Tell of what an operator has changed."""

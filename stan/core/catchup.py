@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from stan import limits
 from stan.core.partition import Latecomers, Publisher
-from stan.core.shared import Shared
+from stan.core.shared import META_GROUP, Shared
 from stan.protocol import entries_pb2 as pb
 from stan.types import Nanos, RaftIndex
 
@@ -76,7 +76,7 @@ class Catchup:
     def answer(self, reply: bytes) -> None:
         """Another node asks; only a leader that knows that it still leads may answer."""
         if self._surely_leads:
-            self.shared.respond(reply, b"%d" % self.shared.meta.applied)
+            self.shared.respond(reply, b"%d" % self.shared.meta.applied, (META_GROUP,))
 
     def _ask(self) -> None:
         shared = self.shared

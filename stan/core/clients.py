@@ -435,9 +435,9 @@ class Clients:
         client = self.shared.meta.by_conn.get(conn_id)
         if client is None:
             error = errors.CLIENT_REPLACED.encode()
-            self.shared.respond(frame.reply, wire.PingResponse(error=error).SerializeToString())
+            self.shared.respond(frame.reply, wire.PingResponse(error=error).SerializeToString(), (META_GROUP,))
             return
-        self.shared.respond(frame.reply, b"")
+        self.shared.respond(frame.reply, b"", (META_GROUP,))
         beat = self.beats.get(client.incarnation)
         if beat is not None and beat.failures:
             beat.waiting = 0  # the one under way went to where nobody listened

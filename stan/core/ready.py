@@ -32,6 +32,17 @@ class Delivery(NamedTuple):
     group: GroupId  # whose log tells of it
 
 
+class Answer(NamedTuple):
+    """A prepared publication that is right only as long as no other node can lead these groups."""
+
+    data: bytes
+    groups: tuple[GroupId, ...]
+
+
+Send = bytes | Delivery | Answer
+"""What leaves to NATS: what is true for ever, messages, and what was true when it was made."""
+
+
 class Fetch(NamedTuple):
     """Records wanted for one cursor; answered by `Broker.fetched`."""
 
@@ -61,7 +72,7 @@ class Ready:
     """Committed decisions: the channel is gone."""
     proposals: list[Proposal] = field(default_factory=list)
     """To be written before anything of `sends` leaves: what is sent now is told in these entries."""
-    sends: list[bytes | Delivery] = field(default_factory=list)
+    sends: list[Send] = field(default_factory=list)
     """To NATS, in this order: prepared protocol bytes, and deliveries to be rendered by the kernel."""
     fetches: list[Fetch] = field(default_factory=list)
     """Reads, any time; no answer is lost."""

@@ -94,7 +94,7 @@ class Reporting:
                 break
             response.clients.append(shown)
         response.more = len(response.clients) < len(left)
-        self.shared.respond(about.reply, response.SerializeToString())
+        self.shared.respond(about.reply, response.SerializeToString(), (about.number,))
 
     # --- turns --------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from stan.core.meta import ChannelInfo, Client, MetaMachine
 from stan.core.oversize import MESSAGE_ROOM, PAYLOAD_DEFAULT
 from stan.core.partition import ELSEWHERE, Partition
 from stan.core.rates import Rates
-from stan.core.ready import Delivery, Index, Indexes, Proposal, Ready
+from stan.core.ready import Answer, Delivery, Index, Indexes, Proposal, Ready
 from stan.core.runs import Runs
 from stan.core.timers import Timers
 from stan.errors import go_quote
@@ -90,7 +90,7 @@ class Shared:
     heard_since: Nanos = Nanos(0)  # noqa: RUF009 - what was read from NATS is kept from then on
     lingering: dict[int, Client] = field(default_factory=dict)  # gone, but what they sent before may still come
     payload_bytes_max: int = PAYLOAD_DEFAULT  # that NATS takes from us
-    responses: list[bytes] = field(default_factory=list)
+    responses: list[bytes | Answer] = field(default_factory=list)
     redeliveries: list[Delivery] = field(default_factory=list)
     pub_acks: list[bytes] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
@@ -231,10 +231,12 @@ class Shared:
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def respond(self, reply: bytes, payload: bytes) -> None:
-        """Answer a request; nothing happens if it carried no reply subject."""
+    def respond(self, reply: bytes, payload: bytes, groups: tuple[GroupId, ...] = ()) -> None:
+        """Answer a request; nothing happens if it carried no reply subject. *groups*: it tells how they are now, which only
+        their leader knows; without any it tells what was committed, and stays right."""
         if reply:
-            self.responses.append(publication(reply, payload))
+            answer = publication(reply, payload)
+            self.responses.append(Answer(answer, groups) if groups and self.clustered else answer)
 
     def request(self, subject: bytes, timeout_ns: int, answered: Answered, payload: bytes = b"") -> None:
         """Send a request."""

@@ -8,14 +8,14 @@ A turn never awaits. It runs when something arrived, a sync is done, or a deadli
 the last turn is handled in one.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVarTuple
 
 from stan import limits
 from stan.core.broker import Broker
-from stan.core.ready import Delivery, Fetch, Fetched, Proposal, Ready
+from stan.core.ready import Fetch, Fetched, Proposal, Ready
 from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.runtime import Runtime
@@ -232,23 +232,23 @@ class Driver:
         for number, uid in ready.drops:
             self._within(number, self.groups[number].log.drop, uid)
         self._propose_all(ready.proposals)
-        silent = self._silent(ready.sends)
-        if silent:
-            self.broker.not_sent([s for s in ready.sends if isinstance(s, Delivery) and s.group in silent])
-            ready.sends = [s for s in ready.sends if isinstance(s, bytes) or s.group not in silent]
-        if self.fence is not None and ready.sends:
-            self.fence()
-        self.gateway.send(ready.sends)
+        if ready.sends:
+            lost = self.gateway.send(ready.sends, self._silent)
+            if lost:
+                self.broker.not_sent(lost)
         for fetch in ready.fetches:
             self._fetch(fetch)
 
-    def _silent(self, sends: list[bytes | Delivery]) -> set[GroupId]:
-        """Groups whose messages do not leave: no log could be told of them, or the lease ended while the turn ran, as it does in
-        a process that is stopped and goes on. The next leader counts them as sent, this one owes them if it still leads then."""
+    def _silent(self, groups: Set[GroupId]) -> Set[GroupId]:
+        """Which of *groups* say nothing now, neither messages nor answers: no log could be told of them, or the lease ended while
+        the turn ran, as it does in a process that is stopped and goes on. The next leader counts the messages as sent, this one
+        owes them if it still leads then; an answer would be of the past, and whoever asked asks again."""
+        if self.fence is not None:
+            self.fence()
+        if not groups:
+            return groups
         silent = self._still_frozen() | self.broker.untold
-        if self.pool is None or all(isinstance(send, bytes) for send in sends):
-            return silent
-        return silent | self.pool.lapsed()
+        return silent if self.pool is None else silent | self.pool.lapsed(groups)
 
     def _still_frozen(self) -> set[GroupId]:
         """Another one may have taken the place of a frozen group: its copy was received anew."""

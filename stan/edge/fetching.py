@@ -160,7 +160,11 @@ class Fetching:
         ]
         shared = self._shared
         deleted = shared.deleted(shared.group_number(asked.request.channel), ChannelUid(place.response.uid))
-        self._write(asked.reply, answer(asked.request, place, batches, shared.payload_bytes_max, deleted))
+        pieces = answer(asked.request, place, batches, shared.payload_bytes_max, deleted)
+        if asked.of_leader and not self._may_lead(shared.group_number(asked.request.channel)):
+            self._busy(asked)  # this process was stopped meanwhile
+        else:
+            self._write(asked.reply, pieces)
 
     def _busy(self, asked: _Asked) -> None:
         self._write(asked.reply, [FetchResponse(error=BUSY.encode(), retry=True).SerializeToString()])

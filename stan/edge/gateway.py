@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import Any, Protocol
 
 from stan import limits
 from stan.core.broker import Broker
 from stan.core.complaints import Complaints
 from stan.core.oversize import deliverable
-from stan.core.ready import Delivery
+from stan.core.ready import Answer, Delivery, Send
 from stan.edge.heard import Heard, Piece, Taken
 from stan.invariant import invariant
 from stan.protocol import kernel
@@ -275,21 +275,36 @@ class Gateway:
 
     # --- out --------------------------------------------------------------------------------------------------------------
 
-    def send(self, sends: Iterable[bytes | Delivery]) -> None:
-        """Write *sends* in their order, as one piece."""
-        out: list[bytes] = []
+    def send(
+        self, sends: Iterable[Send], silent: Callable[[Set[GroupId]], Set[GroupId]] = lambda _groups: frozenset()
+    ) -> list[Delivery]:
+        """Write *sends* in their order, as one piece. *silent* is asked when there is nothing to be done any more but to write,
+        with the groups that have something to say: what those that it names say does not leave. Returns the deliveries in it."""
+        shown: list[tuple[Send, bytes]] = []
         for send in sends:
-            if isinstance(send, bytes):
-                out.append(send)
-                continue
-            out += [
-                kernel.frames(
-                    part.records, part.base_sequence, part.first, part.last, part.inbox, part.redelivery_count
-                )
-                for part in deliverable(send, self.broker.shared.payload_bytes_max)
-            ]
-        if out:
-            self.connection.write(out[0] if len(out) == 1 else b"".join(out))
+            if isinstance(send, Delivery):
+                shown += [
+                    (
+                        send,
+                        kernel.frames(
+                            part.records, part.base_sequence, part.first, part.last, part.inbox, part.redelivery_count
+                        ),
+                    )
+                    for part in deliverable(send, self.broker.shared.payload_bytes_max)
+                ]
+            else:
+                shown.append((send, send.data if isinstance(send, Answer) else send))
+        if not shown:
+            return []
+        joined = b"".join([data for _, data in shown])
+        quiet = silent({group for send, _ in shown for group in _groups(send)})
+        lost: list[Delivery] = []
+        if quiet:
+            lost = [send for send, _ in shown if isinstance(send, Delivery) and send.group in quiet]
+            joined = b"".join([data for send, data in shown if quiet.isdisjoint(_groups(send))])
+        if joined:
+            self.connection.write(joined)
+        return lost
 
     # --- before the broker leads --------------------------------------------------------------------------------------------
 
@@ -373,6 +388,13 @@ class Gateway:
             pass
         finally:
             del self._asked[reply]
+
+
+def _groups(send: Send) -> tuple[GroupId, ...]:
+    """Those whose leader alone may say it."""
+    if isinstance(send, bytes):
+        return ()
+    return send.groups if isinstance(send, Answer) else (send.group,)
 
 
 class _OfGroup(dict[bytes, bool]):

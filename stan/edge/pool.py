@@ -6,7 +6,7 @@ Promises: what is applied between the end of one leadership and the beginning of
 begins only when every earlier entry is applied; nothing is sent without a lease.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from stan import limits
@@ -152,10 +152,10 @@ class Pool:
             else:
                 shared.groups[number].dispatch.held = not holds
 
-    def lapsed(self) -> set[GroupId]:
-        """Groups that are led without a lease, now."""
+    def lapsed(self, groups: Iterable[GroupId]) -> set[GroupId]:
+        """Those of *groups* that are led without a lease, now."""
         now = self._now()
-        return {number for number in self.led if self._groups[number].lease_until() <= now}
+        return {number for number in groups if number in self.led and self._groups[number].lease_until() <= now}
 
     def run(self) -> None:
         """Replicate what was written."""

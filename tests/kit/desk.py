@@ -11,7 +11,7 @@ from random import Random
 
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.broker import Broker, apply_entry
-from stan.core.ready import Delivery, Fetched
+from stan.core.ready import Answer, Delivery, Fetched
 from stan.edge.gateway import Gateway
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import kernel
@@ -221,6 +221,8 @@ class Desk:
             send = kernel.frames(
                 send.records, send.base_sequence, send.first, send.last, send.inbox, send.redelivery_count
             )
+        elif isinstance(send, Answer):
+            send = send.data
         for said in _split(send):
             if said.reply and said.subject in self.alive:
                 self.broker.step_frame(Frame(3, said.reply.encode(), b"", b"", b""))

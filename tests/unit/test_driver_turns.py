@@ -63,7 +63,7 @@ class World:
     def settle(self):
         return self.leaves_some
 
-    def lapsed(self):
+    def lapsed(self, groups):
         return set()
 
     def sync_now(self, group):

@@ -7,7 +7,7 @@ import pytest
 from stan import limits
 from stan.config import Config
 from stan.core.broker import Broker
-from stan.core.ready import Delivery
+from stan.core.ready import Answer, Delivery
 from stan.edge.gateway import Gateway
 from stan.edge.member import Member
 from stan.permissions import NatsUser, Permissions, Right, Rule
@@ -78,6 +78,30 @@ def test_messages_within_the_limit_are_sent_whole():
     made.send([Delivery(b"in", records(10, 20, 30), 1, 2, 3, 0, 1)])
 
     assert sent(made.connection) == [2, 3]
+
+
+def test_who_must_be_silent_is_asked_when_nothing_is_left_to_be_done_but_to_write(monkeypatch):
+    """A process may be stopped at any step before, and another node lead when it goes on."""
+    made, _ = gateway()
+    steps = []
+    frames, write = kernel.frames, made.connection.write
+    monkeypatch.setattr(kernel, "frames", lambda *told: steps.append("rendered") or frames(*told))
+    monkeypatch.setattr(made.connection, "write", lambda data: steps.append("written") or write(data))
+    deliveries = [Delivery(b"in", records(10, 20), 1, 1, 2, 0, group) for group in (1, 2)]
+    sends = [
+        b"PUB ack 1\r\na\r\n",
+        Answer(b"PUB both 1\r\na\r\n", (2, 3)),
+        Answer(b"PUB own 1\r\na\r\n", (2,)),
+        *deliveries,
+    ]
+
+    lost = made.send(sends, lambda groups: steps.append("asked") or {1, 3})
+
+    assert steps == ["rendered", "rendered", "asked", "written"]
+    assert lost == deliveries[:1]
+    assert made.connection.written.startswith(b"PUB ack 1\r\na\r\nPUB own 1\r\na\r\nPUB in ")
+    assert made.connection.written.count(b"PUB in ") == 2, "the second delivery has two messages"
+    assert made.send(sends[1:2], lambda _groups: {1, 3}) == []
 
 
 def test_garbage_from_nats_breaks_the_connection_off_and_says_so():
