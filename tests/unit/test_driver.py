@@ -77,7 +77,14 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
         not_sent=not_sent.extend,
         shared=SimpleNamespace(say=lambda *_, **__: None),
     )
-    gateway = SimpleNamespace(send=sent.extend)
+
+    def send(sends, silent):
+        quiet = silent({send.group for send in sends if isinstance(send, Delivery)})
+        lost = [send for send in sends if isinstance(send, Delivery) and send.group in quiet]
+        sent.extend(send for send in sends if send not in lost)
+        return lost
+
+    gateway = SimpleNamespace(send=send)
     runtime = SimpleNamespace(soon=lambda _call: None)
     driver = Driver(broker, groups, gateway, runtime, applied={}, note=lambda *_: None, crashed=None)
     ready = Ready()
@@ -108,6 +115,9 @@ class Failing:
     def propose(self, _bodies, *, urgent):
         assert urgent
         raise self.error
+
+    def freeze(self, why):
+        self.failed = why
 
 
 @pytest.mark.parametrize(
