@@ -172,7 +172,7 @@ class Desk:
             silent = broker.untold
             broker.not_sent([send for send in ready.sends if isinstance(send, Delivery) and send.group in silent])
             for send in ready.sends:
-                if isinstance(send, bytes) or send.group not in silent:
+                if not isinstance(send, Delivery) or send.group not in silent:
                     self._say(send)
             for fetch in ready.fetches:
                 index = self.indexes[fetch.group, fetch.uid]
