@@ -66,11 +66,14 @@ class StorageNode:
         return self
 
     def load(self):
+        self.make_broker()
+        run_now(self.storage.load(self.broker, "c", replicated=not self.alone))
+
+    def make_broker(self):
         storage = self.storage
         cluster = None if self.alone else ClusterConfig(node_id=self.name)
         config = Config(store=StoreConfig(kind="file", raft_groups=self.group_count), cluster=cluster)
         self.broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
-        run_now(storage.load(self.broker, "c", replicated=not self.alone))
 
     def write(self, entries):
         """Append, sync, commit and apply entries of group 1."""
