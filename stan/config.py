@@ -220,6 +220,9 @@ class EmbeddedConfig:
     extra_args: tuple[str, ...] = field(default=(), repr=False)  # handed to nats-server as they are; may hold URLs
 
 
+_HOST: Final = re.compile(r"\*|(?:\*\.)?(?=[^.]*[^0-9.])[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63}){0,15}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorConfig:
     """Where the monitoring pages are served: ours, and with them those of the embedded nats-server."""
@@ -230,6 +233,7 @@ class MonitorConfig:
     certificate: Path | None = None
     key: Path | None = None
     dashboard_actions: bool = False  # the dashboard may change things, not only show them
+    hosts: tuple[str, ...] = ()  # further names by which it may be asked, lower case; "*.name": all below it, "*": any
 
     def complaints(self) -> list[str]:
         """What is wrong with these settings by themselves."""
@@ -238,6 +242,11 @@ class MonitorConfig:
             found.append(f"port must be between -1 and 65535, not {self.port}")
         if self.port and self.secure and not (self.certificate and self.key):
             found.append("HTTPS monitoring needs a certificate and its key: --tlscert, --tlskey or a tls block")
+        found += [
+            f"http_hosts: {name!r} is no name of a host (no port, no address)"
+            for name in self.hosts
+            if not _HOST.fullmatch(name)
+        ]
         return found
 
 

@@ -127,6 +127,9 @@ _EMBEDDED = (
     Flag(("m", "http_port"), _INT, 0, "<port>", "Port of the HTTP monitoring pages"),
     Flag(("ms", "https_port"), _INT, 0, "<port>", "Port of the HTTPS monitoring pages"),
     Flag(("http_host",), _TEXT, "", "<host>", "Address that the monitoring pages listen on (default: 127.0.0.1)"),
+    Flag(
+        ("http_hosts",), _TEXT, "", "<name>[,<name>...]", "Further names by which the pages may be asked for; *.name, *"
+    ),
     Flag(("dashboard_actions",), _BOOL, False, "<bool>", "The dashboard may change things, not only show them"),
     Flag(("c", "config"), _TEXT, "", "<file>", "Configuration file of the embedded NATS server (default: that of -sc)"),
     Flag(("t",), _BOOL, False),

@@ -266,6 +266,7 @@ def _monitor(values: Values) -> MonitorConfig:
         certificate=values.path("tlscert") or files.get("cert_file"),
         key=values.path("tlskey") or files.get("key_file"),
         dashboard_actions=values.flag("dashboard_actions"),
+        hosts=tuple(name for part in values.text("http_hosts").split(",") if (name := part.strip().lower())),
     )
 
 

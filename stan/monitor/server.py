@@ -20,6 +20,7 @@ from stan.edge.log import ServerLog
 from stan.errors import StartError
 from stan.monitor import health
 from stan.monitor.dashboard.routes import Dashboard
+from stan.monitor.guard import CORS, Guard, Handler, readable_by_all
 from stan.monitor.metrics import metrics
 from stan.monitor.pages import Pages, Query, UnknownNameError
 from stan.monitor.view import View
@@ -40,12 +41,10 @@ INDEX = """<html lang="en">
   </body>
 </html>
 """
-_OF_CONNECTION: Final = frozenset(
-    {"connection", "keep-alive", "transfer-encoding", "upgrade", "date", "content-length"}
+_NOT_PASSED: Final = frozenset(
+    {"connection", "keep-alive", "transfer-encoding", "upgrade", "date", "content-length", CORS.lower()}
 )
-"""Headers that belong to one connection, and not to a page."""
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""Headers of nats-server's that belong to one connection and not to a page, or that are ours to decide."""
 
 
 class Server:
@@ -57,7 +56,8 @@ class Server:
         self._log = log
         self._wall = wall
         self._pages = Pages(view)
-        self._dashboard = Dashboard(view, log.error)
+        self._guard = Guard(config)
+        self._dashboard = Dashboard(view, self._guard, log.error)
         self._runner: web.AppRunner | None = None
         self._session: aiohttp.ClientSession | None = None
         self.port = 0
@@ -69,7 +69,7 @@ class Server:
         tls = _tls(config) if config.secure else None
         silent = logging.getLogger(
             "stan.monitor"
-        )  # what strangers send is no news, and what fails here is told by _guard
+        )  # what strangers send is no news, and what fails here is told by _survive
         silent.propagate, silent.disabled = False, True
         runner = self._runner = web.AppRunner(self._application(), access_log=None, logger=silent, shutdown_timeout=1.0)
         await runner.setup()
@@ -97,7 +97,7 @@ class Server:
             await self._runner.cleanup()
 
     def _application(self) -> web.Application:
-        app = web.Application(middlewares=[self._guard])
+        app = web.Application(middlewares=[self._survive, self._guard.admit])
         pages: dict[str, Callable[[Query, WallNanos], Awaitable[str]]] = {
             "serverz": self._pages.serverz,
             "storez": self._pages.storez,
@@ -117,7 +117,7 @@ class Server:
         return app
 
     @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _survive(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
         except UnknownNameError as error:
@@ -136,8 +136,9 @@ class Server:
             callback = request.query.get("callback", "")
             kind = "application/javascript" if callback else "application/json"
             body = f"{callback}({text})" if callback else text
-            headers = {"Content-Type": kind, "Access-Control-Allow-Origin": "*"}
-            return web.Response(body=body.encode("utf-8", "replace"), headers=headers)
+            return web.Response(
+                body=body.encode("utf-8", "replace"), headers={"Content-Type": kind, **_readers(request)}
+            )
 
         return answer
 
@@ -181,13 +182,21 @@ class Server:
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             return _plain(502, f"nats-server does not answer: {error or type(error).__name__}")
         async with answer:
-            headers = {name: text for name, text in answer.headers.items() if name.lower() not in _OF_CONNECTION}
+            headers = {name: text for name, text in answer.headers.items() if name.lower() not in _NOT_PASSED}
+            headers |= _readers(request)
             response = web.StreamResponse(status=answer.status, headers=headers)
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
                 await response.write(chunk)
         await response.write_eof()
         return response
+
+
+def _readers(request: web.Request) -> dict[str, str]:
+    """Headers that tell browsers whether pages of other sites may read this one, as JSON or by a callback."""
+    if readable_by_all(request.path, request.query):
+        return {CORS: "*"}
+    return {"Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}
 
 
 def _plain(status: int, text: str) -> web.Response:

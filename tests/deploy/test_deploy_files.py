@@ -13,6 +13,7 @@ import yaml
 
 from stan.cli.natsconf import load
 from stan.cli.settings import parse
+from stan.monitor.guard import Guard
 from tests.kit.server import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -97,6 +98,19 @@ def test_every_node_of_the_three_agrees_about_the_peers(kind):
     assert tuple(json.loads(f"[{peers}]")) == NODES
     routes = json.loads("[" + re.search(r"routes: \[(.*)\]", text)[1] + "]")
     assert [route.split("/")[2].split(".")[0].split(":")[0] for route in routes] == list(NODES)
+
+
+@pytest.mark.usefixtures("_node_of_the_environment")
+@pytest.mark.parametrize("kind", ["compose", "kubernetes"])
+def test_pages_answer_to_the_names_by_which_they_are_asked_for(kind):
+    guard = Guard(parse(["-c", str(DEPLOY / kind / "stan.conf")], load, {}).config.monitor)
+    (prometheus,) = documents(DEPLOY / "prometheus" / "prometheus.yml")
+    (job,) = prometheus["scrape_configs"]
+    names = [f"{name}.stan-nodes{rest}" for name in NODES for rest in ("", ".stan.svc", ".stan.svc.cluster.local")]
+    asked = {"compose": job["static_configs"][0]["targets"], "kubernetes": [f"{name}:8222" for name in names]}[kind]
+    for host in (*asked, "10.0.0.7:8222", "127.0.0.1:8222"):  # probes ask for the pod's address
+        assert not guard.refuses({"Host": host}), host
+    assert guard.refuses({"Host": "stan-0.evil.example:8222"})
 
 
 # --- compose ---------------------------------------------------------------------------------------------------------------

@@ -149,6 +149,75 @@ def test_dashboard_looks_at_the_cluster_from_the_start_on(server):
     until(lambda: told().startswith("Everything works: this node is ready"), why=told)
 
 
+def asked(server, path, host="127.0.0.1"):
+    """Status, headers and text of a page asked for by a name."""
+    with socket.create_connection(("127.0.0.1", server.http), timeout=20) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        with connection.makefile("rb") as file:
+            head, _, body = file.read().decode().partition("\r\n\r\n")
+    status, *lines = head.split("\r\n")
+    return int(status.split()[1]), {name.lower(): text for name, text in (line.split(": ", 1) for line in lines)}, body
+
+
+PAGES = (
+    *(
+        "/streaming",
+        "/streaming/serverz",
+        "/streaming/clientsz",
+        "/streaming/channelsz?subs=1",
+        "/varz",
+        "/connz?subs=1",
+    ),
+    *("/metrics", "/dashboard/", "/api/v1/channels", "/api/v1/session", "/healthz/ready", "/"),
+)
+STRANGE = ("evil.example", "evil.example:8222", "127.0.0.1.evil.example", "xstan.example")
+OWN = ("127.0.0.1", "[::1]:8222", "localhost", socket.gethostname(), "stan.example", "n1.nodes.example")
+
+
+def test_site_whose_name_points_here_reads_no_page_wherever_the_server_listens(tmp_path):
+    with Watched(tmp_path, "--http_host", "0.0.0.0", "--http_hosts", "stan.example, *.nodes.example") as server:  # noqa: S104
+        for path in PAGES:
+            for host in STRANGE:
+                status, headers, body = asked(server, path, host)
+                assert (status, "access-control-allow-origin" in headers) == (403, False), (path, host)
+                assert "--http_hosts" in body
+            for host in OWN:
+                assert asked(server, path, host)[0] == 200, (path, host)
+
+
+SCRIPTS = ("alert(1)//", "f;g", "a%20b", "%3Cscript%3E", "f%28", "f&callback=g(1)", "%0a", "f%00", "%C3%A9", "f" * 257)
+
+
+def test_callback_is_the_name_of_a_function_and_no_script(server):
+    for path in ("/streaming/serverz", "/streaming/clientsz", "/varz", "/connz"):
+        for callback in SCRIPTS:
+            status, headers, body = asked(server, f"{path}?callback={callback}")
+            assert (status, body) == (400, "callback is not the name of a function\n"), (path, callback)
+            assert headers["content-type"].startswith("text/plain")
+        for callback in ("f", "jQuery17.$cb_1", "window.angular.callbacks._0"):
+            status, _, body = asked(server, f"{path}?callback={callback}")
+            assert status == 200
+            assert path.startswith("/streaming") <= body.startswith(f"{callback}(")
+        assert asked(server, f"{path}?callback=")[0] == 200
+
+
+async def test_pages_that_tell_of_inboxes_are_not_for_other_sites(server):
+    clients, channels = "/streaming/clientsz", "/streaming/channelsz"
+    async with await stan_client.connect("test-cluster", "billing", servers=server.url) as client:
+        await client.subscribe("orders", lambda _message: None, durable="ledger")
+        for path in (clients, f"{clients}?subs=1", f"{channels}?subs=1", "/connz?subs=1", "/subsz"):
+            for callback in ("", "callback=f"):
+                where = f"{path}{'&' if '?' in path else '?'}{callback}"
+                status, headers, _ = await asyncio.to_thread(asked, server, where)
+                assert status == 200
+                assert "access-control-allow-origin" not in headers, where
+                assert headers["cross-origin-resource-policy"] == "same-origin"
+        for path in ("/streaming/serverz", "/streaming/storez", channels, f"{channels}?subs=0", "/varz"):
+            status, headers, body = await asyncio.to_thread(asked, server, path)
+            assert (status, headers["access-control-allow-origin"]) == (200, "*")
+            assert "_INBOX" not in body
+
+
 async def test_248_pages_asked_for_while_it_starts_again(server):
     async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
         for number in range(50):
@@ -179,7 +248,7 @@ async def test_248_pages_asked_for_while_it_starts_again(server):
 def test_what_strangers_send_reaches_no_other_server_and_no_log(server):
     def answer(line):
         with socket.create_connection(("127.0.0.1", server.http), timeout=20) as connection:
-            connection.sendall(f"{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+            connection.sendall(f"{line} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
             with connection.makefile("rb") as file:
                 return file.read().decode()
 

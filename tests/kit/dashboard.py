@@ -12,6 +12,7 @@ from stan.config import Config
 from stan.monitor.dashboard.api import Api
 from stan.monitor.dashboard.routes import Dashboard
 from stan.monitor.dashboard.survey import Survey
+from stan.monitor.guard import Guard
 from stan.monitor.view import View
 from stan.types import WallNanos
 from tests.kit.fake_cluster import FakeCluster
@@ -30,12 +31,13 @@ async def served(fake: FakeCluster, config: Config | None = None) -> AsyncIterat
     """Its address while it is served."""
     config = config or fake.config()
     view = View(config, "server", None, WallNanos(0))
-    dashboard = Dashboard(view, fake.complaints.append)
+    guard = Guard(config.monitor)
+    dashboard = Dashboard(view, guard, fake.complaints.append)
     survey = Survey(fake.asking(), fake.groups, list, fake.nodes[0], lambda: time.monotonic_ns() + fake.ahead)
     api = Api(survey, config)
     api.events.extend(fake.happened)
     dashboard.serve(api)
-    app = web.Application()
+    app = web.Application(middlewares=[guard.admit])
     dashboard.add_to(app)
 
     async def metrics(_request: web.Request) -> web.Response:

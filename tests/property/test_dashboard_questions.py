@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from stan.config import MonitorConfig
 from stan.monitor.dashboard.actions import ACTIONS
-from stan.monitor.dashboard.guard import Guard
 from stan.monitor.dashboard.tables import BadQuestionError, Wanted, number
 from stan.monitor.dashboard.wording import key_of, name_of_key
+from stan.monitor.guard import Guard
 
 FIELDS = sorted(
     {"channel", "cursor", "sequence", "up_to", "keep", "to", "time", "text", "uid", "group", "client", "subscription"}

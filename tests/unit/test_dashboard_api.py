@@ -3,15 +3,18 @@
 import asyncio
 import base64
 import json
+import socket
 import time
+from dataclasses import replace
 from urllib.parse import quote
 
 import aiohttp
 import pytest
 
 from stan import limits
+from stan.config import MonitorConfig
 from stan.monitor.dashboard import api
-from stan.monitor.dashboard.guard import TOKEN_HEADER
+from stan.monitor.guard import TOKEN_HEADER
 from tests.kit.dashboard import served
 from tests.kit.fake_cluster import SECOND, FakeCluster
 
@@ -341,13 +344,42 @@ async def test_changes_are_made_for_our_own_pages_only(fake, changing):
     assert (kind, request.channel, request.keep, request.version) == ("admin.purge", b"orders", 2, 1)
 
 
-async def test_site_whose_name_points_here_reads_nothing(page):
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "127.0.0.1", "localhost"])  # noqa: S104 - only told of
+async def test_site_whose_name_points_here_reads_nothing_wherever_it_listens(fake, host):
+    async with served(fake, fake.config(host=host)) as url, aiohttp.ClientSession() as session:
+        await reads_nothing_by_strange_names(Page(session, url))
+
+
+async def reads_nothing_by_strange_names(page):
     refused = await page.get("channels", 403, Host="evil.example")
     assert "not its own" in refused["error"]
     await page.get("session", 403, Host="evil.example:8222")
     await page.get("live", 403, Host="evil.example")
-    for own in ("localhost:1", "127.0.0.1", "[::1]:8222", "a.localhost"):
+    await page.get("channels", 403, Host=f"{socket.gethostname()}.evil.example")
+    for path in ("/dashboard/", "/dashboard/main.js", "/metrics"):
+        async with page.session.get(page.url + path, headers={"Host": "evil.example"}) as answer:
+            assert answer.status == 403
+            assert "--http_hosts" in await answer.text()
+    for own in ("localhost:1", "127.0.0.1", "10.1.2.3:8222", "[::1]:8222", "a.localhost", socket.gethostname().upper()):
         await page.get("channels", Host=own)
+
+
+async def test_names_that_the_server_is_told_of_are_its_own(fake):
+    config = fake.config()
+    config = replace(config, monitor=replace(config.monitor, hosts=("stan.example", "*.nodes.example")))
+    assert not config.monitor.complaints()
+    async with served(fake, config) as url, aiohttp.ClientSession() as session:
+        page = Page(session, url)
+        for own in ("stan.example", "STAN.example:8222", "stan.example.", "n1.nodes.example", "a.b.nodes.example"):
+            await page.get("channels", Host=own)
+        for other in ("example", "x.stan.example", "nodes.example", "evilnodes.example", "stan.example.evil"):
+            await page.get("channels", 403, Host=other)
+
+
+@pytest.mark.parametrize("name", ["a:8222", "http://a", "a b", "*.*", "a*", "1.2.3.4", "", ".a", "a..b", "ä"])
+def test_name_that_is_none_is_complained_of(name):
+    (complaint,) = MonitorConfig(hosts=(name,)).complaints()
+    assert complaint == f"http_hosts: {name!r} is no name of a host (no port, no address)"
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from stan.edge.node import Node
 from stan.errors import StanError, Unanswered
 from stan.monitor import health
 from stan.monitor.dashboard.api import Api
-from stan.monitor.dashboard.guard import HEADERS, TOKEN_HEADER, Guard
 from stan.monitor.dashboard.survey import Survey
 from stan.monitor.dashboard.tables import BadQuestionError
+from stan.monitor.guard import HEADERS, TOKEN_HEADER, Guard
 from stan.monitor.pages import UnknownNameError
 from stan.monitor.view import View
 from stan.types import SECOND
@@ -38,11 +38,11 @@ Json = dict[str, Any]
 class Dashboard:
     """See the module's docstring."""
 
-    def __init__(self, view: View, error: Callable[[str], None]) -> None:
-        """*error* takes a line for the log."""
+    def __init__(self, view: View, guard: Guard, error: Callable[[str], None]) -> None:
+        """*guard* has judged every question that comes here; *error* takes a line for the log."""
         self._view = view
         self._error = error
-        self._guard = Guard(view.config.monitor)
+        self._guard = guard
         self._files = _load()
         self._api: Api | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -134,17 +134,12 @@ class Dashboard:
                 found: Json = await getattr(api, name)(request.query)
                 return _json(found)
 
-            return await self._answered(request, made)
+            return await self._answered(made)
 
         return answer
 
-    async def _answered(
-        self, request: web.Request, make: Callable[[Api], Awaitable[web.Response]], status: int = 404
-    ) -> web.Response:
-        """What *make* makes of a question that may be answered, or the reason why there is no answer."""
-        refusal = self._guard.refuses(request.headers)
-        if refusal:
-            return _json({"error": refusal}, 403)
+    async def _answered(self, make: Callable[[Api], Awaitable[web.Response]], status: int = 404) -> web.Response:
+        """What *make* makes of a question, or the reason why there is no answer."""
         if self._api is None:
             standby = self._view.ft_state == STANDBY
             return _json({"error": STANDS_BY if standby else "the store is not open yet"}, 503)
@@ -163,13 +158,10 @@ class Dashboard:
             kind = {"Content-Type": "application/octet-stream", "Content-Disposition": 'attachment; filename="message"'}
             return web.Response(body=body, headers={**HEADERS, **kind, "Cache-Control": "no-store"})
 
-        return await self._answered(request, made)
+        return await self._answered(made)
 
-    async def _session(self, request: web.Request) -> web.Response:
+    async def _session(self, _request: web.Request) -> web.Response:
         """What a page has to know: whether it may change something, and with which token."""
-        refusal = self._guard.refuses(request.headers)
-        if refusal:
-            return _json({"error": refusal}, 403)
         may = self._guard.actions
         config = self._view.config
         told = {"cluster": config.cluster_id, "node": self._name(), "actions": may, "header": TOKEN_HEADER}
@@ -186,8 +178,8 @@ class Dashboard:
         async def refused(_api: Api) -> web.Response:
             return _json({"error": "enough pages listen to news already; ask instead"}, 503)
 
-        if self._api is None or self._guard.refuses(request.headers) or self._streams >= limits.DASHBOARD_STREAMS_MAX:
-            return await self._answered(request, refused)
+        if self._api is None or self._streams >= limits.DASHBOARD_STREAMS_MAX:
+            return await self._answered(refused)
         api = self._api
         self._streams += 1
         try:
@@ -226,7 +218,7 @@ class Dashboard:
         async def made(api: Api) -> web.Response:
             return _json(await api.act(request.match_info["name"], fields))
 
-        return await self._answered(request, made, 409)
+        return await self._answered(made, 409)
 
 
 def _encoded(value: Mapping[str, Any]) -> bytes:

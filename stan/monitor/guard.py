@@ -1,0 +1,112 @@
+"""What browsers may ask this server for: pages of other sites may not, whatever name they have given to this machine.
+
+- The server answers to addresses, to names of this machine and to those it is told of (`http_hosts`), wherever it listens: a site
+  whose name points here (DNS rebinding) reads nothing.
+- A `callback` (JSONP) is the name of a function, no script. Pages that tell of inboxes are for pages of our own only.
+- What changes something also needs the option, a request made by our own page (Origin, Sec-Fetch-Site), and the token of this
+  process, which other sites cannot read.
+"""
+
+import hmac
+import ipaddress
+import json
+import re
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from stan.config import MonitorConfig
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+TOKEN_HEADER: Final = "X-Stan-Token"  # noqa: S105 - its name only
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+NOT_OURS: Final = "this server is asked by a name that is not its own: --http_hosts tells it of more names"
+NO_FUNCTION: Final = "callback is not the name of a function"
+_FUNCTION: Final = re.compile(r"[A-Za-z0-9_.$]{1,256}")
+OPEN: Final = frozenset({"/streaming/serverz", "/streaming/storez", "/streaming/channelsz", "/varz", "/healthz"})
+"""Pages that any site may read, as of old: figures and names, no inbox."""
+CORS: Final = "Access-Control-Allow-Origin"
+OFF: Final = "the dashboard only shows: start the server with --dashboard_actions to change things here"
+
+
+class Guard:
+    """See the module's docstring."""
+
+    def __init__(self, config: MonitorConfig) -> None:
+        self.actions = config.dashboard_actions
+        self.token = secrets.token_urlsafe(32)
+        self._names = {"localhost", config.host.lower(), socket.gethostname().lower(), *config.hosts}
+        self._below = tuple(name[1:] for name in (*config.hosts, "*.localhost") if name.startswith("*"))
+
+    def refuses(self, headers: Mapping[str, str]) -> str:
+        """Why a question is not answered; empty: it is. Browsers always tell by which name they ask."""
+        return "" if self._known(headers.get("Host") or "localhost") else NOT_OURS
+
+    @web.middleware
+    async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Of all pages."""
+        if refusal := self.refuses(request.headers):
+            if request.path.startswith("/api/"):
+                return web.Response(
+                    status=403, text=json.dumps({"error": refusal}), content_type="application/json", headers=HEADERS
+                )
+            return web.Response(status=403, text=f"{refusal}\n", headers=HEADERS)
+        if not all(map(_FUNCTION.fullmatch, filter(None, request.query.getall("callback", [])))):
+            return web.Response(status=400, text=f"{NO_FUNCTION}\n", headers=HEADERS)
+        return await handler(request)
+
+    def refuses_change(self, headers: Mapping[str, str]) -> str:
+        """Why a change is not made; empty: it may be."""
+        host, origin = headers.get("Host", ""), headers.get("Origin", "")
+        if not self.actions:
+            return OFF
+        if not self._known(host):
+            return NOT_OURS
+        if (
+            origin.lower() not in {f"http://{host.lower()}", f"https://{host.lower()}"}
+            or headers.get("Sec-Fetch-Site", "same-origin") != "same-origin"
+        ):
+            return "changes are made by the dashboard's own pages only"
+        if not headers.get("Content-Type", "").startswith("application/json"):
+            return "changes come as JSON"
+        if not hmac.compare_digest(
+            headers.get(TOKEN_HEADER, "").encode("utf-8", "surrogateescape"), self.token.encode()
+        ):
+            return "the server was started again meanwhile: load the page again"
+        return ""
+
+    def _known(self, host: str) -> bool:
+        """Whether a Host is an address, or a name that nobody else could have pointed here."""
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+        except ValueError:
+            return False
+        return _is_address(name) or name in self._names or name.endswith(self._below)
+
+
+def readable_by_all(path: str, query: Mapping[str, str]) -> bool:
+    """Whether pages of other sites may read a page: it tells of no inbox."""
+    return path in OPEN and query.get("subs", "") in {"", "0"}
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
