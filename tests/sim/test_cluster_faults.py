@@ -174,8 +174,9 @@ def test_a_node_that_has_heard_nothing_yet_leaves_it_to_the_other_to_lead(world)
     wait_for(lambda: renewed.alive and renewed.votes)
     assert not may_lead()
     leader.crash(power=False, length=20 * SECOND)
-    world.run_for(3)
+    wait_for(lambda: world.leader(number) is not None)
     assert world.leader(number) is other
+    world.run_for(3)
     assert may_lead()
     assert world.finish() == []
     assert not [publish for publish in world.history.publishes.values() if publish.failed_at]
