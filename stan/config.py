@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from stan import limits as bounds
 from stan.errors import ConfigError, go_quote
-from stan.patterns import ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
+from stan.patterns import RESERVED, ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
 from stan.permissions import Permissions
 from stan.types import MICROSECOND, MILLISECOND, SECOND
 
@@ -333,6 +333,7 @@ class Config:
     encryption: EncryptionConfig | None = None  # None: messages are stored in clear
     permissions: Permissions | None = None  # None: everybody may do everything
     replace_durable: bool = False
+    reply_prefixes: tuple[str, ...] = ()  # replies of publishes may also begin with one of these, each ends with a dot
     pid_file: Path | None = None
     notices: tuple[str, ...] = ()  # warnings to log once at start, such as options without effect
     settings: tuple[Setting, ...] = field(default=(), compare=False, repr=False)  # where they were read from anything
@@ -376,6 +377,7 @@ class Config:
             if self.store.kind == "memory":
                 found.append("stan: clustering mode not supported with MEMORY store type")
         found += self._mode_complaints()
+        found += self._reply_complaints()
         if self.encryption is not None:
             found += self.encryption.complaints()
         if self.permissions is not None:
@@ -386,6 +388,14 @@ class Config:
         if not -1 <= self.embedded.port <= 65535:
             found.append(f"port must be between -1 and 65535, not {self.embedded.port}")
         return found + self.monitor.complaints()
+
+    def _reply_complaints(self) -> Iterator[str]:
+        """What is wrong with where acks of publishes may go."""
+        for prefix in self.reply_prefixes:
+            if not _is_prefix(prefix):
+                yield f"invalid reply prefix {go_quote(prefix)}: {_PREFIX}"
+        if len(self.reply_prefixes) > bounds.REPLY_PREFIXES_MAX:
+            yield f"there may be at most {bounds.REPLY_PREFIXES_MAX} reply prefixes, not {len(self.reply_prefixes)}"
 
     def _mode_complaints(self) -> Iterator[str]:
         """What speaks against this store, or against sharing the work or the store with other servers in this way."""
@@ -404,6 +414,15 @@ class Config:
             yield "ft: only FILE or SQL stores supported in FT mode"
         if any(char.isspace() or char in "*>" for char in self.ft_group):
             yield f"invalid ft group {go_quote(self.ft_group)}: it becomes part of NATS subjects"
+
+
+_PREFIX: Final = "a subject that ends with a dot, without wildcards, and none on which servers listen"
+
+
+def _is_prefix(subject: str) -> bool:
+    name = subject.removesuffix(".")
+    plain = valid_name(name, wildcards=False) and len(name) <= bounds.REPLY_PREFIX_CHARS_MAX
+    return subject.endswith(".") and plain and not subject.startswith(RESERVED)
 
 
 def go_duration(nanos: int) -> str:

@@ -105,6 +105,9 @@ INBOX_BYTES_MAX = 1 * KiB
 """Longest inbox a client may name: nats-server ends a connection that sends a line above 4 KiB."""
 NAME_BYTES_MAX = 1 * KiB
 """Longest client id, connection id, name of a durable or of a queue group."""
+REPLY_PREFIX_CHARS_MAX = 128
+REPLY_PREFIXES_MAX = 8
+"""Beginnings of reply subjects of publishes that a configuration adds to the usual ones."""
 PUBLISHERS_PER_BATCH_MAX = 64 * KiB - 1
 """Different publishers of one channel in one batch of the kernel; an index of one has 16 bits, and one more is needed."""
 ROWS_BYTES_MAX = 32 * MiB

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 
 ONE = "*"
 REST = ">"
+RESERVED = ("_STAN.", "_INBOX._STAN.", "$", "_GR_.")
+"""What the NATS subjects begin with on which servers of ours, nats-servers and their gateways speak to each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

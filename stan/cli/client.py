@@ -101,7 +101,6 @@ def client_sheet(client: str, found: list[pb.ClientStatus], cursors: list[pb.Cur
     rows = [("client", client), ("state", _state(found[0]) if found else "not connected")]
     for one in found:
         rows += [
-            ("connection", text_of(one.conn_id)),
             ("heartbeats", f"to {text_of(one.heartbeat_inbox)}"),
             ("pings", f"every {one.ping_interval_s} s, closed after {one.ping_max_out} without an answer"),
         ]

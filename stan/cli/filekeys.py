@@ -87,7 +87,7 @@ TOP: Final = (
             "hb_timeout": "hbt hb_timeout server_to_client_hb_timeout",
         },
     )
-    | _keys(Want.LIST, {"http_hosts": "http_hosts"})
+    | _keys(Want.LIST, {"http_hosts": "http_hosts", "reply_prefixes": "reply_prefixes"})
     | _keys(Want.INT, {"hb_fail_count": "hbf hb_fail_count server_to_client_hb_fail_count"})
 )
 TLS: Final = _keys(

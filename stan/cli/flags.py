@@ -55,6 +55,13 @@ _SERVER = (
     Flag(("encryption_cipher",), _TEXT, "", "<cipher>", "AES or CHACHA (default: the better one here)"),
     Flag(("encryption_key",), _TEXT, "", "<key>", "Encryption key; others on this machine may see it here"),
     Flag(("replace_durable",), _BOOL, False, "<bool>", "A second subscription of a durable replaces the first"),
+    Flag(
+        ("reply_prefixes",),
+        _TEXT,
+        "",
+        "<prefix>[,<prefix>...]",
+        "Replies of publishes may also begin with these, beside _INBOX. and _STAN.acks.",
+    ),
     Flag(("io_batch_size",), _INT, 1024, "<count>", idle=True),
     Flag(("io_sleep_time",), _INT, 0, "<microseconds>", idle=True),
 )

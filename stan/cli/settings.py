@@ -145,6 +145,7 @@ def _config(values: Values) -> Config:
         encryption=_encryption(values),
         permissions=_permissions(values),
         replace_durable=values.flag("replace_durable"),
+        reply_prefixes=tuple(prefix for one in values.text("reply_prefixes").split(",") if (prefix := one.strip())),
         pid_file=values.path("pid"),
         notices=tuple(_notices(values)),
     )

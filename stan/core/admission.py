@@ -6,13 +6,13 @@ at all where no permissions are configured (`Shared.door` is None then). Each no
 which has to be the same on all of them.
 """
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
 
 from stan import errors
+from stan.core.group import Subscription
 from stan.core.meta import Client
 from stan.core.shared import META_GROUP, Shared, text
 from stan.errors import go_quote
@@ -21,13 +21,12 @@ from stan.protocol import admin_pb2 as admin
 from stan.protocol import extension_pb2 as extension
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.doors import BROKER, FROM, ack_subject, opened, user_of
-from stan.protocol.frames import Frame, Publishes
+from stan.protocol.frames import Frame, Publishes, Sender
 from stan.protocol.requests import decode
 
 _ALL = EVERYTHING.encode()
-_ACK_KEYS: Final = 10**18 - 1
-"""An ack key has 18 digits at most, as the kernel reads them."""
-_OWN: Final = f"{FROM}.{BROKER}.".encode()
+_USERS: Final = f"{FROM}.".encode()
+_OWN: Final = _USERS + f"{BROKER}.".encode()
 _LOOKING: Final = frozenset({"channels", "subscriptions", "clients", "nodes", "options", "verify"})
 """Requests of operators that change nothing; all others are taken for changes."""
 _EACH_NODE: Final = frozenset({"nodes", "options"})
@@ -49,13 +48,14 @@ _OF_APPS: Final = frozenset({"finish", "last_committed"})
 
 
 class Admission:
-    """See the module's docstring. *secret*: makes ack inboxes that nobody can guess."""
+    """See the module's docstring."""
 
-    def __init__(self, shared: Shared, permissions: Permissions, secret: bytes = b"") -> None:
+    def __init__(self, shared: Shared, permissions: Permissions) -> None:
         self.shared = shared
         self.permissions = permissions
         self.with_users = bool(permissions.users)
-        self._secret = secret
+        self.ack_prefix = ack_subject(shared.config.cluster_id).encode() if self.with_users else b""
+        """What ack inboxes begin with; b"" if there are no users."""
 
     # --- who it is --------------------------------------------------------------------------------------------------------
 
@@ -63,13 +63,13 @@ class Admission:
         """Whether who wants an answer there is the user whose client that is."""
         return not self.with_users or user_of(reply) == user_of(client.heartbeat_inbox)
 
-    def ack_inbox(self, inbox: bytes, reply: bytes) -> dict[str, Any]:
-        """What a new subscription is to be acknowledged by, of a Subscribe; one that nobody else can know."""
-        if not self.with_users:
-            return {}
-        seed = b"\0".join((self._secret, inbox, reply, b"%d" % self.shared.clock.wall))
-        key = int.from_bytes(hashlib.sha256(seed).digest()[:16], "big") % _ACK_KEYS + 1
-        return {"ack_prefix": ack_subject(self.shared.config.cluster_id).encode(), "ack_key": key}
+    def is_of(self, user: bytes, client: Client) -> bool:
+        """Whether that is the user whose client it is."""
+        return not self.with_users or user.decode("utf-8", "replace") == user_of(client.heartbeat_inbox)
+
+    def may_ack(self, user: bytes, sub: Subscription) -> bool:
+        """Whether acks of a user count for a subscription."""
+        return not self.with_users or user.decode("utf-8", "replace") == user_of(sub.inbox)
 
     def own(self, subject: str) -> str:
         """Where a server asks for what *subject* tells, of itself and the other nodes: as one whom the accounts keep apart."""
@@ -80,14 +80,14 @@ class Admission:
 
     def judged(self, batch: Publishes) -> list[bool]:
         """For each publisher of a batch, all known, whether he may publish to its channel."""
-        return [self._may_publish(client_id, conn_id, batch.channel) for client_id, conn_id in batch.publishers]
+        return [self._may_publish(sender, batch.channel) for sender in batch.senders()]
 
-    def _may_publish(self, client_id: bytes, conn_id: bytes, channel: bytes) -> bool:
-        client = self.shared.known(client_id, conn_id)
+    def _may_publish(self, sender: Sender, channel: bytes) -> bool:
+        client = self.shared.sender(sender)
         if client is None:
             return False
         user = user_of(client.heartbeat_inbox)
-        proven = bool(conn_id) or not (self.with_users or client.conn_id)  # a client id alone is for all to read
+        proven = self.with_users or sender[2] or not client.conn_id  # a client id alone is for all to read
         if proven and self.permissions.allows(user, client.client_id, Right.PUBLISH, channel):
             return True
         self.refusal(user, client.client_id, Right.PUBLISH, channel)
@@ -143,7 +143,7 @@ class Admission:
 
     def _opened(self, frame: Frame) -> Frame | None:
         found = opened(frame, self.shared.subjects)
-        if found is None and self.shared.leads_meta:
+        if found is None and self.shared.leads_meta and not frame.subject.startswith(_USERS):
             # Said in our own account, where no user is: by another server that looks for company.
             response = wire.ConnectResponse(error=errors.NO_USER.encode())
             self.shared.respond(frame.reply, response.SerializeToString())

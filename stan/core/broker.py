@@ -54,14 +54,12 @@ Numbers = Iterable[GroupId] | None
 class Broker:
     """One node's broker: the metadata group and its channel groups."""
 
-    def __init__(
-        self, config: Config, indexes: Indexes, reply_prefix: bytes, groups: Numbers = None, secret: bytes = b""
-    ) -> None:
-        """*groups*: of channels that this node holds; None: all. *secret*: nobody else knows it; for permissions."""
+    def __init__(self, config: Config, indexes: Indexes, reply_prefix: bytes, groups: Numbers = None) -> None:
+        """*groups*: of channels that this node holds; None: all."""
         subjects = Subjects(config.cluster_id, config.discover_prefix)
         self.shared = Shared(config, subjects, indexes, reply_prefix)
         if config.permissions is not None:
-            self.shared.door = Admission(self.shared, config.permissions, secret)
+            self.shared.door = Admission(self.shared, config.permissions)
         if config.partitioning:
             self.shared.partition = Partition(config.limits.per_channel)
         for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
@@ -241,10 +239,13 @@ class Broker:
                 self.shared.fail(self.shared.group_number(batch.channel), error)
 
     def step_acks(self, batches: Iterable[Acks]) -> None:
-        """Acks read from NATS. One for a subscription that is gone changes nothing (STAN-SPEC 6.5)."""
+        """Acks read from NATS. One for a subscription that is gone, or of another user, changes nothing (STAN-SPEC 6.5)."""
         for acks in batches:
             group = self.shared.groups.get(GroupId(acks.group))
-            if group is not None and group.leads:
+            if group is None or not group.leads:
+                continue
+            found, door = group.dispatch.by_ack_key.get(acks.key), self.shared.door
+            if door is None or (found is not None and door.may_ack(acks.user, found[1].sub)):
                 try:
                     group.dispatch.ack(acks.key, acks.ranges, self.shared.clock.wall)
                 except Exception as error:  # noqa: BLE001 - the border of the group

@@ -12,9 +12,10 @@ from functools import partial
 from typing import NamedTuple
 
 from stan import limits
-from stan.core.partition import Latecomers, Publisher
+from stan.core.partition import Latecomers
 from stan.core.shared import META_GROUP, Shared
 from stan.protocol import entries_pb2 as pb
+from stan.protocol.frames import Sender
 from stan.types import Nanos, RaftIndex
 
 INDEX_DIGITS_MAX = 20
@@ -36,7 +37,7 @@ class Catchup:
         self._target: RaftIndex | None = None  # the answer
         self._latecomers = Latecomers(shared) if shared.config.partitioning else None
 
-    def wait(self, call: Callable[[bool], None], publishers: Iterable[Publisher] = ()) -> None:
+    def wait(self, call: Callable[[bool], None], publishers: Iterable[Sender] = ()) -> None:
         """See the module's docstring; *publishers*: who should be known then."""
         shared = self.shared
         if self._latecomers is not None:

@@ -15,7 +15,6 @@ from stan.core.shared import META_GROUP, Done, Group, Shared, shown, text
 from stan.errors import go_quote
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
-from stan.protocol.channels import is_inbox
 from stan.protocol.frames import Frame
 from stan.protocol.requests import because, decode
 from stan.types import MILLISECOND, SECOND, GroupId, Nanos
@@ -127,7 +126,7 @@ class Clients:
         except DecodeError as problem:
             self._refuse(frame.reply, because(errors.INVALID_CONNECT, problem))
             return
-        if not is_inbox(request.heartbeat_inbox) or len(frame.payload) > limits.REQUEST_BYTES_MAX:
+        if not self.shared.may_send_to(request.heartbeat_inbox) or len(frame.payload) > limits.REQUEST_BYTES_MAX:
             self._refuse(frame.reply, errors.INVALID_CONNECT)
         elif not CLIENT_ID.match(request.client_id):
             self._refuse(frame.reply, errors.INVALID_CLIENT_ID)

@@ -21,8 +21,8 @@ from stan.protocol.frames import KEY_BYTES, Publishes
 from stan.protocol.rows import ID_BYTES, IdSet
 from stan.types import Nanos
 
-Publisher = tuple[bytes, bytes, bytes]
-"""Channel name, client id, connection id."""
+Publisher = tuple[bytes, bytes, bytes, bytes]
+"""Channel name, user, client id, connection id."""
 
 
 class Sorted(NamedTuple):
@@ -71,7 +71,7 @@ class Marked:
         """What becomes of each batch *heard* since *since*, in order of arrival; called when leadership begins."""
         log = self._logged()
         told = _Messages()
-        senders_of = [[log.numbers[batch.channel, *publisher] for publisher in batch.publishers] for batch in heard]
+        senders_of = [[log.numbers[batch.channel, *sender] for sender in batch.senders()] for batch in heard]
         for batch, senders in zip(heard, senders_of, strict=True):
             told.add(senders, batch.owners, batch.keys)
         ids = told.ids()
@@ -97,7 +97,7 @@ class Marked:
         held it back."""
         for publisher in [publisher for publisher, behind in self.behind.items() if now >= behind.forgotten]:
             del self.behind[publisher]
-        if not any((batch.channel, *publisher) in self.behind for publisher in batch.publishers):
+        if not any((batch.channel, *sender) in self.behind for sender in batch.senders()):
             return Sorted([batch], b"")
         fates = []
         for publisher, key in _senders(batch):
@@ -160,11 +160,11 @@ class _Log:
 
     def add(self, mark: pb.Mark, at: Nanos) -> None:
         """Messages that are newer than all before."""
-        names = (mark.channel, *mark.publishers)
+        names = (mark.channel, mark.user, *mark.publishers)
         senders = self._senders.get(names)
         if senders is None:
-            pairs = zip(names[1::2], names[2::2], strict=True)
-            senders = self._senders[names] = [self.numbers[mark.channel, *pair] for pair in pairs]
+            pairs = zip(names[2::2], names[3::2], strict=True)
+            senders = self._senders[names] = [self.numbers[mark.channel, mark.user, *pair] for pair in pairs]
         self.messages.add(senders, mark.owners, mark.keys)
         self.at |= dict.fromkeys(senders, at)
         self._marks.append((senders, mark))
@@ -235,6 +235,7 @@ def encode(batches: Iterable[Publishes]) -> bytes:
             publishers=[name for publisher in batch.publishers for name in publisher],
             owners=batch.owners,
             keys=batch.keys,
+            user=batch.user,
         )
         for batch in batches
     )
@@ -265,7 +266,7 @@ def _ids(senders: "array[int]", keys: bytes) -> bytes:
 
 def _senders(batch: Publishes) -> Iterator[tuple[Publisher, bytes]]:
     """Publisher and key of each message."""
-    publishers = [(batch.channel, client_id, conn_id) for client_id, conn_id in batch.publishers]
+    publishers = [(batch.channel, *sender) for sender in batch.senders()]
     keys = batch.keys
     for at in range(batch.count):
         yield publishers[owner_of(batch, at)], keys[KEY_BYTES * at : KEY_BYTES * (at + 1)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stan import limits
 from stan.patterns import ONE, REST, matches
+from stan.protocol.frames import Sender
 from stan.remembered import Remembered
 from stan.types import GroupId, Nanos
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 ELSEWHERE = GroupId(-1)
 """The group of the channels of other servers."""
-
-Publisher = tuple[bytes, bytes]
-"""Client id and connection id."""
 
 
 class Partition(Remembered[bytes, bool]):
@@ -58,7 +56,7 @@ def conflict(mine: Iterable[str], theirs: Iterable[str]) -> str | None:
 
 @dataclass(slots=True)
 class _Awaiting:
-    publishers: tuple[Publisher, ...]
+    publishers: tuple[Sender, ...]
     call: Callable[[bool], None]
 
 
@@ -68,9 +66,9 @@ class Latecomers:
     def __init__(self, shared: "Shared") -> None:
         self._shared = shared
         self._waiting: list[_Awaiting] = []
-        self._failed: dict[Publisher, None] = {}  # were waited for in vain; oldest first
+        self._failed: dict[Sender, None] = {}  # were waited for in vain; oldest first
 
-    def wait(self, publishers: Iterable[Publisher], call: Callable[[bool], None]) -> None:
+    def wait(self, publishers: Iterable[Sender], call: Callable[[bool], None]) -> None:
         """Call with True once all *publishers* are known or have had their time; at once if it is so already."""
         strangers = tuple(
             one for one in dict.fromkeys(publishers) if not self._is_known(one) and one not in self._failed
@@ -83,8 +81,8 @@ class Latecomers:
         shared = self._shared
         shared.timers.at(shared.clock.now + limits.PARTITION_CLIENT_PATIENCE, lambda now: self._late(awaiting, now))
 
-    def _is_known(self, publisher: Publisher) -> bool:
-        known = self._shared.known(*publisher) is not None
+    def _is_known(self, publisher: Sender) -> bool:
+        known = self._shared.sender(publisher) is not None
         if known:
             self._failed.pop(publisher, None)
         return known

@@ -25,7 +25,7 @@ from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name, publication
 from stan.protocol.entries import Kind, decode_batches, encode_batch, encode_change, encode_marks, marks_of
-from stan.protocol.frames import Frame, Publishes
+from stan.protocol.frames import Frame, Publishes, Sender
 from stan.protocol.requests import can_be_answered
 from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, WallNanos
 
@@ -56,7 +56,7 @@ class Publishing:
         self.catchup = catchup
         self.waiting: dict[GroupId, dict[ChannelUid, Channel]] = {}  # channels with unsealed messages
         self.held: deque[tuple[GroupId, Publishes]] = deque()  # what waits for the metadata, in order of arrival
-        self.holding: Counter[tuple[bytes, bytes]] = Counter()  # its publishers: what they send next waits behind it
+        self.holding: Counter[Sender] = Counter()  # its publishers: what they send next waits behind it
         self.parked: Counter[GroupId] = Counter()  # bytes that wait for the metadata or for their channel
         self.unsealed: Counter[GroupId] = Counter()  # bytes
         self.uncommitted: Counter[GroupId] = Counter()  # bytes
@@ -102,8 +102,8 @@ class Publishing:
 
     def take(self, batch: Publishes) -> None:
         """Take what is not in the log yet; what somebody unknown has sent waits until the metadata is known to be new."""
-        known = self.shared.known
-        keep = [publisher not in self.holding and known(*publisher) is not None for publisher in batch.publishers]
+        known = self.shared.sender
+        keep = [sender not in self.holding and known(sender) is not None for sender in batch.senders()]
         if not all(keep):
             sane = [max(map(len, publisher)) <= limits.NAME_BYTES_MAX for publisher in batch.publishers]
             if not all(sane):  # nobody can be known by such a name
@@ -127,24 +127,24 @@ class Publishing:
             return
         group = self.shared.group_number(batch.channel)
         self.held.append((group, batch))
-        self.holding.update(batch.publishers)
+        self.holding.update(batch.senders())
         self.parked[group] += len(batch.bodies)
-        self.catchup.wait(partial(self._take_held, batch), batch.publishers)
+        self.catchup.wait(partial(self._take_held, batch), batch.senders())
 
     def _take_held(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of catchup
         if not self.held or self.held[0][1] is not batch:
             return  # taken with an earlier one, or this node leads its group no more
-        known = self.shared.known
-        kept, refused = kernel.select(self._let_go(), [known(*publisher) is not None for publisher in batch.publishers])
+        known = self.shared.sender
+        kept, refused = kernel.select(self._let_go(), [known(sender) is not None for sender in batch.senders()])
         self._refuse(refused, errors.INVALID_PUBLISH if new else NO_METADATA)
         if kept is not None:
             self._take_known(kept)
-        while self.held and all(known(*publisher) is not None for publisher in self.held[0][1].publishers):
+        while self.held and all(known(sender) is not None for sender in self.held[0][1].senders()):
             self._take_known(self._let_go())
 
     def _let_go(self) -> Publishes:
         group, batch = self.held.popleft()
-        self.holding -= Counter(batch.publishers)
+        self.holding -= Counter(batch.senders())
         self.parked[group] -= len(batch.bodies)
         return batch
 
@@ -360,7 +360,7 @@ class Publishing:
         for bytes_of in (self.unsealed, self.uncommitted, self.parked):
             bytes_of.pop(group, None)
         self.held = deque(held for held in self.held if held[0] != group)
-        self.holding = Counter(publisher for _, batch in self.held for publisher in batch.publishers)
+        self.holding = Counter(sender for _, batch in self.held for sender in batch.senders())
 
     # --- outcome ------------------------------------------------------------------------------------------------------
 

@@ -82,7 +82,6 @@ class Reporting:
             client = clients[client_id]
             shown = pb.ClientStatus(
                 client_id=client.client_id,
-                conn_id=client.conn_id,
                 heartbeat_inbox=client.heartbeat_inbox,
                 protocol=client.protocol,
                 ping_interval_s=client.ping_interval,
@@ -312,7 +311,6 @@ class Reporting:
             client_id=sub.client_id,
             subscription_id=sub.subscription_id,
             inbox=sub.inbox,
-            ack_inbox=sub.ack_inbox,
             max_in_flight=sub.max_in_flight,
             ack_wait_s=sub.ack_wait_s,
             pending=len(member.window),

@@ -22,9 +22,10 @@ from stan.core.runs import Runs
 from stan.core.timers import Timers
 from stan.errors import go_quote
 from stan.protocol import entries_pb2 as pb
-from stan.protocol.channels import Subjects, publication
+from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
 from stan.protocol.doors import user_of
 from stan.protocol.entries import Kind
+from stan.protocol.frames import Sender
 from stan.protocol.placement import channel_group
 from stan.types import ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
@@ -168,6 +169,22 @@ class Shared:
                 if client.conn_id == conn_id if conn_id else client.client_id == client_id:
                     return client
         return found
+
+    def sender(self, sender: Sender) -> Client | None:
+        """The client that has published something; where users are known it is one of that user."""
+        user, client_id, conn_id = sender
+        found = self.known(client_id, conn_id)
+        return found if found is None or self.door is None or self.door.is_of(user, found) else None
+
+    def user_of(self, reply: bytes) -> bytes:
+        """Who has sent a request, by where he wants his answer; b"" if NATS does not tell."""
+        return user_of(reply).encode() if self.door is not None and self.door.with_users else b""
+
+    def may_send_to(self, named: bytes) -> bool:
+        """Whether something may be sent to a subject that a client has named. With users it stands behind `_STAN.to.<user>.`."""
+        if self.door is not None and self.door.with_users:
+            return is_subject(named)
+        return is_inbox(named) and not named.startswith(b"_INBOX.%b." % self.nuid)
 
     def indexes(self, group: GroupId, uid: ChannelUid) -> Index:
         """A channel's messages as everybody may see them: without those of a transaction that is not whole yet."""

@@ -16,7 +16,7 @@ from stan.core.shared import META_GROUP, Group, Shared, shown, text
 from stan.errors import go_quote
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
-from stan.protocol.channels import is_channel_name, is_inbox
+from stan.protocol.channels import is_channel_name
 from stan.protocol.frames import Frame
 from stan.protocol.requests import TooLong, because, decode
 from stan.types import GroupId, WallNanos
@@ -60,7 +60,7 @@ class Subscribing:
         group = self.shared.groups[self.shared.group_number(request.subject)]
         if self.shared.replaying is None or not self._was_made(group, request, frame.reply):
             check = partial(self._check, request, frame.reply, group, group.life)
-            self.catchup.wait(check, ((request.client_id, b""),))
+            self.catchup.wait(check, ((shared.user_of(frame.reply), request.client_id, b""),))
 
     def _is_mine(self, channel: bytes) -> bool:
         return self.shared.concerns(self.shared.group_number(channel))
@@ -96,7 +96,7 @@ class Subscribing:
             (not NEW_ONLY <= request.start_position <= FIRST, errors.INVALID_START),
             (not is_channel_name(request.subject), errors.INVALID_SUBJECT),
             (request.client_id not in self.shared.meta.clients, self._unknown_client),
-            (not is_inbox(request.inbox), errors.INVALID_SUBSCRIBE),
+            (not self.shared.may_send_to(request.inbox), errors.INVALID_SUBSCRIBE),
         )
         return next((error for wrong, error in checks if wrong), "")
 
@@ -131,7 +131,7 @@ class Subscribing:
             replace_durable=self.shared.config.replace_durable,
             nuid=self.shared.nuid,
             reply=reply if self.shared.clustered else b"",
-            **(door.ack_inbox(request.inbox, reply) if door is not None else {}),
+            ack_prefix=door.ack_prefix if door is not None else b"",
         )
         done = partial(self._subscribed, request, reply, channel, start)
         self.shared.change_group(channel.info.group, done, subscribe=subscribe)

@@ -1,46 +1,44 @@
 """The accounts of NATS that make it known who asks: one for the broker, one for each user (stan.protocol.doors).
 
 Promises: a user's account hands to the broker what clients say, under that user's name alone, and gets what the broker sends to
-that user, and nothing else but the acks of publishes. Nobody in it hears or says anything in another one. For the embedded
-nats-server, and as text for one that somebody else runs. Pure.
+that user, and nothing else. Nobody in it hears or says anything in another one. For the embedded nats-server, and as text for one
+that somebody else runs. Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from stan.config import Config
 from stan.edge.nats_process import quoted
 from stan.permissions import NatsUser, Right
-from stan.protocol.channels import Subjects
+from stan.protocol.channels import REPLIES, Subjects
 from stan.protocol.doors import BROKER, FROM, TO, ack_subject, reply_subject
 
 _REQUESTS = ("*", "replica.*", "admin.>")
 """What is asked behind `_STAN.x.<cluster>`; events come the other way."""
-_TO_ALL = ("_INBOX.>", "_STAN.acks.>")
-"""Where clients get the acks of what they have published: an id that they have made, and an error if there is one."""
 
 
 def accounts(config: Config, login: str) -> str:
     """A block `accounts` for nats-server. *login*: how the broker's own user proves who it is, as nats-server reads it."""
     permissions = config.permissions
     users = permissions.users if permissions is not None else ()
-    everybody = ", ".join(quoted(_account(user)) for user in users)
     operators = [user for user in users if permissions and permissions.allows(user.name, b"", Right.ADMIN_READ, b">")]
     watching = ", ".join(quoted(_account(user)) for user in operators)
     events = f"{Subjects(config.cluster_id, config.discover_prefix).extension}.events.*"
     broker = [f"users: [{{ {login} }}]"]
-    sent = [*_sent_to(users), *(f"{{ stream: {quoted(s)}, accounts: [{everybody}] }}" for s in _TO_ALL)]
+    sent = _sent_to(users)
     sent += [f"{{ stream: {quoted(events)}, accounts: [{watching}] }}"] if operators else []
     broker += _list("exports", sent)
     broker += _list(
         "imports", [_taken(user, subject, wrap=wrap) for user in users for subject, wrap in _said(config, user)]
     )
     blocks = [_block(BROKER, broker)]
+    prefixes = (*REPLIES, *config.reply_prefixes)
     for user in users:
         shown = [subject for subject, _ in _said(config, user)]
         lines = [f"users: [{{ {_login(user)} }}]"]
         lines += _list("exports", [f"{{ stream: {quoted(s)}, accounts: [{quoted(BROKER)}] }}" for s in shown])
-        lines += _list("imports", _got(user, events if user in operators else ""))
+        lines += _list("imports", _got(user, prefixes, events if user in operators else ""))
         blocks.append(_block(_account(user), lines))
     return "accounts {\n" + "".join(blocks) + "}\n"
 
@@ -65,8 +63,8 @@ def _login(user: NatsUser) -> str:
 def _said(config: Config, user: NatsUser) -> Iterator[tuple[str, bool]]:
     """What clients say, and whether the broker hears it under the user's name."""
     subjects = Subjects(config.cluster_id, config.discover_prefix)
-    yield f"{subjects.pub_prefix}.>", False
-    yield f"{ack_subject(config.cluster_id)}.>", False
+    yield f"{subjects.pub_prefix}.>", True
+    yield f"{ack_subject(config.cluster_id)}.>", True
     yield f"{reply_subject(config.cluster_id)}.*.*.{user.name}", False
     yield subjects.discover, True
     yield subjects.pings, True
@@ -85,12 +83,13 @@ def _sent_to(users: tuple[NatsUser, ...]) -> list[str]:
     return [f"{{ stream: {quoted(f'{TO}.{user.name}.>')}, accounts: [{quoted(_account(user))}] }}" for user in users]
 
 
-def _got(user: NatsUser, events: str) -> list[str]:
-    """The imports of a user's account."""
-    own = f"{TO}.{user.name}._INBOX.>"
-    found = [f'{{ stream: {{ account: {quoted(BROKER)}, subject: {quoted(own)} }}, to: "_INBOX.>" }}']
-    shown = [*_TO_ALL, *filter(None, [events])]
-    return found + [f"{{ stream: {{ account: {quoted(BROKER)}, subject: {quoted(s)} }} }}" for s in shown]
+def _got(user: NatsUser, prefixes: Iterable[str], events: str) -> list[str]:
+    """The imports of a user's account. *prefixes*: of what clients want to be told on."""
+    told = ((f"{TO}.{user.name}.{prefix}>", f"{prefix}>") for prefix in prefixes)
+    found = [
+        f"{{ stream: {{ account: {quoted(BROKER)}, subject: {quoted(said)} }}, to: {quoted(to)} }}" for said, to in told
+    ]
+    return found + ([f"{{ stream: {{ account: {quoted(BROKER)}, subject: {quoted(events)} }} }}"] if events else [])
 
 
 def _list(name: str, items: list[str]) -> list[str]:

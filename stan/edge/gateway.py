@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Set
+from secrets import token_hex
 from typing import Any, Protocol
 
 from stan import limits
@@ -11,16 +12,23 @@ from stan.core.complaints import Complaints
 from stan.core.oversize import deliverable
 from stan.core.ready import Answer, Delivery, Send
 from stan.edge.heard import Heard, Piece, Taken
+from stan.errors import go_quote
 from stan.invariant import invariant
 from stan.protocol import kernel
+from stan.protocol.channels import OWN_INBOXES
 from stan.protocol.doors import heard as heard_of_users
+from stan.protocol.doors import published, rules
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.protocol.requests import can_be_answered
 from stan.types import GroupId, MiB, Nanos
 
-PUB_SID, ACK_SID, REPLY_SID, FIRST_NODE_SID, FIRST_REQUEST_SID = 1, 2, 3, 5, 10
+PUB_SID, ACK_SID, REPLY_SID, ASK_SID, FIRST_NODE_SID, FIRST_REQUEST_SID = 1, 2, 3, 4, 5, 10
 PENDING_BYTES_MAX = 128 * MiB
 """Bytes kept of one incomplete frame; more means that the stream is broken."""
+SERVERS_REPLIES = (b"_INBOX.", b"_STAN.reply.", b"_STAN.node.")
+"""Where servers want their answers from each other."""
+SHOWN_BYTES = 100
+"""Of a subject, in the log."""
 
 
 class Link(Protocol):
@@ -95,10 +103,15 @@ class Gateway:
         self.door = shared.door
         users = self.door is not None and self.door.with_users
         self._heard_as: Callable[[str], str] = heard_of_users if users else str
-        self.judged: set[int] = set()  # sids of what clients ask, if there are permissions
+        self.rules = rules(shared.config)
+        self.judged: set[int] = set()  # sids of what clients ask
         covered = ">" if shared.partition is None else shared.partition.cover()
-        subjects = {PUB_SID: f"{shared.subjects.pub_prefix}.{covered}", ACK_SID: ack_subject}
+        subjects = {PUB_SID: self._heard_as(f"{shared.subjects.pub_prefix}.{covered}"), ACK_SID: ack_subject}
         subjects[REPLY_SID] = shared.reply_prefix.decode() + (">" if users else "*")
+        self.inbox = shared.reply_prefix.replace(OWN_INBOXES, b"_INBOX.")
+        """What begins where other servers answer to this one, as to any client: without users nothing tells them apart."""
+        if self.inbox != shared.reply_prefix:
+            subjects[ASK_SID] = self.inbox.decode() + "*"
         for at, subject in enumerate(broker.requests):
             subjects[FIRST_REQUEST_SID + at] = self._judge(FIRST_REQUEST_SID + at, subject.decode())
         self.subscriptions = subjects
@@ -118,7 +131,6 @@ class Gateway:
         self.wake: Callable[[], None]
         self._chunks: list[bytes | None] = []  # None: a new connection begins here
         self._asked: dict[bytes, Callable[[Frame], None]] = {}  # who takes the answers, by the subject they come on
-        self._questions = 0
         self._rest = b""
         self.went_up = False
         self.went_down = False
@@ -163,14 +175,16 @@ class Gateway:
         at, told, matters = 0, False, False  # for who leads next
         try:
             while at < len(data):
-                scan = kernel.scan(data, at, PUB_SID, ACK_SID, self.pub_prefix, self.taken, self.led, self.clustered)
+                scan = kernel.scan(
+                    data, at, PUB_SID, ACK_SID, self.pub_prefix, self.taken, self.led, self.clustered, self.rules
+                )
                 if not scan.consumed:
                     break
                 at += scan.consumed
                 self.broker.step_publishes(scan.publishes)
                 self.broker.step_acks(scan.acks)
                 if scan.malformed:
-                    self.broker.step_malformed(scan.malformed, PUB_SID)
+                    self._malformed(scan.malformed)
                 told |= bool(scan.publishes or scan.acks or scan.malformed)
                 matters |= bool(scan.publishes or scan.acks or scan.skipped)
                 for frame in scan.others:
@@ -198,6 +212,18 @@ class Gateway:
     def complain(self, level: str, text: str) -> None:
         """Write a line about what was sent by whoever can send it again and again."""
         self._complaints.tell(self.broker.shared.clock.now, level, text)
+
+    def _malformed(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            if frame.sid == PUB_SID and not self.rules.answers(frame.reply):
+                self._tell_reply(frame)
+        said = [published(frame, self.rules) if frame.sid == PUB_SID else frame for frame in frames]
+        self.broker.step_malformed(said, PUB_SID)
+
+    def _tell_reply(self, frame: Frame) -> None:
+        """Who is refused because of where his answer was to go hears nothing: the log tells of it."""
+        what = f"{_cut(frame.subject)} with the reply subject {_cut(frame.reply)}"
+        self.complain("WRN", f"not answered, as no client may be told anything there (see reply_prefixes): {what}")
 
     def _other(self, frame: Frame) -> None:
         if not frame.sid:
@@ -259,7 +285,7 @@ class Gateway:
             at = 0
             while at < len(data):
                 scan = kernel.scan(
-                    data, at, PUB_SID, ACK_SID, self.pub_prefix, take, frozenset((group,)), self.clustered
+                    data, at, PUB_SID, ACK_SID, self.pub_prefix, take, frozenset((group,)), self.clustered, self.rules
                 )
                 if not scan.consumed:
                     break
@@ -310,7 +336,7 @@ class Gateway:
 
     def reply_subscription(self) -> dict[int, str]:
         """Only what `ask` needs, and what other nodes say."""
-        early = {REPLY_SID, *range(FIRST_NODE_SID, FIRST_REQUEST_SID)}
+        early = {REPLY_SID, ASK_SID, *range(FIRST_NODE_SID, FIRST_REQUEST_SID)}
         return {sid: name for sid, name in self.subscriptions.items() if sid in early}
 
     def hear_nodes(self, subject: str, heard: Callable[[Frame], None], *, quiet: bool = False) -> None:
@@ -329,28 +355,37 @@ class Gateway:
         self.handlers[sid] = asked
 
     def _judge(self, sid: int, subject: str) -> str:
-        """What to subscribe to for *subject*; requests of clients are judged from now on if there are permissions."""
+        """What to subscribe to for *subject*; requests of clients are judged from now on."""
         subjects = self.broker.shared.subjects
         asked = subject.startswith(f"{subjects.extension}.") and not subject.startswith(f"{subjects.extension}.events.")
         asked |= subject.encode() in self.broker.requests and subject != subjects.meta
-        if self.door is None or not asked:
+        if not asked:
             return subject
         self.judged.add(sid)
         return self._heard_as(subject)
 
     def _admitted(self, frame: Frame) -> Frame | None:
         """The frame as it is to be handled; None: it is not. One that could not be answered is dropped: NATS ends the
-        connection that sends too long a line."""
+        connection that sends too long a line; and so is one whose answer would go where servers listen."""
         if not can_be_answered(frame):
             return None
-        return self.door.admit(frame) if self.door is not None and frame.sid in self.judged else frame
+        if frame.sid not in self.judged:
+            return frame if not frame.reply or frame.reply.startswith(SERVERS_REPLIES) else None
+        if self.door is not None and self.door.with_users:
+            return self.door.admit(frame)
+        if frame.reply and not self.broker.shared.may_send_to(frame.reply):
+            self._tell_reply(frame)
+            return None
+        return frame if self.door is None else self.door.admit(frame)
 
     def listen(self, ack_subject: str = "") -> None:
         """Subscribe to everything, now and after each reconnection; *ack_subject* if it was not known yet."""
         if ack_subject:
             self.subscriptions[ACK_SID] = ack_subject
+        shared = self.broker.shared
+        self.rules = rules(shared.config, shared.nuid)
         if self.heard is not None:
-            self.heard.forget(self.broker.shared.clock.now)  # nothing before was heard
+            self.heard.forget(shared.clock.now)  # nothing before was heard
         new = self.subscriptions.keys() - self.connection.subscriptions.keys()
         self.connection.subscriptions = self.subscriptions
         lines = (b"SUB %b %d\r\n" % (self.subscriptions[sid].encode(), sid) for sid in sorted(new))
@@ -369,8 +404,7 @@ class Gateway:
 
     async def ask_all(self, subject: str, payload: bytes, take: Callable[[Frame], bool], timeout_s: float) -> None:
         """Send one request, and give its answers to *take* until that says that it is enough, or the time is over."""
-        self._questions += 1
-        reply = b"%bprobe%d" % (self.broker.shared.reply_prefix, self._questions)
+        reply = self.inbox + token_hex(12).encode()  # nobody else can have another server answer to it
         enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def taken(frame: Frame) -> None:
@@ -395,6 +429,11 @@ def _groups(send: Send) -> tuple[GroupId, ...]:
     if isinstance(send, bytes):
         return ()
     return send.groups if isinstance(send, Answer) else (send.group,)
+
+
+def _cut(subject: bytes) -> str:
+    """For the log."""
+    return go_quote(subject[:SHOWN_BYTES].decode("utf-8", "replace"))
 
 
 class _OfGroup(dict[bytes, bool]):

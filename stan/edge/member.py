@@ -90,7 +90,7 @@ class Member:
         self.relocation = Relocation(self)
         self.groups: dict[GroupId, RaftGroup] = {}
         channel_groups = [number for number in storage.logs if number != META_GROUP]
-        self.broker = Broker(config, self._index, reply_prefix, channel_groups, identity)
+        self.broker = Broker(config, self._index, reply_prefix, channel_groups)
         self.broker.shared.events.node = self.me
         self.broker.nodes.founders, self.broker.nodes.under_way = self.voters, self.relocation.under_way
         self.gateway = Gateway(self.broker, "", world.note)

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import platform
 import random
-import secrets
 import time
 from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING
@@ -37,7 +36,7 @@ from stan.errors import StanError, StartError, go_quote
 from stan.monitor.view import View
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
-from stan.protocol.channels import publication
+from stan.protocol.channels import OWN_INBOXES, publication
 from stan.protocol.doors import ack_subjects, reply_subject, with_users
 from stan.raft.link import HEADER_BYTES
 from stan.raft.solo import Solo
@@ -141,8 +140,8 @@ async def _serve(
 
 def _reply_prefix(config: Config, server_id: str) -> bytes:
     """What the subjects begin with on which the broker is answered."""
-    first = reply_subject(config.cluster_id) if with_users(config) else "_INBOX"
-    return f"{first}.{server_id}.".encode()
+    first = reply_subject(config.cluster_id).encode() + b"." if with_users(config) else OWN_INBOXES
+    return b"%b%b." % (first, server_id.encode())
 
 
 def _node_id(config: Config) -> str:
@@ -174,7 +173,7 @@ class Standalone(Node):
         super().__init__(config, storage, log)
         sync = "never" if config.store.kind == "memory" else config.store.sync  # memory has nothing to wait for
         groups = {number: Solo(number, kept, sync) for number, kept in storage.logs.items()}
-        self.broker = Broker(config, self._index, _reply_prefix(config, server_id), secret=secrets.token_bytes(16))
+        self.broker = Broker(config, self._index, _reply_prefix(config, server_id))
         self.gateway = Gateway(self.broker, "", self.note)
         self.driver = Driver(
             self.broker,
@@ -234,8 +233,7 @@ class Standalone(Node):
         """Another server with our cluster id on this NATS means that we must not start (STAN-SPEC 12.6)."""
         cluster_id = self.config.cluster_id
         subjects = self.broker.shared.subjects
-        inbox = self.broker.shared.reply_prefix.decode() + "probe"
-        request = wire.ConnectRequest(client_id=cluster_id.encode(), heartbeat_inbox=inbox.encode())
+        request = wire.ConnectRequest(client_id=cluster_id.encode(), heartbeat_inbox=self.gateway.inbox + b"probe")
         answer = await self.gateway.ask(
             subjects.discover, request.SerializeToString(), limits.STANDALONE_PROBE_TIMEOUT / SECOND
         )

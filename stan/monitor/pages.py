@@ -18,6 +18,7 @@ from stan.core.meta import ChannelInfo, Client
 from stan.core.shared import META_GROUP
 from stan.monitor.view import Breath, Member, View, cursors_of, members_of
 from stan.monitor.words import array, extended, flat, moment, pretty, quoted, shown, uptime
+from stan.protocol.doors import is_of_user
 from stan.raft.group import RaftGroup
 from stan.types import WallNanos
 
@@ -265,7 +266,7 @@ def _subscription(member: Member) -> Json:
     found: Json = {
         "client_id": shown(asked.client_id),
         "inbox": shown(asked.inbox),
-        "ack_inbox": shown(asked.ack_inbox),
+        "ack_inbox": "" if is_of_user(asked.ack_inbox) else shown(asked.ack_inbox),  # a page has no user to show it to
     }
     if cursor.kind is CursorKind.DURABLE:
         found["durable_name"] = shown(cursor.name)

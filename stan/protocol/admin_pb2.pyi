@@ -183,11 +183,10 @@ class CursorStatus(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., group: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., durable_name: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., paused: bool = ..., last_sent: _Optional[int] = ..., acked_up_to: _Optional[int] = ..., pending: _Optional[int] = ..., owed: _Optional[int] = ..., waiting: _Optional[int] = ..., redelivered: _Optional[int] = ..., oldest_pending: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., last_sequence: _Optional[int] = ..., last_ack: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., first_sequence: _Optional[int] = ..., owed_runs: _Optional[_Iterable[int]] = ..., pending_runs: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., runs_cut: bool = ...) -> None: ...
 
 class MemberStatus(_message.Message):
-    __slots__ = ("client_id", "subscription_id", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "pending", "last_sent", "stalled", "failing", "oldest_pending")
+    __slots__ = ("client_id", "subscription_id", "inbox", "max_in_flight", "ack_wait_s", "pending", "last_sent", "stalled", "failing", "oldest_pending")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     INBOX_FIELD_NUMBER: _ClassVar[int]
-    ACK_INBOX_FIELD_NUMBER: _ClassVar[int]
     MAX_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     ACK_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
@@ -198,7 +197,6 @@ class MemberStatus(_message.Message):
     client_id: bytes
     subscription_id: int
     inbox: bytes
-    ack_inbox: bytes
     max_in_flight: int
     ack_wait_s: int
     pending: int
@@ -206,7 +204,7 @@ class MemberStatus(_message.Message):
     stalled: bool
     failing: bool
     oldest_pending: int
-    def __init__(self, client_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[int] = ..., last_sent: _Optional[int] = ..., stalled: bool = ..., failing: bool = ..., oldest_pending: _Optional[int] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[int] = ..., last_sent: _Optional[int] = ..., stalled: bool = ..., failing: bool = ..., oldest_pending: _Optional[int] = ...) -> None: ...
 
 class ClientsRequest(_message.Message):
     __slots__ = ("version", "client_id", "after", "max")
@@ -235,22 +233,20 @@ class ClientsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., more: bool = ..., total: _Optional[int] = ...) -> None: ...
 
 class ClientStatus(_message.Message):
-    __slots__ = ("client_id", "conn_id", "heartbeat_inbox", "protocol", "ping_interval_s", "ping_max_out", "failing")
+    __slots__ = ("client_id", "heartbeat_inbox", "protocol", "ping_interval_s", "ping_max_out", "failing")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
-    CONN_ID_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INBOX_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     PING_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     PING_MAX_OUT_FIELD_NUMBER: _ClassVar[int]
     FAILING_FIELD_NUMBER: _ClassVar[int]
     client_id: bytes
-    conn_id: bytes
     heartbeat_inbox: bytes
     protocol: int
     ping_interval_s: int
     ping_max_out: int
     failing: bool
-    def __init__(self, client_id: _Optional[bytes] = ..., conn_id: _Optional[bytes] = ..., heartbeat_inbox: _Optional[bytes] = ..., protocol: _Optional[int] = ..., ping_interval_s: _Optional[int] = ..., ping_max_out: _Optional[int] = ..., failing: bool = ...) -> None: ...
+    def __init__(self, client_id: _Optional[bytes] = ..., heartbeat_inbox: _Optional[bytes] = ..., protocol: _Optional[int] = ..., ping_interval_s: _Optional[int] = ..., ping_max_out: _Optional[int] = ..., failing: bool = ...) -> None: ...
 
 class NodesRequest(_message.Message):
     __slots__ = ("version",)

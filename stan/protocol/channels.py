@@ -1,8 +1,15 @@
 """Channel names: what is a name, and what NATS subjects are made of them (STAN-SPEC 1, 4.2). Pure."""
 
 from stan.limits import CHANNEL_NAME_BYTES_MAX, INBOX_BYTES_MAX
+from stan.patterns import RESERVED
 
 _BLANKS = (b" ", b"\t", b"\r", b"\n")
+OWN_INBOXES = b"_INBOX._STAN."
+"""Where clients answer to the broker; clients themselves are answered elsewhere."""
+REPLIES = ("_INBOX.", "_STAN.acks.")
+"""What the reply subject of a publish begins with, in every client there is."""
+_ACKS = b"_STAN.acks."
+_RESERVED = tuple(prefix.encode() for prefix in RESERVED)
 
 
 def is_channel_name(name: bytes) -> bool:
@@ -15,10 +22,16 @@ def is_channel_name(name: bytes) -> bool:
     return not any(char in name for char in (b"/", b"*", b">", *_BLANKS))
 
 
-def is_inbox(subject: bytes) -> bool:
+def is_subject(subject: bytes) -> bool:
     """Whether something can be sent to *subject*, which a client has named: one that nats-server takes for a broken protocol line
     would cost the broker its connection, again and again."""
     return 0 < len(subject) <= INBOX_BYTES_MAX and not any(char in subject for char in (*_BLANKS, b"\0"))
+
+
+def is_inbox(subject: bytes) -> bool:
+    """Whether something may be sent to *subject*, which a client has named: on one where servers listen it would speak in the
+    broker's name."""
+    return is_subject(subject) and (not subject.startswith(_RESERVED) or subject.startswith(_ACKS))
 
 
 def folded(name: bytes) -> bytes:

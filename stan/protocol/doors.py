@@ -4,8 +4,9 @@
     broker's account        `_STAN.from.<user>._STAN.sub.C`              as NATS hands it over, nobody can say it for another
     broker's answer         `_STAN.to.<user>._INBOX.x`                   which NATS hands to that account alone, as `_INBOX.x`
 
-Publishes, acks and the acks of publishes cross unchanged: a publish is known by its connection id, an ack by its inbox, both of
-which only the broker and that user have seen. The accounts are made by stan.edge.accounts.
+Publishes, acks and the acks of publishes cross in the same way. What clients name (replies, inboxes) is never sent to but behind
+`_STAN.to.<user>.`, so nobody can have the broker say anything in its own account, where servers speak to each other. The accounts
+are made by stan.edge.accounts.
 """
 
 from google.protobuf.message import DecodeError
@@ -13,14 +14,15 @@ from google.protobuf.message import DecodeError
 from stan.config import Config
 from stan.permissions import RESERVED
 from stan.protocol import wire_pb2 as wire
-from stan.protocol.channels import Subjects
-from stan.protocol.frames import Frame
+from stan.protocol.channels import OWN_INBOXES, REPLIES, Subjects, is_inbox
+from stan.protocol.frames import Frame, Rules
 
 BROKER = RESERVED
 """Name of the broker's account and of its user; nodes ask each other under it."""
 FROM = "_STAN.from"
 TO = "_STAN.to"
 _FROM, _TO = f"{FROM}.".encode(), f"{TO}.".encode()
+_ACKS = b"_STAN.ack."
 
 
 def reply_subject(cluster_id: str) -> str:
@@ -33,6 +35,11 @@ def ack_subject(cluster_id: str) -> str:
     return f"_STAN.ack.{cluster_id}"
 
 
+def is_of_user(ack_inbox: bytes) -> bool:
+    """Whether an ack inbox is that of a user."""
+    return ack_inbox.startswith(_ACKS)
+
+
 def with_users(config: Config) -> bool:
     """Whether NATS tells which user asks."""
     return config.permissions is not None and bool(config.permissions.users)
@@ -40,7 +47,15 @@ def with_users(config: Config) -> bool:
 
 def ack_subjects(config: Config, nuid: bytes) -> str:
     """All ack inboxes of a cluster."""
-    return f"{ack_subject(config.cluster_id)}.>" if with_users(config) else f"_INBOX.{nuid.decode()}.>"
+    return heard(f"{ack_subject(config.cluster_id)}.>") if with_users(config) else f"_INBOX.{nuid.decode()}.>"
+
+
+def rules(config: Config, nuid: bytes = b"") -> Rules:
+    """Who publishes and acks, and where acks of publishes go; *nuid* of the cluster, if it is known."""
+    replies = tuple(prefix.encode() for prefix in (*REPLIES, *config.reply_prefixes))
+    if with_users(config):
+        return Rules(_FROM, _TO, replies)
+    return Rules(replies=replies, own=(OWN_INBOXES, *([b"_INBOX.%b." % nuid] if nuid else [])))
 
 
 def heard(subject: str) -> str:
@@ -54,33 +69,45 @@ def user_of(inbox: bytes) -> str:
 
 
 def opened(frame: Frame, subjects: Subjects) -> Frame | None:
-    """A request as its user has sent it, its inboxes as the broker reaches them; None if it is not one of a user."""
-    if not frame.subject.startswith(_FROM):
+    """A request as its user has sent it, its inboxes as the broker reaches them; None if it is not one of a user, or has no reply
+    subject: by that it is known from here on whose it is."""
+    if not frame.subject.startswith(_FROM) or not is_inbox(frame.reply):
         return None
     user, _, subject = frame.subject[len(_FROM) :].partition(b".")
     prefix = b"%b%b." % (_TO, user)
-    reply = prefix + frame.reply if frame.reply else b""
     payload = _payload(subject.decode("utf-8", "replace"), frame.payload, prefix, subjects)
-    return frame._replace(subject=subject, reply=reply, payload=payload)
+    return frame._replace(subject=subject, reply=prefix + frame.reply, payload=payload)
+
+
+def published(frame: Frame, allowed: Rules) -> Frame:
+    """A malformed publish as its user has sent it; without a reply subject if nothing may be sent there."""
+    user, subject, reply = b"", frame.subject, frame.reply if allowed.answers(frame.reply) else b""
+    if allowed.users:
+        user, _, subject = frame.subject[len(_FROM) :].partition(b".")
+        reply = b"%b%b.%b" % (_TO, user, reply) if reply else b""
+    return frame._replace(subject=subject, reply=reply)
 
 
 def _payload(subject: str, payload: bytes, prefix: bytes, subjects: Subjects) -> bytes:
     try:
         if subject == subjects.discover:
             connect = wire.ConnectRequest.FromString(payload)
-            if connect.heartbeat_inbox:
-                connect.heartbeat_inbox = prefix + connect.heartbeat_inbox
+            connect.heartbeat_inbox = _behind(prefix, connect.heartbeat_inbox)
             return connect.SerializeToString()
         if subject == subjects.sub:
             subscribe = wire.SubscriptionRequest.FromString(payload)
-            if subscribe.inbox:
-                subscribe.inbox = prefix + subscribe.inbox
+            subscribe.inbox = _behind(prefix, subscribe.inbox)
             return subscribe.SerializeToString()
         if subject in (subjects.unsub, subjects.sub_close):
             leave = wire.UnsubscribeRequest.FromString(payload)
-            if leave.inbox and not leave.inbox.startswith(b"_STAN.ack."):  # an ack inbox is known to both as it is
-                leave.inbox = prefix + leave.inbox
+            if leave.inbox and not is_of_user(leave.inbox):  # an ack inbox is known to both as it is
+                leave.inbox = _behind(prefix, leave.inbox)
             return leave.SerializeToString()
     except DecodeError:
         pass  # who handles it says so
     return payload
+
+
+def _behind(prefix: bytes, inbox: bytes) -> bytes:
+    """An inbox as the broker reaches it; b"", which is refused, if it is none."""
+    return prefix + inbox if is_inbox(inbox) else b""

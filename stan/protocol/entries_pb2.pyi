@@ -347,7 +347,7 @@ class RememberIds(_message.Message):
     def __init__(self, uid: _Optional[int] = ..., producer: _Optional[bytes] = ..., version: _Optional[int] = ..., ids: _Optional[bytes] = ..., at: _Optional[int] = ...) -> None: ...
 
 class StagedPart(_message.Message):
-    __slots__ = ("uid", "app", "version", "txn", "part", "sequence", "count", "bytes", "at")
+    __slots__ = ("uid", "app", "version", "txn", "part", "sequence", "count", "bytes", "at", "user")
     UID_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -357,6 +357,7 @@ class StagedPart(_message.Message):
     COUNT_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     app: bytes
     version: int
@@ -366,10 +367,11 @@ class StagedPart(_message.Message):
     count: int
     bytes: int
     at: int
-    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., txn: _Optional[bytes] = ..., part: _Optional[int] = ..., sequence: _Optional[int] = ..., count: _Optional[int] = ..., bytes: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
+    user: bytes
+    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., txn: _Optional[bytes] = ..., part: _Optional[int] = ..., sequence: _Optional[int] = ..., count: _Optional[int] = ..., bytes: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("uid", "app", "version", "sequences", "at", "count", "done", "first_sequence", "timestamp_before")
+    __slots__ = ("uid", "app", "version", "sequences", "at", "count", "done", "first_sequence", "timestamp_before", "user")
     UID_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -379,6 +381,7 @@ class Commit(_message.Message):
     DONE_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     app: bytes
     version: int
@@ -388,7 +391,8 @@ class Commit(_message.Message):
     done: int
     first_sequence: int
     timestamp_before: int
-    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., count: _Optional[int] = ..., done: _Optional[int] = ..., first_sequence: _Optional[int] = ..., timestamp_before: _Optional[int] = ...) -> None: ...
+    user: bytes
+    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., count: _Optional[int] = ..., done: _Optional[int] = ..., first_sequence: _Optional[int] = ..., timestamp_before: _Optional[int] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class CommitStep(_message.Message):
     __slots__ = ("uid", "first_sequence", "count", "timestamp_before", "given_up")
@@ -405,40 +409,46 @@ class CommitStep(_message.Message):
     def __init__(self, uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., count: _Optional[int] = ..., timestamp_before: _Optional[int] = ..., given_up: bool = ...) -> None: ...
 
 class Committed(_message.Message):
-    __slots__ = ("uid", "app", "version", "first_sequence", "last_sequence", "at")
+    __slots__ = ("uid", "app", "version", "first_sequence", "last_sequence", "at", "user")
     UID_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     app: bytes
     version: int
     first_sequence: int
     last_sequence: int
     at: int
-    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
+    user: bytes
+    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class DropStaged(_message.Message):
-    __slots__ = ("uid", "txns", "before")
+    __slots__ = ("uid", "txns", "before", "user")
     UID_FIELD_NUMBER: _ClassVar[int]
     TXNS_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     txns: _containers.RepeatedScalarFieldContainer[bytes]
     before: int
-    def __init__(self, uid: _Optional[int] = ..., txns: _Optional[_Iterable[bytes]] = ..., before: _Optional[int] = ...) -> None: ...
+    user: bytes
+    def __init__(self, uid: _Optional[int] = ..., txns: _Optional[_Iterable[bytes]] = ..., before: _Optional[int] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("app", "version", "at")
+    __slots__ = ("app", "version", "at", "user")
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     app: bytes
     version: int
     at: int
-    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
+    user: bytes
+    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class Marks(_message.Message):
     __slots__ = ("marks",)
@@ -447,16 +457,18 @@ class Marks(_message.Message):
     def __init__(self, marks: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ...) -> None: ...
 
 class Mark(_message.Message):
-    __slots__ = ("channel", "publishers", "owners", "keys")
+    __slots__ = ("channel", "publishers", "owners", "keys", "user")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     PUBLISHERS_FIELD_NUMBER: _ClassVar[int]
     OWNERS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     channel: bytes
     publishers: _containers.RepeatedScalarFieldContainer[bytes]
     owners: bytes
     keys: bytes
-    def __init__(self, channel: _Optional[bytes] = ..., publishers: _Optional[_Iterable[bytes]] = ..., owners: _Optional[bytes] = ..., keys: _Optional[bytes] = ...) -> None: ...
+    user: bytes
+    def __init__(self, channel: _Optional[bytes] = ..., publishers: _Optional[_Iterable[bytes]] = ..., owners: _Optional[bytes] = ..., keys: _Optional[bytes] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class Snapshot(_message.Message):
     __slots__ = ("applied_index", "applied_term", "clients", "channels", "cursors", "subscriptions", "first_sequences", "cluster_info", "next_id", "dropped", "voters", "voters_index", "parts")

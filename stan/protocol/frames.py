@@ -7,6 +7,8 @@ messages of one channel in one read, one `Acks` all sequences acked for one subs
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stan.limits import INBOX_BYTES_MAX
+
 KEY_BYTES = 8
 """Size of a key of `Publishes.keys`."""
 KEY_MODULUS = (1 << 64) - 0x9E3779EB
@@ -33,9 +35,36 @@ class Frame(NamedTuple):
         return self.header.startswith(b"NATS/1.0 503")
 
 
+class Rules(NamedTuple):
+    """Who publishes and acks, as NATS tells it, and where acks of publishes may be sent to."""
+
+    users: bytes = b""
+    """`_STAN.from.`: a user's name and a dot stand between it and the subject as that user has said it. b"": no users."""
+    to: bytes = b""
+    """`_STAN.to.`: it, the user's name and a dot go before the reply subject."""
+    replies: tuple[bytes, ...] = (b"",)
+    """The reply subject of a publish begins with one of these ..."""
+    own: tuple[bytes, ...] = ()
+    """... and with none of these: the broker itself listens there."""
+
+    def answers(self, reply: bytes) -> bool:
+        """Whether a publish may have this reply subject, or none."""
+        return not reply or (
+            len(reply) <= INBOX_BYTES_MAX and reply.startswith(self.replies) and not reply.startswith(self.own)
+        )
+
+
+ANYBODY = Rules()
+"""No users, and acks go wherever a publisher says."""
+
+
+Sender = tuple[bytes, bytes, bytes]
+"""Who has published something: user (b"" where NATS tells none), client id, connection id (b"" when absent)."""
+
+
 @dataclass(slots=True)
 class Publishes:
-    """The well-formed PubMsgs for one channel in one read, in order of arrival."""
+    """The well-formed PubMsgs for one channel, of one user, in one read, in order of arrival."""
 
     channel: bytes
     count: int
@@ -53,6 +82,12 @@ class Publishes:
     """Per message: 1 if it carried a NATS reply subject, else 0; b"" when all did. Tells whose message an ack is."""
     keys: bytes = b""
     """Per message: the key of its guid (see KEY_MODULUS), KEY_BYTES little-endian bytes; b"" unless asked for."""
+    user: bytes = b""
+    """Who has published them, as NATS tells; b"" without users."""
+
+    def senders(self) -> list[Sender]:
+        """The publishers, each with the user."""
+        return [(self.user, *publisher) for publisher in self.publishers]
 
 
 @dataclass(slots=True)
@@ -63,6 +98,8 @@ class Acks:
     key: int  # last token of the ack inbox, decimal
     ranges: list[tuple[int, int]]
     """Runs [first, last] of acked sequences in order of arrival; a run grows while each next sequence is last + 1."""
+    user: bytes = b""
+    """Who has acked, as NATS tells; b"" without users."""
 
 
 @dataclass(slots=True)
@@ -76,7 +113,7 @@ class Scan:
     acks: list[Acks] = field(default_factory=list)
     malformed: list[Frame] = field(default_factory=list)
     """Frames for the publish or ack subscription that could not be taken: unparsable, no guid, PubMsg.subject different
-    from the rest of the NATS subject, a reply subject that is no inbox for its length, ack inbox or sequence not a number."""
+    from the rest of the NATS subject, a reply subject against the rules, ack inbox or sequence not a number."""
     others: list[Frame] = field(default_factory=list)
     skipped: int = 0
     """Publishes and acks that were consumed unread, because the caller did not want their channel or group."""

@@ -14,11 +14,11 @@ from libc.string cimport memcmp
 
 from stan.protocol.wire_c cimport (
     LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, line_of, next_field,
-    next_frame, number_size, put, put_crlf, put_number, put_pub, put_text, put_u32, reserve, same, text_size,
+    next_frame, number_size, put, put_crlf, put_number, put_pub, put_pub_to, put_text, put_u32, reserve, same, text_size,
 )
 
 from stan import limits
-from stan.protocol.frames import Acks, Frame, Publishes, Scan
+from stan.protocol.frames import ANYBODY, Acks, Frame, Publishes, Scan
 
 cdef extern from *:
     ctypedef unsigned long long uint128 "unsigned __int128"  # gcc and clang have it on each host of 64 bits
@@ -26,8 +26,9 @@ cdef extern from *:
 
 cdef enum:
     KEY_BYTES = 8  # as in frames.py
+    PREFIXES_MAX = 16  # more than a configuration may have of them
 
-KERNEL_VERSION = 4
+KERNEL_VERSION = 5
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -49,9 +50,12 @@ cdef inline const uint8_t* _start(bytes text):
 
 
 cdef class _Group:
-    """The publishes for one channel; the spans point into the buffer that is being scanned."""
+    """The publishes of one user for one channel; the spans point into the buffer that is being scanned."""
 
+    cdef bytes subject  # of NATS: tells user and channel
     cdef bytes channel
+    cdef bytes user
+    cdef bytes to  # what goes before the reply subject
     cdef dict publishers  # (clientID, connID) -> place in `publishers` of Publishes
     cdef Buffer bodies
     cdef Buffer acks
@@ -84,6 +88,7 @@ cdef class _Group:
             self.payload_bytes,
             _bytes(self.replied.at, self.replied.used) if self.unreplied else b"",
             _bytes(self.keys.at, self.keys.used),
+            self.user,
         )
 
 
@@ -91,6 +96,7 @@ cdef class _Run:
     """The acks for one ack inbox."""
 
     cdef bytes inbox
+    cdef bytes user
     cdef object group
     cdef object key
     cdef list ranges  # all but the one that still grows
@@ -100,13 +106,13 @@ cdef class _Run:
 
     cdef object acks(self):
         self.ranges.append((self.first, self.last))
-        return Acks(self.group, self.key, self.ranges)
+        return Acks(self.group, self.key, self.ranges, self.user)
 
 
 cdef class _Scanner:
     """What one call of scan has gathered so far."""
 
-    cdef dict groups  # channel -> _Group
+    cdef dict groups  # NATS subject -> _Group
     cdef dict runs  # ack inbox -> _Run
     cdef list malformed
     cdef list others
@@ -116,6 +122,12 @@ cdef class _Scanner:
     cdef Py_ssize_t prefix_size
     cdef int64_t pub_sid
     cdef bint keyed
+    cdef object rules
+    cdef Span users  # of the rules; empty if there are none
+    cdef Span replies[PREFIXES_MAX]
+    cdef Span own[PREFIXES_MAX]
+    cdef int replies_count
+    cdef int own_count
     cdef object take
     cdef object ack_groups
     cdef dict wanted  # channel -> what `take` said
@@ -132,13 +144,52 @@ cdef class _Scanner:
         )
         return 1
 
+    cdef int rule(self, object rules) except -1:
+        cdef bytes prefix
+        self.rules = rules
+        self.users = _span(rules.users)
+        self.replies_count, self.own_count = 0, 0
+        if len(rules.replies) > PREFIXES_MAX or len(rules.own) > PREFIXES_MAX:
+            raise ValueError("too many prefixes of reply subjects")
+        for prefix in rules.replies:
+            self.replies[self.replies_count] = _span(prefix)
+            self.replies_count += 1
+        for prefix in rules.own:
+            self.own[self.own_count] = _span(prefix)
+            self.own_count += 1
+        return 0
+
+    cdef bint said(self, Span* subject, Span* user) noexcept:
+        """Cut what tells the user off *subject*; False if it should tell one and does not."""
+        user.at = subject.at
+        user.size = 0
+        if self.users.size == 0:
+            return True
+        if not _cut(subject, self.users.at, self.users.size):
+            return False
+        user.at = subject.at
+        while user.size < subject.size and user.at[user.size] != 46:
+            user.size += 1
+        subject.at += user.size + 1
+        subject.size -= user.size + 1
+        return user.size > 0 and subject.size > 0
+
+    cdef bint answers(self, Span reply) noexcept:
+        """Whether a publish may have this reply subject."""
+        return (
+            reply.size <= INBOX_MAX
+            and _begins(reply, self.replies, self.replies_count)
+            and not _begins(reply, self.own, self.own_count)
+        )
+
     cdef bint unwanted(self, RawFrame* frame) except -1:
         """Whether the caller wants this publish or ack skipped; its subject alone tells."""
         cdef Span subject = frame.subject
+        cdef Span user
         cdef int64_t group = 0
         cdef bytes channel
         if frame.sid == self.pub_sid:
-            if self.take is None or not _cut(&subject, self.prefix, self.prefix_size):
+            if self.take is None or not self.said(&subject, &user) or not _cut(&subject, self.prefix, self.prefix_size):
                 return False
             channel = _text(subject)
             wanted = self.wanted.get(channel)
@@ -153,18 +204,25 @@ cdef class _Scanner:
     cdef int publish(self, RawFrame* frame) except -1:
         """1 if taken, be it as malformed; 0 if the group holds too many publishers already."""
         cdef Span fields[7]
-        cdef Span channel = frame.subject
+        cdef Span channel
+        cdef Span user
+        cdef _Group group = self.group
+        if group is not None and same(frame.subject, _start(group.subject), PyBytes_GET_SIZE(group.subject)):
+            channel.at, channel.size = _start(group.channel), PyBytes_GET_SIZE(group.channel)
+        else:
+            group = None
+            channel = frame.subject
+            if not self.said(&channel, &user) or not _cut(&channel, self.prefix, self.prefix_size):
+                return self.frame(self.malformed, frame)
         if (
-            not _cut(&channel, self.prefix, self.prefix_size)
-            or not _parse_pub(frame.payload, fields)
+            not _parse_pub(frame.payload, fields)
             or fields[2].size == 0
             or not same(channel, fields[3].at, fields[3].size)
-            or frame.reply.size > INBOX_MAX
+            or (frame.reply.size > 0 and not self.answers(frame.reply))
         ):
             return self.frame(self.malformed, frame)
-        if self.group is None or not same(channel, _start(self.group.channel), PyBytes_GET_SIZE(self.group.channel)):
-            self.group = self.group_of(_text(channel))
-        cdef _Group group = self.group
+        if group is None:
+            group = self.group = self.group_of(_text(frame.subject), channel, user)
         if not (
             group.count > 0
             and same(group.client, fields[1].at, fields[1].size)
@@ -174,13 +232,14 @@ cdef class _Scanner:
         _append(group, frame, fields)
         return 1
 
-    cdef _Group group_of(self, bytes channel):
-        cdef _Group group = self.groups.get(channel)
+    cdef _Group group_of(self, bytes subject, Span channel, Span user):
+        cdef _Group group = self.groups.get(subject)
         if group is None:
             group = _Group()
-            group.channel, group.keyed = channel, self.keyed
+            group.subject, group.channel, group.user, group.keyed = subject, _text(channel), _text(user), self.keyed
+            group.to = self.rules.to + group.user + b"." if user.size else b""
             group.publishers = {}
-            self.groups[channel] = group
+            self.groups[subject] = group
         return group
 
     cdef int ack(self, RawFrame* frame) except -1:
@@ -207,8 +266,11 @@ cdef class _Scanner:
         cdef bytes inbox = _text(subject)
         cdef _Run run = self.runs.get(inbox)
         cdef Span token
+        cdef Span user
         cdef int64_t group = 0, key = 0
         if run is None:
+            if not self.said(&subject, &user):
+                return None
             token = _last_token(&subject)
             if not get_decimal(token, &key):
                 return None
@@ -216,9 +278,26 @@ cdef class _Scanner:
             if not get_decimal(token, &group):
                 return None
             run = _Run()
-            run.inbox, run.group, run.key, run.ranges = inbox, group, key, []
+            run.inbox, run.user, run.group, run.key, run.ranges = inbox, _text(user), group, key, []
             self.runs[inbox] = run
         return run
+
+
+cdef Span _span(bytes text) noexcept:
+    """Valid as long as *text* is."""
+    cdef Span span
+    span.at = _start(text)
+    span.size = PyBytes_GET_SIZE(text)
+    return span
+
+
+cdef inline bint _begins(Span text, Span* prefixes, int count) noexcept:
+    """Whether *text* begins with one of *prefixes*."""
+    cdef int i
+    for i in range(count):
+        if prefixes[i].size <= text.size and memcmp(text.at, prefixes[i].at, <size_t> prefixes[i].size) == 0:
+            return True
+    return False
 
 
 cdef inline bint _cut(Span* subject, const uint8_t* prefix, Py_ssize_t size) noexcept:
@@ -316,9 +395,10 @@ cdef int _append(_Group group, RawFrame* frame, Span* fields) except -1:
     if frame.reply.size == 0:
         group.unreplied += 1
         return 0
+    cdef Py_ssize_t to_size = PyBytes_GET_SIZE(group.to)
     size = text_size(fields[2].size)
-    out = reserve(&group.acks, <size_t> (frame.reply.size + 32 + size))
-    out = put_pub(out, frame.reply.at, frame.reply.size, size)
+    out = reserve(&group.acks, <size_t> (to_size + frame.reply.size + 32 + size))
+    out = put_pub_to(out, _start(group.to), to_size, frame.reply.at, frame.reply.size, size)
     out = put_crlf(put_text(out, 1, fields[2].at, fields[2].size))
     group.acks.used = <size_t> (out - group.acks.at)
     return 0
@@ -364,6 +444,7 @@ def scan(
     take=None,
     groups=None,
     bint keyed=False,
+    rules=ANYBODY,
 ):
     """See kernel_py.scan."""
     cdef const uint8_t* begin = _start(data)
@@ -384,6 +465,7 @@ def scan(
     scanner.groups, scanner.runs, scanner.malformed, scanner.others, scanner.wanted = {}, {}, [], [], {}
     scanner.prefix, scanner.prefix_size = _start(pub_prefix), PyBytes_GET_SIZE(pub_prefix)
     scanner.pub_sid, scanner.take, scanner.ack_groups, scanner.keyed = pub_sid, take, groups, keyed
+    scanner.rule(rules)
     if choosy:
         line = scanner.lines = <Line*> calloc(LINES, sizeof(Line))
         if line == NULL:

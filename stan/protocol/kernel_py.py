@@ -12,11 +12,11 @@ from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
-from stan.limits import INBOX_BYTES_MAX, NATS_CONTROL_LINE_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX
-from stan.protocol.frames import KEY_BYTES, KEY_MODULUS, Acks, Frame, Publishes, Scan
+from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX
+from stan.protocol.frames import ANYBODY, KEY_BYTES, KEY_MODULUS, Acks, Frame, Publishes, Rules, Scan
 from stan.protocol.wire_py import number, pub, read_fields, read_frame, read_varint, text, varint
 
-KERNEL_VERSION = 4
+KERNEL_VERSION = 5
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 _CRLF = b"\r\n"
@@ -32,12 +32,24 @@ def _key(guid: bytes) -> bytes:
 
 
 class _Group:
-    """The publishes for one channel."""
+    """The publishes of one user for one channel."""
 
-    __slots__ = ("acks", "bodies", "channel", "count", "keys", "owners", "payload_bytes", "publishers", "replied")
+    __slots__ = (
+        "acks",
+        "bodies",
+        "channel",
+        "count",
+        "keys",
+        "owners",
+        "payload_bytes",
+        "publishers",
+        "replied",
+        "user",
+    )
 
-    def __init__(self, channel: bytes) -> None:
+    def __init__(self, channel: bytes, user: bytes) -> None:
         self.channel = channel
+        self.user = user
         self.count = 0
         self.bodies: list[bytes] = []
         self.acks: list[bytes] = []
@@ -59,6 +71,7 @@ class _Group:
             self.payload_bytes,
             replied if 0 in replied else b"",
             b"".join(self.keys),
+            self.user,
         )
 
 
@@ -177,6 +190,7 @@ class _Scanner:
         take: Mapping[bytes, bool] | None,
         ack_groups: Container[int] | None,
         keyed: bool,  # noqa: FBT001 - as scan has it
+        rules: Rules,
     ) -> None:
         self.data = data
         self.pub_sid = pub_sid
@@ -185,8 +199,9 @@ class _Scanner:
         self.take = take
         self.ack_groups = ack_groups
         self.keyed = keyed
+        self.rules = rules
         self.wanted: dict[bytes, bool] = {}  # what `take` said
-        self.groups: dict[bytes, _Group] = {}
+        self.groups: dict[bytes, _Group] = {}  # by NATS subject
         self.runs: dict[bytes, Acks] = {}
         self.malformed: list[Frame] = []
         self.others: list[Frame] = []
@@ -226,8 +241,8 @@ class _Scanner:
     def unwanted(self, frame: Frame) -> bool:
         """Whether the caller wants this publish or ack skipped; its subject alone tells."""
         if frame.sid == self.pub_sid:
-            channel = frame.subject[len(self.prefix) :]
-            if self.take is None or not channel or not frame.subject.startswith(self.prefix):
+            _, channel = self.target(frame.subject)
+            if self.take is None or not channel:
                 return False
             if channel not in self.wanted:
                 self.wanted[channel] = bool(self.take[channel])
@@ -236,6 +251,19 @@ class _Scanner:
             return False
         tokens = frame.subject.rsplit(b".", 2)
         return len(tokens) == 3 and _is_number(tokens[1]) and int(tokens[1]) not in self.ack_groups
+
+    def said(self, subject: bytes) -> tuple[bytes, bytes]:
+        """Which user said something, and the subject as he said it; both empty if it comes from no user and should."""
+        users = self.rules.users
+        if not users:
+            return b"", subject
+        user, _, said = subject[len(users) :].partition(b".")
+        return (user, said) if user and said and subject.startswith(users) else (b"", b"")
+
+    def target(self, subject: bytes) -> tuple[bytes, bytes]:
+        """User and channel of a publish; no channel if that is not what *subject* names."""
+        user, said = self.said(subject)
+        return user, said[len(self.prefix) :] if said.startswith(self.prefix) else b""
 
     def publish(self, frame: Frame, line: bytes, at: int, after: int) -> int:
         """Take this publish and those like it, unless its publisher is one too many. Raises ValueError: malformed."""
@@ -247,18 +275,20 @@ class _Scanner:
             if field <= 6:
                 spans[field] = start, stop
         client, guid, channel, reply, content, conn = (payload[start:stop] for start, stop in spans.values())
-        if not guid or not channel or frame.subject != self.prefix + channel or len(frame.reply) > INBOX_BYTES_MAX:
-            raise ValueError("no guid, another subject, or an ack that NATS would not carry")
-        group = self.groups.get(channel)
+        user, named = self.target(frame.subject)
+        if not guid or not channel or named != channel or not self.rules.answers(frame.reply):
+            raise ValueError("no guid, another subject, or an ack that may not be sent there")
+        group = self.groups.get(frame.subject)
         if group is None:
-            group = self.groups[channel] = _Group(channel)
+            group = self.groups[frame.subject] = _Group(channel, user)
         owner = group.publishers.setdefault((client, conn), len(group.publishers))
         if owner >= PUBLISHERS_PER_BATCH_MAX:
             del group.publishers[client, conn]
             return at
         body = text(3, reply) + text(4, content)
         ack = text(1, guid)
-        ack_head = pub(frame.reply, ack)[: -len(guid) - 2] if frame.reply else b""
+        reply_to = b"%b%b.%b" % (self.rules.to, user, frame.reply) if user else frame.reply
+        ack_head = pub(reply_to, ack)[: -len(guid) - 2] if frame.reply else b""
         shift = after - 2 - len(payload) - at
         guid_is_one = spans[2] < spans[5]
         (a, b), (c, d) = sorted((spans[2], spans[5]))
@@ -290,10 +320,11 @@ class _Scanner:
                 sequence, place, end = value, start, stop
         acks = self.runs.get(frame.subject)
         if acks is None:
-            _, *tokens = frame.subject.rsplit(b".", 2)
+            user, said = self.said(frame.subject)
+            _, *tokens = said.rsplit(b".", 2)
             if len(tokens) != 2 or not all(map(_is_number, tokens)):
                 raise ValueError("not an ack inbox")
-            acks = self.runs[frame.subject] = Acks(int(tokens[0]), int(tokens[1]), [])
+            acks = self.runs[frame.subject] = Acks(int(tokens[0]), int(tokens[1]), [], user)
         _extend(acks.ranges, sequence)
         if end == len(payload) > 0:
             head = after - 2 - (end - place)
@@ -309,6 +340,7 @@ def scan(
     take: Mapping[bytes, bool] | None = None,
     groups: Container[int] | None = None,
     keyed: bool = False,  # noqa: FBT001, FBT002 - one of three choices about what is wanted
+    rules: Rules = ANYBODY,
 ) -> Scan:
     """Split what NATS sent into batches of publishes and acks, and everything else as it came.
 
@@ -319,13 +351,15 @@ def scan(
     Args:
         data: bytes read from NATS; the last frame may be incomplete.
         start: where a frame begins.
-        pub_sid: NATS subscription of `_STAN.pub.<cid>.>`; 0 for none.
-        ack_sid: NATS subscription of the ack inboxes `<anything>.<group>.<key>`; 0 for none.
+        pub_sid: NATS subscription of `_STAN.pub.<cid>.>`, behind `rules.users` and a user's name if there are users; 0 for none.
+        ack_sid: NATS subscription of the ack inboxes `<anything>.<group>.<key>`, likewise; 0 for none.
         pub_prefix: `_STAN.pub.<cid>.`, with the dot.
         take: whether publishes for a channel (the NATS subject behind *pub_prefix*) are wanted; the rest is skipped.
             Must answer for any name; asked once per channel at most. None: all are wanted.
         groups: acks whose inbox names a group outside of it are skipped. None: all are wanted.
         keyed: whether `Publishes.keys` is wanted.
+        rules: whether there are users, and which reply subjects a publish may have. One against them is malformed: what is
+            prepared here as its ack would be sent wherever its publisher says, in the broker's name.
 
     Raises:
         ValueError: *start* lies outside, or no NATS frame stands there; what precedes garbage is handed over first.
@@ -335,7 +369,7 @@ def scan(
     """
     if not 0 <= start <= len(data):
         raise ValueError("start lies outside of the data")
-    scanner = _Scanner(data, pub_sid, ack_sid, pub_prefix, take, groups, keyed)
+    scanner = _Scanner(data, pub_sid, ack_sid, pub_prefix, take, groups, keyed, rules)
     at, end = start, len(data)
     while at < end:
         try:
@@ -470,7 +504,7 @@ def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, byt
         return publishes, b""
     if not any(keep):
         return None, publishes.acks
-    kept = _Group(publishes.channel)
+    kept = _Group(publishes.channel, publishes.user)
     place = {old: new for new, old in enumerate(old for old, wanted in enumerate(keep) if wanted)}
     kept.publishers = {publishes.publishers[old]: new for old, new in place.items()}
     acks = _ack_frames(publishes.acks)

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from stan.limits import CHANNEL_NAME_BYTES_MAX, INBOX_BYTES_MAX, NAME_BYTES_MAX
-from stan.protocol.channels import is_inbox
+from stan.protocol.channels import is_subject
 from stan.protocol.frames import Frame
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class _Name(NamedTuple):
 
 def can_be_answered(frame: Frame) -> bool:
     """Whether an answer may be sent to where a frame wants it: who asks for one where none can go is not heard at all."""
-    return not frame.reply or is_inbox(frame.reply)
+    return not frame.reply or is_subject(frame.reply)
 
 
 def decode(kind: type[Kind], payload: bytes) -> Kind:

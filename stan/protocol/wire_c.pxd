@@ -162,7 +162,15 @@ cdef inline uint8_t* put_number(uint8_t* out, uint8_t number, uint64_t value) no
 
 cdef inline uint8_t* put_pub(uint8_t* out, const uint8_t* subject, Py_ssize_t subject_size, Py_ssize_t size) noexcept:
     """`PUB <subject> <size>\\r\\n`: at most subject_size + 27 bytes."""
+    return put_pub_to(out, subject, 0, subject, subject_size, size)
+
+
+cdef inline uint8_t* put_pub_to(
+    uint8_t* out, const uint8_t* to, Py_ssize_t to_size, const uint8_t* subject, Py_ssize_t subject_size, Py_ssize_t size
+) noexcept:
+    """`PUB <to><subject> <size>\\r\\n`: at most to_size + subject_size + 27 bytes."""
     out = put(out, b"PUB ", 4)
+    out = put(out, to, to_size)
     out = put(out, subject, subject_size)
     out[0] = 32
     return put_crlf(put_decimal(out + 1, <uint64_t> size))

@@ -17,6 +17,7 @@ from stan.protocol import entries_pb2 as pb
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.admin_pb2 import Event
+from stan.protocol.doors import published, rules
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.frames import Frame
 from stan.types import MILLISECOND, SECOND
@@ -107,6 +108,7 @@ class Desk:
     in_doubt: bool = False  # the disk fails while it writes
     power_lost: bool = False  # at the next restart
     alive: set = field(default_factory=set)  # heartbeat inboxes that answer
+    user: str = ""  # as whom it speaks, as NATS tells
 
     def __post_init__(self):
         self.logs = defaultdict(list)  # group -> [(index, kind, body)]
@@ -271,20 +273,32 @@ class Desk:
         request = wire.CloseRequest(client_id=client_id.encode())
         return self.ask("_STAN.close.test-cluster", request, wire.CloseResponse)
 
-    def publish(self, channel, *payloads, client_id="me"):
+    def publish(self, channel, *payloads, client_id="me", conn_id=""):
         """Publish in one read; returns the errors of the acks, in order ("" = acked)."""
         frames = []
         for payload in payloads:
             message = wire.PubMsg(
-                client_id=client_id.encode(), guid=next(self.guids), subject=channel.encode(), data=payload
+                client_id=client_id.encode(),
+                guid=next(self.guids),
+                subject=channel.encode(),
+                data=payload,
+                conn_id=conn_id.encode(),
             ).SerializeToString()
-            subject = b"_STAN.pub.test-cluster." + channel.encode()
-            frames.append(b"MSG %b 1 pub.acks %d\r\n%b\r\n" % (subject, len(message), message))
-        scan = kernel.scan(b"".join(frames), 0, 1, 2, b"_STAN.pub.test-cluster.")
+            subject = self._told(b"_STAN.pub.test-cluster." + channel.encode())
+            frames.append(b"MSG %b 1 _INBOX.acks %d\r\n%b\r\n" % (subject, len(message), message))
+        scan = self._scan(frames)
         self.broker.step_publishes(scan.publishes)
-        self.broker.step_malformed(scan.malformed, 1)
+        self.broker.step_malformed([published(frame, rules(self.config)) for frame in scan.malformed], 1)
         self.turn()
-        return [wire.PubAck.FromString(s.payload).error.decode() for s in self.hear("pub.acks")]
+        acks = self.hear(f"_STAN.to.{self.user}._INBOX.acks" if self.user else "_INBOX.acks")
+        return [wire.PubAck.FromString(s.payload).error.decode() for s in acks]
+
+    def _told(self, subject):
+        """A subject as NATS hands it over."""
+        return b"_STAN.from.%b.%b" % (self.user.encode(), subject) if self.user else subject
+
+    def _scan(self, frames):
+        return kernel.scan(b"".join(frames), 0, 1, 2, b"_STAN.pub.test-cluster.", rules=rules(self.config))
 
     def subscribe(
         self,
@@ -323,8 +337,8 @@ class Desk:
         frames = []
         for sequence in sequences:
             payload = wire.Ack(subject=channel, sequence=sequence).SerializeToString()
-            frames.append(b"MSG %b 2 %d\r\n%b\r\n" % (ack_inbox, len(payload), payload))
-        self.broker.step_acks(kernel.scan(b"".join(frames), 0, 1, 2, b"_STAN.pub.test-cluster.").acks)
+            frames.append(b"MSG %b 2 %d\r\n%b\r\n" % (self._told(ack_inbox), len(payload), payload))
+        self.broker.step_acks(self._scan(frames).acks)
         self.turn()
 
     def received(self, inbox="inbox"):
@@ -472,7 +486,7 @@ class Node(Desk):
         return self.pub_acks()
 
     def pub_acks(self):
-        return [wire.PubAck.FromString(said.payload).error.decode() for said in self.hear("pub.acks")]
+        return [wire.PubAck.FromString(said.payload).error.decode() for said in self.hear("_INBOX.acks")]
 
     def ack(self, ack_inbox, *sequences, channel=b"foo"):
         frames = []
@@ -495,7 +509,7 @@ class Node(Desk):
         return [pb.MetaChange.FromString(said.payload).WhichOneof("change") for said in asked if not said.reply]
 
 
-def pub_frame(channel, guid, data=b"", client_id="me", conn_id="conn-me", reply="pub.acks"):
+def pub_frame(channel, guid, data=b"", client_id="me", conn_id="conn-me", reply="_INBOX.acks"):
     """The raw frame of one publish, as a node hears it."""
     message = wire.PubMsg(
         client_id=client_id.encode(),

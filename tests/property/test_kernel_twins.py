@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stan.protocol import client_kernel_py, kernel_py, wire_pb2
-from stan.protocol.frames import Frame, Publishes, Scan
+from stan.protocol.frames import ANYBODY, Frame, Publishes, Rules, Scan
 
 try:
     import _stan_client_kernel
@@ -286,6 +286,57 @@ def test_scan_keyed_gives_the_key_of_each_guid(twin, stream):
             expected[m.subject] = expected.get(m.subject, b"") + kernel_py._key(m.guid)
     result = twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX, keyed=True)
     assert {found.channel: found.keys for found in result.publishes} == expected
+
+
+BEHIND = Rules(replies=(b"r", b"acks."), own=(b"acks.2", b"x."))
+OF_USERS = Rules(b"_STAN.from.", b"_STAN.to.", *BEHIND[2:])
+tellers = st.sampled_from(
+    [b"_STAN.from.al.", b"_STAN.from.bob.", b"_STAN.from.", b"_STAN.from..", b"_STAN.to.al.", b""]
+)
+
+
+@st.composite
+def told(draw: st.DrawFn) -> list[tuple[bytes, Frame]]:
+    """Frames, each with what stands before its subject, and other reply subjects."""
+    frames = client_kernel_py.split(draw(clean), 0)[1]
+    replies = st.sampled_from([b"r", b"r.x", b"acks.1", b"acks.2", b"acks", b"x.r", b"", b"r" + b"x" * 1024])
+    return [(draw(tellers), one._replace(reply=draw(replies)) if one.sid == PUB else one) for one in frames if one.sid]
+
+
+def framed(said: Iterable[tuple[bytes, Frame]]) -> bytes:
+    return b"".join(frame(teller + one.subject, one.sid, one.reply, one.header, one.payload) for teller, one in said)
+
+
+@needs_compiled
+@relaxed
+@given(told(), choices, st.sampled_from([OF_USERS, BEHIND, ANYBODY]), st.integers(0, 255), st.integers(0, 2000))
+def test_scan_twins_agree_about_users(said, choice, rules, byte, place):
+    data = bytearray(framed(said))
+    for found in (bytes(data), bytes(data[:place] + bytes((byte,)) + data[place + 1 :])):
+        arguments = found, 0, PUB, ACK, PREFIX
+        one, other = (outcome(twin.scan, *arguments, *choice.arguments(), rules) for twin in MODULES)
+        assert one == other
+
+
+@both
+@relaxed
+@given(told())
+def test_scan_of_users_says_of_each_what_a_scan_of_his_frames_alone_says(twin, said):
+    said = [(teller, one) for teller, one in said if one.sid in (PUB, ACK)]
+    whole = twin.scan(framed(said), 0, PUB, ACK, PREFIX, rules=OF_USERS)
+    malformed = 0
+    for user in (b"al", b"bob"):
+        his = [(b"", one) for teller, one in said if teller == b"_STAN.from.%b." % user]
+        alone = twin.scan(framed(his), 0, PUB, ACK, PREFIX, rules=BEHIND)
+        malformed += len(alone.malformed)
+        for found in alone.publishes:
+            found.user, found.acks = user, found.acks.replace(b"PUB ", b"PUB _STAN.to.%b." % user)
+        for acked in alone.acks:
+            acked.user = user
+        assert [one for one in whole.publishes if one.user == user] == alone.publishes
+        assert [one for one in whole.acks if one.user == user] == alone.acks
+    nobodys = sum(teller not in (b"_STAN.from.al.", b"_STAN.from.bob.") for teller, _ in said)
+    assert len(whole.malformed) == malformed + nobodys
 
 
 @needs_compiled

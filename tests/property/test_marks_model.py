@@ -21,11 +21,15 @@ NOW, SINCE = 100 * SECOND, 90 * SECOND
 PEOPLE = [(b"client%d" % number, b"conn%d" % number) for number in range(3)]
 
 messages = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 7)), min_size=1, max_size=6)  # publisher, key
-batches = st.lists(st.tuples(st.sampled_from([b"foo", b"bar"]), messages), max_size=6)
+channels = st.tuples(
+    st.sampled_from([b"foo", b"bar"]), st.sampled_from([b"", b"alice", b"bob"])
+)  # and whose batch it is
+batches = st.lists(st.tuples(channels, messages), max_size=6)
 
 
-def batch_of(channel: bytes, sent: list[tuple[int, int]]) -> Publishes:
-    """As the kernel makes them: equal keys of several publishers are told apart."""
+def batch_of(where: tuple[bytes, bytes], sent: list[tuple[int, int]]) -> Publishes:
+    """As the kernel makes them: equal keys of several publishers, or of one that two users name, are told apart."""
+    channel, user = where
     people = list(dict.fromkeys(publisher for publisher, _ in sent))
     owners = b"".join(pack("<H", people.index(publisher)) for publisher, _ in sent)
     data = [b"%d-%d" % message for message in sent]
@@ -38,6 +42,7 @@ def batch_of(channel: bytes, sent: list[tuple[int, int]]) -> Publishes:
         owners=owners if len(people) > 1 else b"",
         payload_bytes=0,
         keys=b"".join(pack(">Q", key) for _, key in sent),
+        user=user,
     )
 
 
@@ -68,7 +73,7 @@ def told_one_by_one(logged, heard):
     return fates, waited
 
 
-@given(st.lists(st.tuples(st.integers(80, 100), st.sampled_from([b"foo", b"bar"]), messages), max_size=6), batches)
+@given(st.lists(st.tuples(st.integers(80, 100), channels, messages), max_size=6), batches)
 def test_what_is_new_what_is_acknowledged_and_who_is_waited_for(logged, heard):
     logged = [(applied * SECOND, channel, sent) for applied, channel, sent in sorted(logged, key=lambda told: told[0])]
     marked = Marked()
@@ -76,7 +81,7 @@ def test_what_is_new_what_is_acknowledged_and_who_is_waited_for(logged, heard):
         marked._told.append((applied, encode([batch_of(channel, sent)]), False))
     sorted_ = marked.begin([batch_of(channel, sent) for channel, sent in heard], NOW, SINCE)
     fates, waited = told_one_by_one(logged, heard)
-    assert set(marked.behind) == {(channel, *PEOPLE[publisher]) for channel, publisher in waited}
+    assert set(marked.behind) == {(*channel, *PEOPLE[publisher]) for channel, publisher in waited}
     for found, (new, acked) in zip(sorted_, fates, strict=True):
         bodies = b"".join(batch.bodies for batch in found.new)
         assert bodies == b"".join(pack("<I", len(body) + 2) + b"\x22" + bytes([len(body)]) + body for body in new)
@@ -120,4 +125,4 @@ def test_last_message_of_a_publisher(owners, owner):
 
 
 def test_one_publisher_owns_all_of_a_batch():
-    assert owner_of(batch_of(b"foo", [(2, 0), (2, 1)]), 1) == 0
+    assert owner_of(batch_of((b"foo", b""), [(2, 0), (2, 1)]), 1) == 0

@@ -1,5 +1,7 @@
 """Permissions in the core: who asks is known, what is asked is judged, and refusals say why; with users of NATS and without."""
 
+from dataclasses import replace
+
 import pytest
 
 from stan.config import Config
@@ -9,7 +11,7 @@ from stan.protocol import extension_pb2 as ext
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import Subjects
 from stan.protocol.doors import opened, user_of
-from stan.protocol.frames import Frame
+from stan.protocol.frames import Frame, Publishes
 from tests.kit.desk import Desk
 
 USERS = (NatsUser(name="alice", clients=("a-*",)), NatsUser(name="bob", clients=("b-*",)))
@@ -29,8 +31,6 @@ BY_CLIENT = Permissions([rule(client="writer", publish="foo"), rule(client="read
 
 class Guarded(Desk):
     """A desk whose requests pass the door, as those of *user*."""
-
-    user = ""
 
     def ask(self, subject, payload, answer):
         self.inboxes += 1
@@ -78,8 +78,25 @@ def test_request_is_opened_for_its_user():
     assert wire.SubscriptionRequest.FromString(frame.payload).inbox == b"_STAN.to.alice._INBOX.m"
     assert user_of(frame.reply) == "alice"
     assert opened(Frame(1, b"_STAN.sub.test-cluster", b"r", b"", b""), subjects) is None
-    inner = Frame(1, b"_STAN.from.bob._STAN.sub.test-cluster", b"_STAN.to.alice._INBOX.r", b"", b"\xff")
-    assert user_of(opened(inner, subjects).reply) == "bob"
+    inner = Frame(1, b"_STAN.from.bob._STAN.sub.test-cluster", b"_INBOX._STAN.to.alice.r", b"", b"\xff")
+    assert user_of(opened(inner._replace(reply=b"_INBOX.r"), subjects).reply) == "bob"
+    for nobodys in (b"", b"_STAN.to.alice._INBOX.r", b"_INBOX._STAN.x", b"$SYS.x", b"_INBOX." + b"x" * 4000):
+        assert opened(inner._replace(reply=nobodys), subjects) is None
+
+
+@pytest.mark.parametrize(
+    "inbox", ["_STAN.to.alice._INBOX.x", "_STAN.close.test-cluster", "$JS.API.x", "_INBOX._STAN.1"]
+)
+def test_inbox_on_which_servers_listen_is_refused(desk, inbox):
+    connect = wire.ConnectRequest(client_id=b"b-1", heartbeat_inbox=inbox.encode(), conn_id=b"c", protocol=1)
+    subscribe = wire.SubscriptionRequest(client_id=b"b-2", inbox=inbox.encode(), subject=b"foo", max_in_flight=1)
+    subscribe.ack_wait_s = 30
+    for asked in (desk.as_user("bob"), desk_of(Permissions([rule(subscribe=">")]))):
+        asked.connect("b-2")
+        answer = asked.ask("_STAN.discover.test-cluster", connect, wire.ConnectResponse)
+        assert error(answer) == "stan: invalid connection request"
+        answer = asked.ask("_STAN.sub.test-cluster", subscribe, wire.SubscriptionResponse)
+        assert error(answer) == "stan: invalid subscription request"
 
 
 def test_client_belongs_to_its_user(desk):
@@ -95,25 +112,40 @@ def test_request_outside_of_all_users_is_refused(desk):
     assert not desk.broker.shared.meta.clients
 
 
-def test_publish_needs_the_connection_id_of_a_client_with_the_right(desk):
-    desk.as_user("alice").connect("a-1", conn_id="secret")
-    assert desk.publish("foo", b"x", client_id="a-1") == ['stan: no permission to publish to "foo"']
-    message = wire.PubMsg(client_id=b"whoever", guid=b"g", subject=b"foo", data=b"x", conn_id=b"secret")
+def test_publish_needs_a_client_of_the_user_who_sends_it(desk):
+    desk.as_user("alice").connect("a-1", conn_id="known to all")
     judged = desk.broker.shared.door.judged
-    batch = type("Batch", (), {"publishers": [(b"whoever", b"secret"), (b"a-1", b"")], "channel": b"foo"})
-    assert judged(batch) == [True, False]  # whose connection it is counts, not what it says of itself
-    batch.channel = b"bar"
-    assert judged(batch) == [False, False]
-    assert message.conn_id == b"secret"
+    batch = Publishes(b"foo", 2, b"", b"", ((b"whoever", b"known to all"), (b"a-1", b"")), b"", 0)
+    for user, allowed in ((b"alice", True), (b"bob", False), (b"", False)):
+        assert judged(replace(batch, user=user)) == [allowed, allowed], user
+    assert judged(replace(batch, user=b"alice", channel=b"bar")) == [False, False]
 
 
-def test_ack_inbox_cannot_be_guessed_and_members_keep_their_order(desk):
+def test_what_another_user_sends_is_refused_as_of_an_unknown_client(desk):
+    desk.as_user("alice").connect("a-1", conn_id="known to all")
+    for user, answer in (("bob", "stan: invalid publish request"), ("alice", "")):
+        assert desk.as_user(user).publish("foo", b"x", client_id="a-1", conn_id="known to all") == [answer]
+    assert desk.as_user("").publish("foo", b"x", client_id="a-1", conn_id="known to all") == []  # of no user: malformed
+    assert desk.broker.channels.by_name[b"foo"].next_sequence == 2
+
+
+def test_ack_of_another_user_changes_nothing(desk):
+    desk.as_user("bob").connect("b-1")
+    inbox = desk.subscribe("foo", "in", client_id="b-1").ack_inbox
+    desk.as_user("alice").connect("a-1", conn_id="c")
+    desk.publish("foo", b"x", client_id="a-1", conn_id="c")
+    pending = desk.broker.shared.groups[1].dispatch.by_ack_key[int(inbox.rpartition(b".")[2])][1].window
+    for user, left in (("alice", 1), ("", 1), ("bob", 0)):
+        desk.as_user(user).ack(inbox, 1)
+        assert len(pending) == left, user
+
+
+def test_ack_inboxes_of_users_and_members_keep_their_order(desk):
     desk.as_user("bob").connect("b-1")
     inboxes = [desk.subscribe("foo", f"in.{n}", client_id="b-1", queue="q").ack_inbox for n in range(8)]
     keys = [int(inbox.rpartition(b".")[2]) for inbox in inboxes]
     assert all(inbox.startswith(b"_STAN.ack.test-cluster.1.") for inbox in inboxes)
     assert len(set(keys)) == 8
-    assert keys != sorted(keys)
     members = [sub.inbox for sub in next(iter(desk.broker.shared.groups[1].machine.cursors.values())).members]
     desk.restart()
     again = [sub.inbox for sub in next(iter(desk.broker.shared.groups[1].machine.cursors.values())).members]

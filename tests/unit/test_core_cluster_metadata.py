@@ -166,16 +166,16 @@ def test_who_waits_while_others_are_called_comes_after_them(node, calls):
 
 
 def test_only_a_leader_with_a_lease_answers(node):
-    asked = node.request(META, b"", "other.1")
+    asked = node.request(META, b"", "_INBOX._STAN.other.1")
     node.hears(asked)
-    assert node.hear("other.1") == []
+    assert node.hear("_INBOX._STAN.other.1") == []
     node.lead(0, replay=False)
     node.broker.shared.meta_lease = False
     node.hears(asked)
-    assert node.hear("other.1") == []
+    assert node.hear("_INBOX._STAN.other.1") == []
     node.broker.shared.meta_lease = True
     node.hears(asked)
-    assert [said.payload for said in node.hear("other.1")] == [b"%d" % len(node.logs[0])] * 2
+    assert [said.payload for said in node.hear("_INBOX._STAN.other.1")] == [b"%d" % len(node.logs[0])] * 2
 
 
 # --- creating -----------------------------------------------------------------------------------------------------------

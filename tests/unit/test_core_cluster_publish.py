@@ -51,7 +51,7 @@ def test_a_node_that_does_not_lead_the_group_neither_answers_nor_writes(node):
 
 
 def test_malformed_publishes_are_refused_by_the_leader_alone(node):
-    bad = b"MSG _STAN.pub.test-cluster.foo 1 pub.acks 3\r\nabc\r\n"
+    bad = b"MSG _STAN.pub.test-cluster.foo 1 _INBOX.acks 3\r\nabc\r\n"
     node.hears(bad)
     assert node.pub_acks() == []
     node.lead(replay=False)
@@ -213,7 +213,7 @@ def test_messages_without_reply_are_taken_over_once_too(node):
 def test_messages_with_and_without_reply_in_one_read(node):
     leader = other()
     leader.lead()
-    frames = [pub_frame("foo", f"g{n}", b"%d" % n, reply="pub.acks" if n % 2 else "") for n in range(6)]
+    frames = [pub_frame("foo", f"g{n}", b"%d" % n, reply="_INBOX.acks" if n % 2 else "") for n in range(6)]
     leader.hears(*frames[:4])
     node.hears(*frames)
     hand_over(leader, node)
@@ -442,7 +442,7 @@ def test_every_message_is_stored_once_and_in_its_publishers_order(data):
                 b"%s%d" % (name.encode(), n),
                 name,
                 f"conn-{name}",
-                "" if name == silent and n % 2 else "pub.acks",
+                "" if name == silent and n % 2 else "_INBOX.acks",
             )
             for n in range(counts[name])
         ]
@@ -476,7 +476,7 @@ def test_every_message_is_stored_once_and_in_its_publishers_order(data):
     stored = third.stored()
     assert sorted(stored) == sorted(b"%s%d" % (name.encode(), n) for name in names for n in range(counts[name]))
     replied = {f"{name}{n}".encode() for name in names for n in range(counts[name]) if name != silent or n % 2 == 0}
-    assert {wire.PubAck.FromString(said.payload).guid for each in nodes for said in each.hear("pub.acks")} == replied
+    assert {wire.PubAck.FromString(said.payload).guid for each in nodes for said in each.hear("_INBOX.acks")} == replied
     for name in names:
         mine = [said for said in stored if said.startswith(name.encode())]
         assert mine == sorted(mine)
@@ -485,4 +485,4 @@ def test_every_message_is_stored_once_and_in_its_publishers_order(data):
 def test_acks_name_their_messages(node):
     node.hears(pub_frame("foo", "one"), pub_frame("foo", "two", reply=""), pub_frame("foo", "three"))
     node.lead()
-    assert [wire.PubAck.FromString(said.payload).guid for said in node.hear("pub.acks")] == [b"one", b"three"]
+    assert [wire.PubAck.FromString(said.payload).guid for said in node.hear("_INBOX.acks")] == [b"one", b"three"]

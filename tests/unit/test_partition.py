@@ -116,14 +116,16 @@ def test_publish_of_a_client_that_is_let_in_meanwhile_is_taken(desk):
     desk.pass_time(0.5)
     desk.connect()
     desk.turn()
-    acks = [wire.PubAck.FromString(said.payload).error for said in desk.hear("pub.acks")]
+    acks = [wire.PubAck.FromString(said.payload).error for said in desk.hear("_INBOX.acks")]
     assert acks == [b"", b""]
 
 
 def test_publish_of_a_stranger_is_refused_after_a_second_and_the_next_at_once(desk):
     assert desk.publish("foo", b"1") == []
     desk.pass_time(1.01)
-    assert [wire.PubAck.FromString(said.payload).error.decode() for said in desk.hear("pub.acks")] == [INVALID_PUBLISH]
+    assert [wire.PubAck.FromString(said.payload).error.decode() for said in desk.hear("_INBOX.acks")] == [
+        INVALID_PUBLISH
+    ]
     assert desk.publish("foo", b"2") == [INVALID_PUBLISH]
     desk.connect()
     assert desk.publish("foo", b"3") == [""]
@@ -147,7 +149,7 @@ def test_strangers_are_remembered_within_bounds(desk):
     desk.pass_time(1.1)
     failed = desk.broker.catchup._latecomers._failed
     assert len(failed) <= limits.PARTITION_STRANGERS_MAX
-    assert len(desk.hear("pub.acks")) == limits.PARTITION_STRANGERS_MAX + 50
+    assert len(desk.hear("_INBOX.acks")) == limits.PARTITION_STRANGERS_MAX + 50
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
