@@ -35,6 +35,11 @@ class Asked(NamedTuple):
         """The group that it is about."""
         return self.shared.groups[self.number]
 
+    @property
+    def user(self) -> bytes:
+        """Who asks; b"" if NATS does not tell."""
+        return self.shared.user_of(self.reply)
+
     def answer(self, **told: object) -> None:
         """It is done."""
         if self.response is ChangeResponse and not told.get("error"):

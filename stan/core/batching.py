@@ -37,7 +37,7 @@ class _Batch(NamedTuple):
     rows: bytes
     number: int  # of rows
     ids: bytes
-    producer: bytes
+    producer: bytes  # behind its user: what one has sent is no other's repeat
     version: int
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
@@ -93,7 +93,7 @@ class Batching:
             request.rows,
             request.count,
             request.ids,
-            request.producer,
+            b"%b\0%b" % (user, request.producer) if (user := found.user) and request.producer else request.producer,
             request.version,
         )
         waiting = self.waiting[found.number]

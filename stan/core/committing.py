@@ -115,18 +115,27 @@ class Committing:
     def _decide(self, channel: Channel, group: Group, found: Asked) -> None:
         uid, request, known = channel.info.uid, found.request, group.machine.transactions
         last = known.committed.get((uid, request.app))
+        if known.is_anothers(uid, request.app, found.user):
+            self.asked[uid].remove(found)
+            found.refuse(errors.APP_OF_ANOTHER)
+            return
         if last is not None and request.version <= last.version:
             self.asked[uid].remove(found)
             _confirm(found, last, already=True)
             return
-        sequences = _sequences(known, uid, request)
+        sequences = _sequences(known, uid, found.user, request)
         if isinstance(sequences, str):
             self.asked[uid].remove(found)
             found.refuse(sequences)
             return
         self.publishing.reserve(channel)
         commit = pb.Commit(
-            uid=uid, app=request.app, version=request.version, sequences=sequences, at=self.shared.clock.wall
+            uid=uid,
+            app=request.app,
+            version=request.version,
+            sequences=sequences,
+            at=self.shared.clock.wall,
+            user=found.user,
         )
         self.shared.change_group(channel.info.group, partial(self._decided, channel, commit), commit=commit)
         self.deciding[uid] = self.shared.tickets, commit
@@ -147,7 +156,11 @@ class Committing:
     def _take_asked(self, uid: ChannelUid, commit: pb.Commit | pb.Committed) -> list[Asked]:
         """Those who wait for one version of an app; they wait no more."""
         waiting = self.asked.pop(uid, [])
-        same = [(one.request.app, one.request.version) == (commit.app, commit.version) for one in waiting]
+        same = [
+            (one.request.app, one.request.version) == (commit.app, commit.version)
+            and (one.user == commit.user or not (one.user and commit.user))
+            for one in waiting
+        ]
         self.asked[uid] = [one for one, is_same in zip(waiting, same, strict=True) if not is_same]
         return [one for one, is_same in zip(waiting, same, strict=True) if is_same]
 
@@ -323,17 +336,17 @@ def _complaint(request: ext.CommitRequest) -> str:
     return ""
 
 
-def _sequences(known: Transactions, uid: ChannelUid, request: ext.CommitRequest) -> list[int] | str:
+def _sequences(known: Transactions, uid: ChannelUid, user: bytes, request: ext.CommitRequest) -> list[int] | str:
     """Where the parts lie that a request names, in the order of their rows; or why not: one is missing, or there is one more,
     whose rows would be dropped in silence."""
     sequences = []
     for txn in request.txns:
         for number in range(txn.parts):
-            part = known.find(uid, txn.txn, number)
+            part = known.find(uid, user, txn.txn, number)
             if part is None or (part.app, part.version) != (request.app, request.version):
                 return errors.STAGED_GONE
             sequences.append(part.sequence)
-        if known.find(uid, txn.txn, txn.parts):
+        if known.find(uid, user, txn.txn, txn.parts):
             return errors.STAGED_UNNAMED
     return sequences
 

@@ -93,8 +93,11 @@ class Staging:
             part=request.part,
             count=request.count,
             bytes=len(request.rows),
+            user=found.user,
         )
-        if known.find(part.uid, part.txn, part.part) or known.is_done(part.uid, part.app, part.version):
+        if known.is_anothers(part.uid, part.app, part.user):
+            found.refuse(errors.APP_OF_ANOTHER)
+        elif known.find(part.uid, part.user, part.txn, part.part) or known.is_done(part.uid, part.app, part.version):
             self._answer(found, part, Stored())
         elif len(known.staged) >= limits.STAGED_PARTS_MAX or known.staged_bytes >= limits.STAGED_BYTES_MAX:
             found.refuse(errors.STAGED_TOO_MUCH, retry=True)
@@ -110,7 +113,7 @@ class Staging:
 
     def _answer(self, found: Asked, part: pb.StagedPart, stored: Stored) -> None:
         known = found.group.machine.transactions
-        there = known.find(part.uid, part.txn, part.part)
+        there = known.find(part.uid, part.user, part.txn, part.part)
         if stored.error:
             found.refuse(stored.error, retry=stored.retry)
         elif there is not None and not is_same(there, part):
@@ -130,7 +133,7 @@ class Staging:
         if channel is None or not found.request.txns:  # nothing can be staged there
             found.answer()
             return
-        drop = pb.DropStaged(uid=channel.info.uid, txns=found.request.txns)
+        drop = pb.DropStaged(uid=channel.info.uid, txns=found.request.txns, user=found.user)
         self.shared.change_group(found.number, partial(_told, found), drop_staged=drop)
 
     def expire(self) -> None:
@@ -152,7 +155,7 @@ class Staging:
         if not _is_app(request.app) or request.version < 0:
             found.refuse(errors.INVALID_TRANSACTION)
             return
-        finished = pb.Finished(app=request.app, version=request.version, at=self.shared.clock.wall)
+        finished = pb.Finished(app=request.app, version=request.version, at=self.shared.clock.wall, user=found.user)
         self.shared.change_group(found.number, partial(_told, found), finished=finished)
 
     def last_committed(self, frame: Frame) -> None:
@@ -163,7 +166,9 @@ class Staging:
             return
         known: Transactions = found.group.machine.transactions
         finished = known.finished.get(found.request.app)
-        if finished is None:
+        if known.is_finished_by_another(found.request.app, found.user):
+            found.refuse(errors.APP_OF_ANOTHER)
+        elif finished is None:
             found.answer(known=False)
         else:
             found.answer(known=True, version=finished.version)

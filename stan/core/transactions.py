@@ -5,7 +5,7 @@ group's hidden channel (STAGING_UID). A commit is decided by one entry; what fol
 the channel, the last one makes them visible.
 
 Promises: at most one commit is under way in a channel; a part that it needs stays until it is whole; a version of an app is
-committed at most once in a channel, and never after a later one.
+committed at most once in a channel, and never after a later one; where users are known, an app is that of the user who began it.
 """
 
 from collections.abc import Iterable
@@ -14,12 +14,16 @@ from typing import ClassVar, NamedTuple
 
 from stan import limits
 from stan.core.ready import Index
-from stan.errors import BUSY, STAGED_GONE, STAGED_OTHERWISE, TOO_MANY_APPS
+from stan.errors import APP_OF_ANOTHER, BUSY, STAGED_GONE, STAGED_OTHERWISE, TOO_MANY_APPS
 from stan.protocol import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
 
 STAGED, UNDER_WAY, COMMITTED, FINISHED = b"s", b"w", b"c", b"f"
 """First bytes of the keys of rows."""
+
+
+PartName = tuple[bytes, bytes, int]
+"""User, txn, number."""
 
 
 class Refused(NamedTuple):
@@ -44,7 +48,10 @@ class Transactions:
     CHANGES: ClassVar[tuple[str, ...]] = ("staged", "commit", "commit_step", "drop_staged", "finished")
     dirty: set[bytes] = field(default_factory=set)
     staged: dict[int, pb.StagedPart] = field(default_factory=dict)  # by sequence of the hidden channel, ascending
-    parts: dict[int, dict[tuple[bytes, int], int]] = field(default_factory=dict)  # uid -> (txn, part) -> sequence
+    parts: dict[int, dict[PartName, int]] = field(default_factory=dict)  # uid -> name -> sequence
+    beginners: dict[tuple[int, bytes], dict[bytes, int]] = field(
+        default_factory=dict
+    )  # uid, app -> user -> parts staged
     under_way: dict[int, pb.Commit] = field(default_factory=dict)  # by uid
     committed: dict[tuple[int, bytes], pb.Committed] = field(default_factory=dict)  # by uid and app
     finished: dict[bytes, pb.Finished] = field(default_factory=dict)  # by app
@@ -63,10 +70,25 @@ class Transactions:
         last = self.committed.get((uid, app))
         return last is not None and version <= last.version
 
-    def find(self, uid: int, txn: bytes, part: int) -> pb.StagedPart | None:
+    def find(self, uid: int, user: bytes, txn: bytes, part: int) -> pb.StagedPart | None:
         """A part that is staged."""
-        sequence = self.parts.get(uid, {}).get((txn, part))
+        sequence = self.parts.get(uid, {}).get((user, txn, part))
         return None if sequence is None else self.staged[sequence]
+
+    def is_anothers(self, uid: int, app: bytes, user: bytes) -> bool:
+        """Whether an app in a channel is that of another user: he has committed, or else has staged something."""
+        if not user:
+            return False
+        last = self.committed.get((uid, app))
+        if last is not None:
+            return last.user not in (b"", user)
+        begun = self.beginners.get((uid, app), {})
+        return user not in begun and any(begun)
+
+    def is_finished_by_another(self, app: bytes, user: bytes) -> bool:
+        """The same, of the version that is finished."""
+        last = self.finished.get(app)
+        return bool(user) and last is not None and last.user not in (b"", user)
 
     def staged_before(self, at: int) -> list[int]:
         """Parts that are older than *at* and that no commit under way needs."""
@@ -98,9 +120,11 @@ class Transactions:
 
     def _stage(self, part: pb.StagedPart) -> object:
         self.newest = max(self.newest, part.sequence)
+        if self.is_anothers(part.uid, part.app, part.user):
+            return Refused(APP_OF_ANOTHER)
         if self.is_done(part.uid, part.app, part.version):
             return None  # of a task that came too late: nobody will ask for it
-        known = self.find(part.uid, part.txn, part.part)
+        known = self.find(part.uid, part.user, part.txn, part.part)
         if known is not None:
             return None if is_same(known, part) else Refused(STAGED_OTHERWISE)
         self._add(part)
@@ -109,6 +133,8 @@ class Transactions:
 
     def _decide(self, commit: pb.Commit) -> object:
         uid, app = commit.uid, commit.app
+        if self.is_anothers(uid, app, commit.user):
+            return Refused(APP_OF_ANOTHER)
         known = self.committed.get((uid, app))
         if known is not None and commit.version <= known.version:
             self._forget_versions(uid, app, known.version)
@@ -116,7 +142,7 @@ class Transactions:
         if uid in self.under_way:
             return Refused(BUSY)
         parts = [self.staged.get(sequence) for sequence in commit.sequences]
-        if any(part is None or _owner(part) != (uid, app, commit.version) for part in parts):
+        if any(part is None or _owner(part) != (commit.user, uid, app, commit.version) for part in parts):
             return Refused(STAGED_GONE)
         if known is None and not self._has_room(commit.at):
             return Refused(TOO_MANY_APPS)
@@ -134,7 +160,8 @@ class Transactions:
         if step.given_up:
             del self.under_way[step.uid]
             self._forget_versions(step.uid, commit.app, commit.version)
-            return Ended(ChannelUid(step.uid), pb.Committed(app=commit.app, version=commit.version), STAGED_GONE)
+            given_up = pb.Committed(app=commit.app, version=commit.version, user=commit.user)
+            return Ended(ChannelUid(step.uid), given_up, STAGED_GONE)
         if not commit.done:
             commit.first_sequence = step.first_sequence
             commit.timestamp_before = step.timestamp_before
@@ -143,7 +170,10 @@ class Transactions:
 
     def _end(self, commit: pb.Commit) -> Ended:
         uid, app = commit.uid, commit.app
-        committed = pb.Committed(uid=uid, app=app, version=commit.version, at=commit.at)
+        committed = pb.Committed(uid=uid, app=app, version=commit.version, at=commit.at, user=commit.user)
+        last = self.committed.get((uid, app))
+        if last is not None and not committed.user:  # asked for by nobody whom NATS tells: it stays his
+            committed.user = last.user
         if commit.count:
             committed.first_sequence = commit.first_sequence
             committed.last_sequence = commit.first_sequence + commit.count - 1
@@ -156,11 +186,15 @@ class Transactions:
     def _drop(self, change: pb.DropStaged) -> None:
         txns = set(change.txns)
         kept = {sequence for commit in self.under_way.values() for sequence in commit.sequences}
-        named = [at for (txn, _), at in self.parts.get(change.uid, {}).items() if txn in txns]
+        named = [
+            at for (user, txn, _), at in self.parts.get(change.uid, {}).items() if txn in txns and user == change.user
+        ]
         for sequence in {*named} - kept | {*self.staged_before(change.before)}:
             self._forget(sequence)
 
     def _finish(self, change: pb.Finished) -> object:
+        if self.is_finished_by_another(change.app, change.user):
+            return Refused(APP_OF_ANOTHER)
         known = self.finished.get(change.app)
         if known is None and len(self.finished) >= limits.APPS_MAX:
             old = [app for app, last in self.finished.items() if last.at < change.at - limits.APP_MEMORY]
@@ -170,6 +204,8 @@ class Transactions:
             if not old:
                 return Refused(TOO_MANY_APPS)
         if known is None or change.version >= known.version:
+            if known is not None and not change.user:
+                change.user = known.user
             self.finished[change.app] = change
             self.dirty.add(FINISHED + change.app)
         return None
@@ -188,13 +224,21 @@ class Transactions:
 
     def _add(self, part: pb.StagedPart) -> None:
         self.staged[part.sequence] = part
-        self.parts.setdefault(part.uid, {})[part.txn, part.part] = part.sequence
+        self.parts.setdefault(part.uid, {})[part.user, part.txn, part.part] = part.sequence
+        begun = self.beginners.setdefault((part.uid, part.app), {})
+        begun[part.user] = begun.get(part.user, 0) + 1
         self.staged_bytes += part.bytes
 
     def _forget(self, sequence: int) -> None:
         part = self.staged.pop(sequence)
         of_channel = self.parts[part.uid]
-        del of_channel[part.txn, part.part]
+        del of_channel[part.user, part.txn, part.part]
+        begun = self.beginners[part.uid, part.app]
+        begun[part.user] -= 1
+        if not begun[part.user]:
+            del begun[part.user]
+        if not begun:
+            del self.beginners[part.uid, part.app]
         if not of_channel:
             del self.parts[part.uid]
         self.staged_bytes -= part.bytes
@@ -314,8 +358,8 @@ def is_same(one: pb.StagedPart, other: pb.StagedPart) -> bool:
     return (_owner(one), one.count, one.bytes) == (_owner(other), other.count, other.bytes)
 
 
-def _owner(part: pb.StagedPart) -> tuple[int, bytes, int]:
-    return part.uid, part.app, part.version
+def _owner(part: pb.StagedPart) -> tuple[bytes, int, bytes, int]:
+    return part.user, part.uid, part.app, part.version
 
 
 def _key(kind: bytes, number: int, app: bytes = b"") -> bytes:

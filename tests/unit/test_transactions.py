@@ -30,7 +30,7 @@ class Transacting(Desk):
     def send(self, kind, request):
         """Ask; returns where the answer goes."""
         self.inboxes += 1
-        reply = f"reply.{self.inboxes}"
+        reply = f"_STAN.to.{self.user}._INBOX.{self.inboxes}" if self.user else f"reply.{self.inboxes}"
         self.broker.tick(self.now, self.wall)
         handle = self.broker.extensions[f"_STAN.x.test-cluster.{kind}"]
         handle(Frame(20, b"x", reply.encode(), b"", request.SerializeToString()))
@@ -329,7 +329,7 @@ def test_publishes_wait_behind_a_commit(desk):
     let_go(desk)
     assert desk.answer(sent).last_sequence == 6
     assert [data for _, data in desk.stored()[6:]] == [b"behind", b"behind, too"]
-    assert desk.hear("pub.acks")
+    assert desk.hear("_INBOX.acks")
 
 
 @pytest.mark.parametrize(("start", "expected"), [(0, 2), (1, 1), (4, 1)])
@@ -413,7 +413,7 @@ def test_full_disk_in_the_middle_of_a_commit(desk):
     assert behind == []
     assert answer.retry
     assert b"disk full" in answer.error
-    assert [wire.PubAck.FromString(said.payload).error for said in desk.hear("pub.acks")] == [b"disk full"]
+    assert [wire.PubAck.FromString(said.payload).error for said in desk.hear("_INBOX.acks")] == [b"disk full"]
     seen = len(desk.stored())
     assert 0 < seen < 30
     assert desk.visible() == []
