@@ -80,6 +80,7 @@ class ClusterWorld(Scene):
         self._expect_progress()
         self.read_all()
         self._expect(10, self._replicas_equal, lambda: dict(self.history.replicas))
+        self._compare_logs()
         for channel, read in self.history.final.items():
             self.history.first[channel] = read[0][0] if read else 1
         self.digest_events()
@@ -202,6 +203,18 @@ class ClusterWorld(Scene):
                 applied, state, messages = node.state(number)
                 replicas[number][node.name] = f"{applied} {_hash(state)} {_hash(repr(messages).encode())}"
         return all(len(set(by_node.values())) == 1 for by_node in replicas.values())
+
+    def _compare_logs(self):
+        """What nodes have applied is the same entry by entry: none is spliced from two."""
+        seen = {}
+        for node in self.nodes.values():
+            for number in node.member.groups:
+                log, applied = node.storage.logs[number], node.storage.applied[number][0]
+                for entry in log.entries(log.first_index, applied, 1 << 40) if applied >= log.first_index else ():
+                    mine = entry.term, entry.kind, _hash(entry.body)
+                    name, other = seen.setdefault((number, entry.index), (node.name, mine))
+                    if other != mine:
+                        self.complain(f"group {number} entry {entry.index}: {name} has {other}, {node.name} has {mine}")
 
     # --- faults -----------------------------------------------------------------------------------------------------------
 

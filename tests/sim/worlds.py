@@ -18,10 +18,12 @@ WORLDS = {
     "operator": ("tests.sim.operators", "NodeOperator"),
     "cluster-operator": ("tests.sim.operators", "ClusterOperator"),
     "damaged-state": ("tests.sim.state_world", "DamagedState"),
+    "damage": ("tests.sim.damage_worlds", "NodeDamage"),
+    "cluster-damage": ("tests.sim.damage_worlds", "ClusterDamage"),
 }
 TRACEBACK_LINES = 9
 """Of an exception that ends a run."""
-_TURN = ("raft", "node", "raft", "raft", "cluster", "raft", "node", "raft", "raft", "raft")
+_TURN = ("raft", "node", "raft", "raft", "cluster", "raft", "node", "raft", "raft", "raft", "damage", "cluster-damage")
 """As much work for each kind as it takes time: 200 seeds are about a minute."""
 
 

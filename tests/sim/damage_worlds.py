@@ -1,0 +1,151 @@
+"""Worlds in which the newest entries of one disk are damaged: a cluster, in which another node lags meanwhile, loses nothing, and
+the damaged node says what it has lost; a node alone does not go on as if nothing had been."""
+
+import re
+
+from stan.errors import StanError
+from stan.types import MILLISECOND, SECOND, GroupId
+from tests.kit.damage import KINDS, damage
+from tests.sim.cluster_world import ClusterWorld
+from tests.sim.world import World
+
+LAGS = (0, 50, 300, 900)  # ms that somebody hears nothing before the damage
+SAID = re.compile(r"lost|moved to|position \d+")
+AGAIN = 200 * MILLISECOND
+
+
+class ClusterDamage(ClusterWorld):
+    """One run."""
+
+    def __init__(self, seed, *, calm=False):
+        super().__init__(seed, calm=calm)
+        self.damaged = 0
+        self._unsaid = {}  # (node, group) -> what it has to say about its log
+
+    def run(self, safety_s=9):
+        """See ClusterWorld."""
+        found = super().run(safety_s)
+        return found + [f"{node} did not say of group {group}: {what}" for (node, group), what in self._unsaid.items()]
+
+    def _plan_faults(self, end):
+        draw = self.random
+        if draw.random() < 0.5:
+            super()._plan_faults(end)
+        for _ in range(draw.choice((1, 2, 3))):
+            self.loop.at(draw.randint(self.loop.now + SECOND, end - SECOND), self._fault_damage)
+
+    def note(self, node, level, text):
+        if level == "ERR" and node.replaced and text.startswith("group ") and SAID.search(text):
+            self.trace(f"{node.name} {level} {text}")
+            self._unsaid.pop((node.name, int(text.split(":")[0].split()[1])), None)
+        else:
+            super().note(node, level, text)
+
+    def _somebody_to_leave_out(self):
+        """Nobody while a log has holes: its node votes by then, but cannot lead."""
+        whole = all(node.running and all(node.storage.whole.values()) for node in self.nodes.values())
+        return super()._somebody_to_leave_out() if whole else None
+
+    # --- damage -----------------------------------------------------------------------------------------------------------
+
+    def _fault_damage(self):
+        """Only while all disks are whole: some nodes hear nothing for a while, then the damaged one and they are there first."""
+        if self.quiet:
+            return
+        draw, nodes = self.random, list(self.nodes.values())
+        if not all(node.well and node.votes for node in nodes):
+            self.loop.after(AGAIN, self._fault_damage)
+            return
+        victim = self._someone()
+        others = [node for node in nodes if node is not victim]
+        lagging = draw.sample(others, len(others) // 2)
+        pairs = [
+            (*pair,)
+            for node in lagging
+            for other in nodes
+            if other is not node
+            for pair in ((node.name, other.name), (other.name, node.name))
+        ]
+        lag = draw.choice(LAGS) * MILLISECOND
+        self._cause(lag, f"{lagging} hear nothing")
+        for pair in pairs if lag else ():
+            self.nats.deaf[pair] = None
+        rest = [node for node in others if node not in lagging]
+        self.loop.after(lag, self._strike, victim, others, rest if draw.random() < 0.8 else [], pairs)
+
+    def _strike(self, victim, others, rest, pairs):
+        draw = self.random
+        for pair in pairs:
+            self.loop.after(draw.choice((0, 5, 100)) * MILLISECOND, self.nats.deaf.pop, pair, None)
+        if self.quiet or not (victim.running and victim.votes and all(other.votes for other in others)):
+            return
+        for node in rest:
+            node.crash(power=draw.random() < 0.3, length=draw.choice((1, 2, 4)) * SECOND)
+        logs, flushed = dict(victim.storage.logs), dict(victim.storage._flushed)
+        victim.crash(power=False, length=draw.choice((5, 50, 300)) * MILLISECOND)
+        victim.member, victim.replaced = None, True  # what it has promised may be forgotten
+        groups = draw.sample(sorted(logs), draw.randint(1, len(logs)))
+        for number in groups:
+            directory, kind, log = f"/data/groups/{number}", draw.choice(KINDS), logs[number]
+            place = damage(
+                victim.files, directory, kind, draw, durable=log.durable_index, flushed=flushed.get(number, 0)
+            )
+            if place is None:
+                continue
+            self.damaged += 1
+            what = f"{kind} at entry {place.index} of {log.durable_index}"
+            self.faults.append((self.loop.now, f"{victim} group {number} {what}"))
+            self._unsaid[victim.name, number] = what
+
+
+class NodeDamage(World):
+    """One run. A node that refuses to start gets its files back as they were, as from a backup, and goes on without a loss."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.damaged = self.refused = 0
+        self._before = {}  # path -> what was in the file before it was damaged
+        self._damage = []  # what is to be missed at the next start
+
+    def _plan_faults(self, end):
+        super()._plan_faults(end)
+        for _ in range(self.random.choice((1, 2))):
+            self.loop.at(self.random.randint(self.loop.now + SECOND, end), self._fault_damage)
+
+    def _fault_damage(self):
+        draw = self.random
+        if self.node is None or self.quiet or not self.node.link.up:
+            return
+        logs, flushed = dict(self.node.storage.logs), dict(self.node.storage._flushed)
+        self._node_dies("kill")
+        before = {path: self.files.content(path) for path in self.files.paths()}
+        for number in draw.sample(sorted(logs), draw.randint(1, len(logs))):
+            place = damage(
+                self.files,
+                f"/sim/groups/{number}",
+                kind := draw.choice(KINDS),
+                draw,
+                durable=logs[number].durable_index,
+                flushed=flushed.get(GroupId(number), 0),
+            )
+            if place is not None:
+                self.faults.append((self.loop.now, f"group {number} {kind} at {place.index}"))
+                self._damage.append(f"group {number}: ")
+        if self._damage:
+            self._before, self.damaged = before, self.damaged + 1
+
+    def boot(self):
+        try:
+            super().boot()
+        except StanError as error:
+            if not any(str(error).startswith(group) for group in self._damage):
+                raise
+            self.refused += 1
+            self.trace(f"refuses to start: {error}")
+            self.files.open_files.clear()
+            for path, data in self._before.items():
+                self.files.put(path, data)
+            self._damage.clear()
+            super().boot()
+        self.fail_if(self._damage, f"starts and does not miss what was damaged in {self._damage}")
+        self._damage.clear()
