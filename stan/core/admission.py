@@ -20,7 +20,7 @@ from stan.permissions import EVERYTHING, Permissions, Right
 from stan.protocol import admin_pb2 as admin
 from stan.protocol import extension_pb2 as extension
 from stan.protocol import wire_pb2 as wire
-from stan.protocol.doors import BROKER, FROM, ack_subject, opened, user_of
+from stan.protocol.doors import BROKER, FROM, ack_subject, opened, said_by, user_of
 from stan.protocol.frames import Frame, Publishes, Sender
 from stan.protocol.requests import decode
 
@@ -54,14 +54,17 @@ class Admission:
         self.shared = shared
         self.permissions = permissions
         self.with_users = bool(permissions.users)
-        self.ack_prefix = ack_subject(shared.config.cluster_id).encode() if self.with_users else b""
-        """What ack inboxes begin with; b"" if there are no users."""
 
     # --- who it is --------------------------------------------------------------------------------------------------------
 
     def owns(self, reply: bytes, client: Client) -> bool:
         """Whether who wants an answer there is the user whose client that is."""
         return not self.with_users or user_of(reply) == user_of(client.heartbeat_inbox)
+
+    def ack_prefix(self, client: Client) -> bytes:
+        """What the ack inboxes of a client begin with; b"": it is no user's."""
+        user = user_of(client.heartbeat_inbox).encode()
+        return said_by(user, ack_subject(self.shared.config.cluster_id).encode()) if self.with_users else b""
 
     def is_of(self, user: bytes, client: Client) -> bool:
         """Whether that is the user whose client it is."""

@@ -15,6 +15,7 @@ from stan.core.shared import META_GROUP, Done, Group, Shared, shown, text
 from stan.errors import go_quote
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
+from stan.protocol.doors import said_by
 from stan.protocol.frames import Frame
 from stan.protocol.requests import because, decode
 from stan.types import MILLISECOND, SECOND, GroupId, Nanos
@@ -243,6 +244,7 @@ class Clients:
             return
         response = wire.ConnectResponse()
         response.CopyFrom(self.template)
+        response.pub_prefix = said_by(self.shared.user_of(reply), response.pub_prefix)
         if request.protocol >= 1:
             response.ping_requests = self.shared.subjects.pings.encode()
             response.ping_interval = request.ping_interval

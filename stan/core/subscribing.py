@@ -131,7 +131,7 @@ class Subscribing:
             replace_durable=self.shared.config.replace_durable,
             nuid=self.shared.nuid,
             reply=reply if self.shared.clustered else b"",
-            ack_prefix=door.ack_prefix if door is not None else b"",
+            ack_prefix=door.ack_prefix(client) if door is not None else b"",
         )
         done = partial(self._subscribed, request, reply, channel, start)
         self.shared.change_group(channel.info.group, done, subscribe=subscribe)

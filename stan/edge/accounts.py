@@ -63,8 +63,9 @@ def _login(user: NatsUser) -> str:
 def _said(config: Config, user: NatsUser) -> Iterator[tuple[str, bool]]:
     """What clients say, and whether the broker hears it under the user's name."""
     subjects = Subjects(config.cluster_id, config.discover_prefix)
-    yield f"{subjects.pub_prefix}.>", True
-    yield f"{ack_subject(config.cluster_id)}.>", True
+    for subject in (f"{subjects.pub_prefix}.>", f"{ack_subject(config.cluster_id)}.>"):
+        yield f"{FROM}.{user.name}.{subject}", False
+        yield subject, True  # of who was let in by a server that did not tell him to say his name
     yield f"{reply_subject(config.cluster_id)}.*.*.{user.name}", False
     yield subjects.discover, True
     yield subjects.pings, True

@@ -4,9 +4,10 @@
     broker's account        `_STAN.from.<user>._STAN.sub.C`              as NATS hands it over, nobody can say it for another
     broker's answer         `_STAN.to.<user>._INBOX.x`                   which NATS hands to that account alone, as `_INBOX.x`
 
-Publishes, acks and the acks of publishes cross in the same way. What clients name (replies, inboxes) is never sent to but behind
-`_STAN.to.<user>.`, so nobody can have the broker say anything in its own account, where servers speak to each other. The accounts
-are made by stan.edge.accounts.
+Publishes and acks are many, and to give a subject another name costs NATS as much as to deliver a message. So a client is told
+to publish and ack on `_STAN.from.<user>.…` itself: what is said there crosses as it is, out of that user's account alone.
+What clients name (replies, inboxes) is never sent to but behind `_STAN.to.<user>.`, so nobody can have the broker say anything
+in its own account, where servers speak to each other. The accounts are made by stan.edge.accounts.
 """
 
 from google.protobuf.message import DecodeError
@@ -22,7 +23,7 @@ BROKER = RESERVED
 FROM = "_STAN.from"
 TO = "_STAN.to"
 _FROM, _TO = f"{FROM}.".encode(), f"{TO}.".encode()
-_ACKS = b"_STAN.ack."
+_ACKS = (b"_STAN.ack.", _FROM)
 
 
 def reply_subject(cluster_id: str) -> str:
@@ -43,6 +44,11 @@ def is_of_user(ack_inbox: bytes) -> bool:
 def with_users(config: Config) -> bool:
     """Whether NATS tells which user asks."""
     return config.permissions is not None and bool(config.permissions.users)
+
+
+def said_by(user: bytes, subject: bytes) -> bytes:
+    """What the broker hears if a user says *subject*; *subject* itself where there are no users."""
+    return b"%b%b.%b" % (_FROM, user, subject) if user else subject
 
 
 def ack_subjects(config: Config, nuid: bytes) -> str:

@@ -160,7 +160,10 @@ def test_ack_inbox_that_everybody_knows_lets_nobody_ack_for_another_user(guarded
             await alice.publish("a.durable", b"x")
             sub = await alice.subscribe("a.durable", durable="d", start=stan_client.everything(), manual_acks=True)
             message = await anext(aiter(sub))
-            await rogue.say(sub._ack_inbox.decode(), wire.Ack(subject=b"a.durable", sequence=message.sequence))
+            inbox = sub._ack_inbox.decode()
+            ack = wire.Ack(subject=b"a.durable", sequence=message.sequence)
+            for subject in (inbox, inbox.replace("alice", "mallory"), inbox.removeprefix("_STAN.from.alice.")):
+                await rogue.say(subject, ack)
             await rogue.asks("info", ext.InfoRequest(channels=[b"public.x"]), ext.InfoResponse)  # handled behind it
             await sub.close()
             again = await alice.subscribe("a.durable", durable="d", manual_acks=True)

@@ -36,6 +36,9 @@ def test_each_account_gets_what_is_sent_to_its_user_alone():
             == 1
         )
         assert f'subject: "_STAN.sub.test-cluster" }}, to: "_STAN.from.{user}._STAN.sub.test-cluster"' in text
+        for said in ("_STAN.pub.test-cluster.>", "_STAN.ack.test-cluster.>"):  # without a change of name, which costs
+            taken = f'{{ account: "stan-user-{user}", subject: "_STAN.from.{user}.{said}" }}'
+            assert f"{{ stream: {taken} }}" in text
 
 
 def test_events_are_for_operators():

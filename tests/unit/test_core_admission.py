@@ -101,7 +101,8 @@ def test_inbox_on_which_servers_listen_is_refused(desk, inbox):
 
 def test_client_belongs_to_its_user(desk):
     assert error(desk.as_user("bob").connect("a-1")) == 'stan: no permission to connect as "a-1"'
-    assert error(desk.as_user("alice").connect("a-1")) == ""
+    response = desk.as_user("alice").connect("a-1")
+    assert (error(response), response.pub_prefix) == ("", b"_STAN.from.alice._STAN.pub.test-cluster")
     assert error(desk.as_user("bob").close("a-1")) == "stan: unknown clientID"
     assert error(desk.subscribe("foo", client_id="a-1")) == "stan: unknown clientID"
     assert error(desk.as_user("alice").close("a-1")) == ""
@@ -135,8 +136,9 @@ def test_ack_of_another_user_changes_nothing(desk):
     desk.as_user("alice").connect("a-1", conn_id="c")
     desk.publish("foo", b"x", client_id="a-1", conn_id="c")
     pending = desk.broker.shared.groups[1].dispatch.by_ack_key[int(inbox.rpartition(b".")[2])][1].window
+    said = inbox.removeprefix(b"_STAN.from.bob.")
     for user, left in (("alice", 1), ("", 1), ("bob", 0)):
-        desk.as_user(user).ack(inbox, 1)
+        desk.as_user(user).ack(said, 1)
         assert len(pending) == left, user
 
 
@@ -144,7 +146,7 @@ def test_ack_inboxes_of_users_and_members_keep_their_order(desk):
     desk.as_user("bob").connect("b-1")
     inboxes = [desk.subscribe("foo", f"in.{n}", client_id="b-1", queue="q").ack_inbox for n in range(8)]
     keys = [int(inbox.rpartition(b".")[2]) for inbox in inboxes]
-    assert all(inbox.startswith(b"_STAN.ack.test-cluster.1.") for inbox in inboxes)
+    assert all(inbox.startswith(b"_STAN.from.bob._STAN.ack.test-cluster.1.") for inbox in inboxes)
     assert len(set(keys)) == 8
     members = [sub.inbox for sub in next(iter(desk.broker.shared.groups[1].machine.cursors.values())).members]
     desk.restart()

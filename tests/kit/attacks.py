@@ -1,0 +1,135 @@
+"""Everything that somebody may say to the broker: any request with any fields, on any subject, with any reply subject.
+
+Fields hold what is known of a victim, what is nobody's, and what is huge, tiny or no text at all.
+"""
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import strategies as st
+
+from stan.core.extensions import extensions
+from stan.protocol import admin_pb2 as admin
+from stan.protocol import extension_pb2 as ext
+from stan.protocol import wire_pb2 as wire
+from tests.kit.batches import rows_of
+from tests.kit.desk import Desk
+from tests.kit.server import CLUSTER_ID
+
+CHANNELS = ("a.kept", "a.health", "shared.tx", "m.x", "public.x")
+OF_ORIGINAL = {
+    f"_STAN.discover.{CLUSTER_ID}": wire.ConnectRequest,
+    f"_STAN.discover.{CLUSTER_ID}.pings": wire.Ping,
+    f"_STAN.close.{CLUSTER_ID}": wire.CloseRequest,
+    f"_STAN.sub.{CLUSTER_ID}": wire.SubscriptionRequest,
+    f"_STAN.unsub.{CLUSTER_ID}": wire.UnsubscribeRequest,
+    f"_STAN.subclose.{CLUSTER_ID}": wire.UnsubscribeRequest,
+    f"_STAN.raft.{CLUSTER_ID}.node.add": wire.Ping,
+    f"_STAN.raft.{CLUSTER_ID}.node.remove": wire.Ping,
+}
+OF_EDGE = (
+    "fetch",
+    "replica.fetch",
+    "admin.nodes",
+    "admin.options",
+    "admin.verify",
+    "admin.step_down",
+    "none",
+    "admin.none",
+)
+KINDS = sorted({name.removeprefix(f"_STAN.x.{CLUSTER_ID}.") for name in extensions(Desk().broker)} | {*OF_EDGE})
+BEFORE = (
+    "_STAN.from.alice.",
+    "_STAN.from.mallory.",
+    "_STAN.from.stan-broker.",
+    "_STAN.to.alice.",
+    "_INBOX.",
+    "_STAN.acks.",
+    "$SYS.",
+)
+"""What may stand before a subject that somebody says, or before one that he names."""
+HUGE = (b"a." * 300, b"a." * 30_000 + b"a", b"x" * 60_000, b"*." * 20_000 + b">")
+ODD = (b"\0\r\n\t \xff", b"..", b".", b" ", b"\xff")
+
+
+def sayings(names, inboxes):
+    """Subject, payload and reply subject. *names*: of a victim, for fields; *inboxes*: the victim's."""
+    texts = st.sampled_from([*names, rows_of([b"row"])]) | st.sampled_from(HUGE + ODD) | st.binary(max_size=4)
+    requests = [(f"_STAN.x.{CLUSTER_ID}.{kind}", request_of(kind)) for kind in KINDS] + [*OF_ORIGINAL.items()]
+    asked = st.sampled_from(requests).flatmap(
+        lambda one: st.tuples(st.just(one[0]), messages(one[1].DESCRIPTOR, texts))
+    )
+    published = st.sampled_from(CHANNELS).flatmap(lambda name: publishes(name, texts))
+    guessed = [f"_STAN.ack.{CLUSTER_ID}.1.{number}" for number in (1, 7, 20)]
+    known = [inbox.decode() for inbox in inboxes]
+    bare = [inbox.removeprefix("_STAN.from.alice.") for inbox in known]
+    acked = st.tuples(st.sampled_from([*known, *bare, *guessed]), messages(wire.Ack.DESCRIPTOR, texts))
+    before = st.sampled_from(("",) * len(BEFORE) + BEFORE)
+    return st.builds(
+        lambda prefix, said, reply: (prefix + said[0], said[1].SerializeToString(), reply),
+        before,
+        asked | asked | published | acked,
+        replies(inboxes),
+    )
+
+
+def request_of(kind):
+    """The message that a request of the extension carries."""
+    words = kind.removeprefix("admin.").removeprefix("replica.").split("_")
+    name = "".join(word.capitalize() for word in words) + "Request"
+    return getattr(admin if kind.startswith("admin.") else ext, name, ext.InfoRequest)
+
+
+def replies(inboxes):
+    """Reply subjects: his own, none, those of others, those of servers, and long ones."""
+    own = ("_INBOX.mallory.x", "_STAN.acks.mallory", "")
+    theirs = tuple(inbox.decode() for inbox in inboxes)
+    servers = tuple(prefix + subject for prefix in BEFORE for subject in OF_ORIGINAL) + tuple(
+        f"_STAN.reply.{CLUSTER_ID}.0.{number}.alice" for number in range(3)
+    )
+    long = tuple("_INBOX." + "x" * size for size in (500, 1000, 1100, 3500))
+    return st.one_of(*map(st.sampled_from, (own, own, theirs, servers, long)))
+
+
+def publishes(channel, texts):
+    """Subject and PubMsg, often one that is well-formed."""
+    subject = st.just(f"_STAN.pub.{CLUSTER_ID}.{channel}")
+    whole = messages(wire.PubMsg.DESCRIPTOR, texts).map(
+        lambda made: _with(made, subject=channel.encode(), guid=made.guid or b"g")
+    )
+    return st.tuples(subject, messages(wire.PubMsg.DESCRIPTOR, texts) | whole)
+
+
+def messages(kind, texts):
+    """A message of *kind* with any of its fields."""
+
+    def of(field):
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            one = messages(field.message_type, texts)
+        elif field.type == FieldDescriptor.TYPE_BYTES:
+            one = texts
+        elif field.type == FieldDescriptor.TYPE_STRING:
+            one = texts.map(lambda text: text.decode("utf-8", "replace"))
+        elif field.type == FieldDescriptor.TYPE_BOOL:
+            one = st.booleans()
+        else:
+            one = numbers(field)
+        return st.lists(one, max_size=3) if field.is_repeated else one
+
+    given = st.fixed_dictionaries({}, optional={field.name: of(field) for field in kind.fields})
+    return given.map(lambda told: GetMessageClass(kind)(**told))
+
+
+def numbers(field):
+    """The ends of what a field holds, and what is small."""
+    bits = 64 if field.type in (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64) else 32
+    unsigned = field.type in (FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_UINT64)
+    if field.type == FieldDescriptor.TYPE_ENUM:
+        return st.sampled_from([value.number for value in field.enum_type.values])
+    ends = [2**bits - 1] if unsigned else [2 ** (bits - 1) - 1, -1]
+    return st.sampled_from([0, 1, 2, 3, 4, 30, *ends])
+
+
+def _with(made, **told):
+    for name, value in told.items():
+        setattr(made, name, value)
+    return made
