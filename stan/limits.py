@@ -156,6 +156,16 @@ RAFT_ELECTION_TIMEOUT_MAX = 1 * SECOND
 """A follower that heard nothing for a random time up to this asks whether it could win an election."""
 RAFT_ELECTION_SPREAD = 200 * MILLISECOND
 """Followers whose link to the leader ended campaign within this time, not all at once."""
+RAFT_BACKOFF_MAX = 3
+"""Election timeouts, a leader's patience and that of links double with each setback, at most this often ..."""
+RAFT_STEADY = 10 * SECOND
+"""... and are halved again by so much time without one."""
+RAFT_LATE_MEMORY = 3 * SECOND
+"""Who was late itself, for want of CPU, this recently may be wrong about the silence of others."""
+RAFT_LISTEN = 200 * MILLISECOND
+"""Who was stopped or busy listens for so long before it takes anybody for silent."""
+RAFT_SILENCE_MAX = 5 * SECOND
+"""A leader that was not heard for this long is gone, however late this node itself was."""
 RAFT_LEADER_PATIENCE = 1 * SECOND
 """A leader that no majority answered for this long steps down."""
 RAFT_CLOCK_MARGIN = 50 * MILLISECOND

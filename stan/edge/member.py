@@ -190,7 +190,13 @@ class Member:
             storage.logs[number],
             storage.hard_state(number),
             Surroundings(
-                self, world.runtime.now, world.random, self.turns.wake, world.note, self.supply.needs_snapshot
+                self,
+                world.runtime.now,
+                world.random,
+                self.turns.wake,
+                world.note,
+                self.supply.needs_snapshot,
+                self.mux.listens_since,
             ),
             applied=storage.applied[number][0],
             sync=self.config.store.sync,
@@ -451,6 +457,7 @@ class Member:
             if number not in resting
             and not self.groups[number].transferring
             and not self.groups[number].change_under_way
+            and (self.groups[number].is_steady or self.roster.me.draining)
         }
         lag = {number: self._lag_of_voters(number) for number in led}
         moves = self.balance.moves(now, led, self.roster.alive_since(now), self.roster.draining(now), lag)

@@ -47,6 +47,7 @@ class Surroundings(NamedTuple):
     wake: Callable[["RaftGroup"], None]  # run a turn of the group soon
     note: Callable[[str, str], None]  # level, text for the operator
     needs_snapshot: Callable[["RaftGroup", str], None]  # the peer lacks entries that the log no longer has
+    listens_since: Callable[[], Nanos] = lambda: Nanos(0)  # see Mux
 
 
 class _Proposal(NamedTuple):
@@ -226,6 +227,12 @@ class RaftGroup:
         return self._transfer is not None or self.reconfigured is not None
 
     # --- members ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether elections have not failed lately, nor leaders that were only slow been replaced: then it is no time to move
+        a leadership without need."""
+        return self._shell.patience == 1
 
     @property
     def change_under_way(self) -> bool:
@@ -527,6 +534,10 @@ class RaftGroup:
     def durable(self) -> RaftIndex:
         """See shell.Outside."""
         return self.log.durable_index if self._always else self.log.last_index
+
+    def listens_since(self) -> Nanos:
+        """See shell.Outside."""
+        return self._around.listens_since()
 
     def lacks(self, peer: str) -> None:
         """See shell.Outside."""

@@ -112,9 +112,9 @@ class Link:
         """End the session; what was on the way, in both directions, is lost."""
         self._end(0)
 
-    def is_silent(self, now: Nanos) -> bool:
-        """Whether the peer counts as down for its silence."""
-        return self.up and now - self.heard_at > limits.RAFT_PEER_TIMEOUT
+    def is_silent(self, now: Nanos, patience: int = limits.RAFT_PEER_TIMEOUT) -> bool:
+        """Whether the peer counts as down for its silence, longer than *patience*."""
+        return self.up and now - self.heard_at > patience
 
     def is_due(self, now: Nanos) -> bool:
         """Whether this end has been silent for too long, or has something to say about the session."""

@@ -19,9 +19,12 @@ from typing import Protocol
 from stan import limits
 from stan.invariant import invariant
 from stan.raft import codec
+from stan.raft.backoff import Backoff
 from stan.raft.codec import AppendAnswer, FrameError, Message
 from stan.raft.link import Link
 from stan.types import GroupId, Nanos, RaftIndex, Term
+
+_AWAY = limits.RAFT_TICK_INTERVAL + limits.RAFT_AWAY
 
 
 class Wire(Protocol):
@@ -124,7 +127,8 @@ class Mux:
         self._members: dict[GroupId, Member] = {}
         self._links: dict[str, Link] = {}
         self._out: dict[str, _Out] = {}
-        self._ticked_at = now()
+        self._ticked_at = self._looked_at = self._listens_since = now()
+        self._backoff = Backoff()
         self._speaks: set[str] = set()  # peers that something may have to leave to
         self._garbled: Counter[GroupId] = Counter()  # messages that could not be understood
         for peer in sorted(peers):
@@ -195,14 +199,26 @@ class Mux:
 
     # --- links ------------------------------------------------------------------------------------------------------------
 
+    def listens_since(self) -> Nanos:
+        """Since when this node hears what others say without having been stopped or busy for long: now, if it was until now."""
+        now = self._now()
+        return now if now - self._looked_at > _AWAY else self._listens_since
+
+    def _look(self, now: Nanos) -> None:
+        """The sockets were looked at."""
+        if now - self._looked_at > _AWAY:
+            self._listens_since = now
+        self._looked_at = now
+
     def receive(self, peer: str, frame: bytes | memoryview) -> None:
         """A frame from the wire; frames of strangers are ignored."""
         link = self._links.get(peer)
         if link is None:
             return
-        was_up = link.up
+        was_up, now = link.up, self._now()
+        self._look(now)
         try:
-            content = link.take(frame, self._now())
+            content = link.take(frame, now)
             self._tell(peer, was_up=was_up)
             for kind, group, view in codec.walk(content):
                 self._hand_out(peer, kind, group, view)
@@ -244,11 +260,16 @@ class Mux:
         silence."""
         now = self._now()
         since, self._ticked_at = now - self._ticked_at, now
-        away = since if deaf or since > limits.RAFT_TICK_INTERVAL + limits.RAFT_AWAY else 0
+        away = since if deaf or since > _AWAY else 0
+        if not deaf:
+            self._look(now)
+        patience = limits.RAFT_PEER_TIMEOUT * self._backoff.factor(now)
         for peer, link in self._links.items():
             link.heard_at = Nanos(min(now, link.heard_at + away))
-            if link.is_silent(now):
+            if link.is_silent(now, patience):
                 self._note("WRN", f"nothing from {peer} for {(now - link.heard_at) / 1e9:.3f}s")
+                if now - self._listens_since < limits.RAFT_LATE_MEMORY:  # short of CPU, as the peer may be
+                    self._backoff.setback(now)
                 self._reset(peer)
             if link.is_due(now):
                 link.wants_to_speak = True

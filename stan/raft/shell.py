@@ -55,7 +55,6 @@ class Shell(Voter):
         self._reset_to: RaftIndex | None = None  # what the running handler answers instead of success
         self._beat = False  # a heartbeat is due
         self._up: set[str] = set()  # peers with a link
-        self._now = now
         self.wanted = RaftIndex(0)  # newest entry that the leader itself waits for
         self.spares = Spares(voters, me)
         super().__init__(me, voters, observers, journal, outside, random, now)
@@ -170,7 +169,7 @@ class Shell(Voter):
 
     def peer_down(self, peer: str, now: Nanos) -> None:
         """The link to the peer is gone."""
-        CLOCK.now = now / SECOND
+        self._tell_time(now)
         if peer == self.leader and not self.is_leader:
             self.leader_gone()
         self._up.discard(peer)
@@ -221,7 +220,8 @@ class Shell(Voter):
     # --- follower ---------------------------------------------------------------------------------------------------------
 
     def _on_append_entries(self, node: Peer, message: AppendEntries) -> None:
-        if message.term < self.term:  # S16
+        if message.term < self.term:  # S16; it was only slow, or cut off
+            self._was_wrong(self.term)
             self._outside.send(node.id, AppendAnswer(self.term, message.seq, RaftIndex(0), success=False, reset=False))
             return
         invariant(

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from stan import limits
 from stan.invariant import InvariantError
+from stan.raft.backoff import Backoff
 from stan.raft.codec import Message, TimeoutNow, VoteAnswer, VoteRequest, Vouch
 from stan.raft.compat import CANDIDATE, CLOCK, FOLLOWER, LEADER, Peer, SyncObj, SyncObjConf, Transport
 from stan.raft.journal import GroupJournal
@@ -32,6 +33,9 @@ class Outside(Protocol):
 
     def may_campaign(self, commit: RaftIndex, *, met_leader: bool) -> bool:
         """Whether everything up to *commit*, which is known to be committed, took effect here, and nothing else is against it."""
+
+    def listens_since(self) -> Nanos:
+        """Since when this node hears what others say; now, if it was stopped or busy until now and has not looked yet."""
 
     def lacks(self, peer: str) -> None:
         """The peer needs entries that the log no longer has: it wants a snapshot."""
@@ -62,6 +66,9 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         self._outside = outside
         self._random = random
         self._SyncObj__transferInProgress: bool
+        self._now = now
+        self._backoff = Backoff()
+        self._replaced = Term(0)  # the newest term whose leader or candidate was counted as a setback
         self._others = {name: Peer(name) for name in sorted(names - {me})}
         self._observers = {name: Peer(name) for name in sorted(set(observers) - {me})}
         self._heard = CLOCK()  # when a leader was heard last; an earlier life may just have heard one
@@ -70,27 +77,23 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         self._won_at: float | None = None  # when it won a pre-vote; it did not campaign yet
         self._by_transfer = False
         self._voters_counted: set[str] = set()
-        super().__init__(
-            Peer(me),
-            list(self._others.values()),
-            SyncObjConf(
-                autoTick=False,
-                appendEntriesUseBatch=True,
-                appendEntriesPeriod=limits.RAFT_HEARTBEAT_INTERVAL / SECOND,
-                raftMinTimeout=limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND,
-                raftMaxTimeout=limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
-                leaderFallbackTimeout=limits.RAFT_LEADER_PATIENCE / SECOND,
-                connectionTimeout=10 * limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
-                commandsWaitLeader=False,
-                commandsQueueSize=0,
-                dynamicMembershipChange=False,
-                logCompactionMinEntries=1 << 62,
-                logCompactionMinTime=1 << 62,
-                useFork=False,
-                journalFile=journal,
-            ),
-            transport=_Facade(self),
+        self._conf = SyncObjConf(
+            autoTick=False,
+            appendEntriesUseBatch=True,
+            appendEntriesPeriod=limits.RAFT_HEARTBEAT_INTERVAL / SECOND,
+            raftMinTimeout=limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND,
+            raftMaxTimeout=limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
+            leaderFallbackTimeout=limits.RAFT_LEADER_PATIENCE / SECOND,
+            connectionTimeout=10 * limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
+            commandsWaitLeader=False,
+            commandsQueueSize=0,
+            dynamicMembershipChange=False,
+            logCompactionMinEntries=1 << 62,
+            logCompactionMinTime=1 << 62,
+            useFork=False,
+            journalFile=journal,
         )
+        super().__init__(Peer(me), list(self._others.values()), self._conf, transport=_Facade(self))
         self._poller = _NoPoller()
         self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
 
@@ -150,8 +153,8 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
 
     def leader_gone(self) -> None:
         """There is no leader, or it is silent: campaign as soon as others can have lost their belief in it, too."""
-        soonest = max(CLOCK(), self._heard + limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND)
-        spread = self._random.uniform(0, limits.RAFT_ELECTION_SPREAD / SECOND)
+        soonest = max(CLOCK(), self._heard + self.patience * limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND)
+        spread = self._random.uniform(0, self.patience * limits.RAFT_ELECTION_SPREAD / SECOND)
         self._SyncObj__raftElectionDeadline = min(self._SyncObj__raftElectionDeadline, soonest + spread)
 
     # --- voter and candidate ----------------------------------------------------------------------------------------------
@@ -164,13 +167,43 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
             and self._outside.may_campaign(self.commit, met_leader=self.met_leader)
         )
 
+    @property
+    def patience(self) -> int:
+        """How many times as long as usual it waits for a leader, a majority or votes."""
+        return self._backoff.factor(self._now)
+
     def _believes(self) -> bool:
-        """Whether there is a leader that it would not desert (S16)."""
-        return self.is_leader or CLOCK() - self._heard < limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND
+        """Whether there is a leader that it would not desert (S16). Who was stopped or busy listens first: what the leader said
+        meanwhile may be read behind what a candidate says."""
+        silence = CLOCK() - self._heard
+        return (
+            self.is_leader
+            or silence < self.patience * limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND
+            or (self.met_leader and self._listens_still() > 0)
+        )
+
+    def _listens_still(self) -> Nanos:
+        """How long this member, which was stopped or busy, has yet to listen before it takes a leader for silent."""
+        if CLOCK() - self._heard >= limits.RAFT_SILENCE_MAX / SECOND:
+            return Nanos(0)
+        return Nanos(max(0, self._outside.listens_since() + limits.RAFT_LISTEN - self._now))
+
+    def _was_wrong(self, term: Term) -> None:
+        """What happened in *term* says that elections come too soon: each term counts once."""
+        if term > self._replaced:
+            self._replaced = term
+            self._backoff.setback(self._now)
+
+    def _reign_ended(self) -> None:
+        """Another leader, or an election, takes the place of a leader: who was late itself may be the reason."""
+        if self._now - self._outside.listens_since() < limits.RAFT_LATE_MEMORY:
+            self._was_wrong(self.term)
 
     def _on_vote_request(self, node: Peer, message: VoteRequest) -> None:
         if not self.remembers:
             return
+        if message.transfer:
+            self._replaced = max(self._replaced, message.term)  # the leader itself wanted it
         if message.term < self.term:
             self._outside.send(node.id, VoteAnswer(self.term, message.pre, granted=False))
         elif message.pre:
@@ -250,8 +283,18 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         if self._SyncObj__raftElectionDeadline >= CLOCK():
             return
         self._by_transfer = bool(self._SyncObj__transferInProgress)
-        if self._by_transfer or self._takes_its_chance():
+        if self._by_transfer:
+            self._replaced = Term(self.term + 1)
             return
+        if self._takes_its_chance():
+            self._reign_ended()
+            return
+        left = self._listens_still()
+        if left > 0:
+            self._SyncObj__raftElectionDeadline = CLOCK() + left / SECOND
+            return
+        if self._SyncObj__raftState == CANDIDATE:  # nobody has won this term
+            self._was_wrong(self.term)
         self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
         self._SyncObj__raftLeader = None
         if not self._campaigns:
@@ -294,11 +337,19 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
 
     def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
         """Library: how long a follower waits for a leader, in seconds."""
-        return self._random.uniform(limits.RAFT_ELECTION_TIMEOUT_MIN, limits.RAFT_ELECTION_TIMEOUT_MAX) / SECOND
+        usual = self._random.uniform(limits.RAFT_ELECTION_TIMEOUT_MIN, limits.RAFT_ELECTION_TIMEOUT_MAX) / SECOND
+        return self.patience * usual
 
     def _onTick(self, timeToWait: float) -> None:  # noqa: N802, N803
-        """Library: campaign, commit, step down. It counts a leader at once; that tells when nobody else is counted."""
+        """Library: campaign, commit, step down. It counts a leader at once; that tells when nobody else is counted.
+
+        A leader that was stopped or busy itself has heard no answers, which is nobody's silence."""
         before = self.commit
+        if self.is_leader and self._others:
+            self._conf.leaderFallbackTimeout = self.patience * limits.RAFT_LEADER_PATIENCE / SECOND
+            listens, answered = self._outside.listens_since() / SECOND, self._SyncObj__lastResponseTime
+            for node in self._others.values():
+                answered[node] = max(answered[node], listens)
         super()._onTick(timeToWait)
         if self.is_leader and not self._others:
             self._SyncObj__raftCommitIndex = max(before, min(self.commit, self._outside.durable()))

@@ -12,6 +12,7 @@ from hashlib import blake2b
 
 from stan import limits
 from stan.core.shared import META_GROUP
+from stan.errors import FAULT
 from stan.protocol.placement import channel_group
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId
 from tests.sim.cluster_node import LEADS, ClusterNode, values_of
@@ -112,7 +113,8 @@ class ClusterWorld(Scene):
             self.history.cause(self.loop.now, self.loop.now, f"{node.name} leads group {group}")
             self.history.events.append(Reset(self.loop.now, group))
             self.aim(node, "lead")
-        expected = self.heartbeats_failed(text) or self.disk_failed or self.program_fails or "ghost" in text
+        expected = self.heartbeats_failed(text) or (self.disk_failed and FAULT not in text) or "ghost" in text
+        expected = expected or self.program_fails
         forgot = "has lost entries" in text and not any(
             f"{n} has lost" in text for n in self.nodes.values() if n.replaced
         )

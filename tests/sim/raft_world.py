@@ -13,22 +13,26 @@ import sys
 import time
 from pathlib import Path
 
-from stan.errors import Frozen, NotNow
+from stan.errors import FAULT, Frozen, NotNow
 from stan.log.filelog import FileLog
 from stan.protocol.entries import Kind
 from stan.raft.codec import AppendAnswer, VoteAnswer, VoteRequest
 from stan.raft.consensus import Fate
 from stan.raft.group import RaftGroup, Surroundings
 from stan.raft.hard_state import HardState
+from stan.raft.link import HEADER_BYTES
 from stan.raft.mux import Mux
 from stan.raft.turns import Turns
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId, RaftIndex
 from tests.kit.files import CrashingFiles, PowerCut
 from tests.sim.loop import Loop, NodeRuntime
+from tests.sim.pauses import Gone, Pauses
 from tests.sim.raft_history import RaftHistory
 
 STORE_ID = b"simulated-store!"
 SEGMENT_BYTES = 8000
+KIND_AT, ANSWERS = 6, (2, 4, 8)
+"""Where a message tells its kind, and which are answers: see stan.raft.codec."""
 
 
 class Wire:
@@ -57,8 +61,11 @@ class Wire:
         if pair in self.blocked or (cuts is not None and cuts != self._cuts.get(pair, 0)):
             return
         node = self.world.nodes[pair[1]]
-        if node.alive:
-            node.run(node.mux.receive, pair[0], frame)
+        if not node.alive:
+            return
+        node.run(node.mux.receive, pair[0], frame)
+        if is_answer(frame) and self.world.loop.random.random() < self.world.torn and not self.world.quiet:
+            node.run(node.mux.reset_all)  # before the turn that the answer asks for
 
     def cut(self, pairs, length):
         for pair in pairs:
@@ -70,6 +77,11 @@ class Wire:
         for pair in pairs:
             self.slow[pair] = delay
             self.world.loop.after(length, self.slow.pop, pair, None)
+
+
+def is_answer(frame):
+    """Whether it begins with an answer of a voter or follower."""
+    return len(frame) > HEADER_BYTES + KIND_AT and frame[HEADER_BYTES + KIND_AT] in ANSWERS
 
 
 class Runtime(NodeRuntime):
@@ -94,6 +106,7 @@ class Node:
         self.lives = 0
         self.founds = True  # at the very beginning nobody can have forgotten anything
         self.unsettled = False  # it has an empty disk, and is not known to be whole again
+        self.pauses = Pauses(self)
         self.drift = world.loop.random.choice((0, world.loop.random.randint(-10_000, 10_000)))  # of its clock, in ppm
         self.clock_starts = world.loop.random.randint(0, 100) * SECOND
 
@@ -103,10 +116,12 @@ class Node:
 
     def run(self, call, *args):
         """Everything this node does runs in here."""
-        if not self.alive:
+        if not self.alive or self.pauses.put_off(call, args):
             return
         try:
             call(*args)
+        except Gone:
+            return
         except PowerCut:
             self.world.trace(f"{self.name} power cut in an operation")
             self.crash(power=True)
@@ -122,6 +137,7 @@ class Node:
             return
         self.lives += 1
         self.alive = True
+        self.pauses.forget()
         self.files.cut_at = None
         self.files.faults.clear()
         world.trace(f"{self.name} boots")
@@ -130,7 +146,9 @@ class Node:
         turns = self.turns = Turns(runtime, news=self._news, crashed=self._crashed)
         others = [name for name in world.nodes if name != self.name]
         self.mux = Mux(others, self, now=runtime.now, random=draw, note=self._note, wake=turns.schedule)
-        self.around = Surroundings(self, runtime.now, draw, turns.wake, self._note, self._needs_snapshot)
+        self.around = Surroundings(
+            self, runtime.now, draw, turns.wake, self._note, self._needs_snapshot, self.mux.listens_since
+        )
         self.groups = {}
         for number in world.numbers:
             log, report = FileLog.open(
@@ -172,7 +190,8 @@ class Node:
         )
 
     def write(self, frames):
-        """mux.Wire."""
+        """mux.Wire. The process may be stopped before it says what it has written down."""
+        self.pauses.amid()
         for peer, frame in frames:
             self.world.wire.write(self.name, peer, frame)
 
@@ -205,6 +224,8 @@ class Node:
 
     def _note(self, level, text):
         self.world.trace(f"{self.name} {level} {text}")
+        if FAULT in text:
+            self.world.complain(f"{self.name}: {text}")
         if "lost entries" in text and text.split()[2] not in self.world.history.forgotten:
             self.world.complain(f"{self.name}: {text}")
 
@@ -312,6 +333,7 @@ class RaftWorld:
         count = draw.choice((3, 3, 5))
         self.numbers = list(range(draw.choice((1, 1, 2))))
         self.repeats = draw.choice((0, 0, 0.02))
+        self.torn = draw.choice((0, 0, 0.002, 0.05))  # links that end right behind an answer
         self.lull = draw.choice((1, 1, 40))  # a leader at rest learns late that it was deposed
         self.aimed = {kind: draw.choice((0, 0.0, chance)) for kind, chance in _AIMS.items()}
         self.problems = []
@@ -540,6 +562,16 @@ class RaftWorld:
         delay = draw.choice((5, 60, 300, 1200)) * MILLISECOND
         self.wire.clog(draw.sample(pairs, draw.randint(1, len(pairs))), delay, self._length())
 
+    def _fault_pause(self):
+        """One node is stopped, or all but one, as those are that have no CPU."""
+        draw = self.loop.random
+        for node in draw.choice(([self._someone()], list(self.nodes.values())[1:])):
+            node.pauses.begin(draw.randint(100, 2000) * MILLISECOND)
+
+    def _fault_pause_amid(self):
+        """Stopped between what it has written down and saying so."""
+        self._someone().pauses.arm(self.loop.random.randint(100, 2000) * MILLISECOND)
+
     def _fault_slow_disk(self):
         node = self._someone()
         node.disk_slow = True
@@ -607,6 +639,11 @@ FAULTS = (
         "split",
         "split",
         "clog",
+        "pause",
+        "pause",
+        "pause",
+        "pause_amid",
+        "pause_amid",
         "slow_disk",
         "disk_full",
         "disk_error",

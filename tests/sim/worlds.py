@@ -7,6 +7,7 @@ from importlib import import_module
 WORLDS = {
     "node": ("tests.sim.world", "World"),
     "raft": ("tests.sim.raft_world", "RaftWorld"),
+    "starved": ("tests.sim.starved_world", "StarvedWorld"),
     "cluster": ("tests.sim.cluster_world", "ClusterWorld"),
     "members": ("tests.sim.member_world", "MemberWorld"),
     "batch-node": ("tests.sim.batch_world", "BatchWorld"),

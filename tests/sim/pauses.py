@@ -1,0 +1,55 @@
+"""A process that is stopped and goes on, as by SIGSTOP or for want of CPU: between two things that it does, or amid one."""
+
+
+class Gone(BaseException):
+    """The process ended while it was stopped amid something, which it does not finish."""
+
+
+class Pauses:
+    """Of one simulated node, which runs everything by way of `put_off`."""
+
+    def __init__(self, node):
+        self._node = node
+        self._loop = node.world.loop
+        self.forget()
+
+    def forget(self):
+        """A new process."""
+        self.until = 0
+        self._backlog = []  # what happens to a stopped process happens when it goes on
+        self._armed = 0
+
+    def put_off(self, call, args):
+        """Whether the process is stopped; the call comes when it goes on."""
+        if self.until:
+            self._backlog.append((call, args))
+        return bool(self.until)
+
+    def begin(self, length):
+        """Stop it now."""
+        if self._node.alive and not self.until:
+            self.until = self._loop.now + length
+            self._loop.after(length, self._go_on, self._node.lives)
+
+    def _go_on(self, life):
+        if self._node.alive and self._node.lives == life and self.until:
+            self.until = 0
+            backlog, self._backlog = self._backlog, []
+            for call, args in backlog:
+                self._node.run(call, *args)
+
+    def arm(self, length):
+        """Stop it for so long the next time that it comes to `amid`."""
+        self._armed = length
+
+    def amid(self):
+        """A place at which it can be stopped amid something: the others go on meanwhile. Raises Gone."""
+        length, self._armed = self._armed, 0
+        if not length or self.until:
+            return
+        life, self.until = self._node.lives, self._loop.now + length
+        self._loop.run_until(self.until)
+        if not self._node.alive or self._node.lives != life:
+            raise Gone
+        self._loop.after(0, self._go_on, life)  # what has come meanwhile is looked at when this is done
+        self.until = self._loop.now

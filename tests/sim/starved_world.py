@@ -1,0 +1,79 @@
+"""Runs of tests.sim.raft_world in which all nodes are short of CPU for half a minute: each gets its turn late, again and again.
+
+No group may change its leader more than a few times meanwhile, and all must be well soon after. `python -m tests.sim --world
+starved --seeds 100`.
+"""
+
+from collections import Counter
+
+from stan.types import MILLISECOND, SECOND
+from tests.sim.raft_world import RaftWorld
+
+STARVED = 30 * SECOND
+CHANGES_MAX = 3
+CHANGE_MAX = 15 * SECOND
+"""Until somebody leads in the place of one who died meanwhile."""
+
+
+class StarvedWorld(RaftWorld):
+    """One run."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        draw = self.loop.random
+        self.aimed = dict.fromkeys(self.aimed, 0)
+        self.torn = self.repeats = 0
+        self.shares = {
+            name: draw.choice((30, 150, 600)) * MILLISECOND for name in self.nodes
+        }  # of CPU at once, at most
+        self.changes_while_starved = Counter()
+
+    def run(self, safety_s=0, drain_s=20):
+        """Returns the complaints."""
+        for node in self.nodes.values():
+            node.founds, node.unsettled = True, False
+            node.boot()
+        for _ in range(3):
+            self.loop.after(self.loop.random.randint(0, SECOND), self._propose)
+        self.loop.run_until(self.loop.now + 15 * SECOND)
+        before = set(self.history.leaders)
+        self.end = self.loop.now + STARVED
+        for node in self.nodes.values():
+            self._starve(node)
+        if self.loop.random.random() < 0.3:  # one change that must be
+            self.loop.after(self.loop.random.randint(0, 15) * SECOND, self._kill_leader)
+        self.loop.run_until(self.end)
+        self.changes_while_starved.update(number for number, _ in set(self.history.leaders) - before)
+        for number, changes in self.changes_while_starved.items():
+            if changes > CHANGES_MAX:
+                self.complain(f"F6: group {number} changed its leader {changes} times while CPU was short")
+        self._expect_leaders()
+        return super().run(safety_s, drain_s)
+
+    def _starve(self, node):
+        draw = self.loop.random
+        if self.loop.now < self.end:
+            length = draw.randint(200, 1500) * MILLISECOND
+            node.pauses.begin(length)
+            self.loop.after(length + draw.randint(1, self.shares[node.name]), self._starve, node)
+
+    def _kill_leader(self):
+        for node in self.nodes.values():
+            if node.alive and node.groups[0].leads:
+                node.crash(power=False)
+                self.loop.after(CHANGE_MAX, self._expect_leader, len(self.history.leaders))
+                return
+
+    def _expect_leader(self, before):
+        if len(self.history.leaders) == before:
+            self.complain("nobody has replaced a leader that died while CPU was short")
+
+    def _expect_leaders(self):
+        """There is CPU again."""
+        self.loop.run_until(self.loop.now + 10 * SECOND)
+        for number in self.numbers:
+            if not any(node.alive and node.groups[number].leads for node in self.nodes.values()):
+                self.complain(f"group {number} has no leader")
+
+    def _plan(self, end):
+        """Nothing else is wrong."""
