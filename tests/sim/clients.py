@@ -50,7 +50,7 @@ class SimClient:
         self.conn_id = f"{self.client_id}-conn-{self.life}"
         self.port = ClientPort(self.world.nats, self.conn_id, self.world.server_for(self.client_id))
         self.port.connect()
-        self.hb_inbox = f"hb.{self.conn_id}"
+        self.hb_inbox = f"_INBOX.hb.{self.conn_id}"
         self.port.listen(self.hb_inbox, lambda _payload, reply: self.port.publish(reply, b""))
         self._connect()
 
@@ -73,7 +73,7 @@ class SimClient:
     def request(self, subject, message, answer, late):
         """One request; `late()` when no answer came in time."""
         self.requests += 1
-        inbox = f"reply.{self.conn_id}.{self.requests}"
+        inbox = f"_INBOX.reply.{self.conn_id}.{self.requests}"
         port = self.port
 
         def answered(payload, _reply):
@@ -147,7 +147,7 @@ class Publisher(SimClient):
     def on_connected(self):
         self.waiting = {}  # guid -> Publish
         self.guids = guids(self.odd)
-        self.inbox = f"acks.{self.conn_id}"
+        self.inbox = f"_INBOX.acks.{self.conn_id}"
         self.port.listen(self.inbox, lambda payload, _reply: self._acked(payload))
         self._burst()
 
@@ -267,7 +267,7 @@ class Subscriber(SimClient):
         )
         self.sub = sub
         self.ack_inbox = ""
-        inbox = f"msgs.{self.conn_id}.{self.inboxes}"
+        inbox = f"_INBOX.msgs.{self.conn_id}.{self.inboxes}"
         request = wire.SubscriptionRequest(
             client_id=self.client_id.encode(),
             subject=self.channel.encode(),
