@@ -421,8 +421,9 @@ _PREFIX: Final = "a subject that ends with a dot, without wildcards, and none on
 
 def _is_prefix(subject: str) -> bool:
     name = subject.removesuffix(".")
-    plain = valid_name(name, wildcards=False) and len(name) <= bounds.REPLY_PREFIX_CHARS_MAX
-    return subject.endswith(".") and plain and not subject.startswith(RESERVED)
+    plain = valid_name(name, wildcards=False) and name.isprintable() and " " not in name
+    short = len(name) <= bounds.REPLY_PREFIX_CHARS_MAX
+    return subject.endswith(".") and plain and short and not subject.startswith(RESERVED)
 
 
 def go_duration(nanos: int) -> str:

@@ -210,3 +210,30 @@ def test_repr_shows_no_secret():
         embedded=EmbeddedConfig(password="hush", token="hush", extra_args=("--routes=nats://a:hush@b",)),  # noqa: S106
     )
     assert "hush" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "my.inbox",
+        ".",
+        "my..inbox.",
+        "a b.",
+        "*.",
+        ">.",
+        "_STAN.",
+        "_STAN.acks.x.",
+        "_INBOX._STAN.",
+        "$SYS.",
+        "x" * 200 + ".",
+    ],
+)
+def test_reply_prefix_on_which_servers_might_listen_is_refused(prefix):
+    (complaint,) = Config(reply_prefixes=(prefix,)).validate()
+    assert complaint.startswith(f'invalid reply prefix "{prefix}": ')
+
+
+def test_reply_prefixes_are_few():
+    assert Config(reply_prefixes=("my.inbox.", "_R_.")).validate() == []
+    (complaint,) = Config(reply_prefixes=tuple(f"p{number}." for number in range(9))).validate()
+    assert complaint == "there may be at most 8 reply prefixes, not 9"

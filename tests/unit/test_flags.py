@@ -174,7 +174,7 @@ def test_streaming_flags_reach_the_config():
     config = serve(
         *("-cid", "c", "-st", "file", "-dir", "d", "-mc", "1", "-msu", "2", "-mm", "3", "-mb", "4k", "-ma", "5s"),
         *("-mi", "6s", "-hbi", "7s", "-hbt", "8s", "-hbf", "9", "-replace_durable"),
-        *("-P", "pid"),
+        *("-P", "pid", "-reply_prefixes", "my.inbox., other."),
     )
     limits = config.limits.default
     assert (config.cluster_id, config.store.kind, config.store.directory) == ("c", "file", Path("d"))
@@ -183,6 +183,7 @@ def test_streaming_flags_reach_the_config():
     beat = config.heartbeat
     assert (beat.interval_ns, beat.timeout_ns, beat.fail_count) == (7 * SECOND, 8 * SECOND, 9)
     assert config.replace_durable
+    assert config.reply_prefixes == ("my.inbox.", "other.")
     assert config.pid_file == Path("pid")
     assert config.validate() == []
 

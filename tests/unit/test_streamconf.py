@@ -50,7 +50,7 @@ streaming {
   id: c, discover_prefix: d, store: file, dir: "data", sd: true, sv: on
   nats_server: "nats://h:1", credentials: x.creds, secure: true
   hbi: "7s", hbt: "8s", hbf: 9
-  syslog_name: n, replace_durable: true, username: u, password: p, token: t, nkey_seed_file: seed
+  syslog_name: n, replace_durable: true, reply_prefixes: ["a.", "b.c."], username: u, password: p, token: t, nkey_seed_file: seed
   tls { client_cert: cert, client_key: key, client_ca: ca, server_name: host, skip_verify: yes }
   store_limits {
     mc: 1, msu: 2, mm: 3, mb: 4kb, ma: "5s", mi: "6s"
@@ -68,6 +68,7 @@ def test_every_setting_reaches_the_config():
     config = serve(WHOLE)
     limits, nats, beat, log = config.limits, config.nats, config.heartbeat, config.log
     assert (config.cluster_id, config.discover_prefix, config.store.kind) == ("c", "d", "file")
+    assert config.reply_prefixes == ("a.", "b.c.")
     assert (config.store.directory, config.replace_durable, log.syslog_name) == (Path("data"), True, "n")
     assert (log.debug, log.trace, nats.urls) == (True, True, ("nats://h:1",))
     assert (nats.credentials, nats.nkey_seed_file) == (Path("x.creds"), Path("seed"))
