@@ -22,6 +22,7 @@ from tests.kit.files import CrashingFiles, PowerCut
 from tests.sim.database import SimDatabase
 from tests.sim.loop import NodeRuntime
 from tests.sim.nats import NodePort
+from tests.sim.pauses import Gone, Pauses
 from tests.sim.tasks import Tasks, in_thread
 
 CLUSTER = "test-cluster"
@@ -70,7 +71,7 @@ class ClusterNode:
         self.wall_offset = draw.choice((0, draw.randint(-2000, 2000) * MILLISECOND))
         self.files, self.database = CrashingFiles(), SimDatabase(pauses=True)
         self.alive = False
-        self.stopped_until = 0  # SIGSTOP
+        self.pauses = Pauses(self)
         self.disk_slow = False
         self.lives = 0
         self.boots = 0  # of its machine
@@ -79,7 +80,6 @@ class ClusterNode:
         self.port = self.member = self.runtime = self.tasks = None
         self.loading = False  # nothing of it but files yet
         self.flushing = self.ending = False
-        self._backlog = []  # what happens to a stopped process happens when it goes on
 
     def __repr__(self):
         return self.name
@@ -92,13 +92,12 @@ class ClusterNode:
 
     def run(self, call, *args):
         """Everything that this process does runs in here."""
-        if not self.alive:
-            return
-        if self.stopped_until:
-            self._backlog.append((call, args))
+        if not self.alive or self.pauses.put_off(call, args):
             return
         try:
             call(*args)
+        except Gone:
+            return
         except PowerCut:
             self.world.trace(f"{self.name} power cut in an operation")
             self.crash(power=True)
@@ -110,7 +109,7 @@ class ClusterNode:
         self.alive = True
         self.port = self.member = self.runtime = self.tasks = None
         self.flushing = self.ending = False
-        self.stopped_until = 0
+        self.pauses.forget()
         self.files.cut_at = None
         self.world.trace(f"{self.name} boots")
         try:
@@ -214,7 +213,6 @@ class ClusterNode:
         world = self.world
         world.trace(f"{self.name} dies, power {power}")
         self.alive = False
-        self._backlog.clear()
         if self.member is not None:
             self.member.stop()
         if self.runtime is not None:
@@ -290,19 +288,11 @@ class ClusterNode:
 
     def pause(self, length):
         """SIGSTOP for a while, then everything that happened meanwhile at once."""
-        if not self.alive or self.stopped_until:
-            return
-        self.stopped_until = self.world.loop.now + length
-        life = self.lives
+        self.pauses.begin(length)
 
-        def go_on():
-            if self.alive and self.lives == life:
-                self.stopped_until = 0
-                backlog, self._backlog = self._backlog, []
-                for call, args in backlog:
-                    self.run(call, *args)
-
-        self.world.loop.after(length, go_on)
+    def pause_amid(self, length):
+        """The same, amid the next turn that has something to send."""
+        self.pauses.arm(length)
 
     # --- its housekeeping -------------------------------------------------------------------------------------------------
 
@@ -358,7 +348,7 @@ class ClusterNode:
 
     def _watch(self):
         member, world = self.member, self.world
-        commit, send = member.broker.step_committed, member.send
+        commit, send, ready = member.broker.step_committed, member.send, member.broker.ready
 
         def committed(group, index, kind, body):
             if kind == Kind.RECORDS:
@@ -375,6 +365,13 @@ class ClusterNode:
             elif isinstance(message, AppendAnswer) and message.success:
                 world.aim(self, "append")
 
+        def ready_to_send(*arguments):
+            made = ready(*arguments)
+            if made.sends:
+                self.pauses.amid()
+            return made
+
+        member.broker.ready = ready_to_send
         member.broker.step_committed = committed
         member.send = sent
 
@@ -385,7 +382,7 @@ class ClusterNode:
         return (
             self.alive
             and not self.loading
-            and not self.stopped_until
+            and not self.pauses.until
             and self.port.up
             and not any(group.failed for group in member.groups.values())
             and member.broker.shared.meta.info is not None

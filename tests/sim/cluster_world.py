@@ -297,8 +297,21 @@ class ClusterWorld(Scene):
     def _fault_pause(self):
         self._pause(self._someone())
 
-    def _pause(self, node):
+    def _fault_pause_amid(self):
+        """Stopped between what it has to send and sending it."""
+        node, length = self._someone(), self.random.randint(100, 2000) * MILLISECOND
+        node.pause_amid(length)
+        self._cause(length + SECOND, f"{node} is stopped amid a turn")
+
+    def _fault_lossy(self):
+        """Single Raft frames are lost: links end between two frames of one read."""
         length = self._length()
+        self.nats.lossy = self.random.choice((0.02, 0.2))
+        self._cause(length, "lossy")
+        self.loop.after(length, setattr, self.nats, "lossy", 0)
+
+    def _pause(self, node):
+        length = self.random.randint(100, 2000) * MILLISECOND
         node.pause(length)
         self._cause(length, f"{node} is stopped")
 
@@ -382,7 +395,7 @@ class ClusterWorld(Scene):
 
     def _fault_transfer(self):
         for node in self.nodes.values():
-            for number in list(node.member.pool.led) if node.running and not node.stopped_until else ():
+            for number in list(node.member.pool.led) if node.running and not node.pauses.until else ():
                 group = node.member.groups[number]
                 to = self.random.choice([peer for peer in node.member.placement[number].voters if peer != node.name])
                 node.run(group.transfer, to, lambda gone: self.trace(f"transfer {gone}"))
@@ -442,5 +455,6 @@ _FAULTS = (
         "stop",
     ),
     *("nats", "nats", "deaf", "isolate", "isolate", "split", "split", "clog", "delay", "pause", "pause"),
+    *("pause_amid", "pause_amid", "lossy"),
     *("slow_disk", "disk_full", "disk_full", "disk_error", "transfer", "client", "client_cut"),
 )

@@ -58,7 +58,7 @@ class MemberWorld(ClusterWorld):
             self.changed += 1
             self.loop.after(self.random.randint(50, 4000) * MILLISECOND, self._change)
             return
-        if leader is not None and leader.running and not leader.stopped_until:
+        if leader is not None and leader.running and not leader.pauses.until:
             nodes = leader.member.broker.nodes
             request = Request(name.encode())
             leader.run(nodes.add if verb == "add" else nodes.remove, request)

@@ -242,6 +242,7 @@ class SimNats:
         self.ports = {}  # the connections that are up, in order of connecting
         self.broken = {}  # (server, server) -> None: no route
         self.deaf = {}  # (from node, to node) -> None: Raft frames are lost
+        self.lossy = 0  # share of the Raft frames that are lost
         self.seen = None  # called with (port, message) for what nodes send to nodes
         self._routes = {(a, b): Way(loop) for a in range(servers) for b in range(servers) if a != b}
         self._exact = {}  # subject -> {port: sid}
@@ -262,6 +263,7 @@ class SimNats:
         """Routes, raft frames and delays are as they should be. Connections are their owners' business."""
         self.broken.clear()
         self.deaf.clear()
+        self.lossy = 0
         for way in self._routes.values():
             way.slow = way.held_until = 0
         for port in self.ports:
@@ -322,7 +324,7 @@ class SimNats:
                 if (home, target.server) in self.broken:
                     continue
                 reached = True
-                if self.deaf and self._is_lost(message.subject):
+                if (self.deaf or self.lossy) and self._is_lost(message.subject):
                     continue
                 by_server.setdefault(target.server, {}).setdefault(target, []).append((sid, message))
             if not reached and message.reply and port.asks_for_503:
@@ -340,7 +342,7 @@ class SimNats:
         if not subject.startswith("_STAN.raft."):
             return False
         *_, target, source = subject.split(".")
-        return (source, target) in self.deaf
+        return (source, target) in self.deaf or self.loop.random.random() < self.lossy
 
     def _hand_out(self, targets):
         for target, messages in targets.items():
