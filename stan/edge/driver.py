@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVarTuple
 
 from stan import limits
 from stan.core.broker import Broker
-from stan.core.ready import Fetch, Fetched, Proposal, Ready
+from stan.core.ready import Delivery, Fetch, Fetched, Proposal, Ready
 from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.runtime import Runtime
@@ -232,6 +232,9 @@ class Driver:
         for number, uid in ready.drops:
             self._within(number, self.groups[number].log.drop, uid)
         self._propose_all(ready.proposals)
+        if untold := self.broker.untold:
+            self.broker.not_sent([send for send in ready.sends if isinstance(send, Delivery) and send.group in untold])
+            ready.sends = [send for send in ready.sends if not isinstance(send, Delivery) or send.group not in untold]
         if ready.sends:
             lost = self.gateway.send(ready.sends, self._silent)
             if lost:
@@ -240,14 +243,14 @@ class Driver:
             self._fetch(fetch)
 
     def _silent(self, groups: Set[GroupId]) -> Set[GroupId]:
-        """Which of *groups* say nothing now, neither messages nor answers: no log could be told of them, or the lease ended while
-        the turn ran, as it does in a process that is stopped and goes on. The next leader counts the messages as sent, this one
-        owes them if it still leads then; an answer would be of the past, and whoever asked asks again."""
+        """Which of *groups* say nothing now, neither messages nor answers: their disk failed, or the lease ended while the turn
+        ran, as it does in a process that is stopped and goes on. The next leader counts the messages as sent, this one owes them
+        if it still leads then; an answer would be of the past, and whoever asked asks again."""
         if self.fence is not None:
             self.fence()
         if not groups:
             return groups
-        silent = self._still_frozen() | self.broker.untold
+        silent = self._still_frozen()
         return silent if self.pool is None else silent | self.pool.lapsed(groups)
 
     def _still_frozen(self) -> set[GroupId]:

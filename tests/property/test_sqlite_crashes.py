@@ -141,6 +141,7 @@ class StateRun:
     async def lives(self):
         for _ in range(3):
             database = await Database.open(self.path)
+            await database.snapshot(1)  # from here on it knows what the rows add up to
             for _ in range(self.draw.randint(2, 8)):
                 await database.flush(self.changes())
                 self.flushed.append((len(self.power.notes), len(self.states) - 1))

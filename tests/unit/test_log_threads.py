@@ -21,6 +21,7 @@ class SlowSync(OsFiles):
     """fdatasync waits until it is let go; what was on the file when it began is what it covers."""
 
     def __init__(self):
+        super().__init__()
         self.begun = threading.Event()
         self.go = threading.Event()
         self.slow = False
