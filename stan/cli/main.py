@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from stan.cli import contexts
 from stan.edge.nats_import import quick_nats
+from stan.log.files import OWNER_ALONE
 
 WATCH_S: Final = 2.0
 WEB_SOCKETS: Final = ("ws://", "wss://")
@@ -179,6 +180,7 @@ def main() -> None:
         import_module("stan_client")
     if "_STAN_COMPLETE" in os.environ:  # a shell asks
         completion_init()
+    os.umask(OWNER_ALONE)  # backups hold messages, contexts passwords
     app(prog_name="stan")
 
 

@@ -19,6 +19,7 @@ from stan.cli.settings import Action, Parsed, parse
 from stan.edge.log import ServerLog
 from stan.edge.nats_process import NatsProcess, find_binary, new_secret, version
 from stan.errors import Aborted, StartError
+from stan.log.files import OWNER_ALONE
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,6 +42,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     hide_arguments()
     match parsed.action:
         case Action.SERVE:
+            os.umask(OWNER_ALONE)
             return _serve(parsed, lambda: parse(words, _read_again, os.environ, own_password))
         case Action.HELP:
             from stan.cli.help import help_text  # noqa: PLC0415 - not needed to serve

@@ -13,8 +13,8 @@ Promises: a crash at any point leaves a group as it was or as it was to become; 
 Blocking; raises OSError, Damage, StartError.
 """
 
-import json
 import re
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from itertools import count
@@ -24,19 +24,23 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.config import EncryptionConfig
-from stan.edge.manifest import Manifest, write_manifest
+from stan.edge.manifest import RESTORE, Manifest, read_document, write_document, write_manifest
 from stan.errors import Damage
 from stan.log.filelog import FileLog
 from stan.log.files import Files, OsFiles, read_file, remove_directory, write_durably
 from stan.log.types import GroupLog
 from stan.log.vault import Vault
 from stan.protocol import entries_pb2 as pb
+from stan.raft.hard_state import HARD_STATE
 from stan.types import GroupId, RaftIndex
 
 LOST_FOUND = "lost+found"
 _DAMAGED = "damaged"
 _VOTERS = "voters.json"
 _SNAPSHOT = re.compile(r"state-(\d{20})\.snap")
+_SNAPSHOT_FRONT = b"\xc2\x3e\x04SNAP"
+_SNAPSHOT_END = b"\xcd\x3e"
+"""Tags of fields 1000 and 1001, which readers that do not know of them pass over."""
 _UNFINISHED = re.compile(r"(\d+)\.(incoming|incoming\.damaged|ready|old)")
 
 
@@ -176,14 +180,13 @@ class GroupFiles:
             return Voters()
         path = f"{self.raft_path(number)}/{_VOTERS}"
         try:
-            return Voters(**json.loads(read_file(self.files, path)))
+            return Voters(**read_document(self.files, path))
         except (ValueError, TypeError) as error:
-            raise Damage(f"{path}: {error}") from error
+            raise Damage(f"{path}: {error}; {RESTORE}") from error
 
     def set_voters(self, number: GroupId, voters: Voters) -> None:
         """Remember durably who votes in a group from now on."""
-        content = json.dumps(asdict(voters), indent=2).encode() + b"\n"
-        write_durably(self.files, f"{self.raft_path(number)}/{_VOTERS}", content)
+        write_document(self.files, f"{self.raft_path(number)}/{_VOTERS}", asdict(voters))
 
     # --- replacing ------------------------------------------------------------------------------------------------------
 
@@ -193,6 +196,14 @@ class GroupFiles:
         self.files.rename(self.path(number), target)
         self.files.sync_directory(self._lost_found)
         self.files.sync_directory(self._groups)
+        return target
+
+    def put_promises_aside(self, number: GroupId) -> str:
+        """Move a group's term and vote, which cannot be read, to lost+found; returns where to."""
+        target = self._free_name(f"raft-{number}-{HARD_STATE}")
+        self.files.rename(f"{self.raft_path(number)}/{HARD_STATE}", target)
+        self.files.sync_directory(self._lost_found)
+        self.files.sync_directory(self.raft_path(number))
         return target
 
     def retire(self, number: GroupId) -> str:
@@ -256,11 +267,7 @@ class GroupFiles:
 
     def read_snapshot(self, number: GroupId, index: RaftIndex) -> pb.Snapshot:
         """A snapshot file."""
-        path = snapshot_path(self.path(number), index)
-        try:
-            return pb.Snapshot.FromString(read_file(self.files, path))
-        except DecodeError as error:
-            raise Damage(f"{path}: {error}") from error
+        return read_snapshot(self.files, snapshot_path(self.path(number), index))
 
     def write_snapshot(self, number: GroupId, index: RaftIndex, content: bytes) -> None:
         """A new snapshot file in place of the older ones."""
@@ -275,6 +282,24 @@ def groups_on_disk(directory: str, files: Files | None = None) -> list[GroupId]:
     files = files or OsFiles()
     files.makedirs(f"{directory}/groups")
     return sorted(GroupId(int(name)) for name in files.listdir(f"{directory}/groups") if name.isdigit())
+
+
+def snapshot_bytes(snapshot: pb.Snapshot) -> bytes:
+    """The content of a snapshot file: the message between two fields that it does not have, the second one with a CRC-32."""
+    content = _SNAPSHOT_FRONT + snapshot.SerializeToString()
+    return content + _SNAPSHOT_END + zlib.crc32(content).to_bytes(4, "little")
+
+
+def read_snapshot(files: Files, path: str) -> pb.Snapshot:
+    """A snapshot file; those of earlier versions hold the message alone. Raises Damage."""
+    content = read_file(files, path)
+    checked = content.startswith(_SNAPSHOT_FRONT) or content[-6:-4] == _SNAPSHOT_END
+    if not content or (checked and zlib.crc32(content[:-6]) != int.from_bytes(content[-4:], "little")):
+        raise Damage(f"{path}: wrong CRC")
+    try:
+        return pb.Snapshot.FromString(content[len(_SNAPSHOT_FRONT) : -6] if checked else content)
+    except DecodeError as error:
+        raise Damage(f"{path}: {error}") from error
 
 
 def snapshot_path(directory: str, index: RaftIndex) -> str:

@@ -113,7 +113,7 @@ class LeaseFiles:
     def take(self, epoch: int, holder: Holder) -> int | None:
         """Make the file of *epoch*, which follows the newest; its descriptor, None if somebody else has. Durable."""
         try:
-            handle = os.open(self.path(epoch), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+            handle = os.open(self.path(epoch), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except FileExistsError:
             return None
         try:

@@ -161,7 +161,7 @@ def _hide(found: re.Match[str]) -> str:
 
 def _open_file(path: Path) -> int:
     try:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StartError(f"unable to open log file {path}: {error.strerror}") from error
 

@@ -9,9 +9,10 @@ import json
 import os
 import secrets
 import string
+import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stan.config import KEY_VARIABLES
 from stan.errors import Damage, StartError, go_quote
@@ -21,6 +22,8 @@ from stan.log.vault import Vault
 FORMAT = 1
 NAME = "stan.json"
 OLD_STORE_FILES = ("server.dat", "clients.dat")
+RESTORE = "put it back from a backup; in a cluster this node can begin with an empty directory instead"
+_CHECKSUM = "checksum"
 SHARED = "ft"
 """Directory with the leases of a store that several servers share."""
 MIGRATING = "unfinished-migration"
@@ -139,7 +142,7 @@ def refuse_foreign(directory: str, names: list[str]) -> None:
     if MIGRATING in names:
         raise StartError(f"the migration into {directory} was not finished; run stan migrate once more")
     if "groups" in names:
-        raise Damage(f"{directory}/{NAME}: missing, but there are logs beside it; put it back from a backup")
+        raise Damage(f"{directory}/{NAME}: missing, but there are logs beside it; {RESTORE}")
 
 
 def _refuse_others(manifest: Manifest, directory: str, cluster_id: str, raft_groups: int, node_id: str) -> None:
@@ -172,11 +175,11 @@ def read_manifest(directory: str, files: Files | None = None) -> Manifest:
     """What `stan.json` says. Raises Damage; FileNotFoundError if there is none."""
     path = f"{directory}/{NAME}"
     try:
-        found = dict(json.loads(read_file(files or OsFiles(), path)))
+        found = read_document(files or OsFiles(), path)
         manifest = Manifest(**found | {"nodes": Nodes(**found.get("nodes", {}))})
         _ = manifest.store_bytes
     except (ValueError, TypeError) as error:
-        raise Damage(f"{path}: {error}") from error
+        raise Damage(f"{path}: {error}; {RESTORE}") from error
     if manifest.format != FORMAT:
         raise StartError(f"{path}: format {manifest.format}, this program reads format {FORMAT}")
     return manifest
@@ -203,7 +206,26 @@ def write_manifest(directory: str, manifest: Manifest, files: Files | None = Non
     told = asdict(manifest)
     if not manifest.encryption:  # earlier versions do not know it, and must not open what is encrypted
         del told["encryption"]
-    write_durably(files or OsFiles(), f"{directory}/{NAME}", json.dumps(told, indent=2).encode() + b"\n")
+    write_document(files or OsFiles(), f"{directory}/{NAME}", told)
+
+
+def read_document(files: Files, path: str) -> dict[str, Any]:
+    """What `write_document` wrote; earlier versions wrote no checksum. Raises ValueError, TypeError, FileNotFoundError."""
+    told = dict(json.loads(read_file(files, path)))
+    mark = told.pop(_CHECKSUM, None)
+    if mark is not None and mark != _checksum(told):
+        raise ValueError("wrong checksum")
+    return told
+
+
+def write_document(files: Files, path: str, told: dict[str, Any]) -> None:
+    """Replace a small JSON file durably."""
+    content = json.dumps({**told, _CHECKSUM: _checksum(told)}, indent=2)
+    write_durably(files, path, content.encode() + b"\n")
+
+
+def _checksum(told: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(told, sort_keys=True).encode())
 
 
 def lock_directory(directory: Path) -> int:
@@ -214,7 +236,7 @@ def lock_directory(directory: Path) -> int:
 
 def lock_file(path: Path, store: Path) -> int:
     """The same of *store*, by the lock of the file at *path*."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import errno
 import platform
 import random
 import time
 from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -114,7 +116,7 @@ async def _serve(
     try:
         storage = await _open_storage(config, node_id, log, lease)
     except (StanError, OSError) as error:
-        raise StartError(why_not(error)) from error
+        raise StartError(why_not(error, config.store.place)) from error
     node: Node
     if config.cluster is None:
         node = Standalone(config, storage, log, view.server_id, lease)
@@ -206,7 +208,7 @@ class Standalone(Node):
         try:
             await self.storage.load(self.broker, config.cluster_id)
         except (StanError, OSError) as error:
-            raise StartError(why_not(error)) from error
+            raise StartError(why_not(error, config.store.place)) from error
         meta = self.broker.shared.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
         connection = await self.connect(embedded)
@@ -288,7 +290,7 @@ class Clustered(Node):
         try:
             await member.load()
         except (StanError, OSError) as error:
-            raise StartError(why_not(error)) from error
+            raise StartError(why_not(error, self.config.store.place)) from error
         meta = self.broker.shared.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
         connection = await self.connect(embedded)
@@ -326,8 +328,14 @@ class Clustered(Node):
         await super().close(clean=clean)
 
 
-def why_not(error: Exception) -> str:
-    """What to say of an error that ends the start: of a file or directory first its name."""
+def why_not(error: BaseException, place: Path | None) -> str:
+    """What to say of an error that ends the start: of a file or directory first its name; *place*: what is kept, and where."""
+    cause: BaseException | None = error
+    while cause is not None:
+        full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL":
+            return f"{place}: there is no room on its disk ({error}): make room there, then start again"
+        cause = cause.__cause__
     if not isinstance(error, OSError) or not error.filename or not error.strerror:
         return str(error)
     name = error.filename if isinstance(error.filename, str) else str(error.filename)

@@ -13,7 +13,7 @@ from stan.core.broker import Broker
 from stan.edge.manifest import lock_file
 from stan.edge.storage import Storage
 from stan.errors import Aborted, Frozen, NotNow, StartError, go_quote
-from stan.log.files import OsFiles
+from stan.log.files import OsFiles, close_to_others
 from stan.log.sqlfile import SqlError, SqlFile
 from stan.log.sqllog import SqlLog
 from stan.state.database import Changes, Database
@@ -50,6 +50,8 @@ class SqlStorage(Storage):
         lock = lock_file(lock_path(source), source)
         try:
             file = SqlFile(source)
+            for ending in ("", "-wal", "-shm", ".lock"):
+                close_to_others(f"{source}{ending}")
         except BaseException:
             os.close(lock)
             raise

@@ -17,12 +17,13 @@ from stan.config import Config
 from stan.core.broker import Broker, apply_entry
 from stan.core.rows import restore_group, snapshot_group
 from stan.core.shared import META_GROUP
-from stan.edge.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters
+from stan.edge.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters, snapshot_bytes
 from stan.edge.log import ServerLog
 from stan.edge.manifest import Manifest, Nodes, boot_id, lock_directory, new_nuid, open_manifest, recorded_node_id
 from stan.edge.transfer import Export, Receiver, Sender, goes_on
 from stan.errors import Damage, Frozen, NotNow, StanError, StartError, fault
 from stan.log.filelog import FileLog
+from stan.log.files import close_to_others
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
 from stan.protocol import entries_pb2 as pb
@@ -105,6 +106,8 @@ class Storage:
         def note(level: str, text: str) -> None:
             (log.error if level == "ERR" else log.warning)(text)
 
+        if warning := close_to_others(str(directory)):
+            note("WRN", warning)
         try:
             disk = Disk.of(directory, config.encryption, accepts_loss=config.store.truncate_bad_eof)
             self = cls.recover(
@@ -158,11 +161,23 @@ class Storage:
 
     def _open_group(self, number: GroupId) -> None:
         if self.node_id:
-            self._hard_states[number] = HardState.open(self._of_disk().files, self._of_disk().raft_path(number))
+            self._hard_states[number] = self._open_promises(number)
         self._voters[number] = self._of_disk().voters(number) if self.node_id else Voters()
         self._open_log(number)
         if not self._of_disk().power_lost and self.node_id:
             self._expect_committed(number)
+
+    def _open_promises(self, number: GroupId) -> HardState:
+        """Term and vote; without a right slot this member is one that has forgotten them, as if the file were missing."""
+        disk = self._of_disk()
+        try:
+            return HardState.open(disk.files, disk.raft_path(number))
+        except Damage as error:
+            aside = disk.put_promises_aside(number)
+            self._note(
+                "ERR", f"{error}; moved to {aside}, this node has no vote in group {number} until others vouch for it"
+            )
+        return HardState.open(disk.files, disk.raft_path(number))
 
     def _expect_committed(self, number: GroupId) -> None:
         """What was known to be committed was in the log, if not on the disk."""
@@ -495,7 +510,7 @@ class Storage:
         snapshot = self.state_of(broker, number)
         index = RaftIndex(snapshot.applied_index)
         if self._files is not None:
-            await self._offload(partial(self._files.write_snapshot, number, index, snapshot.SerializeToString()))
+            await self._offload(partial(self._files.write_snapshot, number, index, snapshot_bytes(snapshot)))
         if self.logs.get(number) is log:
             self._snapshots[number] = index
 

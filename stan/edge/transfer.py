@@ -19,14 +19,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
-
 from stan import limits
-from stan.edge.groupfiles import snapshot_path
+from stan.edge.groupfiles import read_snapshot, snapshot_bytes, snapshot_path
 from stan.edge.transfer_words import LENGTH, OFFER, Offer, Part, Status, Verb, Words, decode, encode
 from stan.errors import Damage, NotNow, StanError
 from stan.log.filelog import FileLog
-from stan.log.files import Files, read_file, remove_directory
+from stan.log.files import Files, remove_directory
 from stan.log.recovery import segment_name
 from stan.log.segment import SEGMENT_HEADER_SIZE, decode_segment_header
 from stan.log.segments import Extent
@@ -124,7 +122,7 @@ class Sender:
         except BaseException:
             remove_directory(self._files, directory)
             raise
-        content = state.SerializeToString()
+        content = snapshot_bytes(state)
         offer = Offer(
             GroupId(words.group),
             RaftIndex(state.applied_index),
@@ -390,10 +388,7 @@ class Receiver:
 
     def _verify(self, offer: Offer) -> None:
         path = snapshot_path(self._directory, offer.index)
-        try:
-            state = pb.Snapshot.FromString(read_file(self._files, path))
-        except DecodeError as error:
-            raise Damage(f"{path}: {error}") from error
+        state = read_snapshot(self._files, path)
         if (state.applied_index, state.applied_term) != (offer.index, offer.term):
             raise Damage(f"{path}: a state as of entry {state.applied_index}, not {offer.index}")
         log, report = FileLog.open(

@@ -6,6 +6,7 @@ OSError: what a failed call means is decided by the log. The idea of a file port
 
 import errno
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from typing import Protocol
@@ -109,7 +110,7 @@ class OsFiles(Directories):
 
     def create(self, path: str) -> int:
         """See Files."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def close(self, descriptor: int) -> None:
         """See Files."""
@@ -183,6 +184,23 @@ class OsFiles(Directories):
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+OWNER_ALONE = 0o077
+"""The umask of whatever writes what was published, or secrets: nobody but the owner may read."""
+
+
+def close_to_others(path: str) -> str:
+    """Take from everybody but the owner what they may do with a file or directory; what to say if that is not allowed."""
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116 - paths are strings in this module
+        if mode & OWNER_ALONE:
+            os.chmod(path, mode & ~OWNER_ALONE)  # noqa: PTH101 - same
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"{path} can be read by others, and that cannot be changed: {error.strerror}" if mode & 0o007 else ""
+    return ""
 
 
 def read_file(files: Files, path: str) -> bytes:

@@ -14,7 +14,7 @@ from pathlib import Path
 from stan.core.group import GroupMachine
 from stan.core.meta import MetaMachine
 from stan.core.rows import snapshot_group
-from stan.edge.groupfiles import snapshot_path
+from stan.edge.groupfiles import snapshot_bytes, snapshot_path
 from stan.edge.manifest import MIGRATING, NAME, Manifest, boot_id, lock_directory, new_nuid, write_manifest
 from stan.errors import StartError
 from stan.log.filelog import FileLog
@@ -167,7 +167,7 @@ class Target:
             else:
                 snapshot_group(self._machines[number], snapshot)
             path = snapshot_path(str(self._directory / "groups" / str(number)), index)
-            write_durably(OsFiles(), path, snapshot.SerializeToString())
+            write_durably(OsFiles(), path, snapshot_bytes(snapshot))
 
     async def _write_rows(self, marks: dict[GroupId, RaftIndex]) -> None:
         changes = Changes()

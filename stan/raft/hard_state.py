@@ -9,7 +9,8 @@ read, there is no such byte, and nothing is fresh.
 
 Promises: `save` returns only after term and vote are on stable storage; a crash at any point leaves the old pair or the new one.
 The commit hint may lag or be lost, never more. Never overwrites the slot that was synced last, so a torn hint costs nothing.
-Never begins anew over a damaged file: a forgotten vote could be given twice.
+Never begins anew over a damaged file, which whoever opens it has to put aside: what begins anew is fresh, and knows that it has
+forgotten its votes.
 """
 
 import zlib
@@ -18,7 +19,7 @@ from struct import Struct
 from typing import Self
 
 from stan import limits
-from stan.errors import Frozen, StartError
+from stan.errors import Damage, Frozen, StartError
 from stan.invariant import invariant
 from stan.log.files import Files
 from stan.types import RaftIndex, Term
@@ -31,6 +32,8 @@ _CRC = Struct("<I")
 _SLOT_BYTES = 4096
 """Distance of the slots: a page, so that no write touches both."""
 _NEW = ".new"
+HARD_STATE = "hard_state"
+"""Name of the file."""
 
 
 class HardState:
@@ -50,11 +53,12 @@ class HardState:
         self._frozen = ""
 
     @classmethod
-    def open(cls, files: Files, directory: str, name: str = "hard_state") -> Self:
+    def open(cls, files: Files, directory: str, name: str = HARD_STATE) -> Self:
         """Open the file in *directory*, which is made if need be.
 
         Raises:
-            StartError: no slot is right, or the disk refuses.
+            Damage: no slot is right.
+            StartError: the disk refuses.
         """
         path = f"{directory}/{name}"
         try:
@@ -62,7 +66,11 @@ class HardState:
             if name not in files.listdir(directory):
                 _create(files, directory, path)
             state = cls(files, path, files.open(path))
-            state._load()
+            try:
+                state._load()
+            except Damage:
+                state.close()
+                raise
             files.fdatasync(state._descriptor)  # a process that was killed may have left its newest slot unsynced
             files.sync_directory(directory)
         except OSError as error:
@@ -139,7 +147,7 @@ class HardState:
             if decoded is not None:
                 found.append((*decoded, slot))
         if not found:
-            raise StartError(f"{self._path} is damaged: neither of its two slots is right")
+            raise Damage(f"{self._path} is damaged: neither of its two slots is right")
         self._number, self.term, self.commit_hint, self.voted_for, self.fresh, self._synced_slot = max(
             found, key=lambda item: item[0]
         )

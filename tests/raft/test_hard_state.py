@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from stan.errors import Frozen, StartError
+from stan.errors import Damage, Frozen
 from stan.invariant import InvariantError
 from stan.log.files import OsFiles
 from stan.raft.hard_state import HardState
@@ -107,8 +107,9 @@ def test_damaged_file_is_not_begun_anew():
     files = CrashingFiles()
     HardState.open(files, "/g").save(4, "a")
     files.put("/g/hard_state", bytes(8192))
-    with pytest.raises(StartError, match="neither of its two slots"):
+    with pytest.raises(Damage, match="neither of its two slots"):
         HardState.open(files, "/g")
+    assert not files.open_files
 
 
 def test_one_damaged_slot_leaves_the_other():

@@ -15,4 +15,4 @@ from stan.edge.server import why_not
     ],
 )
 def test_directory_that_cannot_be_used_is_named(error, text):
-    assert why_not(error) == text
+    assert why_not(error, None) == text

@@ -1,0 +1,210 @@
+"""Every file of a data directory, damaged in every way: the node has all, or says what it lacks, or one sentence ends the start.
+
+Never a traceback, never a silent loss.
+"""
+
+import asyncio
+import errno
+import shutil
+import stat
+
+import pytest
+
+from stan.config import ClusterConfig, Config, EncryptionConfig, LogConfig, StoreConfig
+from stan.core.broker import Broker
+from stan.edge.groupfiles import Voters, read_snapshot, snapshot_bytes
+from stan.edge.log import ServerLog
+from stan.edge.server import why_not
+from stan.edge.storage import Storage
+from stan.errors import StanError
+from stan.log.files import OsFiles
+from stan.protocol import entries_pb2 as pb
+from stan.protocol.entries import Kind
+from stan.types import GroupId
+from tests.kit.batches import batch, entry
+
+ONE = GroupId(1)
+
+
+class Directory:
+    """A node's, with something in every file."""
+
+    def __init__(self, path, *, clustered, encrypted=False):
+        cluster = ClusterConfig(node_id="a", peers=("b", "c")) if clustered else None
+        self.path = path
+        self.clustered = clustered
+        self.config = Config(
+            cluster_id="c",
+            store=StoreConfig(kind="file", directory=path, raft_groups=1),
+            cluster=cluster,
+            encryption=EncryptionConfig(b"key") if encrypted else None,
+        )
+        self.storage = None
+
+    async def open(self):
+        config = self.config
+        self.storage = storage = await Storage.open(config, ServerLog(LogConfig()), node_id="a" * self.clustered)
+        self.broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
+        try:
+            await storage.load(self.broker, "c", replicated=self.clustered)
+        except BaseException:
+            await storage.close(clean=False)
+            raise
+        return self
+
+    async def fill(self):
+        """Entries, a durable, a snapshot, and promises."""
+        storage, log, meta = self.storage, self.storage.logs[ONE], self.storage.logs[GroupId(0)]
+        told = [{"cluster_info": pb.ClusterInfo(cluster_id=b"c", raft_groups=1, nuid=b"n" * 22)}] * self.clustered
+        told.append({"create_channels": pb.CreateChannels(channels=[pb.Channel(name=b"foo", group=1)])})
+        for change in told:
+            body = pb.MetaChange(**change).SerializeToString()
+            meta.append([entry(meta.last_index + 1, term=1)._replace(kind=Kind.META, body=body)])
+        meta.sync()
+        subscribe = pb.Subscribe(
+            uid=1, client_id=b"d", inbox=b"in", durable_name=b"d", max_in_flight=9, start_sequence=1
+        )
+        body = pb.GroupChange(subscribe=subscribe).SerializeToString()
+        log.append([entry(1, term=1)._replace(kind=Kind.CHANGE, body=body)])
+        for at in range(12):
+            log.append([entry(2 + at, batch(1, 1 + at, 1), term=1)])
+        log.sync()
+        self.catch_up()
+        state = storage.state_of(self.broker, ONE)
+        storage._of_disk().write_snapshot(ONE, state.applied_index, snapshot_bytes(state))
+        if self.clustered:
+            for number in (0, 1):
+                storage.hard_state(GroupId(number)).save(3, "a")
+                storage.hard_state(GroupId(number)).settle()
+                storage.set_voters(GroupId(number), Voters(["a", "b", "c"], 1))
+
+    def catch_up(self):
+        """Apply what is in the log, as a node does it by itself or as its leader tells it."""
+        for number, last in ((GroupId(0), 2), (ONE, 13)):
+            if self.storage.logs[number].last_index == last:
+                self.storage._replay(self.broker, number, self.storage.applied[number][0])
+
+    def kept(self):
+        """All of the group that a restart has to bring back."""
+        log = self.storage.logs[ONE]
+        refs = log.channel(1).refs(1, 99, 1 << 20, 99)
+        return self.storage.state_of(self.broker, ONE), [log.read(ref) for ref in refs]
+
+    async def close(self):
+        await self.storage.flush(self.broker)
+        await self.storage.close(clean=True)
+
+
+HARMS = {
+    "missing": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "half of it": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "without its end": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "garbage": lambda path: path.write_bytes(b"\xa5garbage" * (path.stat().st_size // 8 + 1)),
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    **{f"a bit at {share}/6": (lambda path, share=share: flip(path, share / 6)) for share in range(7)},
+}
+
+
+def flip(path, share):
+    content = bytearray(path.read_bytes())
+    if content:
+        content[min(int(len(content) * share), len(content) - 1)] ^= 0x10
+    path.write_bytes(bytes(content))
+
+
+FILES = ("stan.json", "lock", "state.db", "groups/0/*.log", "groups/1/*.log", "groups/1/*.idx", "groups/1/*.snap")
+OF_CLUSTERS = ("raft/0/hard_state", "raft/1/hard_state", "raft/1/voters.json")
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["alone", "clustered"])
+def filled(request, tmp_path_factory):
+    directory = Directory(tmp_path_factory.mktemp("filled") / "data", clustered=request.param)
+
+    async def fill():
+        await directory.open()
+        await directory.fill()
+        kept = directory.kept()
+        await directory.close()
+        return kept
+
+    return directory, asyncio.run(fill())
+
+
+@pytest.mark.parametrize("name", [*FILES, *OF_CLUSTERS])
+@pytest.mark.parametrize("how", HARMS)
+async def test_damaged_file_is_healed_or_told(filled, name, how, tmp_path, capfd):
+    whole, kept = filled
+    if name in OF_CLUSTERS and not whole.clustered:
+        pytest.skip("a server alone has none")
+    if (name, how) == ("raft/1/voters.json", "missing"):
+        pytest.skip("nothing tells that there was one")
+    shutil.copytree(whole.path, tmp_path / "data")
+    directory = Directory(tmp_path / "data", clustered=whole.clustered)
+    (file, *_) = sorted(directory.path.glob(name)) or [None]
+    if file is None:
+        pytest.skip("there is none")
+    HARMS[how](file)
+
+    try:
+        await directory.open()
+    except StanError as error:
+        text = why_not(error, directory.path)
+        assert "\n" not in text
+        assert str(file) in text or str(file.parent) in text, text
+        return
+    directory.catch_up()
+    storage, said = directory.storage, capfd.readouterr().err
+    if directory.kept() != kept:
+        assert "[ERR]" in said or "[WRN]" in said, "nothing is lost in silence"
+        assert str(file) in said or str(file.parent) in said, said
+    if directory.clustered and name.endswith("hard_state"):
+        number = GroupId(int(file.parent.name))
+        state = storage.hard_state(number)
+        assert (state.term, state.voted_for) == (3, "a") or state.fresh
+    await directory.close()
+    again = await directory.open()  # it is healed for good
+    await again.close()
+
+
+async def test_hard_state_without_a_right_slot_is_put_aside_in_a_cluster(tmp_path, capfd):
+    directory = Directory(tmp_path / "data", clustered=True)
+    await directory.open()
+    await directory.fill()
+    await directory.close()
+    HARMS["garbage"](directory.path / "raft/1/hard_state")
+    await directory.open()
+    assert directory.storage.hard_state(ONE).fresh
+    assert not directory.storage.hard_state(GroupId(0)).fresh
+    assert not directory.storage.fresh
+    await directory.close()
+    assert list((directory.path / "lost+found").glob("raft-1-hard_state"))
+    assert "raft/1/hard_state is damaged: neither of its two slots is right; moved to" in capfd.readouterr().err
+
+
+def test_snapshot_files_of_earlier_versions_are_read(tmp_path):
+    snapshot = pb.Snapshot(applied_index=7, applied_term=2, next_id=3)
+    path = tmp_path / "state.snap"
+    for content in (snapshot.SerializeToString(), snapshot_bytes(snapshot)):
+        path.write_bytes(content)
+        assert read_snapshot(OsFiles(), str(path)) == snapshot
+    assert pb.Snapshot.FromString(snapshot_bytes(snapshot)).applied_index == 7  # an earlier version reads it
+
+
+def test_a_full_disk_at_start_names_the_directory_and_what_to_do(tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    text = why_not(full, tmp_path)
+    assert text == f"{tmp_path}: there is no room on its disk ({full}): make room there, then start again"
+
+
+# --- who may read -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_directory_of_an_earlier_version_is_closed_to_others(tmp_path):
+    path = tmp_path / "data"
+    path.mkdir(mode=0o755)
+    path.chmod(0o755)
+    directory = Directory(path, clustered=True)
+    await directory.open()
+    await directory.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
