@@ -14,7 +14,17 @@ from stan_client.session import text_of
 from stan.cli.common import EXIT_FAILED, Target, run
 from stan.cli.contexts import without_secrets
 from stan.cli.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, in_vain, lag, state_of
-from stan.cli.groups import behind, groups_of, leaderless, name_of, odd_hashes, reasons, told_leaderless, troubles
+from stan.cli.groups import (
+    behind,
+    groups_of,
+    leaderless,
+    name_of,
+    odd_hashes,
+    odd_words,
+    reasons,
+    told_leaderless,
+    troubles,
+)
 from stan.cli.operating import operating
 from stan.cli.options import View, injected
 from stan.cli.output import Sheet, show
@@ -122,7 +132,7 @@ def of_groups(nodes: Nodes) -> Iterator[Finding]:
         yield Finding(WORST, "leader", text, "Start nodes until a majority of its voters is there: stan group list")
     for group in groups:
         if odd_hashes(group):
-            text = f"Group {group.number}: copies that have applied the same differ."
+            text = f"Group {group.number}: copies that have applied the same differ ({odd_words(group)})."
             step = "Stop the node that differs (stan group list --json), move its directory away, start it: it is filled anew."
             yield Finding(WORST, "copies", text, step)
         if behind(group) > REPLICA_LAG:

@@ -21,6 +21,7 @@ class Group(NamedTuple):
     leader: str  # "": none
     term: int
     copies: list[tuple[str, pb.GroupStatus]]  # by node
+    products: frozenset[str] = frozenset()  # versions of these nodes
 
     @property
     def of_leader(self) -> pb.GroupStatus | None:
@@ -36,7 +37,8 @@ def groups_of(nodes: Nodes) -> list[Group]:
         copies = [(name_of(one), group) for one in nodes.answers for group in one.groups if group.group == number]
         leading = [(group.term, node) for node, group in copies if group.role == "leader"]
         term, leader = max(leading, default=(max(group.term for _, group in copies), ""))
-        found.append(Group(number, leader, term, copies))
+        products = frozenset(one.product for one in nodes.answers)
+        found.append(Group(number, leader, term, copies, products))
     return found
 
 
@@ -72,9 +74,15 @@ def behind(group: Group) -> int:
 
 
 def odd_hashes(group: Group) -> bool:
-    """Whether copies that have applied the same have another state: that must never be."""
-    by_applied: dict[int, set[bytes]] = {}
-    for _, status in group.copies:
+    """Whether copies that have applied the same have another state: that must never be. Versions may write it differently."""
+    by_entry: dict[int, set[bytes]] = {}
+    for _, status in group.copies if len(group.products) < 2 else ():
         if status.state_hash:
-            by_applied.setdefault(status.applied, set()).add(status.state_hash)
-    return any(len(hashes) > 1 for hashes in by_applied.values())
+            by_entry.setdefault(status.hashed, set()).add(status.state_hash)
+    return any(len(hashes) > 1 for hashes in by_entry.values()) or any(status.differs for _, status in group.copies)
+
+
+def odd_words(group: Group) -> str:
+    """Whose state differs, as far as nodes have told."""
+    told = [f"{node}: {status.differs}" for node, status in group.copies if status.differs]
+    return "; ".join(told) or "nodes that have applied the same have another state"

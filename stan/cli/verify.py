@@ -7,7 +7,7 @@ that retention shortens meanwhile is read again; one that lags is waited for.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Final
 
@@ -19,6 +19,7 @@ from stan_client.session import text_of
 from stan import limits
 from stan.cli.args import checked_channel
 from stan.cli.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, err, run
+from stan.cli.groups import groups_of, odd_hashes, odd_words
 from stan.cli.operating import no_channel, operating
 from stan.cli.options import View, injected
 from stan.cli.output import Sheet, show
@@ -124,8 +125,13 @@ async def _verify(target: Target, channel: str, view: View) -> int:
                     return await verified(direct, status, nodes_of, lambda count: bar.advance(task, count))
 
             verdicts = await asyncio.gather(*map(one, found))
-    show(verdicts_sheet(verdicts, nodes.missing), view)
-    return 0 if all(verdict.ok for verdict in verdicts) and not nodes.missing else EXIT_FAILED
+    odd = {group.number: odd_words(group) for group in groups_of(nodes) if odd_hashes(group)}
+    for status, verdict in zip(found, verdicts, strict=True):
+        verdict.problem = verdict.problem or "; ".join(
+            f"states of group {number} differ" for number in (0, status.group) if number in odd
+        )
+    show(verdicts_sheet(verdicts, nodes.missing, odd), view)
+    return 0 if all(verdict.ok for verdict in verdicts) and not nodes.missing and not odd else EXIT_FAILED
 
 
 def _bar() -> Progress:
@@ -190,8 +196,8 @@ async def _read(
             await asyncio.sleep(LAG_PAUSE_S)
 
 
-def verdicts_sheet(verdicts: list[Verdict], missing: list[str]) -> Sheet:
-    """What came out, one channel a line."""
+def verdicts_sheet(verdicts: list[Verdict], missing: list[str], odd: Mapping[int, str] | None = None) -> Sheet:
+    """What came out, one channel a line; *odd*: groups whose state is not the same everywhere, and where."""
     rows = []
     for verdict in verdicts:
         whole = verdict.copies[0] if verdict.copies else Copy("")
@@ -212,15 +218,16 @@ def verdicts_sheet(verdicts: list[Verdict], missing: list[str]) -> Sheet:
         for copy in verdict.copies
         for damage in copy.damaged
     ]
+    foot += [f"Group {number}: {words}." for number, words in (odd or {}).items()]
     if missing:
         foot.append(f"Not verified, for they do not answer: {', '.join(missing)}.")
-    if bad:
+    if bad or odd:
         foot.append(
             "A node with a damaged or different copy: stop it, move its data directory away, start it again; it is filled from "
             "the others."
         )
     document = {
-        "ok": not bad and not missing,
+        "ok": not bad and not missing and not odd,
         "missing": missing,
         "channels": [{**asdict(verdict), "ok": verdict.ok, "result": verdict.words} for verdict in verdicts],
     }

@@ -160,6 +160,10 @@ class Administration:
             applied=node.storage.applied.get(number, (0, 0))[0],  # a frozen group may have none
             trouble=trouble(node, number, group) or (f"it takes nothing: {refused}" if refused else ""),
         )
+        hashes = node.storage.state_hashes(number)
+        if hashes:
+            status.hashed, status.state_hash = hashes[-1][0], hashes[-1][1].to_bytes(8, "big", signed=True)
+            status.differs = node.storage.differs.get(number, "")
         if not isinstance(group, RaftGroup) or self._member is None:
             status.role = "frozen" if number in self._shared.faulty else "leader"
             status.term, status.committed = SOLO_TERM, status.applied

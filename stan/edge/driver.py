@@ -63,6 +63,7 @@ class Driver:
         self._stopped = False
         self._down_since = 0
         self.pool: Pool | None = None  # who leads what, in a cluster; alone this node leads everything
+        self.hash_state: Callable[[GroupId], None] | None = None  # for others to compare, at the same entry everywhere
         self.fence: Callable[[], None] | None = None  # raises if another server may have the store meanwhile
 
     def wake(self) -> None:
@@ -210,6 +211,8 @@ class Driver:
                 break
             self.broker.step_committed(number, entry.index, entry.kind, entry.body)
             self.applied[number] = (entry.index, entry.term)
+            if not entry.index % limits.STATE_HASH_ENTRIES and self.hash_state is not None:
+                self.hash_state(number)
 
     def _configured(self, number: GroupId, entry: Entry) -> bool:
         """Have a change of the voters written down; if that fails, the next life applies it and what follows."""

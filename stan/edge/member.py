@@ -18,6 +18,7 @@ from stan.config import ClusterConfig, Config
 from stan.core.broker import Broker
 from stan.core.ready import Index
 from stan.core.shared import META_GROUP
+from stan.edge.agreement import Agreement
 from stan.edge.balance import Balance
 from stan.edge.driver import Driver
 from stan.edge.fetching import Fetching
@@ -88,6 +89,7 @@ class Member:
         self.world = world
         self.me = storage.node_id
         self.relocation = Relocation(self)
+        self.agreement = Agreement(storage, world.note, stan.__version__)
         self.groups: dict[GroupId, RaftGroup] = {}
         channel_groups = [number for number in storage.logs if number != META_GROUP]
         self.broker = Broker(config, self._index, reply_prefix, channel_groups)
@@ -103,6 +105,7 @@ class Member:
             note=world.note,
             crashed=world.crashed,
         )
+        self.driver.hash_state = partial(storage.hash_state, self.broker)
         self.gateway.wake = self.driver.look
         peers = [name for name in self.voters if name != self.me]
         self.turns = Turns(world.ticker, news=self.driver.news, crashed=world.crashed)
@@ -391,7 +394,9 @@ class Member:
             fresh=self.roster.me.fresh and not any(group.votes for group in self.groups.values()),
             led=self.pool.led,
             resting=[number for number, until in self._resting.items() if until > now],
+            hashes=self.agreement.told(self.groups),
         )
+        self.agreement.compare({name: known.hello for name, known in self.roster.nodes.items()})
         self._follow_roster()
         self._spread(now)
         self.relocation.tick(now)

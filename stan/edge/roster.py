@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 from stan import limits
 from stan.errors import go_quote
 from stan.invariant import invariant
-from stan.protocol.node_pb2 import NodeHello
+from stan.protocol.node_pb2 import NodeHello, StateHash
 from stan.raft.placement import place
 from stan.types import GroupId, Nanos
 
@@ -185,10 +185,14 @@ class Roster:
         held: Iterable[GroupId] | None = None,
         walking: Iterable[GroupId] | None = None,
         resting: Iterable[GroupId] | None = None,
+        hashes: Iterable[StateHash] | None = None,
     ) -> None:
         """Something about this node changed: the identity of its cluster, whether it is fresh or draining, the groups that it
-        leads, holds or was told to hand over. Groups wait for the next hello, all else is told at once."""
+        leads, holds or was told to hand over, their state. Groups wait for the next hello, all else is told at once."""
         me = self.me
+        if hashes is not None:
+            del me.hashes[:]
+            me.hashes.extend(hashes)
         for told, groups in ((me.led, led), (me.held, held), (me.walking, walking), (me.resting, resting)):
             if groups is not None:
                 told[:] = sorted(groups)

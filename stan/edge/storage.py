@@ -58,6 +58,7 @@ class Storage:
         self.manifest: Manifest | None = None
         self.doubt = False
         self.fresh = False  # this node knows nothing and has promised nothing: no entry, no term, no vote
+        self.differs: dict[GroupId, str] = {}  # whose state is another one, as far as others told
         self.whole = dict.fromkeys(logs, True)  # False: the log has lost entries, until another one is installed
         self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # kept up to date by the driver
         self.failed: dict[GroupId, Exception] = {}  # groups of a node alone whose log the program could not replay

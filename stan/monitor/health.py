@@ -67,4 +67,4 @@ def trouble(node: Node, number: GroupId, group: Consensus) -> str:
         return "this node leads it, and hears no majority"
     if not node.storage.whole.get(number, True):
         return "this node's copy is not whole"
-    return ""
+    return node.storage.differs.get(number, "")

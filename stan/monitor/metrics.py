@@ -150,6 +150,11 @@ def _groups(node: Node) -> Iterator[Metric]:
         "1: it failed, and does nothing on this node until a restart",
         labels=("group",),
     )
+    differs = _gauge(
+        "group_state_differs",
+        "1: the state here is not that of another node as of the same entry, which must never be",
+        labels=("group",),
+    )
     written = _gauge("group_log_entries", "Number of the newest entry of the group's log", labels=("group",))
     durable = _gauge("group_durable_entries", "Number of the newest entry that is on stable storage", labels=("group",))
     lag = _gauge(
@@ -160,6 +165,7 @@ def _groups(node: Node) -> Iterator[Metric]:
         label = (str(number),)
         leads.add_metric(label, float(group.leads))
         frozen.add_metric(label, float(number in failed))
+        differs.add_metric(label, float(number in node.storage.differs))
         written.add_metric(label, group.log.last_index)
         durable.add_metric(label, group.log.durable_index)
         if isinstance(group, RaftGroup):
@@ -167,7 +173,7 @@ def _groups(node: Node) -> Iterator[Metric]:
                 leader.add_metric((*label, group.leader), 1)
             for peer, missing in group.lag().items() if group.leads else ():
                 lag.add_metric((*label, peer), missing)
-    yield from (leads, leader, frozen, written, durable, lag)
+    yield from (leads, leader, frozen, differs, written, durable, lag)
 
 
 # --- channels, durables and queue groups --------------------------------------------------------------------------------

@@ -2,12 +2,12 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeHello(_message.Message):
-    __slots__ = ("node", "instance", "started", "cluster_id", "identity", "raft_groups", "replicas", "voters", "fresh", "bootstrap", "replica", "draining", "led", "version", "established", "rival", "founders", "nodes_version", "held", "walking", "resting")
+    __slots__ = ("node", "instance", "started", "cluster_id", "identity", "raft_groups", "replicas", "voters", "fresh", "bootstrap", "replica", "draining", "led", "version", "established", "rival", "founders", "nodes_version", "held", "walking", "resting", "hashes")
     class FoundersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class NodeHello(_message.Message):
     HELD_FIELD_NUMBER: _ClassVar[int]
     WALKING_FIELD_NUMBER: _ClassVar[int]
     RESTING_FIELD_NUMBER: _ClassVar[int]
+    HASHES_FIELD_NUMBER: _ClassVar[int]
     node: str
     instance: int
     started: int
@@ -57,4 +58,15 @@ class NodeHello(_message.Message):
     held: _containers.RepeatedScalarFieldContainer[int]
     walking: _containers.RepeatedScalarFieldContainer[int]
     resting: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, node: _Optional[str] = ..., instance: _Optional[int] = ..., started: _Optional[int] = ..., cluster_id: _Optional[str] = ..., identity: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., replicas: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., fresh: bool = ..., bootstrap: bool = ..., replica: bool = ..., draining: bool = ..., led: _Optional[_Iterable[int]] = ..., version: _Optional[str] = ..., established: bool = ..., rival: _Optional[int] = ..., founders: _Optional[_Mapping[str, int]] = ..., nodes_version: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., walking: _Optional[_Iterable[int]] = ..., resting: _Optional[_Iterable[int]] = ...) -> None: ...
+    hashes: _containers.RepeatedCompositeFieldContainer[StateHash]
+    def __init__(self, node: _Optional[str] = ..., instance: _Optional[int] = ..., started: _Optional[int] = ..., cluster_id: _Optional[str] = ..., identity: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., replicas: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., fresh: bool = ..., bootstrap: bool = ..., replica: bool = ..., draining: bool = ..., led: _Optional[_Iterable[int]] = ..., version: _Optional[str] = ..., established: bool = ..., rival: _Optional[int] = ..., founders: _Optional[_Mapping[str, int]] = ..., nodes_version: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., walking: _Optional[_Iterable[int]] = ..., resting: _Optional[_Iterable[int]] = ..., hashes: _Optional[_Iterable[_Union[StateHash, _Mapping]]] = ...) -> None: ...
+
+class StateHash(_message.Message):
+    __slots__ = ("group", "index", "hash")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    index: int
+    hash: int
+    def __init__(self, group: _Optional[int] = ..., index: _Optional[int] = ..., hash: _Optional[int] = ...) -> None: ...

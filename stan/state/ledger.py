@@ -47,13 +47,8 @@ class Ledger:
         """Remember the newest hash for a while, as the other nodes do with theirs of this index."""
         self._kept.append(self._newest)
 
-    @property
-    def newest(self) -> tuple[RaftIndex, int]:
-        """Index and hash of the state as it was written last, or is about to be."""
-        return self._newest
-
     def hashes(self) -> Iterator[tuple[RaftIndex, int]]:
         """Hashes of the state that are known, by index, oldest first."""
         yield from self._kept
-        if self._newest not in self._kept:
+        if self._newest[0] and self._newest not in self._kept:
             yield self._newest

@@ -74,7 +74,9 @@ class Rig:
             serving=True,
             connection=SimpleNamespace(up=True),
             driver=SimpleNamespace(stopped=False, frozen={}, refusals={}, groups=self.groups, wake=lambda: None),
-            storage=SimpleNamespace(node_id="n1", whole={}, applied={0: (5, 3), 1: (5, 3)}),
+            storage=SimpleNamespace(
+                node_id="n1", whole={}, applied={0: (5, 3), 1: (5, 3)}, differs={}, state_hashes=lambda _: [(4, -2)]
+            ),
             runtime=SimpleNamespace(now=lambda: 100, wall=lambda: 200, soon=self.soon.append),
         )
         roster = SimpleNamespace(
@@ -133,6 +135,7 @@ async def test_node_alone_tells_how_it_is(tmp_path, monkeypatch) -> None:
     assert status.rss > 1_000_000
     first, second = status.groups
     assert (first.role, first.last_index, first.applied, first.trouble) == ("leader", 7, 5, "")
+    assert (first.hashed, first.state_hash.hex(), first.differs) == (4, "fffffffffffffffe", "")
     assert second.trouble == "it takes nothing: disk full"
 
 

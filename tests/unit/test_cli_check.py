@@ -80,7 +80,9 @@ def test_groups_without_leader_and_nodes_that_are_away_are_critical(servers):
 
 def test_copies_that_differ_are_critical(servers):
     def node(name, digest):
-        group = pb.GroupStatus(group=1, role="leader" if name == "a" else "follower", applied=7, state_hash=digest)
+        group = pb.GroupStatus(
+            group=1, role="leader" if name == "a" else "follower", applied=9, hashed=7, state_hash=digest
+        )
         return pb.NodeStatus(node=name, groups=[group])
 
     servers.admin.all_nodes = Nodes([node("a", b"x"), node("b", b"y")], [])
@@ -119,3 +121,23 @@ def test_the_doctor_names_the_next_step(servers):
     ):
         assert text in done.stdout
     assert json.loads(stan("doctor", "--json").stdout)["well"] is False
+
+
+def test_a_state_that_a_node_has_seen_to_differ_is_critical(servers):
+    group = pb.GroupStatus(group=1, role="leader", differs="the state here as of entry 7 is not that of node b")
+    servers.admin.all_nodes = Nodes([pb.NodeStatus(node="a", groups=[group])], [])
+    assert stan("check").exit_code == 2
+    assert "a: the state here as of entry 7 is not that of node b" in stan("doctor").stdout
+    servers.admin.all_channels = []
+    done = stan("channel", "verify", "--all")
+    assert done.exit_code == 1
+    assert "Group 1: a: the state here as of entry 7 is not that of node b." in done.stdout
+
+
+def test_states_of_different_versions_are_not_compared(servers):
+    nodes = [
+        pb.NodeStatus(node=name, product=name, groups=[pb.GroupStatus(group=1, role=role, hashed=7, state_hash=digest)])
+        for name, role, digest in (("a", "leader", b"x"), ("b", "follower", b"y"))
+    ]
+    servers.admin.all_nodes = Nodes(nodes, [])
+    assert "differ" not in stan("doctor").stdout.replace("different versions", "")

@@ -53,7 +53,7 @@ def node(desk, **told):
         "connection": SimpleNamespace(up=True, unsent=11),
         "driver": SimpleNamespace(stopped=False, frozen={}, groups={}),
         "storage": SimpleNamespace(
-            node_id="a", whole={}, logs={1: SimpleNamespace(channel=lambda _uid: FakeChannel())}
+            differs={}, node_id="a", whole={}, logs={1: SimpleNamespace(channel=lambda _uid: FakeChannel())}
         ),
         "runtime": SimpleNamespace(now=lambda: 100, syncs=Times((10, 20))),
     }
@@ -119,7 +119,7 @@ def test_node_that_stops_is_not_ready():
 )
 def test_groups(group, frozen, whole, reasons):
     driver = SimpleNamespace(stopped=False, frozen=frozen, groups={2: group})
-    storage = SimpleNamespace(whole={2: whole})
+    storage = SimpleNamespace(whole={2: whole}, differs={})
     assert health.ready(view(node(Desk(), driver=driver, storage=storage))) == reasons
 
 
@@ -195,6 +195,7 @@ def test_metrics_of_a_broker_alone():
     )
     assert (found["stan_replica_lag_entries", "1", "b"], found["stan_replica_lag_entries", "1", "c"]) == (3, 0)
     assert (found["stan_group_log_entries", "1"], found["stan_group_durable_entries", "1"]) == (7, 5)
+    assert found["stan_group_state_differs", "1"] == 0
     assert (found["stan_left_out", "channels"], found["stan_left_out", "durables"]) == (0, 0)
 
 

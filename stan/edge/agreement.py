@@ -1,0 +1,61 @@
+"""Whether the nodes of a cluster have the same state: each tells hashes of its groups in its hellos, and looks at others'.
+
+What is compared is the state as of the same entry, between nodes of the same version, whose rows are the same bytes. A difference
+must never be: it is a line in the log, and trouble of the group on each node that has noticed it until the two are seen to agree
+again. No clock, no network.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from stan.edge.storage import Note, Storage
+from stan.protocol.node_pb2 import NodeHello, StateHash
+from stan.types import GroupId, RaftIndex
+
+TOLD_MAX = 2
+"""Hashes of a group in a hello: of the newest state, and of the newest entry that everybody takes the hash at."""
+
+
+class Agreement:
+    """Of one node."""
+
+    def __init__(self, storage: Storage, note: Note, version: str) -> None:
+        self._storage = storage
+        self._note = note
+        self._version = version
+        self._odd: dict[tuple[GroupId, str], RaftIndex] = {}  # where the state of another node was seen to differ
+
+    def told(self, groups: Iterable[GroupId]) -> list[StateHash]:
+        """What the next hello says."""
+        return [
+            StateHash(group=number, index=index, hash=mark)
+            for number in sorted(groups)
+            for index, mark in self._storage.state_hashes(number)[-TOLD_MAX:]
+        ]
+
+    def compare(self, hellos: Mapping[str, NodeHello]) -> None:
+        """Look at what others have told."""
+        mine = {number: dict(self._storage.state_hashes(number)) for number in self._storage.logs}
+        for name, hello in hellos.items():
+            for one in hello.hashes if hello.version == self._version else ():
+                number = GroupId(one.group)
+                known = mine.get(number, {}).get(RaftIndex(one.index))
+                if known is not None:
+                    self._seen(number, name, RaftIndex(one.index), equal=known == one.hash)
+
+    def _seen(self, number: GroupId, name: str, index: RaftIndex, *, equal: bool) -> None:
+        key = number, name
+        if equal:
+            if index > self._odd.get(key, index):
+                del self._odd[key]
+        elif key not in self._odd:
+            self._odd[key] = index
+            self._note("ERR", f"group {number}: {_text(name, index)}")
+        else:
+            self._odd[key] = max(index, self._odd[key])
+        self._storage.differs = {
+            group: _text(other, at) for (group, other), at in self._odd.items() if group in self._storage.logs
+        }
+
+
+def _text(name: str, index: RaftIndex) -> str:
+    return f"the state here as of entry {index} is not that of node {name}"
