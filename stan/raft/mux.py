@@ -130,7 +130,7 @@ class Mux:
         self._ticked_at = self._looked_at = self._listens_since = now()
         self._backoff = Backoff()
         self._speaks: set[str] = set()  # peers that something may have to leave to
-        self._garbled: Counter[GroupId] = Counter()  # messages that could not be understood
+        self._garbled: Counter[GroupId] = Counter()  # messages that could not be understood, one after the other
         for peer in sorted(peers):
             self.add_peer(peer)
 
@@ -247,13 +247,15 @@ class Mux:
 
     def _understood(self, peer: str, kind: int, group: GroupId, view: memoryview) -> Message | None:
         try:
-            return codec.decode_one(kind, view)
+            message = codec.decode_one(kind, view)
         except FrameError as error:
             self._garbled[group] += 1
             if self._garbled[group] < limits.RAFT_GARBLED_MAX:
                 raise  # what was on its way is sent again, in words that may be right
             self._members[group].garbled(peer, str(error))
             return None
+        self._garbled.pop(group, None)
+        return message
 
     def tick(self, *, deaf: bool = False) -> None:
         """Look at the timers of the links. While this node did not look, or if it is *deaf*, it did not listen: that is nobody's

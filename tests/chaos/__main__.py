@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.faults import Faults, elections_watched
-from tests.chaos.load import LASTING_KINDS, Load, Pace
+from tests.chaos.load import LASTING_KINDS, ON_ITS_WAY_S, ONE_WAY_S, Load, Pace
 from tests.chaos.replicas import disagreements
 from tests.kit.cluster import StanCluster, names_of
 from tests.kit.network import Network, why_not
@@ -72,6 +72,7 @@ async def run(directory: Path, seed: int, seconds: float, shape: str, only: list
             network = stack.enter_context(Network(names_of(3))) if shape == "network" else None
             cluster = stack.enter_context(StanCluster(directory, nats=nats, network=network))
             load = Load(cluster, CHANNELS[: dice.randint(1, 3)], dice.choice(PACES))
+            load.on_its_way_s = ONE_WAY_S if nats else ON_ITS_WAY_S
             faults = Faults(cluster, load, dice, nats=nats, network=network)
             async with load:
                 async with elections_watched(cluster, load) as elections:

@@ -233,6 +233,7 @@ class Faults:
         self._nats.signal(signal.SIGSTOP)
         await asyncio.sleep(self._dice.uniform(*FROZEN_S))
         self._nats.signal(signal.SIGCONT)
+        self._load.joined()
 
     async def cut_leader_off(self) -> None:
         """No packet passes between a leader and the others."""

@@ -26,6 +26,7 @@ from tests.kit.history import History, Reader
 TURN_S = 0.05
 STALL_S = 0.5
 ON_ITS_WAY_S = 1.0  # around the moment in which a move of leadership is seen: what both leaders sent arrives
+ONE_WAY_S = 0.2  # the same over one nats-server, which both have reached
 HELD_S = (
     5.0  # a connection that is joined again gives out what it held by then; TCP tries again after longer and longer
 )
@@ -146,6 +147,7 @@ class Load:
         self._target = target
         self.diary: list[tuple[float, str]] = []  # what happened when, for whoever looks for the reason of a finding
         self.windows: list[tuple[float, float]] = []  # in which something may arrive that was sent long before
+        self.on_its_way_s = ON_ITS_WAY_S
         self.stood_still = 0.0  # seconds in which this process did not run, the machine with it perhaps
         self._fault_since: float | None = None
         self._clients = contextlib.AsyncExitStack()
@@ -287,7 +289,7 @@ class Load:
         """Leadership has moved, by a fault or by itself: acks on their way to the old leader may be lost."""
         now = time.monotonic()
         self.faults.append((now, now))
-        self.windows.append((now - ON_ITS_WAY_S, now + ON_ITS_WAY_S))
+        self.windows.append((now - self.on_its_way_s, now + self.on_its_way_s))
         for lane in self.lanes:
             lane.history.healed()
 
