@@ -191,8 +191,8 @@ RAFT_REST_MAX = 900 * MILLISECOND
 RAFT_FRAME_BYTES_MAX = 512 * KiB
 """Content of one frame between two nodes; below the 1 MiB that a nats-server takes by default."""
 RAFT_GARBLED_MAX = 3
-"""Messages for one group that could not be understood, one after the other, after which the group is frozen, instead of its peer's
-link reset."""
+"""Messages for one group that could not be understood, one after the other, after which the group is frozen instead of its
+peer's link reset."""
 RAFT_MESSAGE_BYTES_MAX = RAFT_COMMAND_BYTES_MAX + RAFT_APPEND_BYTES_MAX
 """Largest message between two groups, and the most that a link puts together from frames."""
 RAFT_PING_INTERVAL = 100 * MILLISECOND
