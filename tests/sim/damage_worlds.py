@@ -24,8 +24,22 @@ class ClusterDamage(ClusterWorld):
 
     def run(self, safety_s=9):
         """See ClusterWorld."""
-        found = super().run(safety_s)
-        return found + [f"{node} did not say of group {group}: {what}" for (node, group), what in self._unsaid.items()]
+        return super().run(safety_s) + self._silences()
+
+    def _silences(self):
+        return [f"{node} did not say of group {group}: {what}" for (node, group), what in self._unsaid.items()]
+
+    def beside_laggards(self):
+        """The worst case, alone: who hears nothing is there first with the damaged one, and who has all comes later."""
+        self.begin()
+        self.run_for(3)
+        victim, *others = self.random.sample(list(self.nodes.values()), len(self.nodes))
+        lagging, rest = others[: len(others) // 2], others[len(others) // 2 :]
+        pairs = self._cut_links(lagging)
+        self.run_for(1.5)
+        self._strike(victim, others, rest, pairs, length=3 * SECOND)
+        self.run_for(4)
+        return self.finish() + self._silences()
 
     def _plan_faults(self, end):
         draw = self.random
@@ -59,28 +73,32 @@ class ClusterDamage(ClusterWorld):
         victim = self._someone()
         others = [node for node in nodes if node is not victim]
         lagging = draw.sample(others, len(others) // 2)
-        pairs = [
-            (*pair,)
-            for node in lagging
-            for other in nodes
-            if other is not node
-            for pair in ((node.name, other.name), (other.name, node.name))
-        ]
         lag = draw.choice(LAGS) * MILLISECOND
+        pairs = self._cut_links(lagging) if lag else []
         self._cause(lag, f"{lagging} hear nothing")
-        for pair in pairs if lag else ():
-            self.nats.deaf[pair] = None
         rest = [node for node in others if node not in lagging]
         self.loop.after(lag, self._strike, victim, others, rest if draw.random() < 0.8 else [], pairs)
 
-    def _strike(self, victim, others, rest, pairs):
+    def _cut_links(self, lagging):
+        """Between nodes that hear nothing and all others."""
+        pairs = [
+            (one.name, other.name)
+            for one in self.nodes.values()
+            for other in self.nodes.values()
+            if one is not other and (one in lagging or other in lagging)
+        ]
+        for pair in pairs:
+            self.nats.deaf[pair] = None
+        return pairs
+
+    def _strike(self, victim, others, rest, pairs, length=0):
         draw = self.random
         for pair in pairs:
             self.loop.after(draw.choice((0, 5, 100)) * MILLISECOND, self.nats.deaf.pop, pair, None)
         if self.quiet or not (victim.running and victim.votes and all(other.votes for other in others)):
             return
         for node in rest:
-            node.crash(power=draw.random() < 0.3, length=draw.choice((1, 2, 4)) * SECOND)
+            node.crash(power=draw.random() < 0.3, length=length or draw.choice((1, 2, 4)) * SECOND)
         logs, flushed = dict(victim.storage.logs), dict(victim.storage._flushed)
         victim.crash(power=False, length=draw.choice((5, 50, 300)) * MILLISECOND)
         victim.member, victim.replaced = None, True  # what it has promised may be forgotten
