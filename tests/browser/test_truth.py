@@ -22,6 +22,7 @@ pytestmark = pytest.mark.timeout(300)
 OPENINGS = 10
 OPENINGS_SLOW = 100
 MINUTE = 60 * SECOND
+GONE = re.compile(r"not answer|does not hear|is known yet|no connection to NATS")
 NEWS = """
 const [many, done] = arguments, found = [], stream = new EventSource("/api/v1/live");
 stream.onmessage = (event) => {
@@ -68,15 +69,30 @@ def opened(page, hash_="#/", news=1):
     return [(one["state"], one["sentence"]) for one in told], page.text("#health"), page.text("#lost")
 
 
-def untruths(page, times, news=1):
-    """Openings of a cluster that is well that tell something else."""
-    found = []
+def log_of(cluster):
+    """All that its nodes have logged, when it is called for."""
+    return lambda: "".join(node.log() for node in cluster.nodes.values())
+
+
+def changes(log):
+    """How often leadership came or went."""
+    return len(re.findall(r"group \d+: leads", log))
+
+
+def untruths(page, times, log=str, news=1):
+    """Openings of a cluster in which nobody died that tell something else.
+
+    *log*: of its nodes. Where the machine is short of CPU leaders may change indeed: what is said of that is true then."""
+    found, before = [], changes(log())
     for at in range(times):
         states, health, lost = opened(page, ("#/", "#/cluster")[at % 2], news)
         told = page.text("#sentence") if at % 2 == 0 else page.text(".nodes")
-        wrong = "does not answer" in told or {state for state, _ in states} != {"ok"} or health != "Healthy" or lost
-        if wrong:
+        now = changes(log())
+        well = {state for state, _ in states} == {"ok"} and health == "Healthy"
+        said = " ".join([told, *(sentence for _, sentence in states)])
+        if lost or GONE.search(said) or not (well or now != before):
             found.append((at, states, health, lost, told))
+        before = now
     return found
 
 
@@ -130,7 +146,7 @@ def test_each_of_three_nodes_under_load_tells_the_truth(driver, three):
             page = Page(driver, url)
             page.open()
             page.until(lambda page=page: page.text("#health") == "Healthy")
-            assert untruths(page, OPENINGS // 2) == []
+            assert untruths(page, OPENINGS // 2, log_of(cluster)) == []
 
 
 @pytest.mark.slow
@@ -144,8 +160,8 @@ def test_hundred_openings_under_load_tell_nothing_untrue(driver, three, alone):
             page = Page(driver, url)
             page.open()
             page.until(lambda page=page: page.text("#health") == "Healthy")
-            found += [(url, one) for one in untruths(page, OPENINGS_SLOW // 4, news=2)]
-        assert found == []
+            found += [(url, one) for one in untruths(page, OPENINGS_SLOW // 4, log_of(cluster), news=2)]
+        assert not found, "\n".join(map(str, found)) + cluster.log()
 
 
 # --- servers that die ---------------------------------------------------------------------------------------------------
