@@ -29,7 +29,7 @@ from stan.errors import Damage
 from stan.log.filelog import FileLog
 from stan.log.files import Files, OsFiles, read_file, remove_directory, write_durably
 from stan.log.types import GroupLog
-from stan.log.vault import Vault
+from stan.log.vault import NEVER, LogVault, Vault
 from stan.protocol import entries_pb2 as pb
 from stan.raft.hard_state import HARD_STATE
 from stan.types import GroupId, RaftIndex
@@ -84,6 +84,7 @@ class GroupFiles:
         self.remedy = f"{self.backup}, or start once with --file_truncate_bad_eof to go on without what is lost"
         self.store_id = store_id
         self.vault = disk.vault
+        self.sealed_from: dict[str, int] | None = None  # see Manifest
         self._disk = disk
         self._clustered = clustered
         self._groups = f"{disk.directory}/groups"
@@ -93,6 +94,13 @@ class GroupFiles:
     def path(self, number: GroupId, ending: str = "") -> str:
         """Directory of a group; *ending* as in the module's picture."""
         return f"{self._groups}/{number}{ending}"
+
+    def log_vault(self, number: GroupId) -> LogVault | None:
+        """What seals and opens the batches of a group's log; None if they are in clear."""
+        if self.vault is None:
+            return None
+        since = NEVER if self.sealed_from is None else RaftIndex(self.sealed_from.get(str(number), 1))
+        return self.vault.of(self.store_id, number, since, fits=True)
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Replace `stan.json` of the directory."""
@@ -141,7 +149,7 @@ class GroupFiles:
             on_damage=on_damage if self._clustered else None,
             on_loss=on_loss,
             power_lost=self.power_lost,
-            vault=self.vault,
+            vault=self.log_vault(number),
         )
         if not marked and not report.quarantined:
             self.mend(number)  # a file was damaged, but what is left is a beginning of the log
@@ -219,7 +227,7 @@ class GroupFiles:
     def carry_over(self, number: GroupId, old: GroupLog) -> None:
         """Append to what is incoming the entries that the group's log has behind it: what was acknowledged stays so."""
         path = Path(self.path(number, ".incoming"))
-        log, _ = FileLog.open(path, number, self.store_id, files=self.files, vault=self.vault)
+        log, _ = FileLog.open(path, number, self.store_id, files=self.files, vault=self.log_vault(number))
         try:
             while log.last_index < old.last_index:
                 log.append(old.entries(RaftIndex(log.last_index + 1), old.last_index, limits.TURN_BYTES_MAX))

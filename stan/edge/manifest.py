@@ -55,6 +55,8 @@ class Manifest:
     format: int = FORMAT
     nodes: Nodes = field(default_factory=Nodes)
     encryption: str = ""  # what the key is recognized by; "": nothing here is encrypted
+    # From which entry on everything is encrypted in its place, by group; 1 if it is not in here. None: nowhere yet.
+    sealed_from: dict[str, int] | None = None
 
     @property
     def store_bytes(self) -> bytes:
@@ -115,15 +117,16 @@ def open_manifest(
                 f"{directory} is shared by the servers of a fault tolerance group; start it with -ft_group"
             )
         store_id = store_id or secrets.token_hex(16)
-        check = vault.check() if vault is not None else ""
-        manifest = Manifest(cluster_id, raft_groups, store_id, boot, clean=False, node_id=node_id, encryption=check)
+        manifest = Manifest(cluster_id, raft_groups, store_id, boot, clean=False, node_id=node_id)
+        if vault is not None:
+            note_sealed(manifest, vault, {})
         write_manifest(directory, manifest, files)
         return Opened(manifest, doubt=False, fresh=True)
     manifest = read_manifest(directory, files)
     _refuse_others(manifest, directory, cluster_id, raft_groups, node_id)
     _refuse_other_key(manifest, f"{directory}/{NAME}", vault)
     if vault is not None and not manifest.encryption:
-        manifest.encryption = vault.check()  # what is there stays as it is, what comes is encrypted
+        manifest.encryption = vault.check(None)  # what is there stays as it is, what comes is encrypted
     same_boot = bool(manifest.boot_id) and manifest.boot_id == boot
     doubt = not manifest.clean and not same_boot
     manifest.clean = False
@@ -167,8 +170,23 @@ def _refuse_other_key(manifest: Manifest, path: str, vault: Vault | None) -> Non
         raise StartError(
             f"{path}: the messages here are encrypted: start with --encrypt, and the key in {KEY_VARIABLES[1]}"
         )
-    if not vault.fits(manifest.encryption):
-        raise StartError(f"{path}: the messages here are encrypted with another key than the one given")
+    if not vault.fits(manifest.encryption, _sealed_note(manifest)):
+        raise StartError(
+            f"{path}: the messages here are encrypted with another key than the one given, or what this file says of "
+            "them was changed"
+        )
+
+
+def note_sealed(manifest: Manifest, vault: Vault, since: dict[str, int]) -> None:
+    """Note from which entries on everything is encrypted, so that nobody without the key can change it."""
+    manifest.sealed_from = since
+    manifest.encryption = vault.check(_sealed_note(manifest))
+
+
+def _sealed_note(manifest: Manifest) -> bytes | None:
+    if manifest.sealed_from is None:
+        return None
+    return json.dumps([manifest.store_id, manifest.sealed_from], sort_keys=True).encode()
 
 
 def read_manifest(directory: str, files: Files | None = None) -> Manifest:
@@ -206,6 +224,8 @@ def write_manifest(directory: str, manifest: Manifest, files: Files | None = Non
     told = asdict(manifest)
     if not manifest.encryption:  # earlier versions do not know it, and must not open what is encrypted
         del told["encryption"]
+    if manifest.sealed_from is None:
+        del told["sealed_from"]
     write_document(files or OsFiles(), f"{directory}/{NAME}", told)
 
 

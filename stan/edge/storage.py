@@ -17,15 +17,25 @@ from stan.config import Config
 from stan.core.broker import Broker, apply_entry
 from stan.core.rows import restore_group, snapshot_group
 from stan.core.shared import META_GROUP
-from stan.edge.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters, snapshot_bytes
+from stan.edge.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters, groups_on_disk, snapshot_bytes
 from stan.edge.log import ServerLog
-from stan.edge.manifest import Manifest, Nodes, boot_id, lock_directory, new_nuid, open_manifest, recorded_node_id
+from stan.edge.manifest import (
+    Manifest,
+    Nodes,
+    boot_id,
+    lock_directory,
+    new_nuid,
+    note_sealed,
+    open_manifest,
+    recorded_node_id,
+)
 from stan.edge.transfer import Export, Receiver, Sender, goes_on
 from stan.errors import Damage, Frozen, NotNow, StanError, StartError, fault
 from stan.log.filelog import FileLog
 from stan.log.files import close_to_others
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
+from stan.log.vault import NEVER
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import STAGING_UID, Kind, encode_batch
 from stan.raft.hard_state import HardState
@@ -148,10 +158,13 @@ class Storage:
         files = GroupFiles(disk, opened.manifest.store_bytes, clustered=bool(node_id), power_lost=opened.doubt)
         self = cls({}, offload)
         self.manifest, self.doubt, self._files, self._note = opened.manifest, opened.doubt, files, note
+        files.sealed_from = opened.manifest.sealed_from
         for text in files.tidy():
             note("WRN", text)
         for number in groups if groups is not None else map(GroupId, range(raft_groups + 1)):
             self._open_group(number)
+        if files.vault is not None and files.sealed_from is None:
+            self._seal_from_now_on(groups_on_disk(disk.directory, disk.files))
         if opened.manifest.boot_id != boot:  # a crash in the middle is one of this boot, on what another one left
             opened.manifest.boot_id = boot
             files.write_manifest(opened.manifest)
@@ -167,6 +180,27 @@ class Storage:
         self._open_log(number)
         if not self._of_disk().power_lost and self.node_id:
             self._expect_committed(number)
+
+    def _seal_from_now_on(self, held: Seq[GroupId]) -> None:
+        """What is in the logs was written before, maybe in clear; from here on each batch is encrypted in its place."""
+        last = {number: NEVER if number not in self.logs else self.logs[number].last_index for number in held}
+        self._note_sealed({str(number): index + 1 for number, index in last.items() if index})
+        for number, log in self.logs.items():
+            if isinstance(log, FileLog):
+                log.sealed_from(RaftIndex(last.get(number, 0) + 1))
+
+    def _sealed_whole(self, number: GroupId) -> None:
+        """Whatever becomes a group's log from here on was encrypted in its place."""
+        known = self._of_disk().sealed_from
+        if known and str(number) in known:
+            self._note_sealed({key: since for key, since in known.items() if key != str(number)})
+
+    def _note_sealed(self, since: dict[str, int]) -> None:
+        files = self._of_disk()
+        if self.manifest is not None and files.vault is not None:
+            note_sealed(self.manifest, files.vault, since)
+            files.write_manifest(self.manifest)
+            files.sealed_from = since
 
     def _open_promises(self, number: GroupId) -> HardState:
         """Term and vote; without a right slot this member is one that has forgotten them, as if the file were missing."""
@@ -344,6 +378,7 @@ class Storage:
         self.logs[number].close()
         aside = files.set_aside(number)
         self._note("ERR", f"{why}; moved to {aside}, this node gets the group's messages from others again")
+        self._sealed_whole(number)
         self._open_log(number)
         self._snapshots[number] = RaftIndex(0)
         await self._forget_rows(number)
@@ -539,6 +574,8 @@ class Storage:
             if not isinstance(log, FileLog) or not self.whole[number] or number not in self.applied:
                 raise NotNow(f"group {number} is not whole on this node")
             state = self.state_of(broker, number)
+            vault = files.log_vault(number)
+            state.sealed_from = vault.since if vault is not None else 0
             extents = log.export(RaftIndex(state.applied_index), directory)
             return Export(state, log.first_index, extents)
 
@@ -576,6 +613,7 @@ class Storage:
         self.applied.pop(number, None)
         self._early.pop(number, None)
         files.take_place(number, keep_old=not (fits and self.whole[number]))
+        self._sealed_whole(number)
         self._open_log(number)
         self._stuck.discard(number)
         self._snapshots[number] = offer.index
@@ -599,6 +637,7 @@ class Storage:
             log.close()
         self._hard_states.pop(number).close()
         await self._forget_rows(number)
+        self._sealed_whole(number)
         return self._of_disk().retire(number)
 
     def voters(self, number: GroupId) -> Voters:

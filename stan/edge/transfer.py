@@ -26,10 +26,11 @@ from stan.errors import Damage, NotNow, StanError
 from stan.log.filelog import FileLog
 from stan.log.files import Files, remove_directory
 from stan.log.recovery import segment_name
+from stan.log.resealing import reseal
 from stan.log.segment import SEGMENT_HEADER_SIZE, decode_segment_header
 from stan.log.segments import Extent
 from stan.log.types import GroupLog
-from stan.log.vault import Vault
+from stan.log.vault import NEVER, Sealer, Vault
 from stan.protocol import entries_pb2 as pb
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
@@ -220,6 +221,7 @@ class Receiver:
         self._offer_missing = 0
         self._parts: dict[int, _File] = {}  # not complete yet
         self._complete: dict[str, Part | None] = {}  # by path
+        self._origins: dict[str, bytes] = {}  # of segments: the store that they were sealed for
 
     # --- driving ------------------------------------------------------------------------------------------------------
 
@@ -342,7 +344,7 @@ class Receiver:
         if part.descriptor < 0:
             part.descriptor = self._files.create(part.path)
         if part.first is not None and offset == 0:
-            content = self._made_ours(part.first, content)
+            content = self._made_ours(part.path, part.first, content)
         self._files.pwritev(part.descriptor, [content], offset)
         part.missing -= len(content)
         if not part.missing:
@@ -350,11 +352,12 @@ class Receiver:
             self._complete[part.path] = part.first
             del self._parts[number]
 
-    def _made_ours(self, part: Part, content: bytes | memoryview) -> bytes:
+    def _made_ours(self, path: str, part: Part, content: bytes | memoryview) -> bytes:
         """The beginning of a segment with this node's store id in its header."""
         header = decode_segment_header(bytes(content[:SEGMENT_HEADER_SIZE]))
         if (header.group, header.first_index, header.generation) != (self.group, part.first_index, part.generation):
             raise Damage(f"a segment of group {header.group} from {header.first_index} on where {part} was offered")
+        self._origins[path] = header.store_id
         ours = replace(header, store_id=self._store_id)
         if self.offer is not None and part.first_index == self.offer.index + 1:
             ours = replace(ours, previous_term=self.offer.term)  # the log that sent it may have forgotten
@@ -373,6 +376,7 @@ class Receiver:
         if offer is None or self._parts:
             raise NotNow("not everything was received")
         try:
+            self._reseal(offer)
             for path in self._complete:
                 descriptor = self._files.open(path)
                 try:
@@ -386,6 +390,17 @@ class Receiver:
             raise
         self.finished = True
 
+    def _reseal(self, offer: Offer) -> None:
+        """What the sender has encrypted is bound to its store: bind it to this one. Raises Damage."""
+        if self._vault is None:
+            return
+        state = read_snapshot(self._files, snapshot_path(self._directory, offer.index))
+        since = RaftIndex(state.sealed_from or NEVER)
+        ours = Sealer(self._vault.of(self._store_id, self.group, RaftIndex(1)))
+        for path, part in self._complete.items():
+            if part is not None:
+                reseal(self._files, path, self._vault.of(self._origins[path], self.group, since), ours)
+
     def _verify(self, offer: Offer) -> None:
         path = snapshot_path(self._directory, offer.index)
         state = read_snapshot(self._files, path)
@@ -397,7 +412,7 @@ class Receiver:
             self._store_id,
             lost_found=Path(self._directory + ".damaged"),
             files=self._files,
-            vault=self._vault,
+            vault=None if self._vault is None else self._vault.of(self._store_id, self.group, RaftIndex(1)),
         )
         try:
             log.check_key()

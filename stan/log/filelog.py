@@ -45,7 +45,7 @@ from stan.log.segments import Extent, Segments
 from stan.log.sidecar import SidecarWriter, sidecar_path
 from stan.log.tail import TailCache
 from stan.log.types import BatchRef, ChannelIndex, Entry
-from stan.log.vault import Sealer, Vault
+from stan.log.vault import LogVault, Sealer
 from stan.protocol.entries import SEALED_BYTES
 from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term
 
@@ -67,9 +67,10 @@ class FileLog:
         segment_bytes_max: int,
         tail_cache_bytes_max: int,
         overhead: int,
-        vault: Vault | None,
+        vault: LogVault | None,
     ) -> None:
         self._files = files
+        self._vault = vault
         self._sealer = Sealer(vault) if vault is not None else None
         self._directory = directory
         self._segment_bytes_max = segment_bytes_max
@@ -112,7 +113,7 @@ class FileLog:
         on_damage: Callable[[], None] | None = None,
         on_loss: Callable[[str], None] | None = None,
         power_lost: bool = True,
-        vault: Vault | None = None,
+        vault: LogVault | None = None,
     ) -> tuple[Self, RecoveryReport]:
         """Open the log in *directory*, made if need be; blocking. Nothing is indexed before commit().
 
@@ -358,6 +359,11 @@ class FileLog:
             return bytes(cached)
         with self._telling_of_damage():
             return self._segments.read(ref)
+
+    def sealed_from(self, index: RaftIndex) -> None:
+        """What is in clear, or sealed as the first version did it, is damage from the entry at *index* on."""
+        if self._vault is not None:
+            self._vault.since = index
 
     def check_key(self) -> None:
         """Open a batch of each segment that has been encrypted. Raises WrongKey, Damage, OSError."""

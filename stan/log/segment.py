@@ -221,6 +221,11 @@ class Segment:
         mark = bisect_right(self.mark_indexes, index) - 1
         return self.mark_positions[mark] if mark >= 0 else SEGMENT_HEADER_SIZE
 
+    def position_near(self, position: int) -> int:
+        """Where to start walking towards the entry that holds *position*."""
+        mark = bisect_right(self.mark_positions, position) - 1
+        return self.mark_positions[mark] if mark >= 0 else SEGMENT_HEADER_SIZE
+
 
 class Window:
     """Buffered look at the bytes [0, end) of one file."""

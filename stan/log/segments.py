@@ -8,7 +8,7 @@ still the one meant.
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from stan.errors import Damage, WrongKey
@@ -16,10 +16,21 @@ from stan.limits import SEGMENT_FILES_OPEN_MAX
 from stan.log.descriptors import Descriptors, Pin
 from stan.log.files import Files
 from stan.log.pending import Placed
-from stan.log.segment import Found, Scan, Segment, Window, is_sealed, outline, read_entry
+from stan.log.segment import (
+    ENTRY_HEADER,
+    ENTRY_HEADER_SIZE,
+    ENTRY_MAGIC,
+    Found,
+    Scan,
+    Segment,
+    Window,
+    is_sealed,
+    outline,
+    read_entry,
+)
 from stan.log.sidecar import load_sidecar, sidecar_path, walk_outlines
 from stan.log.types import BatchRef, Entry, StaleRef
-from stan.log.vault import Vault
+from stan.log.vault import LogVault
 from stan.protocol.entries import BATCH_HEADER, SEALED_BYTES
 from stan.types import RaftIndex, Term
 
@@ -36,7 +47,7 @@ class Extent(NamedTuple):
 class Segments:
     """Segments oldest first, `all[-1]` is the active one; by number for readers, who hold no lock."""
 
-    def __init__(self, files: Files, directory: str, sealed: list[Segment], vault: Vault | None = None) -> None:
+    def __init__(self, files: Files, directory: str, sealed: list[Segment], vault: LogVault | None = None) -> None:
         self.all = sealed
         self.by_number = {segment.number: segment for segment in sealed}
         self.descriptors = Descriptors(files, SEGMENT_FILES_OPEN_MAX)
@@ -166,52 +177,69 @@ class Segments:
         return True
 
     def _opened(self, segment: Segment, found: Found) -> Entry:
-        """The entry in clear. Raises WrongKey."""
+        """The entry in clear. Raises Damage, WrongKey."""
         if self._vault is None:
             return found.entry
-        try:
+        with _where(segment, found.position):
             return self._vault.opened(found.entry)
-        except WrongKey as error:
-            raise WrongKey(f"{segment.path}: position {found.position}: {error}") from error
 
     def read(self, ref: BatchRef) -> bytes:
         """The records of a batch, from the file; see GroupLog.read."""
         segment = self.by_number.get(ref.segment)
         if segment is None:
             raise StaleRef(f"segment {ref.segment} of {self._directory} is gone")
-        start = ref.position - BATCH_HEADER.size
+        start = ref.position - BATCH_HEADER.size - ENTRY_HEADER_SIZE  # of the entry, if this is its first batch
         try:
             pin = self.descriptors.pin(segment.number, segment.path)
             try:
                 if not self._is_current(segment):
                     raise StaleRef(f"segment {ref.segment} of {self._directory} is gone or was rewritten")
                 more = SEALED_BYTES if self._vault is not None else 0
-                data = self._files.pread(pin.descriptor, BATCH_HEADER.size + ref.length + more, start)
+                length = ENTRY_HEADER_SIZE + BATCH_HEADER.size + ref.length + more
+                data = self._files.pread(pin.descriptor, length, start)
+                with _where(segment, ref.position):
+                    return self._records(segment, pin.descriptor, ref, data)
             finally:
                 self.descriptors.unpin(pin)
         except FileNotFoundError as error:
             raise StaleRef(f"{segment.path} is gone") from error
         except OSError as error:
             raise Damage(f"{segment.path}: position {ref.position}: {error}") from error
-        records = data[BATCH_HEADER.size : BATCH_HEADER.size + ref.length]
-        if len(records) == ref.length:
-            _, base, count, _, _, length, crc, flags = BATCH_HEADER.unpack_from(data)
-            if flags:
-                records, length = data[BATCH_HEADER.size :], length - SEALED_BYTES
-            if (base, count, length) == (ref.base_sequence, ref.count, ref.length):
-                if flags and self._vault is None:
-                    raise WrongKey(f"{segment.path}: position {ref.position}: encrypted, and no key was given")
-                if crc == zlib.crc32(records):
-                    return records if not flags else self._open(segment, ref, data)
-        raise Damage(f"{segment.path}: position {ref.position}: not the batch that was written here")
 
-    def _open(self, segment: Segment, ref: BatchRef, data: bytes) -> bytes:
-        assert self._vault is not None  # noqa: S101 - the caller has asked
-        view = memoryview(data)
-        try:
-            return self._vault.open(view[: BATCH_HEADER.size], view[BATCH_HEADER.size :])
-        except WrongKey as error:
-            raise WrongKey(f"{segment.path}: position {ref.position}: {error}") from error
+    def _records(self, segment: Segment, descriptor: int, ref: BatchRef, data: bytes) -> bytes:
+        """The records, in clear, of what was read: where an entry's header may be, the batch, and room for one that is sealed."""
+        header = data[ENTRY_HEADER_SIZE : ENTRY_HEADER_SIZE + BATCH_HEADER.size]
+        records = data[ENTRY_HEADER_SIZE + BATCH_HEADER.size :]
+        if len(records) < ref.length:
+            raise Damage("not the batch that was written here")
+        _, base, count, _, _, length, crc, flags = BATCH_HEADER.unpack(header)
+        if not flags:
+            records = records[: ref.length]
+        if (base, count, length - (SEALED_BYTES if flags else 0)) != (ref.base_sequence, ref.count, ref.length):
+            raise Damage("not the batch that was written here")
+        if flags and self._vault is None:
+            raise WrongKey("encrypted, and no key was given")
+        if crc != zlib.crc32(records):
+            raise Damage("not the batch that was written here")
+        vault = self._vault
+        if vault is None or (not flags and segment.last_index < vault.since):
+            return records
+        magic, *_, index = ENTRY_HEADER.unpack_from(data)
+        if magic == ENTRY_MAGIC and segment.first_index <= index <= segment.last_index and flags:
+            with suppress(Damage):  # it only looked like a header
+                return bytes(vault.open(header, records, RaftIndex(index)))
+        return bytes(vault.open(header, records, self._index_at(segment, descriptor, ref.position)))
+
+    def _index_at(self, segment: Segment, descriptor: int, position: int) -> RaftIndex:
+        """The entry that the place is in. Raises Damage."""
+        window = Window(self._files, descriptor, segment.end)
+        at = segment.position_near(position)
+        while at < segment.end:
+            found = read_entry(window, at)
+            if position < found.end:
+                return found.entry.index
+            at = found.end
+        raise Damage("no entry is here")
 
     def check_key(self) -> None:
         """See FileLog.check_key."""
@@ -257,3 +285,12 @@ class Segments:
         if scan.fault:
             raise Damage(f"{segment.path}: position {scan.position}: {scan.fault}")
         return b"".join(parts)
+
+
+@contextmanager
+def _where(segment: Segment, position: int) -> Iterator[None]:
+    """Damage that is found tells where."""
+    try:
+        yield
+    except Damage as damage:
+        raise type(damage)(f"{segment.path}: position {position}: {damage}") from damage

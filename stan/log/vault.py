@@ -1,8 +1,9 @@
 """Encryption of what a log keeps: each record batch by itself, with AES-256-GCM or ChaCha20-Poly1305.
 
 Promises: no two batches are sealed with the same key and nonce, whatever crashes in between: every log that is opened draws
-a new salt, which gives a key of its own, and counts its batches. The batch's header is authenticated with it, so that
-no batch can take the place of another. Sealed records are SEALED_BYTES longer and hold: salt, counter, ciphertext, tag.
+a new salt, which gives a key of its own, and counts its batches. The batch's header is authenticated with it, and the
+store, the group and the entry that it lies in, so that no batch can take the place of another one. Where all are sealed so,
+one in clear is damage. Sealed records are SEALED_BYTES longer and hold: salt, counter, ciphertext, tag.
 Never shows the key. Only what somebody published is sealed: names, positions and times stay in clear (see FORMAT.md).
 """
 
@@ -15,15 +16,22 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from stan import limits
-from stan.errors import StartError, WrongKey
+from stan.errors import Damage, StartError, WrongKey
 from stan.log.types import Entry
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SEALED_BYTES, Kind
+from stan.types import GroupId, RaftIndex
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 CIPHERS: Final = {"AES": 1, "CHACHA": 2}
-"""By name; the number is in the flags of a sealed batch and in no other."""
+"""By name."""
+_BOUND: Final = 2
+"""Flags of a batch are 0 in clear; the number of the cipher if its header alone is authenticated, as the first version did
+it; that number and this where store, group and entry are, too."""
+_PLACE = Struct("<16sIQ")
+NEVER: Final = RaftIndex(1 << 63)
+"""Above every entry."""
 _SALT_BYTES = 16
 _COUNTER = Struct(">Q")
 _FRONT = _SALT_BYTES + _COUNTER.size
@@ -77,34 +85,63 @@ class Vault:
             found = self._known[salt, cipher] = made
         return found
 
-    def check(self) -> str:
-        """What `fits` recognizes the key by; tells nothing of it."""
+    def check(self, note: bytes | None) -> str:
+        """What `fits` recognizes the key and *note* by; tells nothing of the key. None: as the first version did it."""
         salt = os.urandom(_SALT_BYTES)
-        return (salt + self.aead(salt, 1).encrypt(bytes(12), _CHECKED, None)).hex()
+        return (salt + self.aead(salt, 1).encrypt(bytes(12), _CHECKED, note)).hex()
 
-    def fits(self, check: str) -> bool:
-        """Whether *check* was made with this key."""
+    def fits(self, check: str, note: bytes | None) -> bool:
+        """Whether *check* was made with this key and that note."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - it is there, else there were no vault
 
         try:
             data = bytes.fromhex(check)
-            return self.aead(data[:_SALT_BYTES], 1).decrypt(bytes(12), data[_SALT_BYTES:], None) == _CHECKED
+            return self.aead(data[:_SALT_BYTES], 1).decrypt(bytes(12), data[_SALT_BYTES:], note) == _CHECKED
         except (InvalidTag, ValueError):
             return False
 
-    def open(self, header: bytes | memoryview, records: bytes | memoryview) -> bytes:
-        """The records of a sealed batch with that header. Raises WrongKey."""
-        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see above
+    def of(self, store_id: bytes, group: GroupId, since: RaftIndex = NEVER, *, fits: bool = False) -> "LogVault":
+        """For one log. *since*: entry from which on every batch is sealed as this version does it; *fits*: the key is right."""
+        return LogVault(self, store_id, group, since, fits=fits)
 
+
+class LogVault:
+    """Opens what was sealed in one log. Usable from any thread."""
+
+    def __init__(self, vault: Vault, store_id: bytes, group: GroupId, since: RaftIndex, *, fits: bool) -> None:
+        self.vault = vault
+        self.since = since
+        self._store_id = store_id
+        self._group = group
+        self._fits = fits
+
+    def authenticated(self, header: bytes | memoryview, index: RaftIndex) -> bytes:
+        """What a sealed batch of the entry at *index* is bound to: its header without CRC, and its place."""
+        *told, flags = BATCH_HEADER.unpack(header)
+        told[6] = 0
+        place = _PLACE.pack(self._store_id, self._group, index) if flags > _BOUND else b""
+        return BATCH_HEADER.pack(*told, flags) + place
+
+    def open(self, header: bytes | memoryview, records: bytes | memoryview, index: RaftIndex) -> bytes | memoryview:
+        """The records of a batch of the entry at *index*. Raises Damage: not what was sealed there; or WrongKey."""
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see Vault
+
+        flags = BATCH_HEADER.unpack(header)[7]
+        if index >= self.since and flags <= _BOUND:
+            raise Damage(f"not encrypted as everything from entry {self.since} of group {self._group} on is")
+        if not flags:
+            return records
         salt, counter = bytes(records[:_SALT_BYTES]), bytes(records[_SALT_BYTES:_FRONT])
         try:
-            aead = self.aead(salt, BATCH_HEADER.unpack(header)[7])
-            return aead.decrypt(_AHEAD + counter, records[_FRONT:], _authenticated(header))
+            aead = self.vault.aead(salt, flags - _BOUND if flags > _BOUND else flags)
+            return aead.decrypt(_AHEAD + counter, records[_FRONT:], self.authenticated(header, index))
         except (InvalidTag, KeyError, ValueError):
-            raise WrongKey("encrypted with another key than the one given") from None
+            if self._fits:
+                raise Damage(f"not the batch that was encrypted as a part of entry {index}") from None
+            raise WrongKey("encrypted with another key than the one given, or in another place") from None
 
     def opened(self, entry: Entry) -> Entry:
-        """An entry as it was before it was sealed. Raises WrongKey."""
+        """An entry as it was before it was sealed. Raises Damage, WrongKey."""
         if entry.kind != Kind.RECORDS:
             return entry
         parts: list[bytes | memoryview] = []
@@ -114,9 +151,10 @@ class Vault:
             header: bytes | memoryview = body[at:start]
             uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack(header)
             records: bytes | memoryview = body[start : start + length]
+            if uid != BESIDE_UID:
+                records = self.open(header, records, entry.index)
             if uid != BESIDE_UID and flags:
                 sealed = True
-                records = self.open(header, records)
                 header = _header(uid, base, count, timestamp, first, records, 0)
             parts += (header, records)
             at = start + length
@@ -126,10 +164,11 @@ class Vault:
 class Sealer:
     """Seals the entries of one log since it was opened; for one thread."""
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: LogVault) -> None:
+        self._vault = vault
         self._salt = os.urandom(_SALT_BYTES)
-        self._aead = vault.aead(self._salt, vault.cipher)
-        self._cipher = vault.cipher
+        self._aead = vault.vault.aead(self._salt, vault.vault.cipher)
+        self._flags = vault.vault.cipher + _BOUND
         self._count = 0
 
     def sealed(self, entry: Entry) -> Entry:
@@ -149,16 +188,11 @@ class Sealer:
                 continue
             self._count += 1
             counter = _COUNTER.pack(self._count)
-            beside = BATCH_HEADER.pack(uid, base, count, timestamp, first, length + SEALED_BYTES, 0, self._cipher)
+            made = BATCH_HEADER.pack(uid, base, count, timestamp, first, length + SEALED_BYTES, 0, self._flags)
+            beside = self._vault.authenticated(made, entry.index)
             hidden = b"".join((self._salt, counter, self._aead.encrypt(_AHEAD + counter, records, beside)))
-            parts += (_header(uid, base, count, timestamp, first, hidden, self._cipher), hidden)
+            parts += (_header(uid, base, count, timestamp, first, hidden, self._flags), hidden)
         return entry._replace(body=b"".join(parts))
-
-
-def _authenticated(header: bytes | memoryview) -> bytes:
-    """The batch's header without its CRC."""
-    uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack(header)
-    return BATCH_HEADER.pack(uid, base, count, timestamp, first, length, 0, flags)
 
 
 def _header(

@@ -471,7 +471,7 @@ class Mark(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., publishers: _Optional[_Iterable[bytes]] = ..., owners: _Optional[bytes] = ..., keys: _Optional[bytes] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class Snapshot(_message.Message):
-    __slots__ = ("applied_index", "applied_term", "clients", "channels", "cursors", "subscriptions", "first_sequences", "cluster_info", "next_id", "dropped", "voters", "voters_index", "parts")
+    __slots__ = ("applied_index", "applied_term", "clients", "channels", "cursors", "subscriptions", "first_sequences", "cluster_info", "next_id", "dropped", "voters", "voters_index", "parts", "sealed_from")
     APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
     APPLIED_TERM_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
@@ -485,6 +485,7 @@ class Snapshot(_message.Message):
     VOTERS_FIELD_NUMBER: _ClassVar[int]
     VOTERS_INDEX_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FROM_FIELD_NUMBER: _ClassVar[int]
     applied_index: int
     applied_term: int
     clients: _containers.RepeatedCompositeFieldContainer[Client]
@@ -498,7 +499,8 @@ class Snapshot(_message.Message):
     voters: _containers.RepeatedScalarFieldContainer[str]
     voters_index: int
     parts: _containers.RepeatedCompositeFieldContainer[PartRow]
-    def __init__(self, applied_index: _Optional[int] = ..., applied_term: _Optional[int] = ..., clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[Channel, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[Cursor, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., first_sequences: _Optional[_Iterable[int]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., next_id: _Optional[int] = ..., dropped: _Optional[_Iterable[int]] = ..., voters: _Optional[_Iterable[str]] = ..., voters_index: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[PartRow, _Mapping]]] = ...) -> None: ...
+    sealed_from: int
+    def __init__(self, applied_index: _Optional[int] = ..., applied_term: _Optional[int] = ..., clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[Channel, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[Cursor, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., first_sequences: _Optional[_Iterable[int]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., next_id: _Optional[int] = ..., dropped: _Optional[_Iterable[int]] = ..., voters: _Optional[_Iterable[str]] = ..., voters_index: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[PartRow, _Mapping]]] = ..., sealed_from: _Optional[int] = ...) -> None: ...
 
 class PartRow(_message.Message):
     __slots__ = ("kind", "key", "state")

@@ -47,7 +47,7 @@ def log(request, tmp_path):
             files=CrashingFiles() if simulated else None,
             segment_bytes_max=700,
             tail_cache_bytes_max=0 if request.param.endswith("without cache") else 1000,
-            vault=Vault(b"key") if request.param.startswith("encrypted") else None,
+            vault=Vault(b"key").of(b"0123456789abcdef", 1, 1) if request.param.startswith("encrypted") else None,
         )
     yield made
     made.close()

@@ -29,16 +29,19 @@ def of_servers() -> Iterator[Parser]:
     yield Parser("lists of partitions", lists, decode_list)
     try:
         vault = Vault(b"0123456789abcdef0123456789abcdef")
-        sealed = Sealer(vault).sealed(entry(1, batch(7, 1, 3))).body
+        log = vault.of(bytes(16), 1)
+        sealed = Sealer(log).sealed(entry(1, batch(7, 1, 3))).body
     except StartError:  # cryptography is not installed
         return
 
     def opened(data: bytes) -> None:
         if len(data) >= BATCH_HEADER.size:
-            vault.open(data[: BATCH_HEADER.size], data[BATCH_HEADER.size :])
+            log.open(data[: BATCH_HEADER.size], data[BATCH_HEADER.size :], 1)
 
     yield Parser("sealed batches", (sealed,), opened, (WrongKey,))
-    yield Parser("proofs of keys", (vault.check().encode(),), lambda data: vault.fits(data.decode("latin-1")))
+    yield Parser(
+        "proofs of keys", (vault.check(b"note").encode(),), lambda data: vault.fits(data.decode("latin-1"), b"note")
+    )
 
 
 def of_operators() -> Iterator[Parser]:

@@ -268,7 +268,7 @@ class EncryptedLogMachine(LogMachine):
 
     def vault(self):
         self.lives += 1
-        return Vault(b"a key", ("AES", "CHACHA")[self.lives % 2]) if self.lives > 1 else None
+        return Vault(b"a key", ("AES", "CHACHA")[self.lives % 2]).of(STORE, 1) if self.lives > 1 else None
 
 
 TestLogMachine = LogMachine.TestCase

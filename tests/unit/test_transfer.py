@@ -7,14 +7,17 @@ import random
 import pytest
 
 from stan import limits
+from stan.edge.manifest import read_manifest, write_manifest
 from stan.edge.transfer_words import Offer, Part, Verb, Words, decode, encode
-from stan.errors import Damage, NotNow, WrongKey
+from stan.errors import Damage, NotNow, StartError, WrongKey
 from stan.log.files import OsFiles
 from stan.log.segment import SEGMENT_HEADER_SIZE, decode_segment_header
 from stan.log.vault import Vault
 from stan.types import SECOND, GroupId
 from tests.kit.batches import batch, entry
+from tests.kit.files import CrashingFiles
 from tests.kit.storage import StorageNode, TransferError, carry
+from tests.sim.database import SimDatabase
 from tests.sim.loop import run_now
 
 ONE = GroupId(1)
@@ -562,6 +565,7 @@ def test_encrypted_log_is_carried_between_nodes_with_the_same_key_only():
     b.receive(a.sender())
     assert b.messages() == a.messages()
     assert b.entries() == a.entries()
+    assert b.storage.manifest.sealed_from == {}
     for other in (c, d):
         receiver = other.storage.receiver(GroupId(1))
         carry(receiver, a.sender())
@@ -569,3 +573,65 @@ def test_encrypted_log_is_carried_between_nodes_with_the_same_key_only():
             receiver.finish()
     for node in (a, b, c, d):
         node.close()
+
+
+def test_what_is_in_clear_where_all_is_encrypted_goes_to_no_other_node():
+    a, b = (StorageNode(name, vault=Vault(b"k")).boot() for name in "ab")
+    a.publish(2)
+    a.flush()
+    a.log._sealer = a.log._segments._vault = None  # somebody without the key writes to the disk
+    a.publish(1)
+    a.flush()
+    receiver = b.storage.receiver(GroupId(1))
+    carry(receiver, a.sender())
+    with pytest.raises(Damage, match="not encrypted as everything from entry 1 of group 1 on is"):
+        receiver.finish()
+    for node in (a, b):
+        node.close()
+        node.medium.close()
+
+
+def test_a_store_that_was_in_clear_is_encrypted_from_where_it_ended(node_in_clear):
+    node = node_in_clear
+    node.publish(3)
+    node.flush()
+    node.close()
+    node.vault = Vault(b"k")
+    node.boot()
+    assert node.storage.manifest.sealed_from == {"1": 4}
+    node.publish(2)
+    before = node.messages()
+    node.flush()
+    node.close()
+    assert node.boot().messages() == before
+    other = StorageNode("b", vault=Vault(b"k")).boot()
+    other.receive(node.sender())
+    assert other.messages() == before
+    assert other.storage.manifest.sealed_from == {}
+    assert b"<7:" not in b"".join(other.files.content(p) for p in other.files.paths() if p.endswith(".log"))
+    other.close()
+    other.medium.close()
+
+
+def test_what_stan_json_says_of_the_encryption_cannot_be_changed_without_the_key(node_in_clear):
+    node = node_in_clear
+    node.vault = Vault(b"k")
+    node.files, node.medium = CrashingFiles(), SimDatabase()
+    node.boot()
+    node.close()
+    manifest = read_manifest("/a", node.files)
+    assert manifest.sealed_from == {}
+    for harm in ({"sealed_from": {"1": 99}}, {"store_id": "c" * 32}, {"sealed_from": None}):
+        write_manifest("/a", dataclasses.replace(manifest, **harm), node.files)
+        with pytest.raises(StartError, match="another key than the one given, or what this file says"):
+            node.boot()
+    write_manifest("/a", manifest, node.files)
+    node.boot()
+
+
+@pytest.fixture
+def node_in_clear():
+    made = StorageNode("a").boot()
+    yield made
+    made.close()
+    made.medium.close()

@@ -1,10 +1,13 @@
 """Encryption of record batches: what is sealed opens with its key alone, unchanged, in its place."""
 
+import zlib
+
 import pytest
 
 from stan.errors import Damage, StartError, WrongKey
 from stan.log.filelog import FileLog
-from stan.log.vault import Sealer, Vault
+from stan.log.segment import ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE
+from stan.log.vault import NEVER, Sealer, Vault
 from stan.protocol.entries import BATCH_HEADER, SEALED_BYTES, encode_change, encode_marks
 from tests.kit.batches import batch, change, entry
 
@@ -16,47 +19,51 @@ def open_log(path, vault=None, **more):
     return FileLog.open(path / "1", 1, STORE, vault=vault, tail_cache_bytes_max=0, **more)[0]
 
 
+def of(key=KEY, cipher="", *, store=STORE, group=1, since=NEVER, fits=False):
+    return Vault(key, cipher).of(store, group, since, fits=fits)
+
+
 def one(text=b"hello"):
     return entry(1, batch(7, 1, 1, size=len(text)))
 
 
 @pytest.mark.parametrize("cipher", ["AES", "CHACHA", "aes", ""])
 def test_entry_opens_as_it_was(cipher):
-    vault = Vault(KEY, cipher)
+    vault = of(KEY, cipher)
     plain = entry(1, batch(7, 1, 3), batch(8, 5, 2), *encode_marks(b"marks"), *encode_change(b"change"))
     sealed = Sealer(vault).sealed(plain)
     assert len(sealed.body) == len(plain.body) + 2 * SEALED_BYTES
     assert vault.opened(sealed) == plain
-    assert Vault(KEY).opened(sealed) == plain  # whichever cipher it would use itself
+    assert of().opened(sealed) == plain  # whichever cipher it would use itself
     assert Sealer(vault).sealed(change(2, b"x")) == change(2, b"x")
 
 
 def test_same_batch_is_never_sealed_alike():
-    sealer = Sealer(Vault(KEY))
-    assert len({sealer.sealed(one()).body, sealer.sealed(one()).body, Sealer(Vault(KEY)).sealed(one()).body}) == 3
+    sealer = Sealer(of())
+    assert len({sealer.sealed(one()).body, sealer.sealed(one()).body, Sealer(of()).sealed(one()).body}) == 3
 
 
 def test_another_key_opens_nothing():
-    sealed = Sealer(Vault(KEY)).sealed(one())
+    sealed = Sealer(of()).sealed(one())
     with pytest.raises(WrongKey, match="another key"):
-        Vault(b"another").opened(sealed)
+        of(b"another").opened(sealed)
 
 
 @pytest.mark.parametrize("at", [0, 4, 14, 20, 45, 60, 70, 90])
 def test_a_changed_bit_is_seen(at):
-    sealed = Sealer(Vault(KEY)).sealed(one())
+    sealed = Sealer(of()).sealed(one())
     body = bytearray(sealed.body)
     body[at] ^= 1
     with pytest.raises(WrongKey):
-        Vault(KEY).opened(sealed._replace(body=bytes(body)))
+        of().opened(sealed._replace(body=bytes(body)))
 
 
 def test_batch_of_another_channel_does_not_open_in_its_place():
-    sealer = Sealer(Vault(KEY))
+    sealer = Sealer(of())
     sealed, other = (bytearray(sealer.sealed(entry(1, batch(uid, 1, 1))).body) for uid in (7, 8))
     sealed[BATCH_HEADER.size :] = other[BATCH_HEADER.size :]
     with pytest.raises(WrongKey):
-        Vault(KEY).opened(one()._replace(body=bytes(sealed)))
+        of().opened(one()._replace(body=bytes(sealed)))
 
 
 def test_what_is_needed_is_said():
@@ -68,19 +75,21 @@ def test_what_is_needed_is_said():
 
 
 def test_check_fits_its_key_alone():
-    check = Vault(KEY).check()
-    assert Vault(KEY, "CHACHA").fits(check)
-    for other in (
-        Vault(b"another").fits(check),
-        Vault(KEY).fits(""),
-        Vault(KEY).fits("zz"),
-        Vault(KEY).fits(check[:-2]),
-    ):
-        assert not other
+    for note in (None, b"note"):
+        check = Vault(KEY).check(note)
+        assert Vault(KEY, "CHACHA").fits(check, note)
+        for other in (
+            Vault(b"another").fits(check, note),
+            Vault(KEY).fits(check, b"another note"),
+            Vault(KEY).fits("", note),
+            Vault(KEY).fits("zz", note),
+            Vault(KEY).fits(check[:-2], note),
+        ):
+            assert not other
 
 
 def test_message_is_not_on_the_disk_and_its_place_tells_of_a_wrong_key(tmp_path):
-    log = open_log(tmp_path, Vault(KEY))
+    log = open_log(tmp_path, of())
     log.append([one()])
     log.commit(1)
     (ref,) = log.channel(7).refs(0, 9, 9, 9)
@@ -89,7 +98,7 @@ def test_message_is_not_on_the_disk_and_its_place_tells_of_a_wrong_key(tmp_path)
     (file,) = (tmp_path / "1").glob("*.log")
     assert b"<7:1>" in written
     assert b"<7:1>" not in file.read_bytes()
-    for vault, why in ((None, "no key was given"), (Vault(b"another"), "another key")):
+    for vault, why in ((None, "no key was given"), (of(b"another"), "another key")):
         log = open_log(tmp_path, vault)
         log.commit(1)
         with pytest.raises(WrongKey, match=f"{file}: position .*{why}"):
@@ -100,11 +109,11 @@ def test_message_is_not_on_the_disk_and_its_place_tells_of_a_wrong_key(tmp_path)
 
 
 def test_wrong_key_is_no_damage(tmp_path):
-    log = open_log(tmp_path, Vault(KEY))
+    log = open_log(tmp_path, of())
     log.append([one()])
     log.close()
     damaged = []
-    log = open_log(tmp_path, Vault(b"another"), on_damage=lambda: damaged.append(True))
+    log = open_log(tmp_path, of(b"another"), on_damage=lambda: damaged.append(True))
     with pytest.raises(Damage):
         log.entries(1, 1, 9)
     log.close()
@@ -115,10 +124,10 @@ def test_plain_log_is_encrypted_from_now_on(tmp_path):
     log = open_log(tmp_path)
     log.append([one()])
     log.close()
-    log = open_log(tmp_path, Vault(KEY))
+    log = open_log(tmp_path, of())
     log.append([entry(2, batch(7, 2, 1))])
     log.close()
-    log = open_log(tmp_path, Vault(KEY, "CHACHA"))
+    log = open_log(tmp_path, of(KEY, "CHACHA"))
     log.append([entry(3, batch(7, 3, 1))])
     log.commit(3)
     log.check_key()
@@ -127,3 +136,136 @@ def test_plain_log_is_encrypted_from_now_on(tmp_path):
     log.close()
     (file,) = (tmp_path / "1").glob("*.log")
     assert [b"<7:%d>" % n in file.read_bytes() for n in (1, 2, 3)] == [True, False, False]
+
+
+# --- in its place, and nothing in clear -----------------------------------------------------------------------------------------
+
+
+def as_before(vault, entry):
+    """Sealed as the first version did it: nothing but the header is authenticated."""
+    header, records = entry.body[: BATCH_HEADER.size], entry.body[BATCH_HEADER.size :]
+    *told, _ = BATCH_HEADER.unpack(header)
+    told[5:7] = len(records) + SEALED_BYTES, 0
+    salt, counter, cipher = b"s" * 16, bytes(7) + b"\1", vault.vault.cipher
+    aead = vault.vault.aead(salt, cipher)
+    hidden = salt + counter + aead.encrypt(bytes(4) + counter, records, BATCH_HEADER.pack(*told, cipher))
+    told[6] = zlib.crc32(hidden)
+    return entry._replace(body=BATCH_HEADER.pack(*told, cipher) + hidden)
+
+
+@pytest.mark.parametrize(
+    "elsewhere", [of(group=2), of(store=b"another store 16")], ids=["another group", "another store of the same key"]
+)
+def test_batch_of_another_place_is_damage(elsewhere):
+    sealed = Sealer(elsewhere).sealed(one())
+    assert elsewhere.opened(sealed) == one()
+    with pytest.raises(Damage, match="not the batch that was encrypted as a part of entry 1") as caught:
+        of(fits=True).opened(sealed)
+    assert not isinstance(caught.value, WrongKey)
+    with pytest.raises(WrongKey):
+        of().opened(sealed)  # it may be the key, as far as anybody knows
+
+
+def test_batch_of_another_entry_is_damage():
+    sealed = Sealer(of()).sealed(one())
+    with pytest.raises(Damage, match="entry 2"):
+        of(fits=True).opened(sealed._replace(index=2))
+
+
+def test_where_all_is_encrypted_a_batch_in_clear_or_bound_to_nothing_is_damage():
+    vault = of(since=5, fits=True)
+    clear, before = entry(4, batch(7, 1, 1)), as_before(vault, entry(4, batch(7, 1, 1)))
+    assert vault.opened(clear) == vault.opened(before) == clear
+    beside = entry(5, *encode_marks(b"marks"), *encode_change(b"change"))
+    assert vault.opened(beside) == beside  # never was encrypted
+    for harmful in (clear, before):
+        with pytest.raises(Damage, match="not encrypted as everything from entry 5 of group 1 on is"):
+            vault.opened(harmful._replace(index=5))
+
+
+def test_what_the_version_before_has_encrypted_is_read(tmp_path):
+    log = open_log(tmp_path)
+    log.append([as_before(of(), one())])
+    log.close()
+    log = open_log(tmp_path, of(since=2))
+    log.append([entry(2, batch(7, 2, 1))])
+    log.commit(2)
+    refs = log.channel(7).refs(0, 9, 999, 9)
+    assert [b"<7:%d>" % n in log.read(ref) for n, ref in enumerate(refs, 1)] == [True, True]
+    assert len(log.entries(1, 2, 999)) == 2
+    log.close()
+
+
+def put(path, at, data):
+    """Change what lies in the only segment of a log, as somebody does it who knows the format and has no key."""
+    (file,) = (path / "1").glob("*.log")
+    content = bytearray(file.read_bytes())
+    content[at : at + len(data)] = data
+    start, found = SEGMENT_HEADER_SIZE, []
+    while start < len(content):
+        front = bytearray(content[start : start + ENTRY_HEADER_SIZE])
+        end = start + ENTRY_HEADER_SIZE + int.from_bytes(front[4:8], "little")
+        crc = zlib.crc32(content[start + ENTRY_HEADER_SIZE : end], zlib.crc32(front[12:], zlib.crc32(front[:8])))
+        content[start + 8 : start + 12] = crc.to_bytes(4, "little")
+        found.append((start, end))
+        start = end
+    file.write_bytes(bytes(content))
+    return found
+
+
+def filled(path, *entries):
+    """A log with these entries; what lies where in its segment."""
+    log = open_log(path, of(since=1))
+    log.append(entries)
+    log.close()
+    (file,) = (path / "1").glob("*.log")
+    return file, put(path, 0, b"")
+
+
+@pytest.mark.parametrize("how", ["in clear", "from another entry"])
+def test_batch_that_was_replaced_on_the_disk_is_damage_at_every_reading(tmp_path, how):
+    first, second = batch(7, 1, 1, size=50), batch(7, 2, 1, size=50)
+    beside = batch(8, 1, 1, size=50), batch(8, 2, 1, size=50)
+    file, ((_, _), (start, _)) = filled(tmp_path, entry(1, first, beside[0]), entry(2, second, beside[1]))
+    at = start + ENTRY_HEADER_SIZE
+    uid, base, count, time, oldest, length, _, _ = BATCH_HEADER.unpack_from(file.read_bytes(), at)
+    if how == "in clear":
+        records = entry(2, second).body[BATCH_HEADER.size :].ljust(length, b"\0")
+        harm = BATCH_HEADER.pack(uid, base, count, time, oldest, length, zlib.crc32(records), 0) + records
+    else:  # the same sequence lay there in a life of the log that others did not take part in
+        (tmp_path / "other").mkdir()
+        other, (_, _, (lies, _)) = filled(tmp_path / "other", entry(1, first), entry(2, beside[0]), entry(3, second))
+        lies += ENTRY_HEADER_SIZE
+        harm = other.read_bytes()[lies : lies + BATCH_HEADER.size + length]
+    put(tmp_path, at, harm)
+
+    damaged = []
+    log = open_log(tmp_path, of(since=1, fits=True), on_damage=lambda: damaged.append(True))
+    with pytest.raises(Damage, match=f"{file}: position "):
+        log.entries(2, 2, 999)
+    log.commit(2)
+    good, bad = log.channel(7).refs(0, 9, 999, 9)
+    for _ in range(2):
+        damaged.clear()
+        with pytest.raises(Damage, match=f"{file}: position {bad.position}: not "):
+            log.read(bad)
+        assert damaged
+    assert [b"<7:1>" in log.read(good)] + [b"<8:" in log.read(ref) for ref in log.channel(8).refs(0, 9, 999, 9)] == [
+        True
+    ] * 3
+    log.close()
+
+
+def test_cleaned_segments_open(tmp_path):
+    log = open_log(tmp_path, of(since=1), segment_bytes_max=600)
+    for at in range(1, 20):
+        log.append([entry(at, batch(7 + at % 2, (at + 1) // 2, 1, size=80))])
+    log.sync()
+    log.commit(19)
+    log.trim(7, 9)
+    log.release(19)
+    while log.clean():
+        log.release(19)
+    refs = log.channel(8).refs(0, 99, 9999, 99)
+    assert len([log.read(ref) for ref in refs]) == 10
+    log.close()

@@ -1,0 +1,40 @@
+"""Segments that another node has encrypted become this node's: each batch is opened there and sealed here, where it will lie.
+
+Promises: the new file takes the name of the old one once it is durable and whole; nothing is sealed that did not open. Blocking.
+"""
+
+from stan.errors import Damage
+from stan.limits import SCAN_BYTES
+from stan.log.files import Files
+from stan.log.recovery import REWRITE
+from stan.log.segment import SEGMENT_HEADER_SIZE, Scan, Window, decode_segment_header, encode_entry_header
+from stan.log.vault import LogVault, Sealer
+
+
+def reseal(files: Files, path: str, theirs: LogVault, ours: Sealer) -> None:
+    """Write the segment at *path* anew. Raises Damage, WrongKey: a batch is not what was sealed there; OSError."""
+    target = path + REWRITE
+    source, copy = files.open(path), files.create(target)
+    try:
+        window = Window(files, source, files.size(source))
+        header = decode_segment_header(window.get(0, SEGMENT_HEADER_SIZE))
+        scan = Scan(window, header)
+        buffers, size, written = [header.encode()], SEGMENT_HEADER_SIZE, 0
+        for found in scan:
+            try:
+                entry = ours.sealed(theirs.opened(found.entry))
+            except Damage as damage:
+                raise type(damage)(f"{path}: position {found.position}: {damage}") from damage
+            buffers += (encode_entry_header(entry), bytes(entry.body))
+            size += len(buffers[-2]) + len(buffers[-1])
+            if size - written > SCAN_BYTES:
+                files.pwritev(copy, buffers, written)
+                buffers, written = [], size
+        if scan.fault:
+            raise Damage(f"{path}: position {scan.position}: {scan.fault}")
+        files.pwritev(copy, buffers, written)
+        files.fdatasync(copy)
+    finally:
+        files.close(copy)
+        files.close(source)
+    files.rename(target, path)
