@@ -6,6 +6,7 @@ each transaction and may refuse it.
 """
 
 import asyncio
+import zlib
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from threading import Lock, Thread
@@ -25,7 +26,7 @@ Step = tuple[str, list[tuple[Any, ...]]]
 SqlError = aiosqlite.Error
 """What the system or SQLite refuses."""
 
-VERSION = "1"
+VERSION = "2"
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS store (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS logs (raft_group INTEGER PRIMARY KEY, released_index INTEGER, released_term INTEGER);
@@ -38,6 +39,18 @@ CREATE INDEX IF NOT EXISTS batches_of_channel ON batches (raft_group, uid, base_
 CREATE TABLE IF NOT EXISTS message_rows (raft_group INTEGER, uid INTEGER, sequence INTEGER, timestamp INTEGER,
   data_at INTEGER, data_length INTEGER, message BLOB, PRIMARY KEY (raft_group, uid, sequence)) WITHOUT ROWID;
 """
+CHECKED = (
+    "ALTER TABLE entries ADD COLUMN checksum INTEGER",
+    "ALTER TABLE batches ADD COLUMN checksum INTEGER",
+    "ALTER TABLE logs ADD COLUMN batches_sum INTEGER",
+    "UPDATE entries SET checksum = row_checksum(raft_group, raft_index, term, kind, frame)",
+    """UPDATE batches SET checksum = row_checksum(raft_group, raft_index, position, uid, base_sequence, count, timestamp,
+       first_sequence, length, crc)""",
+    "INSERT OR IGNORE INTO logs SELECT DISTINCT raft_group, 0, 0, 0 FROM batches",
+    "UPDATE logs SET batches_sum = (SELECT COALESCE(SUM(checksum), 0) FROM batches b WHERE b.raft_group = logs.raft_group)",
+    "UPDATE store SET value = '2' WHERE key = 'format'",
+)
+"""What format 2 has more than format 1: a checksum of each row, and of each group the sum of those of its batches."""
 VIEWS = """
 CREATE VIEW IF NOT EXISTS messages AS
   SELECT CAST(c.name AS TEXT) AS channel, m.sequence AS sequence, m.timestamp AS timestamp,
@@ -60,6 +73,11 @@ CREATE VIEW IF NOT EXISTS subscription_overview AS
   LEFT JOIN subscriptions s ON s.raft_group = k.raft_group AND s.cursor_id = k.cursor_id;
 """
 """For people; they read the tables of stan.state.database as well."""
+
+
+def row_checksum(*row: object) -> int:
+    """32 bits of a row's columns."""
+    return zlib.crc32(repr(row).encode())
 
 
 class SqlFile:
@@ -98,7 +116,18 @@ class SqlFile:
 
     async def _make(self) -> None:
         await self._writer.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
-        await self._writer.execute("INSERT OR IGNORE INTO store VALUES ('format', ?)", (VERSION,))
+        await self._writer.execute("INSERT OR IGNORE INTO store VALUES ('format', '1')")
+        await self._writer.create_function("row_checksum", -1, row_checksum)
+        await self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            if await self._writer.execute_fetchall("SELECT value FROM store WHERE key = 'format' AND value = '1'"):
+                for statement in CHECKED:
+                    await self._writer.execute(statement)
+            await self._writer.execute("COMMIT")
+        except BaseException:
+            if self._writer.in_transaction:
+                await self._writer.execute("ROLLBACK")
+            raise
         ((found,),) = await self._fetch("SELECT value FROM store WHERE key = 'format'", ())
         if found != VERSION:
             raise StartError(f"{self.path}: messages in format {found}, this program reads format {VERSION}")

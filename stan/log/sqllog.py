@@ -21,7 +21,7 @@ from stan.log.channels import Channels
 from stan.log.index import GAP, Removed
 from stan.log.pending import Pending, Placed
 from stan.log.segment import Row
-from stan.log.sqlfile import SqlError, SqlFile, Step
+from stan.log.sqlfile import SqlError, SqlFile, Step, row_checksum
 from stan.log.tail import TailCache
 from stan.log.types import BatchRef, ChannelIndex, Entry, StaleRef
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, Kind
@@ -29,16 +29,26 @@ from stan.protocol.messages import data_span
 from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term, WallNanos
 
 _LENGTH = Struct("<I")
-_ENTRIES = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
-_BATCHES = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ENTRIES = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)"
+_BATCHES = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _MESSAGES = "INSERT OR REPLACE INTO message_rows VALUES (?, ?, ?, ?, ?, ?, ?)"
+_LOGS = "INSERT OR IGNORE INTO logs VALUES (?, 0, 0, 0)"
+_ADD = "UPDATE logs SET batches_sum = batches_sum + ? WHERE raft_group = ?"
+_TAKE = (
+    "UPDATE logs SET batches_sum = batches_sum - (SELECT COALESCE(SUM(checksum), 0) FROM batches b "
+    "WHERE b.raft_group = logs.raft_group AND {}) WHERE raft_group = ?"
+)
 _AFTER = "raft_group = ? AND raft_index > ?"
 _RANGE = "raft_group = ? AND uid = ? AND sequence >= ? AND sequence < ?"
 _TERMS = "SELECT raft_index, term FROM entries WHERE raft_group = ? AND raft_index > ? ORDER BY raft_index"
 _NEXT_BATCHES = (
-    "SELECT raft_index, position, uid, base_sequence, count, timestamp, first_sequence, length FROM batches "
+    "SELECT raft_index, position, uid, base_sequence, count, timestamp, first_sequence, length, crc, checksum FROM batches "
     "WHERE raft_group = ? AND raft_index > ? AND raft_index <= (SELECT MAX(raft_index) FROM (SELECT raft_index FROM batches "
     "WHERE raft_group = ? AND raft_index > ? ORDER BY raft_index LIMIT ?)) ORDER BY raft_index, position"
+)
+_SUMS = (
+    "SELECT COALESCE((SELECT batches_sum FROM logs WHERE raft_group = ?), 0), "
+    "(SELECT COALESCE(SUM(checksum), 0) FROM batches WHERE raft_group = ?)"
 )
 _PLACES = (
     "SELECT b.raft_index, b.position, b.uid, b.base_sequence, b.count FROM json_each(?) j JOIN batches b ON b.raft_group = ? "
@@ -94,6 +104,9 @@ class SqlLog:
         self._terms = deque(Term(term) for _, term in entries)  # of the entries from first_index on
         if [index for index, _ in entries] != list(range(self.first_index, self.first_index + len(entries))):
             raise Damage(f"{file.path}: entries of group {group} are missing behind entry {self._before[0]}")
+        sums = file.rows(_SUMS, group, group)
+        if len(set(*sums)) > 1:
+            raise Damage(f"{file.path}: rows of batches of group {group} are missing, or there are too many of them")
         self._durable = self.last_index
         self._pending = Pending(self._recovered(), self._durable)
 
@@ -105,7 +118,11 @@ class SqlLog:
             if not found:
                 return
             by_index: dict[int, list[Row]] = {}
-            for index, position, uid, base, count, timestamp, first, length in found:
+            for index, position, uid, base, count, timestamp, first, length, crc, mark in found:
+                if mark != row_checksum(self._group, index, position, uid, base, count, timestamp, first, length, crc):
+                    raise Damage(
+                        f"{self._file.path}: a row of batches is damaged (entry {index} of group {self._group})"
+                    )
                 row = Row(ChannelUid(uid), base, count, WallNanos(timestamp), first, position, length)
                 by_index.setdefault(index, []).append(row)
             for index, rows in by_index.items():
@@ -185,7 +202,7 @@ class SqlLog:
         messages: list[tuple[Any, ...]] = []
         for entry in entries:
             if entry.kind != Kind.RECORDS:
-                written.append((group, entry.index, entry.term, entry.kind, entry.body))
+                written.append(_checked(group, entry.index, entry.term, int(entry.kind), bytes(entry.body)))
                 continue
             frame = []
             for part in _parts(entry):
@@ -195,11 +212,13 @@ class SqlLog:
                     frame.append(part.records)
                     continue
                 place = (group, entry.index, row.position, row.uid, row.base_sequence, row.count, row.timestamp)
-                batches.append((*place, row.first_sequence, row.length, part.crc))
+                batches.append(_checked(*place, row.first_sequence, row.length, part.crc))
                 for sequence, message in enumerate(_messages(part.records), row.base_sequence):
                     messages.append((group, row.uid, sequence, row.timestamp, *data_span(message), message))
-            written.append((group, entry.index, entry.term, entry.kind, b"".join(frame)))
-        return [(_ENTRIES, written), (_BATCHES, batches), (_MESSAGES, messages)]
+            written.append(_checked(group, entry.index, entry.term, int(entry.kind), b"".join(frame)))
+        added: list[tuple[Any, ...]] = [(sum(batch[-1] for batch in batches), group)]
+        known: list[Step] = [(_LOGS, [(group,)]), (_ADD, added)] if batches else []
+        return [(_ENTRIES, written), (_BATCHES, batches), *known, (_MESSAGES, messages)]
 
     def _write(self, steps: list[Step]) -> None:
         try:
@@ -227,7 +246,8 @@ class SqlLog:
                 )
                 after = [(self._group, index)]
                 tables = [(f"DELETE FROM {name} WHERE {_AFTER}", after) for name in ("batches", "entries")]  # noqa: S608
-                self._write([(of_messages, after), *tables])
+                fewer = (_TAKE.format("b.raft_index > ?"), [(index, self._group)])
+                self._write([(of_messages, after), fewer, *tables])
                 self._durable = index
             while self._unwritten and self._unwritten[-1].index > index:
                 self._unwritten.pop()
@@ -256,13 +276,15 @@ class SqlLog:
         written_to = unwritten[0].index - 1 if unwritten else last
         while first <= min(last, written_to):
             rows = self._file.rows(
-                "SELECT raft_index, term, kind, frame FROM entries WHERE raft_group = ? AND raft_index BETWEEN ? AND ? "
+                "SELECT raft_index, term, kind, frame, checksum FROM entries WHERE raft_group = ? AND raft_index BETWEEN ? AND ? "
                 "ORDER BY raft_index LIMIT ?",
                 *(self._group, first, min(last, written_to), limits.SQL_ENTRIES_PER_READ),
             )
             if not rows or rows[0][0] != first:
                 raise Damage(f"{self._file.path}: entry {first} of group {self._group} is missing")
-            for index, term, kind, frame in rows:
+            for index, term, kind, frame, mark in rows:
+                if mark != row_checksum(self._group, index, term, kind, frame):
+                    raise Damage(f"{self._file.path}: entry {index} of group {self._group} is damaged: wrong checksum")
                 body = bytes(frame) if kind != Kind.RECORDS else self._body(index, frame)
                 yield Entry(RaftIndex(index), Term(term), kind, body)
             first = rows[-1][0] + 1
@@ -405,9 +427,17 @@ class SqlLog:
                 of_batches = [(self._group, index, position) for index, position, *_ in rows]
                 steps: list[Step] = [
                     (f"DELETE FROM message_rows WHERE {_RANGE}", of_messages),  # noqa: S608 - own words
+                    (
+                        _TAKE.format("b.raft_index = ? AND b.position = ?"),
+                        [(*place[1:], place[0]) for place in of_batches],
+                    ),
                     ("DELETE FROM batches WHERE raft_group = ? AND raft_index = ? AND position = ?", of_batches),
                     ("DELETE FROM entries WHERE raft_group = ? AND raft_index <= ?", [(self._group, released[0])]),
-                    ("INSERT OR REPLACE INTO logs VALUES (?, ?, ?)", [(self._group, *released)]),
+                    (_LOGS, [(self._group,)]),
+                    (
+                        "UPDATE logs SET released_index = ?, released_term = ? WHERE raft_group = ?",
+                        [(*released, self._group)],
+                    ),
                 ]
                 self._file.write(steps)
             except (SqlError, Damage) as error:
@@ -426,6 +456,11 @@ class SqlLog:
             with self._clean_lock:
                 self._closed = True
             self._frozen = self._frozen or f"{self._file.path} is closed"
+
+
+def _checked(*row: object) -> tuple[Any, ...]:
+    """A row and its checksum."""
+    return *row, row_checksum(*row)
 
 
 def _parts(entry: Entry) -> Iterator[_Part]:

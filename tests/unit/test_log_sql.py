@@ -29,6 +29,11 @@ class Store:
         self.file = SqlFile(self.path)
         self.log = SqlLog(self.file, group, tail_cache_bytes_max=0)
 
+    def open_and_read(self):
+        self.open()
+        self.log.commit(self.log.last_index)
+        self.log.entries(1, ALL, ALL)
+
     def close(self):
         self.log.close()
         self.file.close()
@@ -226,7 +231,7 @@ def test_file_that_is_none_of_ours_is_refused(tmp_path):
 
 def test_file_of_another_format_is_refused(store, tmp_path):
     store.change("UPDATE store SET value = '9' WHERE key = 'format'")
-    with pytest.raises(StartError, match="messages in format 9, this program reads format 1"):
+    with pytest.raises(StartError, match="messages in format 9, this program reads format 2"):
         SqlFile(store.path)
 
 
@@ -260,3 +265,71 @@ def test_data_of_a_message_is_found(message):
 def test_data_of_anything_else_lies_within_it(raw):
     at, length = data_span(raw)
     assert 0 <= at <= at + length <= len(raw)
+
+
+# --- rows that are not as they were written -------------------------------------------------------------------------------
+
+HARMS = {
+    "a batch's count": "UPDATE batches SET count = count + 1 WHERE raft_index = 4",
+    "a batch's time": "UPDATE batches SET timestamp = timestamp + 64 WHERE raft_index = 4",
+    "a batch's channel": "UPDATE batches SET uid = 9 WHERE raft_index = 4",
+    "a missing batch": "DELETE FROM batches WHERE raft_index = 4",
+    "the newest batch": "DELETE FROM batches WHERE raft_index = 6",
+    "the sum of the batches": "UPDATE logs SET batches_sum = batches_sum + 1",
+    "an entry's term": "UPDATE entries SET term = 2 WHERE raft_index = 6",
+    "an entry's body": "UPDATE entries SET frame = CAST(frame || x'00' AS BLOB) WHERE raft_index = 7",
+    "an entry's header of a batch": "UPDATE entries SET frame = CAST(x'ff' || substr(frame, 2) AS BLOB) WHERE raft_index = 6",
+    "an entry's kind": "UPDATE entries SET kind = 2 WHERE raft_index = 7",
+}
+
+
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+def test_damaged_row_is_told_and_never_served(store, harm):
+    fill(store.log, 6)
+    store.log.append([change(7, b"x")])
+    store.log.sync()
+    store.close()
+    store.change(harm)
+    with pytest.raises(Damage, match=r"stan\.db: "):
+        store.open_and_read()
+    store.file.close()
+    store.path.unlink()
+    store.open()
+
+
+def test_sums_follow_what_is_written_truncated_and_cleaned(store):
+    fill(store.log, 9)
+    store.log.sync()
+    store.log.truncate_after(7)
+    store.log.commit(7)
+    store.log.trim(7, 10)
+    store.log.release(5)
+    assert "removed 3 batches" in store.log.clean()
+    fill(store.log, 2)
+    store.log.sync()
+    store.crash()
+    store.log.commit(store.log.last_index)
+    assert [base for base, *_ in store.kept()] == [10, 13, 16, 19, 22, 25]
+
+
+def test_file_of_the_version_before_is_taken_over(store):
+    made = fill(store.log, 5)
+    store.log.sync()
+    store.log.commit(5)
+    store.log.trim(7, 7)
+    store.log.release(2)
+    store.log.clean()
+    store.close()
+    for text in (
+        "ALTER TABLE entries DROP COLUMN checksum",
+        "ALTER TABLE batches DROP COLUMN checksum",
+        "ALTER TABLE logs DROP COLUMN batches_sum",
+        "UPDATE store SET value = '1' WHERE key = 'format'",
+    ):
+        store.change(text)
+    store.open()
+    assert store.log.entries(1, 99, ALL) == made[2:]
+    store.log.commit(5)
+    assert [base for base, *_ in store.kept()] == [7, 10, 13]
+    store.crash()
+    assert store.log.last_index == 5
