@@ -178,7 +178,7 @@ class Storage:
             self._hard_states[number] = self._open_promises(number)
         self._voters[number] = self._of_disk().voters(number) if self.node_id else Voters()
         self._open_log(number)
-        if not self._of_disk().power_lost and self.node_id:
+        if self.node_id:
             self._expect_committed(number)
 
     def _seal_from_now_on(self, held: Seq[GroupId]) -> None:
@@ -215,9 +215,13 @@ class Storage:
         return HardState.open(disk.files, disk.raft_path(number))
 
     def _expect_committed(self, number: GroupId) -> None:
-        """What was known to be committed was in the log, if not on the disk."""
+        """What was known to be committed was in the log, if not on the disk: a loss of power may have taken it, nothing else."""
         state, last = self._hard_states[number], self.logs[number].last_index
-        if state.commit_hint > last and not state.fresh:
+        if state.commit_hint <= last:
+            return
+        if self._of_disk().power_lost:
+            state.lower_hint(last)
+        elif not state.fresh:
             self._lost(number, f"the log ends with entry {last}, {state.commit_hint} was committed here")
 
     def _lost(self, number: GroupId, what: str) -> None:

@@ -112,6 +112,12 @@ class HardState:
         """Remember how far the log is committed; written by `write_hint` or the next `save`."""
         self.commit_hint = max(self.commit_hint, commit)
 
+    def lower_hint(self, commit: RaftIndex) -> None:
+        """The log ends with *commit*, as a loss of power left it; a later start must not miss more."""
+        self.commit_hint = commit
+        with suppress(OSError):
+            self._put(self.term, self.voted_for, fresh=self.fresh)
+
     def write_hint(self) -> None:
         """Write the hint, if it has moved, without waiting for the disk; what fails costs only the hint."""
         if self.commit_hint > self._hint_written and not self._frozen:

@@ -121,10 +121,12 @@ def test_committed_entries_that_a_loss_of_power_took_are_no_damage(node):
     kill(node)
     cut(node)
     node.machine_boot = "boot 2"
-    node.boot()
-    assert node.log.last_index == 2
-    assert not node.storage.hard_state(ONE).fresh
-    assert node.notes == []
+    for _ in range(2):  # nor does the next start miss them, which is one after a kill
+        node.boot()
+        assert node.log.last_index == 2
+        assert not node.storage.hard_state(ONE).fresh
+        assert node.notes == []
+        kill(node)
 
 
 def test_start_that_is_cut_short_after_a_loss_of_power_does_not_make_the_next_one_forget_it(node):
