@@ -409,8 +409,13 @@ class Member:
             self.world.listening()
 
     def _note_whole(self) -> None:
-        """Say which groups this node has no vote in, because it has lost or forgotten something, and when that is over."""
-        lacking = {number for number, group in self.groups.items() if self._is_voter(number) and not group.votes}
+        """Say in which groups this node has no vote, or cannot lead, for what it lost or forgot, and when that is over."""
+        whole = self.storage.whole
+        lacking = {
+            number
+            for number, group in self.groups.items()
+            if self._is_voter(number) and not (group.votes and whole.get(number, True))
+        }
         lacking |= self._replacing & self._not_whole
         if lacking != self._not_whole and not self.roster.is_new:
             for number in sorted(lacking - self._not_whole):

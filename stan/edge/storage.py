@@ -378,9 +378,9 @@ class Storage:
         """Put a group's log aside and forget its rows; other nodes have what it held."""
         files = self._of_disk()
         self._hard_states[number].doubt()
-        files.mark_damaged(number)
         self.logs[number].close()
         aside = files.set_aside(number)
+        files.mend(number)  # like a new disk: what comes is whole from its beginning
         self._note("ERR", f"{why}; moved to {aside}, this node gets the group's messages from others again")
         self._sealed_whole(number)
         self._open_log(number)

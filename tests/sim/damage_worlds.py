@@ -57,8 +57,7 @@ class ClusterDamage(ClusterWorld):
 
     def _somebody_to_leave_out(self):
         """Nobody while a log has holes: its node votes by then, but cannot lead."""
-        whole = all(node.running and all(node.storage.whole.values()) for node in self.nodes.values())
-        return super()._somebody_to_leave_out() if whole else None
+        return super()._somebody_to_leave_out() if all(map(_has_all, self.nodes.values())) else None
 
     # --- damage -----------------------------------------------------------------------------------------------------------
 
@@ -67,7 +66,7 @@ class ClusterDamage(ClusterWorld):
         if self.quiet:
             return
         draw, nodes = self.random, list(self.nodes.values())
-        if not all(node.well and node.votes for node in nodes):
+        if not all(node.well and _has_all(node) for node in nodes):
             self.loop.after(AGAIN, self._fault_damage)
             return
         victim = self._someone()
@@ -95,7 +94,7 @@ class ClusterDamage(ClusterWorld):
         draw = self.random
         for pair in pairs:
             self.loop.after(draw.choice((0, 5, 100)) * MILLISECOND, self.nats.deaf.pop, pair, None)
-        if self.quiet or not (victim.running and victim.votes and all(other.votes for other in others)):
+        if self.quiet or not (victim.running and all(_has_all(node) for node in (victim, *others))):
             return
         for node in rest:
             node.crash(power=draw.random() < 0.3, length=length or draw.choice((1, 2, 4)) * SECOND)
@@ -114,6 +113,11 @@ class ClusterDamage(ClusterWorld):
             what = f"{kind} at entry {place.index} of {log.durable_index}"
             self.faults.append((self.loop.now, f"{victim} group {number} {what}"))
             self._unsaid[victim.name, number] = what
+
+
+def _has_all(node):
+    """Whether a node has lost nothing that it would have to get from others, as far as was seen last."""
+    return node.votes and all(node.storage.whole.values())
 
 
 class NodeDamage(World):
