@@ -61,6 +61,30 @@ def test_lost_state_database_is_rebuilt_from_the_log_and_the_broken_one_kept(tmp
         assert "the state is rebuilt from the logs" in server.log()
 
 
+def test_flipped_bit_in_the_newest_entry_stops_the_start_until_its_loss_is_accepted(tmp_path):
+    with StanServer(tmp_path, store="FILE") as server:
+        asyncio.run(publish(server.url, 5))
+        server.kill9()
+    path = data_directory(tmp_path) / "groups" / "1" / f"{1:020}.log"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+    refused = run_server(data_directory(tmp_path), "-cid", "test-cluster")
+    assert refused.returncode == 1
+    assert f"{path}: damaged at position" in refused.stderr
+    assert "are lost; nothing was changed" in refused.stderr
+    assert "--file_truncate_bad_eof" in refused.stderr
+    assert path.read_bytes() == data
+
+    with StanServer(tmp_path, "-file_truncate_bad_eof", store="FILE") as server:
+        assert [file.read_bytes() for file in (data_directory(tmp_path) / "lost+found").iterdir()] == [data]
+        asyncio.run(publish(server.url, 1, prefix=b"after"))
+        server.kill9()
+    with StanServer(tmp_path, store="FILE") as server:
+        assert asyncio.run(take(server.url, 1)) == [1]
+
+
 def test_directory_in_use_is_refused(tmp_path):
     with StanServer(tmp_path, store="FILE") as server:
         second = run_server(data_directory(tmp_path), "-cid", "test-cluster")
