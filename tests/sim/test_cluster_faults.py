@@ -202,7 +202,7 @@ def test_a_node_that_learns_the_identity_late_leads_nothing_before_it_hears_clie
     number = group_with_messages(world)
     wait_for(lambda: any(voted(node) and not node.member.pool.led for node in world.nodes.values()))
     late = next(node for node in world.nodes.values() if voted(node) and not node.member.pool.led)
-    late.crash(power=False, length=2 * SECOND)
+    late.crash(power=False, length=20 * SECOND)
     wait_for(lambda: world.history.deliveries)
     late.boot()
     wait_for(lambda: knows(late) and late.member.groups[number].commit_index)
