@@ -167,7 +167,7 @@ class Gateway:
             if end < len(self._chunks):
                 self._rest = b""  # what was cut off by the end of a connection never gets its other half
                 if self.heard is not None:
-                    self.heard.forget(self.broker.shared.clock.now)
+                    self.heard.gap(self.broker.shared.clock.now)
             del self._chunks[: end + 1]
         return told
 
@@ -385,7 +385,7 @@ class Gateway:
         shared = self.broker.shared
         self.rules = rules(shared.config, shared.nuid)
         if self.heard is not None:
-            self.heard.forget(shared.clock.now)  # nothing before was heard
+            self.heard.gap(shared.clock.now)  # nothing before was heard
         new = self.subscriptions.keys() - self.connection.subscriptions.keys()
         self.connection.subscriptions = self.subscriptions
         lines = (b"SUB %b %d\r\n" % (self.subscriptions[sid].encode(), sid) for sid in sorted(new))

@@ -32,6 +32,7 @@ class Heard:
         self._pieces: deque[Piece] = deque()
         self._bytes = 0
         self._dropped = Nanos(0)  # nothing older is complete
+        self._gap = Nanos(0)  # the end of the last one
         self._forgotten: dict[GroupId, Nanos] = {}  # what of a group is not looked at again
 
     def joined(self, *bounds: Nanos) -> Iterator[tuple[Nanos, bytes]]:
@@ -53,11 +54,12 @@ class Heard:
     def since(self, now: Nanos, group: GroupId | None = None) -> Nanos:
         """Everything that was heard from then on is here, and may be looked at for *group*."""
         forgotten = Nanos(0) if group is None else self.forgotten(group)
-        return Nanos(max(self._dropped, forgotten, now - limits.HEARD_AGE_MAX))
+        return Nanos(max(self._dropped, self._gap, forgotten, now - limits.HEARD_AGE_MAX))
 
     def forgotten(self, group: GroupId) -> Nanos:
-        """What was heard up to then cannot be told from what the group's log has."""
-        return self._forgotten.get(group, Nanos(0))
+        """Of what was heard up to then only acks are looked at again: publishes cannot be told from what the group's log has, or
+        others of the same publishers were not heard."""
+        return max(Nanos(self._gap - 1), self._forgotten.get(group, Nanos(0)))
 
     def add(self, piece: Piece) -> None:
         """Frames were handled."""
@@ -71,11 +73,13 @@ class Heard:
             if not self._pieces:
                 break
 
-    def forget(self, now: Nanos) -> None:
-        """There is a gap: what was published meanwhile was not heard."""
-        self._pieces.clear()
-        self._bytes = 0
-        self._dropped = now
+    def gap(self, now: Nanos) -> None:
+        """What was published until *now* was not all heard."""
+        self._gap, before = now, Nanos(now - 1)
+        for at in reversed(range(len(self._pieces))):
+            if self._pieces[at].at < now:
+                break
+            self._pieces[at] = self._pieces[at]._replace(at=before)  # of this turn, as what comes behind the gap
 
     def forget_group(self, group: GroupId, now: Nanos) -> None:
         """What one group's log holds came by another way: which of the publishes heard are in it is not known."""

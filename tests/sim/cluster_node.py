@@ -28,6 +28,7 @@ from tests.sim.tasks import Tasks, in_thread
 CLUSTER = "test-cluster"
 SEGMENT_BYTES = 3000
 LEADS = re.compile(r"group (\d+): leads in term (\d+)")
+LEADS_NO_MORE = re.compile(r"group (\d+): leads no more")
 LENGTH = struct.Struct("<I")
 
 

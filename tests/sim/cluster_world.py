@@ -15,7 +15,7 @@ from stan.core.shared import META_GROUP
 from stan.errors import FAULT
 from stan.protocol.placement import channel_group
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId
-from tests.sim.cluster_node import LEADS, ClusterNode, values_of
+from tests.sim.cluster_node import LEADS, LEADS_NO_MORE, ClusterNode, values_of
 from tests.sim.history import Reset, complaints
 from tests.sim.scene import CHANNELS, Scene
 
@@ -109,10 +109,13 @@ class ClusterWorld(Scene):
         led = LEADS.fullmatch(text)
         if led:
             group, term = int(led[1]), int(led[2])
-            self.history.leads(group, term, node.name)
+            self.history.leads(self.loop.now, group, term, node.name)
             self.history.cause(self.loop.now, self.loop.now, f"{node.name} leads group {group}")
             self.history.events.append(Reset(self.loop.now, group))
             self.aim(node, "lead")
+        fallen = LEADS_NO_MORE.fullmatch(text)
+        if fallen:
+            self.history.leads_no_more(self.loop.now, int(fallen[1]), node.name)
         expected = self.heartbeats_failed(text) or (self.disk_failed and FAULT not in text) or "ghost" in text
         expected = expected or self.program_fails
         forgot = "has lost entries" in text and not any(
@@ -131,6 +134,8 @@ class ClusterWorld(Scene):
 
     def node_died(self, node, length):
         self.history.cause(self.loop.now, self.loop.now + length, f"{node.name} down")
+        for group in range(self.raft_groups + 1):
+            self.history.leads_no_more(self.loop.now, group, node.name)
 
     def acknowledged(self, publish):
         leader = self.leader(self.history.group_of[publish.channel])

@@ -23,7 +23,8 @@ earlier at most."""
 HOLDING = ("delayed", "clogged")
 """Causes of which a link keeps what was sent, and hands it over later."""
 KEPT_AFTER = 600 * MILLISECOND
-"""An ack is in the log of a majority by then, unless a fault came between."""
+"""An ack is in the log of a majority by then, if somebody led its group, and unless a fault came between."""
+FOREVER = 1 << 62
 
 
 @dataclass(eq=False)
@@ -123,9 +124,11 @@ class History:
         self.final = defaultdict(list)  # channel -> [(sequence, value)] of a reader at the end
         self.must_finish = {}  # consumer -> channel: acks everything from its start on
         self.leaders = {}  # (group, term) -> node
+        self.unled = defaultdict(list)  # group -> [since when nobody leads it, until when], in order
         self.replicas = defaultdict(dict)  # group -> node -> what must be the same on all
         self.told = []  # complaints made on the way
         self.operations = defaultdict(list)  # consumer -> what an operator has asked to be changed about it
+        self._leading = {}  # group -> node
         self._batches = {}  # (channel, base) -> records: the same on every node
 
     # --- recording --------------------------------------------------------------------------------------------------------
@@ -192,9 +195,26 @@ class History:
         floor = max(stored, default=0) - limit if limit else 0
         return [sequence for sequence in stored if sequence > floor and sequence not in self.removed[channel]]
 
-    def leads(self, group, term, node):
+    def leads(self, at, group, term, node):
         if self.leaders.setdefault((group, term), node) != node:
             self.told.append(f"C11 group {group}: {self.leaders[group, term]} and {node} lead in term {term}")
+        self._leading[group] = node
+        if self.unled[group]:
+            self.unled[group][-1][1] = min(at, self.unled[group][-1][1])
+
+    def leads_no_more(self, at, group, node):
+        """It has stepped down, or is dead."""
+        if self._leading.get(group) == node:
+            del self._leading[group]
+            self.unled[group].append([at, FOREVER])
+
+    def led_again(self, group, at):
+        """When somebody leads *group* again, which nobody led at that time; else 0."""
+        return next((until for since, until in reversed(self.unled[group]) if since <= at < until), 0)
+
+    def kept_at(self, ack):
+        """When an ack is in the log of a majority, unless a fault came between. That somebody leads again is no such fault."""
+        return max(ack.at + KEPT_AFTER, self.led_again(self.group_of.get(ack.sub.channel), ack.at) - REACH - 1)
 
     @property
     def deliveries(self):
@@ -442,7 +462,8 @@ def check_first_order(history):
 
 
 def check_position(history):
-    """C9: an ack that was kept is kept for ever, and who comes back begins no later than at its lowest unacked message."""
+    """C9: an ack that was kept is kept for ever, and who comes back begins no later than at its lowest unacked message. While
+    nobody leads, an ack is only in the memory of the nodes that have heard it."""
     acked, sent, waiting, meant = defaultdict(dict), defaultdict(dict), {}, {}
     for event in history.events:
         if isinstance(event, Acked):
@@ -453,10 +474,10 @@ def check_position(history):
         elif isinstance(event, Delivered):
             consumer = event.sub.consumer
             ack = acked[consumer].get(event.sequence)
-            kept = ack and not history.explained(ack.at, ack.at + KEPT_AFTER, (ack.sub.member,))
+            kept = ack and not history.explained(ack.at, history.kept_at(ack), (ack.sub.member,))
             kept = kept and not ack.at <= ack.sub.died_at <= ack.at + SLACK
             asked_for = kept and history.operated(consumer, meant[ack], event.at)
-            if kept and not asked_for and event.at > ack.at + KEPT_AFTER:
+            if kept and not asked_for and event.at > history.kept_at(ack):
                 yield f"{consumer}: {event.sequence} came again {(event.at - ack.at) / 1e9:.3f}s after it was acked"
             joined = waiting.pop(event.sub, None)
             if joined is not None and not history.operated(consumer, 0, event.at):

@@ -184,6 +184,12 @@ def an_ack_of_well_before_a_death_is_forgotten(story):
 
 
 @spoils("check_position")
+def an_ack_of_while_nobody_led_is_forgotten_without_a_fault(story):
+    unled_from_the_last_ack(story)
+    story.deliver(story.plain, MESSAGES, count=1, at=LATE)
+
+
+@spoils("check_position")
 def who_comes_back_misses_one(story):
     story.drop(Acked, story.durable, 5)
     story.end(story.durable)
@@ -251,8 +257,16 @@ def a_node_stores_another_batch(story):
 
 @spoils("check_replicas")
 def two_lead_in_one_term(story):
-    story.history.leads(1, 5, "n0")
-    story.history.leads(1, 5, "n1")
+    story.history.leads(SECOND, 1, 5, "n0")
+    story.history.leads(SECOND, 1, 5, "n1")
+
+
+def unled_from_the_last_ack(story):
+    """Nobody leads from just before it, for 3 s."""
+    story.history.leads(SECOND, 1, 5, "n0")
+    story.history.leads_no_more(story.at - 1, 1, "n0")
+    story.history.leads_no_more(story.at + SECOND, 1, "n2")  # it did not lead
+    story.history.leads(story.at + 3 * SECOND, 1, 6, "n1")
 
 
 def seen(history):
@@ -285,6 +299,14 @@ def test_a_repeat_after_the_ack_wait_is_right():
     story.deliver(story.durable, MESSAGES, count=1, at=story.at + SECOND)
     story.ack(story.durable, MESSAGES)
     assert checks.complaints(story.history) == []
+
+
+def test_an_ack_of_while_nobody_leads_may_be_forgotten_with_a_node_that_heard_it():
+    story = Story()
+    unled_from_the_last_ack(story)
+    story.history.cause(story.at + SECOND, story.at + SECOND, "n1 down")
+    story.deliver(story.plain, MESSAGES, count=1, at=LATE)
+    assert seen(story.history)["check_position"] == []
 
 
 def test_what_an_operator_removes_is_missing_and_right():

@@ -52,9 +52,12 @@ def test_bytes_are_bounded_and_it_says_since_when_it_is_complete(monkeypatch):
 def test_a_gap_makes_everything_before_incomplete():
     heard = Heard()
     heard.add(piece(10))
-    heard.forget(11 * SECOND)
+    heard.add(piece(11))
+    heard.gap(11 * SECOND)
+    heard.add(piece(11))
     heard.add(piece(12))
-    assert ages(heard) == [12]
+    forgotten = heard.forgotten(1)
+    assert [(at > forgotten, len(data)) for at, data in heard.joined(forgotten)] == [(False, 2), (True, 2)]
     assert heard.since(12 * SECOND) == 11 * SECOND
     assert heard.since(90 * SECOND) == 90 * SECOND - limits.HEARD_AGE_MAX
 
@@ -190,6 +193,23 @@ def test_a_connection_that_was_lost_makes_a_gap(node, event):
     assert node.gateway.heard.since(node.now) == node.now
     node.lead()
     assert node.stored() == [b"c"]
+
+
+def test_acks_of_before_a_connection_was_lost_are_looked_at_again(node):
+    """They change nothing twice; without them, what was acked while nobody led came a second time from who leads next."""
+    ack = wire.Ack(subject=b"foo", sequence=1).SerializeToString()
+    close = node.request("_STAN.close.test-cluster", wire.CloseRequest(client_id=b"me"), "r")
+    node.hears(pub_frame("foo", "a", b"a"), b"MSG _INBOX.NUID.1.7 2 %d\r\n%b\r\n" % (len(ack), ack), close)
+    node.pass_time(0.1)
+    node.gateway.on_down()
+    node.gateway.take_in()
+    acked = []
+    node.broker.step_acks = lambda batches: acked.extend((batch.key, batch.ranges) for batch in batches)
+    node.lead(1)
+    assert acked == [(7, [(1, 1)])]
+    node.lead(0)
+    assert node.stored() == []
+    assert node.hear("r") == []
 
 
 def test_who_has_only_begun_to_listen_has_heard_nothing_before(node):
