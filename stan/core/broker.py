@@ -223,20 +223,17 @@ class Broker:
         self.shared.rates.configure(config.requests)
 
     def _retain(self, now: Nanos) -> None:
+        self.shared.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
         self.channels.expire()
         self.staging.expire()
         self.shared.complaints.sum_up(now)
-        self.shared.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
     def step_publishes(self, batches: Iterable[Publishes]) -> None:
         """Publishes read from NATS."""
         for batch in batches:
-            try:
-                self.publishing.publishes(batch)
-            except Exception as error:  # noqa: BLE001 - the border of the channel's group
-                self.shared.fail(self.shared.group_number(batch.channel), error)
+            self.shared.within(self.shared.group_number(batch.channel), self.publishing.publishes, batch)
 
     def step_acks(self, batches: Iterable[Acks]) -> None:
         """Acks read from NATS. One for a subscription that is gone, or of another user, changes nothing (STAN-SPEC 6.5)."""
@@ -246,10 +243,8 @@ class Broker:
                 continue
             found, door = group.dispatch.by_ack_key.get(acks.key), self.shared.door
             if door is None or (found is not None and door.may_ack(acks.user, found[1].sub)):
-                try:
-                    group.dispatch.ack(acks.key, acks.ranges, self.shared.clock.wall)
-                except Exception as error:  # noqa: BLE001 - the border of the group
-                    self.shared.fail(GroupId(acks.group), error)
+                wall = self.shared.clock.wall
+                self.shared.within(GroupId(acks.group), group.dispatch.ack, acks.key, acks.ranges, wall)
 
     def step_malformed(self, frames: Iterable[Frame], pub_sid: int) -> None:
         """Payloads on the publish and ack subjects that could not be taken."""
@@ -261,18 +256,17 @@ class Broker:
 
     def step_frame(self, frame: Frame) -> None:
         """Any other frame: a request of a client, or an answer to one of ours."""
-        handle = self.requests.get(frame.subject)
-        if handle is not None:
+        if frame.subject in self.requests:
             if self.shared.replaying is None and self.shared.clustered:
                 self.hearing.hear(frame, self.shared.clock.now)
             if self.shared.replaying is None and (self.undecided or self._may_be_replaced()):
                 self.undecided.append(frame)
             else:
-                handle(frame)
+                self._handle(frame)
         elif frame.subject.startswith(self.shared.reply_prefix):
             answered = self.shared.answered(frame.subject[len(self.shared.reply_prefix) :])
             if answered is not None:
-                answered(None if frame.nobody else frame.payload)
+                self.shared.within(META_GROUP, answered, None if frame.nobody else frame.payload)
 
     def _may_be_replaced(self) -> bool:
         """Whether another node may lead what this one believes to lead, and know better what to answer."""
@@ -289,8 +283,10 @@ class Broker:
 
     def _decide(self) -> None:
         while self.undecided and not self._may_be_replaced():
-            frame = self.undecided.popleft()
-            self.requests[frame.subject](frame)
+            self._handle(self.undecided.popleft())
+
+    def _handle(self, frame: Frame) -> None:
+        self.shared.within(self._group_of(frame), self.requests[frame.subject], frame)
 
     def _asked_for_meta(self, frame: Frame) -> None:
         """Another node asks for a change of the metadata, or how far it is."""
@@ -401,9 +397,9 @@ class Broker:
         """Everything to do now; deliveries stop at about *room* bytes. Call until `idle`."""
         shared = self.shared
         shared.clock = Clock(now, wall)
-        shared.timers.run(now)
+        shared.timers.run(now, partial(shared.fail, META_GROUP))
         self._decide()
-        self.watching.tell()
+        shared.within(META_GROUP, self.watching.tell)
         ready = Ready()
         ready.proposals = self.publishing.seal()
         shared.drain_into(ready)
@@ -415,11 +411,7 @@ class Broker:
         changes = shared.take_changes()
         changing = {change.group for change in changes}
         for number, group in shared.led():
-            try:
-                if self._is_time_to_tell(number, group, now, changing):
-                    self._tell_progress(number, group, ready)
-            except Exception as error:  # noqa: BLE001 - the border of the group
-                shared.fail(number, error)
+            shared.within(number, self._tell_progress, number, group, ready, changing)
         self.committing.pump(ready)
         ready.proposals += changes
         ready.sends += shared.pub_acks
@@ -469,7 +461,9 @@ class Broker:
         group.tell_at = self.shared.clock.now + limits.PROGRESS_INTERVAL
         self.shared.timers.at(group.tell_at, lambda _now: None)  # a turn then
 
-    def _tell_progress(self, number: GroupId, group: Group, ready: Ready) -> None:
+    def _tell_progress(self, number: GroupId, group: Group, ready: Ready, changing: set[GroupId]) -> None:
+        if not self._is_time_to_tell(number, group, self.shared.clock.now, changing):
+            return
         for change in group.dispatch.progress():
             ticket = self.shared.ticket(lambda _result, _error: None)
             self.progress_sent[ticket] = change

@@ -212,19 +212,23 @@ class Committing:
         if self.deciding:
             self._lose_decisions()
         for group, channel, commit in self._under_way():
-            carrier = self.carriers.get(channel.info.uid)
-            if not self._can_go_on(carrier):
-                continue
-            if carrier is None or carrier.broken:
-                carrier = self._begin(group, channel, commit, carrier)
-            if self._can_go_on(carrier):
-                ready.fetches.append(self._read(group, carrier))
+            self.shared.within(channel.info.group, self._go_on, group, channel, commit, ready)
+
+    def _go_on(self, group: Group, channel: Channel, commit: pb.Commit, ready: Ready) -> None:
+        carrier = self.carriers.get(channel.info.uid)
+        if not self._can_go_on(carrier):
+            return
+        if carrier is None or carrier.broken:
+            carrier = self._begin(group, channel, commit, carrier)
+        if self._can_go_on(carrier):
+            ready.fetches.append(self._read(group, carrier))
 
     def _lose_decisions(self) -> None:
         """Nobody will tell what became of a proposal that was refused while another leader was looked for."""
         waiting = self.shared.waiting
         for uid, (_, commit) in [lost for lost in self.deciding.items() if lost[1][0] not in waiting]:
-            self._decided(self.channels.by_uid[uid], commit, None, errors.BUSY)
+            channel = self.channels.by_uid[uid]
+            self.shared.within(channel.info.group, self._decided, channel, commit, None, errors.BUSY)
 
     def _begin(self, group: Group, channel: Channel, commit: pb.Commit, before: Carrier | None) -> Carrier:
         """Take a commit up where the log says that it stands. Nothing of this channel is on its way."""

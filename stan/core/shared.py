@@ -5,7 +5,7 @@ Each part of the broker (publishing, clients, subscribing, channels) holds this 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 from stan.config import Config
 from stan.core.complaints import Complaints
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 META_GROUP = GroupId(0)
 NUMBER_DIGITS_MAX = 19
 """Of the requests to clients; what has more is not ours, and int() would raise beyond a few thousand."""
+
+Parts = TypeVarTuple("Parts")
 
 Done = Callable[[object, str], None]
 """Called once with the result of the entry (MetaResult, GroupResult, True), or with None and why it was not taken."""
@@ -305,6 +307,13 @@ class Shared:
         if group != META_GROUP and group not in self.groups:
             raise error
         self.faults.append((group, error))
+
+    def within(self, group: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:
+        """Do something for a group, which alone fails if that does."""
+        try:
+            call(*args)
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self.fail(group, error)
 
     # --- look-ups -----------------------------------------------------------------------------------------------------
 

@@ -25,11 +25,15 @@ class Timers:
         self._made += 1
         heapq.heappush(self._heap, (deadline, self._made, call))
 
-    def run(self, now: Nanos) -> None:
-        """Call everything that is due; what these calls add for *now* runs too."""
+    def run(self, now: Nanos, fail: Callable[[Exception], None]) -> None:
+        """Call everything that is due; what these calls add for *now* runs too. *fail* is told of what fails in one of them."""
         heap = self._heap
         while heap and heap[0][0] <= now:
-            heapq.heappop(heap)[2](now)
+            call = heapq.heappop(heap)[2]
+            try:
+                call(now)
+            except Exception as error:  # noqa: BLE001 - the others' timers run
+                fail(error)
 
     def within(self, fail: Callable[[Exception], None]) -> "PartTimers":
         """The same timers for a part that may fail alone: *fail* is told."""

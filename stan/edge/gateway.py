@@ -12,7 +12,7 @@ from stan.core.complaints import Complaints
 from stan.core.oversize import deliverable
 from stan.core.ready import Answer, Delivery, Send
 from stan.edge.heard import Heard, Piece, Taken
-from stan.errors import go_quote
+from stan.errors import fault, go_quote
 from stan.invariant import invariant
 from stan.protocol import kernel
 from stan.protocol.channels import OWN_INBOXES
@@ -99,6 +99,7 @@ class Gateway:
         self.broker = broker
         self.note = note
         self._complaints = Complaints(note)
+        self.listens = False  # to clients
         self.pub_prefix = shared.subjects.pub_prefix.encode() + b"."
         self.door = shared.door
         users = self.door is not None and self.door.with_users
@@ -234,11 +235,20 @@ class Gateway:
             return
         frame = admitted
         if frame.sid in self.handlers:
-            self.handlers[frame.sid](frame)
+            self._hand(self.handlers[frame.sid], frame)
         elif frame.subject in self._asked:
             self._asked[frame.subject](frame)
         else:
             self.broker.step_frame(frame)
+
+    def _hand(self, heard: Callable[[Frame], None], frame: Frame) -> None:
+        """What fails in a question is that question's fault: it has no answer, and all others have."""
+        try:
+            heard(frame)
+        except Exception as error:  # what nodes say to each other belongs to all their groups
+            if frame.sid < FIRST_REQUEST_SID:
+                raise
+            self.complain("ERR", f"the request {_cut(frame.subject)} failed: {fault(error)}")
 
     def _control(self, frame: Frame) -> None:
         if frame.subject == b"PING":
@@ -386,6 +396,7 @@ class Gateway:
         self.rules = rules(shared.config, shared.nuid)
         if self.heard is not None:
             self.heard.gap(shared.clock.now)  # nothing before was heard
+        self.listens = True
         new = self.subscriptions.keys() - self.connection.subscriptions.keys()
         self.connection.subscriptions = self.subscriptions
         lines = (b"SUB %b %d\r\n" % (self.subscriptions[sid].encode(), sid) for sid in sorted(new))

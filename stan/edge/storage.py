@@ -80,7 +80,9 @@ class Storage:
         self._flushed: dict[GroupId, RaftIndex] = {}
         self._snapshots: dict[GroupId, RaftIndex] = {}
         self._stale: set[GroupId] = set()  # groups whose rows are of another state
-        self._stuck: set[GroupId] = set()  # groups whose log failed: their rows stay as they are
+        self._stuck: set[GroupId] = (
+            set()
+        )  # groups whose log, or the program in them, failed: their rows stay as they are
         self._early: dict[GroupId, list[Changes]] = {}  # rows as of entries before the newest, for the next flush
         self._unwritten: list[list[Changes]] = []
         self._receivers: dict[GroupId, Receiver] = {}
@@ -462,10 +464,12 @@ class Storage:
         up no other one; its rows stay as they are, and Frozen is raised once the others are written.
         """
         marks = {number: mark for number, mark in self.applied.items() if mark[0] != self._flushed.get(number)}
-        changes = {
-            number: [*self._early.pop(number, ()), self._changes(broker, number, mark)]
-            for number, mark in marks.items()
-        }
+        changes: dict[GroupId, list[Changes]] = {}
+        for number, mark in marks.items():
+            try:
+                changes[number] = [*self._early.pop(number, ()), self._changes(broker, number, mark)]
+            except Exception as error:  # noqa: BLE001 - the border of the group, whose rows stay as they are
+                self._fail(broker, number, error)
         failed = None
         for number, log in list(self.logs.items()):
             try:
@@ -480,6 +484,12 @@ class Storage:
         await self._write_rows(changes, marks)
         if failed is not None:
             raise failed
+
+    def _fail(self, broker: Broker, number: GroupId, error: Exception) -> None:
+        """Nothing is written of a group any more in which the program failed; the driver freezes it."""
+        self.applied.pop(number, None)
+        self._stuck.add(number)
+        broker.shared.fail(number, error)
 
     async def _doubt_next(self) -> None:
         """What was sent while a log failed may be told nowhere: the next life takes it that way, as after a loss of power."""
@@ -547,7 +557,11 @@ class Storage:
     async def _snapshot(self, broker: Broker, number: GroupId) -> None:
         """The state as of now in a file, so that a lost database can be made again."""
         log = self.logs[number]
-        snapshot = self.state_of(broker, number)
+        try:
+            snapshot = self.state_of(broker, number)
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self._fail(broker, number, error)
+            return
         index = RaftIndex(snapshot.applied_index)
         if self._files is not None:
             await self._offload(partial(self._files.write_snapshot, number, index, snapshot_bytes(snapshot)))

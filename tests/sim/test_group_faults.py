@@ -6,6 +6,8 @@ import pytest
 from stan.core.shared import META_GROUP
 from stan.errors import FAULT
 from stan.invariant import InvariantError
+from stan.protocol.frames import Frame
+from stan.types import SECOND
 from tests.sim.test_cluster_faults import group_with_messages, peaceful
 
 
@@ -65,6 +67,32 @@ def raft(node, number):
     return node.member.groups[number]
 
 
+def break_rows(node, number):
+    storage = node.storage
+    changes = storage._changes
+    storage._changes = lambda made, group, mark: broken() if group == number else changes(made, group, mark)
+
+
+def break_requests(node, number):
+    """Of clients, for channels of the group, or for the metadata."""
+    broker = node.broker
+    for subject, handle in list(broker.requests.items()):
+        broker.requests[subject] = lambda frame, handle=handle: (
+            broken() if broker._group_of(frame) == number else handle(frame)
+        )
+
+
+def break_answers(node, _number):
+    """Of other nodes, to what it asks them."""
+    shared = node.broker.shared
+    shared.request(b"_INBOX.nobody", SECOND, broken)
+    node.broker.step_frame(Frame(1, b"%b%d" % (shared.reply_prefix, shared.requests), b"", b"", b""))
+
+
+def break_timers(node, _number):
+    node.broker.shared.timers.at(0, broken)
+
+
 BORDERS = {
     "an entry is applied": wrap(broker, "step_committed", of_group),
     "an entry is applied in part": wrap(broker, "step_committed", half),
@@ -78,6 +106,7 @@ BORDERS = {
     "a proposal is written": break_attribute(lambda node, number: raft(node, number)._shell, "append"),
     "a message of a node arrives": break_attribute(lambda node, number: raft(node, number)._shell, "receive"),
     "a turn": break_attribute(lambda node, number: raft(node, number)._shell, "turn"),
+    "the state is written": break_rows,
     "a sync is done": break_attribute(lambda node, number: raft(node, number)._shell, "synced"),
 }
 
@@ -136,11 +165,28 @@ def test_the_same_fault_after_a_restart_freezes_the_group_again():
     assert world.finish() == []
 
 
-def test_a_node_without_the_metadata_leads_nothing_and_the_others_go_on():
+def test_a_request_for_a_channel_freezes_its_group():
+    world = world_with(2)
+    number = group_with_messages(world)
+    node = world.leader(number)
+    break_requests(node, number)
+    for client in list(world.clients.values()):
+        world.kill_client(client)  # it subscribes again
+    world.run_for(12)
+    assert node.alive
+    assert node.driver.frozen.keys() == {number}
+    assert world.finish() == []
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [BORDERS["an entry is applied"], BORDERS["the state is written"], break_requests, break_answers, break_timers],
+)
+def test_a_node_without_the_metadata_leads_nothing_and_the_others_go_on(break_it):
     world = world_with(2)
     node = world.leader(META_GROUP)
     life = node.lives
-    BORDERS["an entry is applied"](node, META_GROUP)
+    break_it(node, META_GROUP)
     world.kill_client(next(iter(world.clients.values())))  # it registers again
     world.run_for(12)
 

@@ -10,6 +10,8 @@ from stan.core.broker import Broker
 from stan.core.ready import Answer, Delivery
 from stan.edge.gateway import Gateway
 from stan.edge.member import Member
+from stan.errors import FAULT
+from stan.invariant import InvariantError
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.protocol import client_kernel, kernel
 from stan.protocol import wire_pb2 as wire
@@ -180,6 +182,28 @@ def test_no_line_is_longer_than_nats_takes_whatever_reply_is_named(permissions, 
             assert all(len(line) <= NATS_LINE_MAX for line in lines)
             answered |= {sid} if any(b"r" * size in line for line in lines) else set()
     assert bool(answered) is (size <= 1024)
+
+
+def test_a_question_that_the_program_fails_in_is_told_and_others_are_answered():
+    made, notes = gateway()
+    heard = []
+
+    def ask(frame):
+        if frame.payload == b"bad":
+            raise InvariantError("what never happens has happened")
+        heard.append(frame.payload)
+
+    made.take_requests("_STAN.x.c.test", ask)
+    sid = next(sid for sid, subject in made.subscriptions.items() if subject == "_STAN.x.c.test")
+    for payload in (b"one", b"bad", b"two"):
+        made.on_data(b"MSG _STAN.x.c.test %d _INBOX.r 3\r\n%b\r\n" % (sid, payload))
+    made.take_in()
+    assert heard == [b"one", b"two"]
+    notes += made.broker.ready(SECOND, SECOND, 0).notes
+    (note,) = notes
+    assert note[0] == "ERR"
+    assert "_STAN.x.c.test" in note[1]
+    assert FAULT in note[1]
 
 
 def test_acks_that_are_none_fill_no_log():
