@@ -406,6 +406,7 @@ class Member:
             for group in self.groups.values():
                 group.not_before = Nanos(0 if self._founded else now + limits.HEARD_ENOUGH)
             self.gateway.listen(ack_subjects(self.config, info.nuid))
+            self.gateway.wake()
             self.world.listening()
 
     def _note_whole(self) -> None:

@@ -143,14 +143,15 @@ class Pool:
             shared.full = shared.full ^ {number}
 
     def gate(self) -> None:
-        """See which leases last; also before what arrived is handled: a process that was stopped and goes on has none."""
+        """See which leases last; also before what arrived is handled: a process that was stopped and goes on has none. Who
+        does not hear clients yet delivers nothing either: their acks would be lost."""
         shared, now = self._broker.shared, self._now()
         for number in self.led:
             holds = self._leases[number] > now
             if number == META_GROUP:
                 shared.meta_lease = holds
             else:
-                shared.groups[number].dispatch.held = not holds
+                shared.groups[number].dispatch.held = not (holds and self._gateway.listens)
 
     def lapsed(self, groups: Iterable[GroupId]) -> set[GroupId]:
         """Those of *groups* that are led without a lease, now."""

@@ -208,13 +208,14 @@ class History:
             del self._leading[group]
             self.unled[group].append([at, FOREVER])
 
-    def led_again(self, group, at):
-        """When somebody leads *group* again, which nobody led at that time; else 0."""
-        return next((until for since, until in reversed(self.unled[group]) if since <= at < until), 0)
+    def led_again(self, group, at, until):
+        """When somebody leads *group* again, which nobody led at some time of [at, until]; else 0."""
+        return next((end for since, end in reversed(self.unled[group]) if since <= until and at < end), 0)
 
     def kept_at(self, ack):
         """When an ack is in the log of a majority, unless a fault came between. That somebody leads again is no such fault."""
-        return max(ack.at + KEPT_AFTER, self.led_again(self.group_of.get(ack.sub.channel), ack.at) - REACH - 1)
+        usual = ack.at + KEPT_AFTER
+        return max(usual, self.led_again(self.group_of.get(ack.sub.channel), ack.at, usual) - REACH - 1)
 
     @property
     def deliveries(self):

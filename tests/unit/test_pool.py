@@ -59,6 +59,7 @@ class Rig:
         self.node = Node()
         self.node.feed_client()
         self.node.feed_channel()
+        self.node.gateway.listens = True
         self.groups = {0: Group(), 1: Group()}
         self.turns = Turns()
         self.notes = []
@@ -194,6 +195,20 @@ def test_a_leader_that_begins_without_a_lease_sends_nothing_yet(rig):
     rig.turn()
     assert rig.node.received() == []
     rig.groups[1].lease = 1000 * SECOND
+    rig.turn()
+    assert rig.node.received() == [(1, 0)]
+
+
+def test_a_leader_that_does_not_hear_clients_yet_sends_nothing(rig):
+    """It may know the metadata for a while by then, and acks of what it sent would be lost."""
+    rig.node.gateway.listens = False
+    rig.groups[0].leads = rig.groups[1].leads = True
+    rig.turn()
+    rig.node.subscribe("foo")
+    rig.node.hears(pub_frame("foo", "a", b"a"))
+    rig.turn()
+    assert rig.node.received() == []
+    rig.node.gateway.listen("_INBOX.NUID.>")
     rig.turn()
     assert rig.node.received() == [(1, 0)]
 
