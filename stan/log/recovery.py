@@ -6,6 +6,9 @@ an entry that is right: a damaged segment moves to lost+found whole, after its g
 An end of the log that is not right was torn, as by a process or a machine that ended while it wrote, if no sync covered it
 (see stan.log.durable) and, without a loss of power, if the file ends in the middle of an entry. All else is damage.
 
+What no sync is known to have covered is written again before it is synced: a sync that failed in an earlier process has left it
+in the page cache, where it is taken for clean, and a later sync would leave it out (Linux).
+
 A crash can interrupt recovery at any point; doing it again leads to the same end.
 """
 
@@ -115,6 +118,7 @@ class Recovery:
         self._on_damage = on_damage
         self._on_loss = on_loss
         self._power_lost = power_lost
+        self._proven = 0  # bytes of the active segment that the mark covers
         self._end_told = False  # that entries are lost at the end of the log
         self._next_index = RaftIndex(1)  # where the log goes on ...
         self._next_term = Term(0)  # ... and the term before that
@@ -141,6 +145,7 @@ class Recovery:
             header = SegmentHeader(self._group, self._next_index, self._next_term, self._store_id, 0)
             segment, self.descriptor = create_segment(files, self._directory, header, next(self.numbers))
             self.segments.append(segment)
+        self._write_again(self.segments[-1])
         files.fdatasync(self.descriptor)
         files.sync_directory(self._directory)
         self.segments[-1].named = True
@@ -148,6 +153,12 @@ class Recovery:
         report.segments = len(self.segments)
         report.entries = sum(segment.entries for segment in self.segments)
         report.bytes = sum(segment.end for segment in self.segments)
+
+    def _write_again(self, active: Segment) -> None:
+        """What is behind the durable mark; older segments were synced before the next one was begun."""
+        for start in range(self._proven, active.end, SCAN_BYTES):
+            data = self._files.pread(self.descriptor, min(SCAN_BYTES, active.end - start), start)
+            self._files.pwritev(self.descriptor, [data], start)
 
     def _tidy(self) -> list[str]:
         """Finish or forget what a crash left half done; returns the names of the segments, oldest first."""
@@ -215,6 +226,7 @@ class Recovery:
             writer.add(parts)
             if following is None:
                 self.outlines += b"".join(parts)
+                self._proven = found.end if found.entry.index <= self.mark.index else self._proven
         self.report.scanned_bytes += size
         survivor = scan.survivor() if scan.fault else None
         fault = scan.fault or ("wrong header" if header is None else "")

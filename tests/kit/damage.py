@@ -69,7 +69,6 @@ def damage(files, directory, kind, draw, *, durable, flushed):
 
 def _settle(files):
     for node in files.names.values():
-        node.synced = bytes(node.live)
-        node.unsynced.clear()
+        node.settle()
     files.synced_names = dict(files.names)
     files.name_changes.clear()

@@ -1,7 +1,8 @@
 """A disk in memory that forgets what was not synced, tears writes, gets full, breaks, and loses power at any call.
 
 Twin of `stan.log.files.OsFiles`. What a crash may leave (modelled on what journalling file systems do): of each file its synced
-bytes and then a beginning of the later writes, the last one torn, perhaps followed by zeros; of the names those that a
+bytes and then a beginning of the later writes, the last one torn, perhaps followed by zeros. After a sync that failed the system
+takes what was written before for clean: programs read it, later syncs leave it out, and only writing it again helps. Of the names those that a
 directory sync covered and then a beginning of the later changes. Without a journal (`journal = False`) a directory sync covers
 the names in that directory alone, and any of the others may be lost, with all that is in them.
 """
@@ -23,7 +24,7 @@ class Node:
 
     def __init__(self, synced=b""):
         self.live = bytearray(synced)
-        self.synced = bytes(synced)
+        self.synced = bytearray(synced)
         self.unsynced = []  # ("write", position, bytes) or ("cut", size)
 
     def apply(self, operation):
@@ -36,6 +37,19 @@ class Node:
             _, position, data = operation
             self.live.extend(bytes(max(0, position - len(self.live))))
             self.live[position : position + len(data)] = data
+
+    def sync(self):
+        """Carry the unsynced operations out on the medium."""
+        medium = Node()
+        medium.live = self.synced
+        for operation in self.unsynced:
+            medium.apply(operation)
+        self.unsynced.clear()
+
+    def settle(self):
+        """All that is read is on the medium, however it came there."""
+        self.synced = bytearray(self.live)
+        self.unsynced.clear()
 
     def after_crash(self, choice):
         """What is found when the power is back."""
@@ -170,10 +184,13 @@ class CrashingFiles(Directories):
         node.unsynced.append(("cut", size))
 
     def fdatasync(self, descriptor):
-        self._change("fdatasync")
         node = self.open_files[descriptor]
-        node.synced = bytes(node.live)
-        node.unsynced.clear()
+        try:
+            self._change("fdatasync")
+        except OSError:
+            node.unsynced.clear()
+            raise
+        node.sync()
         self.syncs += 1
 
     def rename(self, source, target):

@@ -188,8 +188,7 @@ class PowerLoss:
                 if path in fresh:  # the first one of a new journal covers the directory, too
                     nodes = {path: node for path, node in nodes.items() if path not in going}
                     fresh.discard(path)
-                nodes[path].synced = bytes(nodes[path].live)
-                nodes[path].unsynced.clear()
+                nodes[path].settle()
             else:
                 nodes[path].apply((what, *more))
                 nodes[path].unsynced.append((what, *more))

@@ -145,6 +145,38 @@ def test_sync_that_fails_freezes_for_ever_and_raises_nothing(files, log):
         log.append([one(3)])
 
 
+@pytest.mark.parametrize("synced", [0, 1, 2])
+def test_what_a_failed_sync_has_left_unwritten_is_written_again_by_the_next_start(files, log, synced):
+    """The system takes it for clean from then on: it is read, and later syncs leave it out."""
+    for index in range(1, synced + 1):
+        log.append([one(index)])
+        log.sync()
+    for index in range(synced + 1, 5):
+        log.append([one(index)])
+    files.fail("fdatasync", 0, errno.EIO)
+    with pytest.raises(Frozen):
+        log.sync()
+    log.close()
+    again, _ = open_log(files)
+    assert (again.last_index, again.durable_index) == (4, 4)
+    for seed in range(20):
+        after, report = open_log(files.crash(seed))
+        assert after.last_index == 4
+        assert report.texts == []
+
+
+def test_a_start_writes_nothing_again_that_was_durable(files, log):
+    log.append([one(1)])
+    log.sync()
+    log.close()
+    before = files.content(next(path for path in files.paths() if path.endswith(".log")))
+    written = []
+    write = files.pwritev
+    files.pwritev = lambda descriptor, buffers, at: (written.append(b"".join(buffers)), write(descriptor, buffers, at))
+    open_log(files)
+    assert not [data for data in written if data and data in before]
+
+
 def test_sync_of_a_new_file_covers_its_name(files, log):
     while not log.sealed_index:
         log.append([one(log.last_index + 1)])
