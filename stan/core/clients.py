@@ -18,7 +18,7 @@ from stan.protocol import wire_pb2 as wire
 from stan.protocol.doors import said_by
 from stan.protocol.frames import Frame
 from stan.protocol.requests import because, decode
-from stan.types import MILLISECOND, SECOND, GroupId, Nanos
+from stan.types import MILLISECOND, GroupId, Nanos
 
 CLIENT_ID = re.compile(rb"[a-zA-Z0-9_-]+\Z")
 
@@ -353,21 +353,13 @@ class Clients:
         if leaves:
             self.closing.setdefault(incarnation, Closing(set())).left.update(leaves)
         for group, subscription_id in leaves:
-            self._leave(incarnation, group, subscription_id)
+            self.shared.end(group, subscription_id, partial(self._left, incarnation, group, subscription_id))
 
-    def _leave(self, incarnation: int, group: GroupId, subscription_id: int) -> None:
-        def done(result: object, _error: str) -> None:
-            if result is None:  # not written: the connection is gone all the same, so try until it is
-                retry_at = self.shared.clock.now + SECOND
-                self.shared.timers.at(retry_at, lambda _now: self._leave(incarnation, group, subscription_id))
-                return
-            closing = self.closing.get(incarnation)
-            if closing is not None:  # else it was closed more than once, or in an earlier life of this leader
-                closing.left.discard((group, subscription_id))
-                self._close_ended(incarnation)
-
-        if self.shared.leads(group):
-            self.shared.leave(group, subscription_id, done)
+    def _left(self, incarnation: int, group: GroupId, subscription_id: int) -> None:
+        closing = self.closing.get(incarnation)
+        if closing is not None:  # else it was closed more than once, or in an earlier life of this leader
+            closing.left.discard((group, subscription_id))
+            self._close_ended(incarnation)
 
     def _close_ended(self, incarnation: int) -> None:
         closing = self.closing[incarnation]

@@ -27,7 +27,7 @@ from stan.protocol.doors import user_of
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Sender
 from stan.protocol.placement import channel_group
-from stan.types import ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
+from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
 if TYPE_CHECKING:
     from stan.core.admission import Admission
@@ -232,6 +232,18 @@ class Shared:
             found[1].leaving = True
         leave = pb.Leave(subscription_id=subscription_id, unsubscribe=unsubscribe)
         self.change_group(group, done, leave=leave)
+
+    def end(self, group: GroupId, subscription_id: int, done: Callable[[], None] = lambda: None) -> None:
+        """The same of one whose client is gone, or may not have it: tried until it is written, or another node leads."""
+
+        def told(result: object, _error: str) -> None:
+            if result is None:
+                self.timers.at(self.clock.now + SECOND, lambda _now: self.end(group, subscription_id, done))
+            else:
+                done()
+
+        if self.leads(group):
+            self.leave(group, subscription_id, told)
 
     def take_changes(self) -> list[Proposal]:
         """Changes that can be proposed now."""

@@ -176,14 +176,10 @@ class Subscribing:
         client = self.shared.meta.clients.get(sub.client_id)
         if client is None or client.incarnation != sub.incarnation:
             self._refuse(reply, errors.UNKNOWN_CLIENT)
-            self._abandon(channel.info.group, sub)
+            self.shared.end(channel.info.group, sub.subscription_id)  # the client was closed meanwhile
             return
         self.shared.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
         self.shared.note("DBG", _describe(request, sub, start))
-
-    def _abandon(self, group: GroupId, sub: Subscription) -> None:
-        """The client was closed while its subscription was on its way: close that too."""
-        self.shared.leave(group, sub.subscription_id, lambda _result, _error: None)
 
     def _refuse(self, reply: bytes, error: str) -> None:
         self.shared.respond(reply, wire.SubscriptionResponse(error=error.encode()).SerializeToString())
@@ -259,7 +255,7 @@ class Subscribing:
             self.shared.note(
                 "WRN", f"client {shown(sub.client_id)} has no permission any more to read {shown(info.name)}"
             )
-            self.shared.leave(number, sub.subscription_id, lambda _result, _error: None)
+            self.shared.end(number, sub.subscription_id)
 
     def _find(self, channel: Channel, inbox: bytes) -> LiveMember | None:
         """By ack inbox, else by message inbox."""

@@ -280,6 +280,25 @@ def test_subscription_of_a_client_that_closes_meanwhile_is_refused_and_leaves_no
     assert not calm.broker.shared.groups[1].machine.cursors
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_subscription_of_a_client_that_closed_meanwhile_ends_also_if_the_disk_is_full_then(calm, full):
+    calm.connect("me")
+    calm.publish("foo", b"a")
+    calm.hold = True
+    assert calm.subscribe("foo", "me", durable="d") is None
+    assert calm.close("me") is None
+    (opened,) = [entry for entry in calm.uncommitted if entry[0]]
+    calm.uncommitted.remove(opened)
+    calm.commit()  # the close
+    calm.full = full
+    calm._commit_entry(*opened)
+    calm.turn()
+    calm.full = calm.hold = False
+    calm.pass_time(2)
+    machine = calm.broker.shared.groups[opened[0]].machine
+    assert not machine.subscriptions
+
+
 def test_close_that_cannot_be_written_is_refused_and_the_client_stays(calm):
     """Differs from the original, which forgets the client in memory and would bring it back at the next start."""
     calm.connect("me")
