@@ -123,7 +123,7 @@ class Publishing:
 
     def _hold(self, batch: Publishes) -> None:
         if self._is_too_much():
-            self._refuse(batch.acks, TOO_MUCH_WAITING)
+            self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
         group = self.shared.group_number(batch.channel)
         self.held.append((group, batch))
@@ -136,7 +136,10 @@ class Publishing:
             return  # taken with an earlier one, or this node leads its group no more
         known = self.shared.sender
         kept, refused = kernel.select(self._let_go(), [known(sender) is not None for sender in batch.senders()])
-        self._refuse(refused, errors.INVALID_PUBLISH if new else NO_METADATA)
+        if new:
+            self._refuse(refused, errors.INVALID_PUBLISH)
+        else:
+            self._refuse_for_now(refused, NO_METADATA)
         if kept is not None:
             self._take_known(kept)
         while self.held and all(known(sender) is not None for sender in self.held[0][1].senders()):
@@ -174,7 +177,7 @@ class Publishing:
 
     def _open(self, batch: Publishes) -> None:
         if self._is_too_much():
-            self._refuse(batch.acks, TOO_MUCH_WAITING)
+            self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
         group = self.shared.group_number(batch.channel)
         self.parked[group] += len(batch.bodies)
@@ -182,14 +185,16 @@ class Publishing:
 
     def _opened(self, group: GroupId, batch: Publishes, channel: Channel | None, error: str) -> None:
         self.parked[group] -= len(batch.bodies)
-        if channel is None:
-            self._refuse(batch.acks, error)
-        else:
+        if channel is not None:
             self._queue(channel, batch)
+        elif error == NO_METADATA:
+            self._refuse_for_now(batch.acks, error)
+        else:
+            self._refuse(batch.acks, error)
 
     def _queue(self, channel: Channel, batch: Publishes) -> None:
         if self._is_too_much(channel):
-            self._refuse(batch.acks, TOO_MUCH_WAITING)  # reading goes on: it is how the majority's answers come
+            self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)  # reading goes on: it is how the majority's answers come
             return
         channel.unsealed.append(batch)
         self._wait(channel, batch)
@@ -234,6 +239,14 @@ class Publishing:
         acks = oversize.answerable(acks, self.shared.payload_bytes_max)
         if acks:
             self.shared.pub_acks.append(kernel.refuse(acks, error.encode()))
+
+    def _refuse_for_now(self, acks: bytes, error: str) -> None:
+        """In a cluster nobody is answered: who leads next looks again at what it has heard, and may store what this leader could
+        not. A publisher that was told of an error must not find its message stored later."""
+        if not self.shared.clustered:
+            self._refuse(acks, error)
+        elif acks:
+            self.shared.complain("WRN", f"publishes are not answered ({error})")
 
     def malformed(self, frame: Frame) -> None:
         """A payload on the publish subject that is no PubMsg, or has no guid, or names another channel than its subject."""

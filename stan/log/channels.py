@@ -6,7 +6,7 @@ that the log knows which of its bytes are dead.
 
 from typing import Protocol
 
-from stan.log.index import BatchIndex, Removed
+from stan.log.index import BatchIndex, Removed, Tail
 from stan.log.pending import Placed
 from stan.log.segment import Row
 from stan.types import ChannelUid, RaftIndex, Sequence
@@ -53,12 +53,14 @@ class Channels:
         self._walked = placed.index
         for row in placed.rows:
             channel = self.get(row.uid)
+            tail = channel.tail
             if channel.add(row, placed.segment, raft_index=placed.index, hole=self._hole):
                 self._ledger.kept(placed.segment, row)
                 if row.first_sequence > channel.floor:
                     self._trim(channel, row.first_sequence)
             else:
                 self._ledger.refused(placed.segment, row)
+            self._let_go(channel, tail)
 
     def trim(self, uid: ChannelUid, first: Sequence) -> None:
         """See GroupLog.trim."""
@@ -81,6 +83,13 @@ class Channels:
         return channel is not None and channel.move(row.base_sequence, source, target, row.position)
 
     def _trim(self, channel: BatchIndex, first: Sequence) -> None:
+        tail = channel.tail
         removed = channel.trim(first)
         if removed is not None:
             self._ledger.removed(removed)
+        self._let_go(channel, tail)
+
+    def _let_go(self, channel: BatchIndex, tail: Tail | None) -> None:
+        """Something newer tells what the *tail* of before told."""
+        if tail is not None and channel.tail is not tail:
+            self._ledger.removed(Removed.place(tail.segment, tail.position))

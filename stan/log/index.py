@@ -8,7 +8,7 @@ Modelled on Kafka's offset and time index, with columns instead of files.
 from array import array
 from bisect import bisect_left, bisect_right
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from stan.invariant import invariant
 from stan.log.segment import Row
@@ -16,7 +16,8 @@ from stan.log.types import BatchRef
 from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
 
 GAP = 0xFFFF_FFFF
-"""Segment number of a row that stands for sequences that are lost or unused; no segment has it."""
+"""Segment number of a row that stands for sequences that are lost; no segment has it. A row without records that has another one
+stands for sequences that a batch says are unused."""
 LENGTH_PREFIX = 4
 """Bytes in front of each message of a batch (protocol.entries)."""
 COMPACT_ROWS_MIN = 64
@@ -40,6 +41,19 @@ class Removed(NamedTuple):
                 runs.append((segment, count, sum(self.lengths[start : start + count])))
             start += count
         return runs
+
+    @classmethod
+    def place(cls, segment: int, position: int) -> Self:
+        """A batch without records."""
+        return cls(array("I", [segment]), array("I", [position]), array("I", [0]))
+
+
+class Tail(NamedTuple):
+    """The place of a batch without records in a channel without messages: nothing else tells that its sequences were used."""
+
+    base: Sequence
+    segment: int
+    position: int
 
 
 class _Rows:
@@ -96,6 +110,7 @@ class BatchIndex:
         "_written",
         "floor",
         "raft_index",
+        "tail",
         "uid",
     )
 
@@ -103,6 +118,7 @@ class BatchIndex:
         self.uid = uid
         self.raft_index = RaftIndex(0)  # of the newest batch
         self.floor = Sequence(0)  # messages below are gone
+        self.tail: Tail | None = None
         self._overhead = overhead  # bytes accounted per message on top of its encoding
         self._written = Sequence(0)  # newest sequence of a batch; 0 before the first
         self._size = 0  # accounted bytes of all rows ever
@@ -114,7 +130,7 @@ class BatchIndex:
 
     # --- what the log changes --------------------------------------------------------------------------------------
     def add(self, row: Row, segment: int, *, raft_index: RaftIndex, hole: RaftIndex) -> bool:
-        """Append a committed batch; False if trim() already removed all of it, or if it holds no messages.
+        """Append a committed batch; False if trim() already removed all of it. One without records is kept like any other.
 
         *hole* is the newest raft index before this one that the log does not have; sequences may be missing only if a
         batch of this channel can have been in it. A timestamp before its predecessor's counts as the predecessor's.
@@ -134,20 +150,20 @@ class BatchIndex:
             )
         self._written = last = Sequence(base + count - 1)
         self.raft_index = raft_index
+        self.tail = None
         self._last_timestamp = timestamp = max(row.timestamp, self._last_timestamp)
         if last < self.floor:
             return False
         rows = self._rows
-        if not row.length:  # no records at all: these sequences stay unused
-            if rows is not None:
-                rows.append((written + 1, timestamp, self._size, GAP, 0, 0))
-            return False
         if rows is None:
+            if not row.length:  # no records at all: these sequences stay unused
+                self.tail = Tail(base, segment, row.position)
+                return True
             rows = self._rows = _Rows()
         elif base != written + 1:
             rows.append((written + 1, timestamp, self._size, GAP, 0, 0))
         rows.append((base, timestamp, self._size, segment, row.position, row.length))
-        self._size += self.accounted(row.length, count)
+        self._size += self.accounted(row.length, count) if row.length else 0
         return True
 
     def trim(self, first: Sequence) -> Removed | None:
@@ -158,6 +174,8 @@ class BatchIndex:
         if first <= self.floor:
             return None
         self.floor = first
+        if first > self._written:
+            self.tail = None
         rows = self._rows
         if rows is None:
             return None
@@ -166,7 +184,7 @@ class BatchIndex:
             keep = len(rows.base)
         else:
             keep = max(head, bisect_right(rows.base, first, head) - 1)
-            while keep < len(rows.base) and rows.segment[keep] == GAP:
+            while keep < len(rows.base) and not rows.length[keep]:
                 keep += 1
         if keep == head:
             return None
@@ -180,6 +198,9 @@ class BatchIndex:
 
     def move(self, base: Sequence, source: int, target: int, position: int) -> bool:
         """The batch at *base* went from segment *source* to *target*; False if it is not kept any more."""
+        if self.tail is not None and self.tail[:2] == (base, source):
+            self.tail = Tail(base, target, position)
+            return True
         rows = self._rows
         if rows is None:
             return False
@@ -242,7 +263,7 @@ class BatchIndex:
         for row in range(max(rows.head, bisect_right(base, first, rows.head) - 1), len(base)):
             if base[row] > last or len(refs) == batches_max:
                 break
-            if rows.segment[row] == GAP:
+            if not rows.length[row]:
                 continue
             room -= rows.length[row]
             if refs and room < 0:
@@ -261,7 +282,7 @@ class BatchIndex:
         row = bisect_left(rows.timestamp, timestamp, rows.head)
         if row == len(rows.base):
             return Sequence(self._written + 1)
-        while rows.segment[row] == GAP:  # carries the timestamp of the batch after it
+        while not rows.length[row]:  # carries the timestamp of the batch after it
             row += 1
             if row == len(rows.base):
                 return Sequence(self._written + 1)
@@ -278,7 +299,9 @@ class BatchIndex:
             size, count = self._extent(rows, row - 1)
             room = bytes_max - (self._size - rows.size_before[row - 1] - size)
             first -= room * count // size if size else 0
-        newest = rows.base[-1] - 1 if rows.segment[-1] == GAP else self._written
+        newest, last = self._written, len(rows.base) - 1
+        while not rows.length[last]:
+            newest, last = Sequence(rows.base[last] - 1), last - 1
         return Sequence(max(self.first_sequence, min(first, newest)))
 
     def _extent(self, rows: _Rows, row: int) -> tuple[int, int]:

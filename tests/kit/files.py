@@ -2,9 +2,9 @@
 
 Twin of `stan.log.files.OsFiles`. What a crash may leave (modelled on what journalling file systems do): of each file its synced
 bytes and then a beginning of the later writes, the last one torn, perhaps followed by zeros. After a sync that failed the system
-takes what was written before for clean: programs read it, later syncs leave it out, and only writing it again helps. Of the names those that a
-directory sync covered and then a beginning of the later changes. Without a journal (`journal = False`) a directory sync covers
-the names in that directory alone, and any of the others may be lost, with all that is in them.
+takes what was written before for clean: programs read it, later syncs leave it out, and only writing it again helps. Of the
+names those that a directory sync covered and then a beginning of the later changes. Without a journal (`journal = False`) a
+directory sync covers the names in that directory alone, and any of the others may be lost, with all that is in them.
 """
 
 import errno

@@ -33,6 +33,7 @@ class Model:
     def __init__(self):
         self.index = BatchIndex(7, OVERHEAD)
         self.messages = []
+        self.unused = []  # base, count, segment of batches without records, as long as there are messages before them
         self.batches = []  # base, count, timestamp, segment, position, length
         self.first = 0
         self.last = 0
@@ -41,7 +42,9 @@ class Model:
     def skip(self, count, timestamp):
         """Sequences stay unused."""
         row = Row(7, self.last + 1, count, timestamp, 0, 0, 0)
-        assert not self.index.add(row, 1, raft_index=len(self.batches) + 1, hole=0)
+        assert self.index.add(row, 1, raft_index=len(self.batches) + 1, hole=0)
+        if self.messages:
+            self.unused.append((self.last + 1, count, 1))
         self.last += count
         self.timestamp = max(self.timestamp, timestamp)
 
@@ -66,11 +69,13 @@ class Model:
         self.messages = [one for one in self.messages if one[0] >= first]
         left = self.messages[0][0] if self.messages else ALL
         gone = [one for one in before if one[0] + one[1] <= left]
+        unused = [one for one in self.unused if one[0] + one[1] <= left]
+        self.unused = [one for one in self.unused if one[0] + one[1] > left]
         removed = self.index.trim(first)
         runs = removed.by_segment() if removed else []
-        assert sum(run[1] for run in runs) == len(gone)
+        assert sum(run[1] for run in runs) == len(gone) + len(unused)
         assert sum(run[2] for run in runs) == sum(one[5] for one in gone)
-        assert {run[0] for run in runs} == {one[3] for one in gone}
+        assert {run[0] for run in runs} == {one[3] for one in gone} | {one[2] for one in unused}
 
     def size(self, first=0):
         return sum(size + OVERHEAD for sequence, _, size in self.messages if sequence >= first)

@@ -10,6 +10,7 @@ from stan import limits
 from stan.errors import Damage, DiskFull, Frozen, InDoubt, StartError
 from stan.log.filelog import FileLog
 from stan.log.types import StaleRef
+from stan.protocol.entries import encode_batch
 from tests.kit.batches import batch, change, entry, records
 from tests.kit.files import CrashingFiles, PowerCut
 
@@ -207,6 +208,50 @@ def test_open_on_a_broken_disk_is_a_start_error(files):
     files.fail("sync_directory", 0, errno.EIO)
     with pytest.raises(StartError, match=DIRECTORY):
         open_log(files)
+
+
+# --- sequences that nothing was stored under ----------------------------------------------------------------------------
+
+
+def get_rid_of_what_is_not_kept(log):
+    log.sync()
+    log.commit(log.last_index)
+    log.release(log.last_index)
+    while log.clean() is not None:
+        log.release(log.last_index)
+
+
+@pytest.mark.parametrize("messages", [0, 3])
+@pytest.mark.parametrize("beside", [0, 1])
+def test_that_the_newest_sequences_were_used_is_known_as_long_as_nothing_else_tells_it(files, log, messages, beside):
+    """A restore ends with sequences that the backup had no messages for; they were given out a second time after a restart."""
+    for index in range(1, messages + 1):
+        log.append([one(index)])
+    unused = b"".join(encode_batch(7, messages + 1, 5, 0, 0, b""))
+    log.append([entry(messages + 1, unused, *[batch(9, 1, 1)] * beside)])
+    last = messages + 5
+    dead = iter(range(1, 1000))
+    while log.sealed_index <= messages + 1:
+        log.append([entry(log.last_index + 1, batch(8, next(dead), 1, size=100))])
+    get_rid_of_what_is_not_kept(log)
+    log.trim(8, 900)
+    get_rid_of_what_is_not_kept(log)
+    log.close()
+    again, _ = open_log(files)
+    again.commit(again.last_index)
+    assert again.channel(7).last_sequence == last
+    assert len(refs(again)) == messages
+
+    again.append([entry(again.last_index + 1, batch(7, last + 1, 1))])
+    again.trim(7, last + 1)
+    again.trim(8, 900)
+    again.trim(9, 2)
+    rolled = again.sealed_index
+    while again.sealed_index == rolled:
+        again.append([entry(again.last_index + 1, batch(10, again.last_index, 1))])
+    get_rid_of_what_is_not_kept(again)
+    assert again.first_index > messages + 1, "now its message tells it"
+    assert refs(again)
 
 
 # --- whose files they are ---------------------------------------------------------------------------------------------

@@ -18,6 +18,11 @@ from tests.kit.batches import batch, change, entry, records
 ALL = 10**9
 
 
+def unused(base, count):
+    """A batch that tells only that these sequences were used."""
+    return b"".join(encode_batch(7, base, count, 0, 0, b""))
+
+
 class Store:
     """A file with one log in it, opened again and again."""
 
@@ -333,3 +338,27 @@ def test_file_of_the_version_before_is_taken_over(store):
     assert [base for base, *_ in store.kept()] == [7, 10, 13]
     store.crash()
     assert store.log.last_index == 5
+
+
+@pytest.mark.parametrize("messages", [0, 3])
+def test_that_the_newest_sequences_were_used_is_known_as_long_as_nothing_else_tells_it(tmp_path, messages):
+    store = Store(tmp_path / "stan.db")
+    log = store.log
+    log.append([entry(1, *[batch(7, 1, messages)] * bool(messages), unused(messages + 1, 5))])
+    log.append([entry(2, batch(8, 1, 1))])
+    log.sync()
+    log.commit(2)
+    log.release(2)
+    log.clean()
+    store.close()
+    store.open_and_read()
+    assert store.log.channel(7).last_sequence == messages + 5
+    store.log.append([entry(3, batch(7, messages + 6, 1))])
+    store.log.sync()
+    store.log.commit(3)
+    store.log.release(3)
+    store.log.clean()
+    store.close()
+    store.open_and_read()
+    assert store.log.channel(7).last_sequence == messages + 6
+    store.close()
