@@ -56,14 +56,14 @@ class Transactions:
     committed: dict[tuple[int, bytes], pb.Committed] = field(default_factory=dict)  # by uid and app
     finished: dict[bytes, pb.Finished] = field(default_factory=dict)  # by app
     staged_bytes: int = 0
-    newest: int = 0  # sequence of the hidden channel
+    emptied: int = 0  # newest sequence of the hidden channel when the last part went
 
     # --- what readers ask -------------------------------------------------------------------------------------------
 
     @property
     def floor(self) -> Sequence:
         """Messages of the hidden channel below it are of no use any more."""
-        return Sequence(next(iter(self.staged), self.newest + 1))
+        return Sequence(next(iter(self.staged), self.emptied + 1))
 
     def is_done(self, uid: int, app: bytes, version: int) -> bool:
         """Whether this version of an app, or a later one, is committed in a channel."""
@@ -105,6 +105,13 @@ class Transactions:
 
     def apply(self, name: str, change: object, index: RaftIndex) -> object:  # noqa: ARG002 - as Part has it
         """See Part.apply: None, a pb.Commit that is under way now, Ended, or Refused."""
+        newest = next(reversed(self.staged), 0)  # told by what is kept on disk: the same before and after a restart
+        result = self._apply(change)
+        if not self.staged:
+            self.emptied = max(self.emptied, newest, change.sequence if isinstance(change, pb.StagedPart) else 0)
+        return result
+
+    def _apply(self, change: object) -> object:
         match change:
             case pb.StagedPart():
                 return self._stage(change)
@@ -119,7 +126,6 @@ class Transactions:
         return None
 
     def _stage(self, part: pb.StagedPart) -> object:
-        self.newest = max(self.newest, part.sequence)
         if self.is_anothers(part.uid, part.app, part.user):
             return Refused(APP_OF_ANOTHER)
         if self.is_done(part.uid, part.app, part.version):
@@ -289,9 +295,8 @@ class Transactions:
         kind = key[:1]
         if kind == STAGED:
             part = pb.StagedPart.FromString(state)
-            out_of_order = part.sequence < self.newest
+            out_of_order = part.sequence < next(reversed(self.staged), 0)
             self._add(part)
-            self.newest = max(self.newest, part.sequence)
             if out_of_order:
                 self.staged = dict(sorted(self.staged.items()))
         elif kind == UNDER_WAY:

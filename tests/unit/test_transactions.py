@@ -1,9 +1,12 @@
 """Staged rows and their commits on one broker: stage, commit, abort, finish, and what readers see meanwhile."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from stan import errors, limits
 from stan.config import Config, StoreLimits
+from stan.core.group import GroupMachine
 from stan.patterns import ChannelLimits
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import extension_pb2 as ext
@@ -599,6 +602,28 @@ def test_state_is_the_same_after_a_snapshot(desk):
         copy.load(key, known.row(key))
     for field in ("staged", "parts", "under_way", "committed", "finished", "staged_bytes", "floor"):
         assert getattr(copy, field) == getattr(known, field)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=20))
+@example([(0, 0), (0, 0), (0, 1)])
+def test_what_is_trimmed_is_the_same_on_a_node_that_starts_again_between_any_two_entries(steps):
+    """The newest sequence that was staged was forgotten with a restart, if that part was there already."""
+    kept, restarted = GroupMachine(1), GroupMachine(1)
+    for index, (txn, drops) in enumerate(steps, 1):
+        txns = [b"%d" % dropped for dropped in range(drops)]
+        change = pb.GroupChange(drop_staged=pb.DropStaged(uid=5, txns=txns))
+        if not drops:
+            part = pb.StagedPart(uid=5, app=b"a", version=1, txn=b"%d" % txn, sequence=index)
+            change = pb.GroupChange(staged=part)
+        for machine in (kept, restarted):
+            machine.apply(change, index)
+        assert restarted.channel(STAGING_UID).first_sequence == kept.channel(STAGING_UID).first_sequence
+        known = restarted.transactions
+        again = type(known)()
+        for key in sorted(known.keys()):
+            again.load(key, known.row(key))
+        restarted.parts = [again if one is known else one for one in restarted.parts]
+        restarted.transactions = again
 
 
 def test_rows_that_change_are_written(desk):
