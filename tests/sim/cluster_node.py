@@ -80,6 +80,7 @@ class ClusterNode:
         self.replaced = False  # its disk is a new one
         self.port = self.member = self.runtime = self.tasks = None
         self.loading = False  # nothing of it but files yet
+        self.booted_at = 0
         self.flushing = self.ending = False
 
     def __repr__(self):
@@ -108,6 +109,7 @@ class ClusterNode:
             return
         self.lives += 1
         self.alive = True
+        self.booted_at = self.world.loop.now
         self.port = self.member = self.runtime = self.tasks = None
         self.flushing = self.ending = False
         self.pauses.forget()
@@ -329,7 +331,9 @@ class ClusterNode:
             raise error
 
     def _listening(self):
-        self.world.trace(f"{self.name} listens")
+        world = self.world
+        world.trace(f"{self.name} listens")
+        world.history.cause(self.booted_at, world.loop.now, f"{self.name} does not hear clients yet")
 
     def _note(self, level, text):
         self.world.note(self, level, text)

@@ -116,8 +116,8 @@ class ClusterDamage(ClusterWorld):
 
 
 def _has_all(node):
-    """Whether a node has lost nothing that it would have to get from others, as far as was seen last."""
-    return node.votes and all(node.storage.whole.values())
+    """Whether a node has lost nothing that it would have to get from others; of one that is down nobody knows."""
+    return node.running and node.votes and all(node.storage.whole.values())
 
 
 class NodeDamage(World):
