@@ -280,6 +280,9 @@ class Storage:
         *replicated*: nothing behind the rows or the snapshot is committed or applied, as what becomes of it is decided by the
         group's leader; a group whose state and log do not fit together begins empty.
         """
+        if self.database is not None and self.manifest is not None:
+            for told in await self.database.drop_strays(self.manifest.raft_groups):
+                self._note("ERR", told)
         await self.load_group(broker, META_GROUP, replicated=replicated)
         if broker.shared.meta.info is None and not replicated:
             self._found_cluster(broker, cluster_id)

@@ -11,6 +11,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -277,6 +278,21 @@ class Database:
                 return _as_snapshot(await self._verified(group))
             except aiosqlite.DatabaseError as error:
                 raise why_not(self.path, error, StartError) from error
+
+    async def drop_strays(self, groups: int) -> list[str]:
+        """Remove rows of groups above *groups*, which there are none of: what damage made of other groups' rows. Tells them."""
+        told = []
+        async with self._turn:
+            with suppress(aiosqlite.DatabaseError):  # who reads the groups' own rows says what is wrong with the file
+                for table in ("applied", *_GROUP_TABLES):
+                    where = f"WHERE raft_group NOT BETWEEN 0 AND {int(groups)}"
+                    of = [_shown(number) for (number,) in await self.rows(table, "DISTINCT raft_group", where)]
+                    told += [
+                        f"{self.path}: rows of {table} are damaged (of group {number}, which there is not)"
+                        for number in of
+                    ]
+                    await self._connection.execute(f"DELETE FROM {table} {where}")  # noqa: S608 - own names only
+        return told
 
     async def _verified(self, group: int) -> dict[str, list[Row]]:
         """All rows of a group, each as it was written, without their checksums, and none of them missing."""

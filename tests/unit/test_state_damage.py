@@ -63,7 +63,8 @@ def test_damaged_rows_are_told_and_the_group_is_made_again_from_its_log(node, ha
     node.boot()
 
     assert node.storage.applied[1] == (0, 0)  # nothing of them is used
-    (told,) = node.notes
+    *of_no_group, told = node.notes
+    assert len(of_no_group) == (harm == FLIPS["whose row it is"])
     assert told.startswith("ERR state.db: ")
     assert "group 1 is made again from entry 1 of its log" in told
     assert node.storage.whole[1]
@@ -132,6 +133,23 @@ def test_group_of_which_nothing_is_left_begins_empty(node):
     assert node.storage.hard_state(GroupId(1)).fresh
     assert "moved to /a/lost+found/group-1" in node.notes[0]
     assert "rows of group 1 are missing" in node.notes[0]
+
+
+def test_row_that_became_one_of_a_group_that_there_is_not_is_told(node):
+    """Of a group that has no other row, nothing else tells that there was one."""
+    node.publish(3)
+    node.flush()
+    node.close()
+    medium = node.medium.medium
+    medium.execute("UPDATE applied SET raft_group = 77 WHERE raft_group = 2")
+    node.boot()
+    (told,) = node.notes
+    assert told == "ERR state.db: rows of applied are damaged (of group 77, which there is not)"
+    assert node.storage.applied[2] == (0, 0)
+    node.notes.clear()
+    node.close()
+    node.boot()
+    assert node.notes == []
 
 
 def test_another_group_keeps_its_rows(node):
