@@ -33,6 +33,9 @@ Parts = TypeVarTuple("Parts")
 ROUNDS_PER_TURN = 8
 """Rounds of commit and Ready inside one turn; what is left goes on in the next, after the sockets were looked at."""
 
+LEFT = "the group has left this node"
+"""Why a proposal that was made in the same turn is not written; whoever leads the group has heard what it was about."""
+
 
 class Driver:
     """One node's loop. `applied` gets (index, term) of the newest applied entry of each group."""
@@ -230,10 +233,7 @@ class Driver:
             self._note(level, text)
         for number, error in ready.faults:
             self.fail(number, error)
-        for number, uid, first in ready.trims:
-            self._within(number, self.groups[number].log.trim, uid, first)
-        for number, uid in ready.drops:
-            self._within(number, self.groups[number].log.drop, uid)
+        self._let_go(ready)
         self._propose_all(ready.proposals)
         if untold := self.broker.untold:
             self.broker.not_sent([send for send in ready.sends if isinstance(send, Delivery) and send.group in untold])
@@ -244,6 +244,15 @@ class Driver:
                 self.broker.not_sent(lost)
         for fetch in ready.fetches:
             self._fetch(fetch)
+
+    def _let_go(self, ready: Ready) -> None:
+        """Of what is not kept any more, in groups that have not left this node since."""
+        for number, uid, first in ready.trims:
+            if number in self.groups:
+                self._within(number, self.groups[number].log.trim, uid, first)
+        for number, uid in ready.drops:
+            if number in self.groups:
+                self._within(number, self.groups[number].log.drop, uid)
 
     def _silent(self, groups: Set[GroupId]) -> Set[GroupId]:
         """Which of *groups* say nothing now, neither messages nor answers: their disk failed, or the lease ended while the turn
@@ -281,6 +290,8 @@ class Driver:
 
     def _propose(self, number: GroupId, proposals: list[Proposal], *, urgent: bool) -> NotNow | None:
         """Write them in one go, or say why not."""
+        if number not in self.groups:
+            return NotNow(LEFT)
         try:
             first = self.groups[number].propose([(p.kind, p.body) for p in proposals], urgent=urgent)
         except NotNow as error:
@@ -294,8 +305,9 @@ class Driver:
         why = str(error)
         if isinstance(error, Frozen):
             self._freeze(number, why)
-        passed_on = self.pool is not None and self.pool.passed_on(number, error)
-        if isinstance(error, InDoubt) or passed_on or not self.groups[number].leads:
+        group = self.groups.get(number)
+        passed_on = self.pool is not None and group is not None and self.pool.passed_on(number, error)
+        if isinstance(error, InDoubt) or passed_on or group is None or not group.leads:
             # It may be there after a restart, or the next leader has heard it too: no answer is the only true one.
             for proposal in proposals:
                 self.broker.in_doubt(proposal)
@@ -309,7 +321,7 @@ class Driver:
     def _freeze(self, number: GroupId, why: str) -> None:
         """A write or sync failed, or the program did: the group acknowledges and sends nothing more until a restart has looked
         at its log."""
-        if number not in self._frozen:
+        if number not in self._frozen and number in self.groups:
             self._frozen.add(number)
             self._refusals[number] = why
             if self.pool is not None:
@@ -324,6 +336,9 @@ class Driver:
 
         An entry may be half applied: without an applied index nothing of the group's state is written or sent to others."""
         self.applied.pop(number, None)
+        if number not in self.groups:
+            self._note("ERR", f"group {number}: {fault(error)}, when it had left this node")
+            return
         self._freeze(number, fault(error))
         if self.pool is not None:
             self.pool.leave(number)
@@ -393,6 +408,8 @@ class Driver:
     def _synced(self, group: Consensus, durable: RaftIndex | None, why: str) -> None:
         if durable is None and self._is_fenced():
             return
+        if self.groups.get(group.group) is not group:
+            return  # its log was closed meanwhile: the group has left this node, or another copy has its place
         if durable is None:
             self._freeze(group.group, why)
         else:

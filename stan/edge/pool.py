@@ -147,16 +147,17 @@ class Pool:
         does not hear clients yet delivers nothing either: their acks would be lost."""
         shared, now = self._broker.shared, self._now()
         for number in self.led:
-            holds = self._leases[number] > now
+            holds = self._leases[number] > now and number in self._groups
             if number == META_GROUP:
                 shared.meta_lease = holds
-            else:
+            elif number in shared.groups:  # else it has left this node
                 shared.groups[number].dispatch.held = not (holds and self._gateway.listens)
 
     def lapsed(self, groups: Iterable[GroupId]) -> set[GroupId]:
-        """Those of *groups* that are led without a lease, now."""
+        """Those of *groups* that are led without a lease, now, or have left this node."""
         now = self._now()
-        return {number for number in groups if number in self.led and self._groups[number].lease_until() <= now}
+        led = {number: self._groups.get(number) for number in groups if number in self.led}
+        return {number for number, group in led.items() if group is None or group.lease_until() <= now}
 
     def run(self) -> None:
         """Replicate what was written."""

@@ -105,6 +105,37 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
     assert sent == [answer, other]  # which rests on nothing that found no room
 
 
+@pytest.mark.parametrize("now_there", [{}, {3: FakeGroup()}])
+@pytest.mark.parametrize("durable", [7, None])
+def test_a_sync_that_ends_when_its_group_has_left_the_node_freezes_nothing(now_there, durable):
+    """The log was closed under it, and the process ended with a KeyError; or the copy in its place froze."""
+    frozen = []
+    broker = SimpleNamespace(freeze=frozen.append, shared=SimpleNamespace(say=lambda *_, **__: None))
+    driver = Driver(broker, now_there, None, None, applied={}, note=lambda *_: None, crashed=None)
+    driver.pool = SimpleNamespace(freeze=lambda number, _why: frozen.append(number))
+    left = FakeGroup()
+    left.group = 3
+    driver._synced(left, durable, "/groups/3 is closed")
+    assert frozen == []
+    assert driver.frozen == {}
+
+
+def test_what_is_to_be_done_for_a_group_that_has_left_the_node_in_the_same_turn_is_left_out():
+    in_doubt, notes = [], []
+    broker = SimpleNamespace(
+        in_doubt=in_doubt.append,
+        untold=set(),
+        not_sent=lambda _: None,
+        shared=SimpleNamespace(say=lambda *_, **__: None),
+    )
+    driver = Driver(broker, {}, None, None, applied={}, note=lambda *note: notes.append(note), crashed=None)
+    driver.pool = SimpleNamespace(passed_on=lambda *_: True)
+    proposal = Proposal(3, Kind.CHANGE, b"", urgent=True, ticket=1)
+    driver._carry_out(Ready(trims=[(3, 7, 5)], drops=[(3, 7)], proposals=[proposal], faults=[(3, ValueError("x"))]))
+    assert in_doubt == [proposal]
+    assert "when it had left this node" in notes[0][1]
+
+
 class Failing:
     """A log that takes nothing."""
 

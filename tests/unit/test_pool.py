@@ -213,6 +213,17 @@ def test_a_leader_that_does_not_hear_clients_yet_sends_nothing(rig):
     assert rig.node.received() == [(1, 0)]
 
 
+def test_a_group_that_leaves_the_node_while_it_is_led_is_silent_until_its_role_has_ended(rig):
+    rig.groups[1].leads = True
+    rig.turn()
+    del rig.groups[1]
+    assert rig.pool.lapsed({1}) == {1}
+    rig.pool.gate()
+    assert rig.shared.groups[1].dispatch.held
+    rig.pool.before_commit()
+    assert rig.pool.led == {}
+
+
 def test_the_rest_is_handed_on(rig):
     rig.pool.run()
     rig.pool.freeze(1, "disk")
