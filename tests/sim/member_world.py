@@ -1,5 +1,7 @@
 """A cluster whose nodes are added and removed while everything else happens to it."""
 
+import re
+
 from stan.types import MILLISECOND
 from tests.sim.cluster_node import ClusterNode
 from tests.sim.cluster_world import ClusterWorld
@@ -7,6 +9,7 @@ from tests.sim.cluster_world import ClusterWorld
 NODES_MIN = 3
 NEW_NODES = 3
 ASK_AGAIN = 100 * MILLISECOND
+CHANGE = re.compile(r"group (\d+): its voters (become|are) .*")
 
 
 class MemberWorld(ClusterWorld):
@@ -19,6 +22,7 @@ class MemberWorld(ClusterWorld):
         self.changed = self.ended = 0
         self.members = list(self.names)
         self.newcomers = [f"x{at}" for at in range(NEW_NODES)]
+        self._changing = {}  # group -> its leader, and when that began to change the voters
 
     def begin(self):
         super().begin()
@@ -27,6 +31,16 @@ class MemberWorld(ClusterWorld):
     def run(self, safety_s=15):
         """See ClusterWorld: longer, as groups take their time to move."""
         return super().run(safety_s)
+
+    def note(self, node, level, text):
+        """A leader that changes the voters of a group takes no proposals until that is committed, nor progress."""
+        super().note(node, level, text)
+        change = CHANGE.fullmatch(text)
+        if change and change[2] == "become":
+            self._changing[change[1]] = (node, self.loop.now)
+        elif change and self._changing.get(change[1], (None, 0))[0] is node:
+            _, since = self._changing.pop(change[1])
+            self.history.cause(since, self.loop.now, f"{node.name} changes the voters of group {change[1]}")
 
     # --- nodes ------------------------------------------------------------------------------------------------------------
 
