@@ -216,4 +216,6 @@ def test_keeper_renews_and_tells_of_the_loss(files, clock, monkeypatch):
     take(files, clock, "B", after=1)
     keeper._thread.join(20)
     keeper.stop()
-    assert [str(error) for error in lost] == ['ft: serverID "B" claims to be active, aborting']
+    (error,) = lost
+    taken = {'ft: serverID "B" claims to be active, aborting', "lost store lock, aborting"}
+    assert str(error) in taken, "who has taken it may not have written its name yet"
