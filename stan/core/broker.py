@@ -14,32 +14,32 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.config import Config
-from stan.core.admission import Admission
-from stan.core.answering import Answering
-from stan.core.batching import Batching
-from stan.core.catchup import Catchup
-from stan.core.channel_changes import ChannelChanges
-from stan.core.channels import Channels
-from stan.core.clients import Clients
-from stan.core.committing import Committing
-from stan.core.dispatch import Dispatch
-from stan.core.events import Clock
+from stan.core.admin.channel_changes import ChannelChanges
+from stan.core.admin.inquiries import Inquiries
+from stan.core.admin.positions import Positions
+from stan.core.admin.restoring import Restoring
+from stan.core.base.events import Clock
+from stan.core.base.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
+from stan.core.clients.admission import Admission
+from stan.core.clients.clients import Clients
+from stan.core.clients.nodes import Nodes
+from stan.core.clients.subscribing import Subscribing
 from stan.core.extensions import extensions
-from stan.core.group import GroupMachine, GroupResult
-from stan.core.hearing import Hearing
-from stan.core.inquiries import Inquiries
-from stan.core.meta import MetaMachine, MetaResult
-from stan.core.nodes import Nodes
+from stan.core.leader.dispatch import Dispatch
+from stan.core.leader.steered import is_outdated
 from stan.core.partition import Partition
-from stan.core.positions import Positions
-from stan.core.publishing import Publishing
-from stan.core.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
-from stan.core.restoring import Restoring
+from stan.core.publishing.batching import Batching
+from stan.core.publishing.channels import Channels
+from stan.core.publishing.committing import Committing
+from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.staging import Staging
+from stan.core.requests.answering import Answering
+from stan.core.requests.catchup import Catchup
+from stan.core.requests.hearing import Hearing
 from stan.core.shared import META_GROUP, Group, Shared, shown
-from stan.core.staging import Staging
-from stan.core.steered import is_outdated
-from stan.core.subscribing import Subscribing
-from stan.core.transactions import Ended
+from stan.core.state.group import GroupMachine, GroupResult
+from stan.core.state.meta import MetaMachine, MetaResult
+from stan.core.state.transactions import Ended
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import Subjects

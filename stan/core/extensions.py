@@ -6,8 +6,8 @@ Requests of operators (`.admin.<request>`, stan/protocol/admin.proto) stand in a
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from stan.core.managing import Managing
-from stan.core.reporting import Reporting
+from stan.core.admin.managing import Managing
+from stan.core.admin.reporting import Reporting
 from stan.protocol.frames import Frame
 
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ class Latecomers:
             one for one in dict.fromkeys(publishers) if not self._is_known(one) and one not in self._failed
         )
         if not strangers:
-            call(True)  # noqa: FBT003 - as stan.core.catchup answers
+            call(True)  # noqa: FBT003 - as stan.core.requests.catchup answers
             return
         awaiting = _Awaiting(strangers, call)
         self._waiting.append(awaiting)

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 from stan.config import Config
-from stan.core.complaints import Complaints
-from stan.core.dispatch import Dispatch
-from stan.core.events import Clock, Events
-from stan.core.group import GroupMachine
-from stan.core.marks import Marked
-from stan.core.meta import ChannelInfo, Client, MetaMachine
-from stan.core.oversize import MESSAGE_ROOM, PAYLOAD_DEFAULT
+from stan.core.base.complaints import Complaints
+from stan.core.base.events import Clock, Events
+from stan.core.base.oversize import MESSAGE_ROOM, PAYLOAD_DEFAULT
+from stan.core.base.rates import Rates
+from stan.core.base.ready import Answer, Delivery, Index, Indexes, Proposal, Ready
+from stan.core.base.runs import Runs
+from stan.core.base.timers import Timers
+from stan.core.leader.dispatch import Dispatch
+from stan.core.leader.marks import Marked
 from stan.core.partition import ELSEWHERE, Partition
-from stan.core.rates import Rates
-from stan.core.ready import Answer, Delivery, Index, Indexes, Proposal, Ready
-from stan.core.runs import Runs
-from stan.core.timers import Timers
+from stan.core.state.group import GroupMachine
+from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.errors import go_quote
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
@@ -30,7 +30,7 @@ from stan.protocol.placement import channel_group
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
 if TYPE_CHECKING:
-    from stan.core.admission import Admission
+    from stan.core.clients.admission import Admission
 
 META_GROUP = GroupId(0)
 NUMBER_DIGITS_MAX = 19
@@ -306,11 +306,11 @@ class Shared:
         self.notes.append((level, text))
 
     def complain(self, level: str, text: str) -> None:
-        """The same about what a client has sent, who may send it again and again: see stan.core.complaints."""
+        """The same about what a client has sent, who may send it again and again: see stan.core.base.complaints."""
         self.complaints.tell(self.clock.now, level, text)
 
     def say(self, kind: str, text: str, **about: Any) -> None:
-        """Tell whoever listens what happens, see stan.core.events; *about*: channel=, client_id=, group=, cursor_id=."""
+        """Tell whoever listens what happens, see stan.core.base.events; *about*: channel=, client_id=, group=, cursor_id=."""
         self.responses += self.events.frames(self.clock, kind, text, **about)
 
     def fail(self, group: GroupId, error: Exception) -> None:

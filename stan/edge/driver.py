@@ -14,8 +14,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeVarTuple
 
 from stan import limits
+from stan.core.base.ready import Delivery, Fetch, Fetched, Proposal, Ready
 from stan.core.broker import Broker
-from stan.core.ready import Delivery, Fetch, Fetched, Proposal, Ready
 from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.runtime import Runtime

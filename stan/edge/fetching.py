@@ -14,11 +14,11 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from stan import limits
+from stan.core.base.ready import Fetched, Index
+from stan.core.base.runs import Runs
 from stan.core.broker import Broker
-from stan.core.deleted import behind, below_newest
-from stan.core.ready import Fetched, Index
-from stan.core.runs import Runs
 from stan.core.shared import shown
+from stan.core.state.deleted import behind, below_newest
 from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_that_fill
 from stan.edge.runtime import Runtime

@@ -7,10 +7,10 @@ from secrets import token_hex
 from typing import Any, Protocol
 
 from stan import limits
+from stan.core.base.complaints import Complaints
+from stan.core.base.oversize import deliverable
+from stan.core.base.ready import Answer, Delivery, Send
 from stan.core.broker import Broker
-from stan.core.complaints import Complaints
-from stan.core.oversize import deliverable
-from stan.core.ready import Answer, Delivery, Send
 from stan.edge.heard import Heard, Piece, Taken
 from stan.errors import fault, go_quote
 from stan.invariant import invariant

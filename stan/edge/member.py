@@ -15,8 +15,8 @@ from typing import NamedTuple
 import stan
 from stan import limits
 from stan.config import ClusterConfig, Config
+from stan.core.base.ready import Index
 from stan.core.broker import Broker
-from stan.core.ready import Index
 from stan.core.shared import META_GROUP
 from stan.edge.agreement import Agreement
 from stan.edge.balance import Balance

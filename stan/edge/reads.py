@@ -6,7 +6,7 @@ Pure look-ups, for the event loop. A place that was given out may be gone when i
 from collections.abc import Sequence as Seq
 
 from stan import limits
-from stan.core.ready import Fetched
+from stan.core.base.ready import Fetched
 from stan.log.types import BatchRef, ChannelIndex, GroupLog
 from stan.types import Sequence
 

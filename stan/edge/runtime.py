@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from stan.core.ready import Fetched
+from stan.core.base.ready import Fetched
 from stan.edge.timing import SYNC_BOUNDS, Times
 from stan.errors import StanError, fault
 from stan.log.types import BatchRef, GroupLog

@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError
 import stan
 from stan import limits
 from stan.config import Config
+from stan.core.base.ready import Index
 from stan.core.broker import Broker
-from stan.core.ready import Index
 from stan.edge.administration import Administration
 from stan.edge.connection import Connection
 from stan.edge.driver import Driver

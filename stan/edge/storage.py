@@ -15,8 +15,8 @@ from functools import partial
 
 from stan.config import Config
 from stan.core.broker import Broker, apply_entry
-from stan.core.rows import restore_group, snapshot_group
 from stan.core.shared import META_GROUP
+from stan.core.state.rows import restore_group, snapshot_group
 from stan.edge.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters, groups_on_disk, snapshot_bytes
 from stan.edge.log import ServerLog
 from stan.edge.manifest import (

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from stan import limits
-from stan.core.answering import VERSIONS
 from stan.core.broker import Broker
-from stan.core.meta import ChannelInfo
+from stan.core.requests.answering import VERSIONS
 from stan.core.shared import shown
+from stan.core.state.meta import ChannelInfo
 from stan.edge.gateway import Gateway
 from stan.edge.reads import ATTEMPTS
 from stan.edge.runtime import Runtime

@@ -7,7 +7,7 @@ index into it (DESIGN 6). Modelled on Liftbridge's commitlog interface: the whol
 from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
-from stan.core.ready import Index
+from stan.core.base.ready import Index
 from stan.errors import NotNow
 from stan.types import ChannelUid, RaftIndex, Sequence, Term, WallNanos
 

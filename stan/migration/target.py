@@ -11,9 +11,9 @@ import secrets
 import shutil
 from pathlib import Path
 
-from stan.core.group import GroupMachine
-from stan.core.meta import MetaMachine
-from stan.core.rows import snapshot_group
+from stan.core.state.group import GroupMachine
+from stan.core.state.meta import MetaMachine
+from stan.core.state.rows import snapshot_group
 from stan.edge.groupfiles import snapshot_bytes, snapshot_path
 from stan.edge.manifest import MIGRATING, NAME, Manifest, boot_id, lock_directory, new_nuid, write_manifest
 from stan.errors import StartError

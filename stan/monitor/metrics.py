@@ -21,10 +21,10 @@ from prometheus_client.registry import Collector
 
 import stan
 from stan import limits
-from stan.core.group import Cursor
-from stan.core.meta import ChannelInfo
-from stan.core.ready import Index
+from stan.core.base.ready import Index
 from stan.core.shared import Group
+from stan.core.state.group import Cursor
+from stan.core.state.meta import ChannelInfo
 from stan.edge.node import Node
 from stan.edge.timing import Times
 from stan.monitor.view import Breath, View, cursors_of, live_of

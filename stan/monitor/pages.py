@@ -13,9 +13,9 @@ from typing import NamedTuple
 import stan
 from stan import limits
 from stan.config import ChannelLimits
-from stan.core.group import CursorKind
-from stan.core.meta import ChannelInfo, Client
 from stan.core.shared import META_GROUP
+from stan.core.state.group import CursorKind
+from stan.core.state.meta import ChannelInfo, Client
 from stan.monitor.view import Breath, Member, View, cursors_of, members_of
 from stan.monitor.words import array, extended, flat, moment, pretty, quoted, shown, uptime
 from stan.protocol.doors import is_of_user

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stan import limits
 from stan.config import Config
-from stan.core.cursors import LiveCursor
-from stan.core.deleted import deleted_from
-from stan.core.group import Cursor, Subscription
-from stan.core.meta import ChannelInfo
-from stan.core.ready import Index
+from stan.core.base.ready import Index
+from stan.core.leader.cursors import LiveCursor
 from stan.core.shared import Group, Shared
+from stan.core.state.deleted import deleted_from
+from stan.core.state.group import Cursor, Subscription
+from stan.core.state.meta import ChannelInfo
 from stan.edge.embedded import EmbeddedNats
 from stan.types import WallNanos
 

@@ -1,9 +1,9 @@
 """What changed in the machines since the last flush, as rows of the database."""
 
-from stan.core.group import GroupMachine
-from stan.core.meta import MetaMachine
-from stan.core.parts import Part
-from stan.core.rows import cursor_row, subscription_row
+from stan.core.state.group import GroupMachine
+from stan.core.state.meta import MetaMachine
+from stan.core.state.parts import Part
+from stan.core.state.rows import cursor_row, subscription_row
 from stan.state.database import Changes
 from stan.types import ChannelUid, GroupId, RaftIndex, Term
 

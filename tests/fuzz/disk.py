@@ -9,8 +9,8 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from stan.core.group import GroupMachine
-from stan.core.rows import restore_group
+from stan.core.state.group import GroupMachine
+from stan.core.state.rows import restore_group
 from stan.edge.manifest import Manifest, read_manifest
 from stan.errors import Damage, StanError
 from stan.invariant import InvariantError

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(180)
 LAUNCHER = """
 import os, signal, sys
 from stan.cli.server import main
-from stan.core.ready import Delivery
+from stan.core.base.ready import Delivery
 from stan.edge.gateway import Gateway
 
 send = Gateway.send

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from stan.config import ClusterConfig, Config, StoreConfig
+from stan.core.base.ready import Answer, Delivery, Fetched
 from stan.core.broker import Broker, apply_entry
-from stan.core.ready import Answer, Delivery, Fetched
 from stan.edge.gateway import Gateway
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import kernel

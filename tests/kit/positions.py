@@ -1,8 +1,8 @@
 """Asking a desk to change cursors as operators do, and comparing what its nodes would know."""
 
 from stan.core.broker import apply_entry
-from stan.core.group import GroupMachine
-from stan.core.rows import restore_group, snapshot_group
+from stan.core.state.group import GroupMachine
+from stan.core.state.rows import restore_group, snapshot_group
 from stan.protocol import admin_pb2 as admin
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stan.core.runs import Run, Runs, from_flat
+from stan.core.base.runs import Run, Runs, from_flat
 
 SPAN = 24
 intervals = st.tuples(st.integers(1, SPAN), st.integers(0, 6)).map(lambda pair: (pair[0], pair[0] + pair[1]))

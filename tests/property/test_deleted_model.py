@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stan.core.deleted import Deleted, behind, below_newest, deleted_from
-from stan.core.group import GroupMachine
+from stan.core.state.deleted import Deleted, behind, below_newest, deleted_from
+from stan.core.state.group import GroupMachine
 from stan.protocol import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stan import limits
-from stan.core.marks import Marked, encode
-from stan.core.parting import OWNER, last_of, owner_of
+from stan.core.base.parting import OWNER, last_of, owner_of
+from stan.core.leader.marks import Marked, encode
 from stan.protocol.frames import Publishes
 from stan.types import SECOND
 from tests.kit.desk import pub_frame

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stan.core import windows
-from stan.core.windows import Windows
+from stan.core.state import windows
+from stan.core.state.windows import Windows
 from stan.limits import PRODUCER_AGE_MAX
 from stan.protocol import entries_pb2 as pb
 

@@ -3,7 +3,7 @@
 import heapq
 import random
 
-from stan.core.ready import Fetched
+from stan.core.base.ready import Fetched
 from stan.errors import StanError
 from stan.types import MICROSECOND, MILLISECOND, SECOND
 

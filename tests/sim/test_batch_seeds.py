@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from stan.core.batching import Batching
-from stan.core.windows import Windows
+from stan.core.publishing.batching import Batching
+from stan.core.state.windows import Windows
 from tests.sim.batch_world import BatchWorld
 from tests.sim.worlds import make
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stan.core.cursors import LiveCursor, LiveMember
-from stan.core.dispatch import Dispatch
+from stan.core.leader.cursors import LiveCursor, LiveMember
+from stan.core.leader.dispatch import Dispatch
 from stan.log.filelog import FileLog
 from stan.protocol import kernel, kernel_py
 from stan.raft.solo import Solo

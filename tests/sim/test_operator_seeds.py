@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from stan.core import steered
-from stan.core.cursors import LiveCursor
-from stan.core.group import Cursor
+from stan.core.leader import steered
+from stan.core.leader.cursors import LiveCursor
+from stan.core.state.group import Cursor
 from tests.sim.operators import ClusterOperator, NodeOperator
 
 SEEDS = int(os.environ.get("STAN_OPERATOR_SEEDS", "4"))

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from stan.core.deleted import Deleted
-from stan.core.dispatch import Dispatch
+from stan.core.leader.dispatch import Dispatch
+from stan.core.state.deleted import Deleted
 from tests.sim.removal_worlds import NodeRemovals
 from tests.sim.worlds import make
 

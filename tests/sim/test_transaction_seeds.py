@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from stan.core.committing import Committing
-from stan.core.dispatch import Dispatch
-from stan.core.transactions import Transactions
+from stan.core.leader.dispatch import Dispatch
+from stan.core.publishing.committing import Committing
+from stan.core.state.transactions import Transactions
 from tests.sim.transaction_worlds import ClusterTransactions, NodeTransactions
 
 SEEDS = int(os.environ.get("STAN_TRANSACTION_SEEDS", "4"))

@@ -8,7 +8,7 @@ back. Rows count as published once their commit was asked for: whatever else is 
 from contextlib import contextmanager
 
 from stan import limits
-from stan.core import publishing
+from stan.core.publishing import publishing
 from stan.protocol import extension_pb2 as ext
 from stan.protocol.entries import STAGING_UID
 from stan.types import MILLISECOND

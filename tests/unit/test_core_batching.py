@@ -6,10 +6,10 @@ import pytest
 
 from stan import errors, limits
 from stan.config import Config, StoreLimits
-from stan.core import rows as state_rows
-from stan.core.group import GroupMachine
-from stan.core.publishing import TOO_MUCH_WAITING
-from stan.core.windows import Windows
+from stan.core.publishing.publishing import TOO_MUCH_WAITING
+from stan.core.state import rows as state_rows
+from stan.core.state.group import GroupMachine
+from stan.core.state.windows import Windows
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.entries import Kind, changes_of, decode_batches

@@ -3,7 +3,7 @@
 import pytest
 
 from stan import errors, limits
-from stan.core.rows import restore_group, snapshot_group
+from stan.core.state.rows import restore_group, snapshot_group
 from stan.protocol import admin_pb2 as pb
 from stan.protocol import entries_pb2 as entries
 from stan.protocol.entries import Kind

@@ -4,7 +4,7 @@ import pytest
 
 from stan import limits
 from stan.config import Config, StoreLimits
-from stan.core.channels import NO_METADATA
+from stan.core.publishing.channels import NO_METADATA
 from stan.errors import TOO_MANY_CHANNELS
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stan import limits
-from stan.core import publishing
+from stan.core.publishing import publishing
 from stan.errors import CHANNEL_DELETING, INVALID_PUBLISH, MESSAGE_TOO_LARGE
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire

@@ -3,9 +3,9 @@
 import pytest
 
 from stan import limits
-from stan.core.channels import NO_METADATA
-from stan.core.group import GroupMachine
-from stan.core.ready import Delivery, Fetch
+from stan.core.base.ready import Delivery, Fetch
+from stan.core.publishing.channels import NO_METADATA
+from stan.core.state.group import GroupMachine
 from stan.errors import INVALID_SUBSCRIPTION, UNKNOWN_CHANNEL, UNKNOWN_CLIENT
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import wire_pb2 as wire

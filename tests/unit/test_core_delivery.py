@@ -5,7 +5,7 @@ import random
 import pytest
 
 from stan.config import ChannelLimits, Config, StoreLimits
-from stan.core.runs import Run, Runs
+from stan.core.base.runs import Run, Runs
 from stan.types import SECOND
 from tests.kit.desk import Desk
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from stan import errors, limits
 from stan.config import ClusterConfig, Config, StoreConfig
-from stan.core.answering import matcher
-from stan.core.bookmarks import Bookmarks
+from stan.core.requests.answering import matcher
+from stan.core.state.bookmarks import Bookmarks
 from stan.patterns import matches, valid_name
 from stan.protocol import entries_pb2 as entries
 from stan.protocol import extension_pb2 as pb

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from stan.core.meta import NODES_CHANGED, MetaMachine
-from stan.core.nodes import ALONE
+from stan.core.clients.nodes import ALONE
+from stan.core.state.meta import NODES_CHANGED, MetaMachine
 from stan.protocol import entries_pb2 as pb
 from stan.state.changes import meta_changes
 from stan.state.database import Changes, Database

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stan.core.ready import Answer, Delivery, Proposal, Ready
+from stan.core.base.ready import Answer, Delivery, Proposal, Ready
 from stan.edge.driver import Driver
 from stan.errors import DiskFull, Frozen, NotNow
 from stan.log.types import Entry

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stan.core.ready import Ready
+from stan.core.base.ready import Ready
 from stan.edge.driver import Driver
 
 

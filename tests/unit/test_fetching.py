@@ -4,8 +4,8 @@ import pytest
 
 from stan import errors, limits
 from stan.config import ClusterConfig, Config
+from stan.core.base.ready import Fetched
 from stan.core.broker import Broker
-from stan.core.ready import Fetched
 from stan.edge.fetching import Fetching
 from stan.edge.gateway import FIRST_REQUEST_SID, Gateway
 from stan.errors import Damage

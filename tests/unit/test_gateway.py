@@ -6,8 +6,8 @@ import pytest
 
 from stan import limits
 from stan.config import Config
+from stan.core.base.ready import Answer, Delivery
 from stan.core.broker import Broker
-from stan.core.ready import Answer, Delivery
 from stan.edge.gateway import Gateway
 from stan.edge.member import Member
 from stan.errors import FAULT

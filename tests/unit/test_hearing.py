@@ -3,8 +3,8 @@
 import pytest
 
 from stan import limits
-from stan.core.hearing import Hearing
-from stan.core.meta import Client
+from stan.core.requests.hearing import Hearing
+from stan.core.state.meta import Client
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.frames import Frame
 from stan.types import SECOND

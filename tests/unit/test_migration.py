@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from stan.core.group import CursorKind
+from stan.core.state.group import CursorKind
 from stan.errors import StartError
 from stan.migration import target as target_module
 from stan.migration.crypto import opener

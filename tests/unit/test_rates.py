@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stan import limits
 from stan.cli.settings import parse
 from stan.config import Config, RequestLimits
-from stan.core.rates import Rates
+from stan.core.base.rates import Rates
 from stan.protocol import admin_pb2 as admin
 from stan.protocol import extension_pb2 as ext
 from stan.protocol import wire_pb2 as wire

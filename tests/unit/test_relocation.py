@@ -7,7 +7,7 @@ import pytest
 
 from stan import limits
 from stan.config import ClusterConfig, Config, StoreConfig
-from stan.core.meta import MetaMachine
+from stan.core.state.meta import MetaMachine
 from stan.edge.manifest import Manifest
 from stan.edge.relocation import Relocation
 from stan.edge.roster import Roster

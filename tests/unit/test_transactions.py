@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from stan import errors, limits
 from stan.config import Config, StoreLimits
-from stan.core.group import GroupMachine
+from stan.core.state.group import GroupMachine
 from stan.patterns import ChannelLimits
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import extension_pb2 as ext

@@ -3,7 +3,7 @@
 import pytest
 
 from stan import errors
-from stan.core import publishing
+from stan.core.publishing import publishing
 from stan.protocol import extension_pb2 as ext
 from tests.kit.batches import rows_of
 from tests.kit.desk import Node, pub_frame

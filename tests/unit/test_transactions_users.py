@@ -4,8 +4,8 @@ import pytest
 
 from stan import errors
 from stan.config import Config
-from stan.core import rows as state_rows
-from stan.core.group import GroupMachine
+from stan.core.state import rows as state_rows
+from stan.core.state.group import GroupMachine
 from stan.permissions import NatsUser, Permissions, Rule
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import extension_pb2 as ext

@@ -1,0 +1,1 @@
+"""What operators ask: lists, positions, changes of channels, restores, members."""

@@ -1,0 +1,187 @@
+"""Questions about channels, of anybody: what is there, since when, which positions were noted; and the noting of positions.
+
+    info, cursors: every leader answers for the groups that it leads
+    seq_at_time, cursor_set: the leader of the channel's group answers
+
+Promises: what an answer tells was committed, and visible, when no other node could lead; an answer that is too much for one
+message tells so and has the first part. Who waits for newer messages is answered in the turn that commits them.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from stan import limits
+from stan.core.admin.watching import Watching
+from stan.core.publishing.channels import Channels
+from stan.core.requests.answering import CHANNEL, HEAD_ROOM, ITEM_ROOM, Answering, Question, matcher
+from stan.core.requests.asked import Asked, asked
+from stan.core.shared import Shared, text
+from stan.core.state.bookmarks import Bookmarks
+from stan.core.state.group import GroupResult
+from stan.core.state.meta import ChannelInfo
+from stan.errors import (
+    BUSY,
+    CHANNEL_DELETING,
+    INVALID_BOOKMARK,
+    INVALID_QUESTION,
+)
+from stan.patterns import valid_name
+from stan.protocol import entries_pb2 as entries
+from stan.protocol import extension_pb2 as pb
+from stan.protocol.frames import Frame
+from stan.types import MILLISECOND, GroupId, WallNanos
+
+
+class Inquiries:
+    """See the module's docstring."""
+
+    def __init__(self, shared: Shared, channels: Channels, answering: Answering) -> None:
+        self.shared = shared
+        self.channels = channels
+        self.answering = answering
+        self.watching = Watching(shared)
+
+    # --- what is there ------------------------------------------------------------------------------------------------
+
+    def info(self, frame: Frame) -> None:
+        """A question what there is of channels."""
+        shared = self.shared
+        question = self.answering.question(frame, (pb.InfoRequest, pb.InfoResponse))
+        if question is None:
+            return
+        request: pb.InfoRequest = question.request
+        if request.pattern and not valid_name(text(request.pattern), wildcards=True):
+            question.refuse(INVALID_QUESTION)
+            return
+        named = {*request.channels, *(position.channel for position in request.newer_than)}
+        if shared.partition is not None and named and not any(shared.partition[name] for name in named):
+            return  # another server answers
+        unknown = named - shared.meta.channels.keys()
+        if request.pattern or any(shared.group_number(name) in question.groups for name in unknown):
+            self.answering.catch_up(partial(self._info, question))
+        else:
+            self._info(question, known=True)
+
+    def _info(self, question: Question, known: bool) -> None:  # noqa: FBT001 - an answer
+        request: pb.InfoRequest = question.request
+        if not known:
+            question.refuse(BUSY, retry=True)
+            return
+        watched = {
+            position.channel: position.sequence
+            for position in request.newer_than
+            if request.wait_ms and self.shared.group_number(position.channel) in question.groups
+        }
+        if not watched or self.watching.is_newer(watched):
+            self._tell(question)
+        elif not self.watching.add(watched, request.wait_ms * MILLISECOND, partial(self._tell, question)):
+            question.refuse(BUSY, retry=True)
+
+    def _tell(self, question: Question) -> None:
+        shared = self.shared
+        if not self.answering.answers_for(question.groups):
+            question.refuse(BUSY, retry=True)
+            return
+        response: pb.InfoResponse = question.begun()
+        room = shared.payload_bytes_max - HEAD_ROOM
+        for info in self._chosen(question):
+            index = shared.indexes(info.group, info.uid)
+            shown = pb.ChannelInfo(
+                name=info.name,
+                uid=info.uid,
+                first_sequence=index.first_sequence,
+                last_sequence=index.last_sequence,
+                bytes=index.bytes,
+                first_timestamp=index.first_timestamp,
+                last_timestamp=index.last_timestamp,
+                group=info.group,
+            )
+            room -= shown.ByteSize() + ITEM_ROOM
+            if response.channels and (room < 0 or len(response.channels) >= limits.INFO_CHANNELS_MAX):
+                response.more = True
+                break
+            response.channels.append(shown)
+        question.answer(response)
+
+    def _chosen(self, question: Question) -> Iterator[ChannelInfo]:
+        """The channels asked for that this node answers for, by name."""
+        shared, request = self.shared, question.request
+        named = set(request.channels)
+        if request.pattern:
+            names, covers = self.answering.sorted_names(), matcher(request.pattern)
+        else:
+            names, covers = sorted(named), None
+        for name in names[bisect_right(names, request.after) :] if request.after else names:
+            if covers is None or name in named or covers(name):
+                info = shared.meta.channels.get(name)
+                if info is not None and info.group in question.groups and not self.answering.is_dropped(info):
+                    yield info
+
+    # --- the place of a time --------------------------------------------------------------------------------------------
+
+    def sequence_at_time(self, frame: Frame) -> None:
+        """A question for the first message at or after a time."""
+        kinds = (pb.SeqAtTimeRequest, pb.SeqAtTimeResponse)
+        self.answering.find(asked(self.shared, frame, kinds, CHANNEL, INVALID_QUESTION), self._sequence_at_time)
+
+    def _sequence_at_time(self, about: Asked, info: ChannelInfo) -> None:
+        index = self.shared.indexes(info.group, info.uid)
+        sequence = index.sequence_at(WallNanos(about.request.time))
+        about.answer(uid=info.uid, sequence=sequence or 1)  # 0: there was no message ever
+
+    # --- named positions ------------------------------------------------------------------------------------------------
+
+    def set_cursor(self, frame: Frame) -> None:
+        """Note a position, or forget it."""
+        kinds = (pb.CursorSetRequest, pb.CursorSetResponse)
+        self.answering.find(asked(self.shared, frame, kinds, CHANNEL, INVALID_QUESTION), self._set_cursor)
+
+    def _set_cursor(self, about: Asked, info: ChannelInfo) -> None:
+        request: pb.CursorSetRequest = about.request
+        if not 0 < len(request.name) <= limits.BOOKMARK_NAME_BYTES_MAX:
+            about.refuse(INVALID_BOOKMARK)
+            return
+        if self.channels.by_uid[info.uid].deleting:
+            about.refuse(CHANNEL_DELETING)
+            return
+
+        def done(result: object, error: str) -> None:
+            if isinstance(result, GroupResult):
+                about.refuse(str(result.of_part))  # empty: it is set
+            else:
+                about.refuse(error, retry=True)
+
+        bookmark = entries.Bookmark(uid=info.uid, name=request.name, sequence=request.sequence)
+        self.shared.change_group(info.group, done, bookmark=bookmark)
+
+    def cursors(self, frame: Frame) -> None:
+        """A question for positions."""
+        shared = self.shared
+        question = self.answering.question(frame, (pb.CursorsRequest, pb.CursorsResponse))
+        if question is None:
+            return
+        response: pb.CursorsResponse = question.begun()
+        room = shared.payload_bytes_max - HEAD_ROOM
+        for name, channel, sequence, last in sorted(self._bookmarks(question.groups, question.request)):
+            shown = pb.NamedCursor(name=name, channel=channel, sequence=sequence, last_sequence=last)
+            room -= shown.ByteSize() + ITEM_ROOM
+            if room < 0 and response.cursors:
+                response.more = True
+                break
+            response.cursors.append(shown)
+        question.answer(response)
+
+    def _bookmarks(
+        self, groups: Iterable[GroupId], request: pb.CursorsRequest
+    ) -> Iterator[tuple[bytes, bytes, int, int]]:
+        after = (request.after_name, request.after_channel)
+        for number in groups:
+            for uid, of_channel in self.shared.groups[number].machine.part(Bookmarks).by_channel.items():
+                info = self.shared.meta.by_uid.get(uid)
+                if info is None:
+                    continue
+                last = self.shared.indexes(number, uid).last_sequence
+                for name, sequence in of_channel.items():
+                    if request.name in (b"", name) and (name, info.name) > after:
+                        yield name, info.name, sequence, last

@@ -1,0 +1,225 @@
+"""What operators ask to be changed about cursors: durables, queue groups, subscriptions (admin.proto, "channel").
+
+    move, skip, redeliver, pause, resume, evict_member, delete_cursor
+
+Each is one entry of the channel's group, and is answered when that is applied: from then on it holds, whoever leads.
+"""
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final
+
+from stan import errors
+from stan.core.leader.steered import follow
+from stan.core.publishing.channels import Channels
+from stan.core.requests.answering import Answering
+from stan.core.requests.asked import Asked
+from stan.core.shared import Shared, text
+from stan.core.state.group import Cursor, CursorKind, GroupResult
+from stan.core.state.meta import ChannelInfo
+from stan.core.state.steering import well_formed
+from stan.protocol import admin_pb2 as admin
+from stan.protocol import entries_pb2 as pb
+from stan.protocol.frames import Frame
+from stan.types import GroupId, WallNanos
+
+_CHANNEL: Final = attrgetter("which.channel")
+
+Change = dict[str, Any]
+"""One change of GroupChange, by its name."""
+
+
+class Positions:
+    """See the module's docstring."""
+
+    def __init__(self, shared: Shared, channels: Channels, answering: Answering) -> None:
+        self.shared = shared
+        self.channels = channels
+        self.answering = answering
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def move(self, frame: Frame) -> None:
+        """A MoveRequest: the next message that it gets."""
+        self._change(frame, admin.MoveRequest, self._move)
+
+    def _move(self, request: admin.MoveRequest, info: ChannelInfo, cursor: Cursor) -> Change | str:
+        index = self.shared.indexes(info.group, info.uid)
+        end = index.last_sequence + 1
+        match request.WhichOneof("to"):
+            case "sequence" if request.sequence > end:
+                return errors.beyond_end(text(info.name), request.sequence, index.last_sequence)
+            case "sequence" if request.sequence:
+                sequence = request.sequence
+            case "time":
+                sequence = index.sequence_at(WallNanos(request.time))
+            case "new_only" if request.new_only:
+                sequence = end
+            case "all" if request.all:
+                sequence = index.first_sequence
+            case _:
+                return errors.INVALID_MOVE
+        move = pb.MoveCursor(cursor_id=cursor.cursor_id, at=self.shared.clock.wall)
+        move.sequence = max(sequence, index.first_sequence, 1)
+        return {"move_cursor": move}
+
+    def skip(self, frame: Frame) -> None:
+        """A SkipRequest: as if these were acked; those not sent yet are passed over when they come up."""
+        self._change(frame, admin.SkipRequest, self._skip)
+
+    def _skip(self, request: admin.SkipRequest, info: ChannelInfo, cursor: Cursor) -> Change | str:
+        last = self.shared.indexes(info.group, info.uid).last_sequence
+        if not request.runs or not well_formed(request.runs):
+            return errors.INVALID_RUNS
+        if max(request.runs) > last:
+            return errors.beyond_end(text(info.name), max(request.runs), last)
+        return {"skip_sequences": pb.SkipSequences(cursor_id=cursor.cursor_id, runs=request.runs)}
+
+    def redeliver(self, frame: Frame) -> None:
+        """A RedeliverRequest: pending ones are sent again now."""
+        self._change(frame, admin.RedeliverRequest, self._redeliver)
+
+    @staticmethod
+    def _redeliver(request: admin.RedeliverRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:
+        if not well_formed(request.runs):
+            return errors.INVALID_RUNS
+        return {"send_again": pb.SendAgain(cursor_id=cursor.cursor_id, runs=request.runs)}
+
+    def pause(self, frame: Frame) -> None:
+        """A PauseRequest: nothing is sent from now on."""
+        self._change(frame, admin.PauseRequest, _paused)
+
+    def resume(self, frame: Frame) -> None:
+        """A ResumeRequest: the end of the pause."""
+        self._change(frame, admin.ResumeRequest, _resumed)
+
+    def delete(self, frame: Frame) -> None:
+        """A DeleteCursorRequest: it goes, with its position and its members."""
+        self._change(frame, admin.DeleteCursorRequest, _dropped)
+
+    def evict(self, frame: Frame) -> None:
+        """An EvictMemberRequest: one subscription is closed."""
+        about = self.answering.admin_asked(frame, (admin.EvictMemberRequest, admin.ChangeResponse))
+        self.answering.find(about, self._evict)
+
+    def _evict(self, about: Asked, info: ChannelInfo) -> None:
+        if self._is_deleting(about, info):
+            return
+        group, number = self.shared.group_of(info), about.request.subscription_id
+        member = group.machine.subscriptions.get(number)
+        if member is None or group.machine.cursors[member.cursor_id].uid != info.uid:
+            about.refuse(errors.unknown_subscription(number, text(info.name)))
+            return
+
+        def done(result: object, error: str) -> None:
+            found = group.dispatch.by_subscription.get(number)
+            if found is not None and found[1].sub is member:  # it was not taken after all
+                found[1].leaving = False
+            self._answer(about, info, result, error, changed=1)
+
+        self.shared.leave(info.group, number, done)
+
+    # --- one change -----------------------------------------------------------------------------------------------------
+
+    def _change(
+        self, frame: Frame, kind: type[Any], change: Callable[[Any, ChannelInfo, Cursor], Change | str]
+    ) -> None:
+        """Have proposed what *change* makes of a request, or refuse it with what *change* says."""
+
+        def found(about: Asked, info: ChannelInfo) -> None:
+            if self._is_deleting(about, info):
+                return
+            of_channel = self.shared.group_of(info).machine.channel(info.uid)
+            cursor = which(list(of_channel.cursors.values()), about.request.which)
+            made = cursor if isinstance(cursor, str) else change(about.request, info, cursor)
+            if isinstance(made, str):
+                about.refuse(made)
+                return
+            self.shared.change_group(info.group, lambda result, error: self._answer(about, info, result, error), **made)
+
+        about = self.answering.admin_asked(frame, (kind, admin.ChangeResponse), _CHANNEL)
+        self.answering.find(about, found, _CHANNEL)
+
+    def _is_deleting(self, about: Asked, info: ChannelInfo) -> bool:
+        channel = self.channels.by_uid.get(info.uid)
+        if channel is None:
+            about.busy()
+        elif channel.deleting:
+            about.refuse(errors.CHANNEL_DELETING)
+        return channel is None or channel.deleting
+
+    def _answer(self, about: Asked, info: ChannelInfo, result: object, error: str, *, changed: int = 0) -> None:
+        if not isinstance(result, GroupResult):
+            about.refuse(error, retry=True)
+        elif result.error:
+            about.refuse(result.error)
+        else:
+            index = self.shared.indexes(info.group, info.uid)
+            about.answer(
+                changed=changed or result.changed,
+                first_sequence=index.first_sequence,
+                last_sequence=index.last_sequence,
+            )
+
+    def applied(self, number: GroupId, result: GroupResult) -> None:
+        """A change was applied: the live view follows."""
+        group = self.shared.groups[number]
+        if not group.leads or result.cursor is None:
+            return
+        follow(group.dispatch, result)
+        channel = self.channels.by_uid.get(result.cursor.uid)
+        if result.ended and channel is not None:
+            self.channels.watch_idle(channel)
+
+
+def _paused(_request: admin.PauseRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:
+    return {"pause_cursor": pb.PauseCursor(cursor_id=cursor.cursor_id, paused=True)}
+
+
+def _resumed(_request: admin.ResumeRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:
+    return {"pause_cursor": pb.PauseCursor(cursor_id=cursor.cursor_id, paused=False)}
+
+
+def _dropped(_request: admin.DeleteCursorRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:
+    return {"drop_cursor": pb.DropCursor(cursor_id=cursor.cursor_id)}
+
+
+def which(cursors: list[Cursor], asked: admin.Which) -> Cursor | str:
+    """The one of a channel's *cursors* that an operator means, or why it cannot be told."""
+    if not (asked.cursor_id or asked.durable_name or asked.queue_group):
+        return errors.INVALID_WHICH
+    group = asked.queue_group
+    if group and asked.durable_name:
+        group = asked.durable_name + b":" + group
+    found = [cursor for cursor in cursors if _is_meant(cursor, asked, group)]
+    if not found:
+        return errors.unknown_position(text(asked.channel), _named(asked))
+    if len(found) > 1:
+        others = [f"{cursor.cursor_id} of client {errors.go_quote(text(cursor.client_id))}" for cursor in found]
+        return errors.ambiguous_position(text(asked.channel), _named(asked), others)
+    return found[0]
+
+
+def _is_meant(cursor: Cursor, asked: admin.Which, group: bytes) -> bool:
+    if asked.cursor_id and cursor.cursor_id != asked.cursor_id:
+        return False
+    if group:
+        return cursor.kind.shared and cursor.name == group
+    if asked.durable_name:
+        is_owner = asked.client_id in (b"", cursor.client_id)
+        return cursor.kind is CursorKind.DURABLE and cursor.name == asked.durable_name and is_owner
+    return True
+
+
+def _named(asked: admin.Which) -> str:
+    """What was asked for, in words."""
+    words = []
+    if asked.cursor_id:
+        words.append(f"position {asked.cursor_id}")
+    if asked.durable_name:
+        words.append(f"durable {errors.go_quote(text(asked.durable_name))}")
+    if asked.queue_group:
+        words.append(f"queue group {errors.go_quote(text(asked.queue_group))}")
+    if asked.client_id:
+        words.append(f"client {errors.go_quote(text(asked.client_id))}")
+    return ", ".join(words)

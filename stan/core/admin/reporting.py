@@ -1,0 +1,371 @@
+"""What operators ask to be shown: channels, positions in them, clients (stan/protocol/ADMIN.md).
+
+    channels, subscriptions: every leader answers for the groups that it leads
+    clients: the leader of the metadata answers
+
+Promises: what an answer tells was committed when no other node could lead; lists come in an order that pages can go on from.
+All answers together take a bounded piece of each turn, however much there is to look at. Of channels the newest metadata tell;
+where these cannot be had in time, those that are known.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from stan import limits
+from stan.core.base.ready import Index
+from stan.core.base.runs import Run, Runs
+from stan.core.leader.cursors import LiveCursor, LiveMember
+from stan.core.publishing.channels import Channels
+from stan.core.requests.answering import HEAD_ROOM, ITEM_ROOM, Answering, Question, matcher
+from stan.core.shared import Shared, text
+from stan.core.state.deleted import deleted_from
+from stan.core.state.edits import EDITED
+from stan.core.state.group import Cursor, CursorKind, Subscription
+from stan.core.state.meta import ChannelInfo
+from stan.errors import BUSY, INVALID_ADMIN
+from stan.patterns import ChannelLimits, valid_name
+from stan.protocol import admin_pb2 as pb
+from stan.protocol.frames import Frame
+from stan.types import Nanos
+
+ALL = b">"
+
+Steps = Iterator[int]
+"""Work on an answer: what each step of it costs, see limits.REPORT_STEPS."""
+
+
+class _Report(NamedTuple):
+    question: Question
+    steps: Steps
+
+
+class Reporting:
+    """See the module's docstring."""
+
+    def __init__(self, shared: Shared, channels: Channels, answering: Answering) -> None:
+        self.shared = shared
+        self.channels = channels
+        self.answering = answering
+        self._reports: deque[_Report] = deque()
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def channels_asked(self, frame: Frame) -> None:
+        """A ChannelsRequest."""
+        question = self.answering.admin_question(frame, (pb.ChannelsRequest, pb.ChannelsResponse))
+        if question is not None:
+            self._about_channels(question, self._channels(question))
+
+    def subscriptions_asked(self, frame: Frame) -> None:
+        """A SubscriptionsRequest."""
+        question = self.answering.admin_question(frame, (pb.SubscriptionsRequest, pb.SubscriptionsResponse))
+        if question is not None:
+            self._about_channels(question, self._subscriptions(question))
+
+    def clients_asked(self, frame: Frame) -> None:
+        """A ClientsRequest."""
+        about = self.answering.admin_asked_meta(frame, (pb.ClientsRequest, pb.ClientsResponse))
+        if about is None:
+            return
+        request: pb.ClientsRequest = about.request
+        clients = self.shared.meta.clients
+        if request.client_id:
+            left = [request.client_id] if request.client_id in clients and request.client_id > request.after else []
+        else:
+            left = sorted(client_id for client_id in clients if client_id > request.after)
+        response = pb.ClientsResponse(total=len(clients))
+        room = self.shared.payload_bytes_max - HEAD_ROOM
+        for client_id in islice(left, _page(request.max)):
+            client = clients[client_id]
+            shown = pb.ClientStatus(
+                client_id=client.client_id,
+                heartbeat_inbox=client.heartbeat_inbox,
+                protocol=client.protocol,
+                ping_interval_s=client.ping_interval,
+                ping_max_out=client.ping_max_out,
+                failing=client.failing,
+            )
+            room -= shown.ByteSize() + ITEM_ROOM
+            if room < 0 and response.clients:
+                break
+            response.clients.append(shown)
+        response.more = len(response.clients) < len(left)
+        self.shared.respond(about.reply, response.SerializeToString(), (about.number,))
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    def _about_channels(self, question: Question, steps: Steps) -> None:
+        pattern = question.request.pattern
+        if pattern and not valid_name(text(pattern), wildcards=True):
+            question.refuse(INVALID_ADMIN)
+            return
+        begun = False
+
+        def begin(_known: object) -> None:
+            nonlocal begun
+            if not begun:
+                begun = True
+                self._begin(_Report(question, steps))
+
+        self.answering.catch_up(begin)
+        if not begun:
+            self.shared.timers.at(self.shared.clock.now + limits.REPORT_PATIENCE, begin)
+
+    def _begin(self, report: _Report) -> None:
+        if len(self._reports) >= limits.REPORTS_MAX:
+            report.question.refuse(BUSY, retry=True)
+            return
+        self._reports.append(report)
+        if len(self._reports) == 1:
+            self.shared.timers.at(self.shared.clock.now, self._go_on)
+
+    def _go_on(self, now: Nanos) -> None:
+        """One turn's piece of the work."""
+        left = limits.REPORT_STEPS
+        while self._reports and left > 0:
+            report = self._reports.popleft()
+            if not self.answering.answers_for(report.question.groups):
+                report.question.refuse(BUSY, retry=True)
+                continue
+            for cost in report.steps:
+                left -= cost
+                if left <= 0:
+                    self._reports.append(report)
+                    break
+        if self._reports:
+            self.shared.timers.at(now + 1, self._go_on)
+
+    def _chosen(self, question: Question, after: bytes, *, again: bool) -> Iterator[ChannelInfo | None]:
+        """The channels asked for, by name: those behind *after*, or *again* from it on. None: one that is not."""
+        pattern = question.request.pattern or ALL
+        names = self.answering.sorted_names() if not valid_name(text(pattern), wildcards=False) else [pattern]
+        covers = matcher(pattern)
+        at = (bisect_left if again else bisect_right)(names, after) if after else 0
+        meta = self.shared.meta
+        for name in islice(names, at, None):
+            info = meta.channels.get(name)
+            if info is None or info.group not in question.groups or not (pattern == ALL or covers(name)):
+                yield None
+            else:
+                yield None if self.answering.is_dropped(info) else info
+
+    # --- channels -----------------------------------------------------------------------------------------------------
+
+    def _channels(self, question: Question) -> Steps:
+        request: pb.ChannelsRequest = question.request
+        response: pb.ChannelsResponse = question.begun()
+        room = self.shared.payload_bytes_max - HEAD_ROOM
+        page = _page(request.max)
+        for info in self._chosen(question, request.after, again=False):
+            yield 1
+            if info is None:
+                continue
+            if len(response.channels) >= page:
+                response.more = True
+                break
+            shown = self._channel(info)
+            room -= shown.ByteSize() + ITEM_ROOM
+            if room < 0 and response.channels:
+                response.more = True
+                break
+            response.channels.append(shown)
+            yield limits.REPORT_ITEM_STEPS
+        question.answer(response)
+
+    def _channel(self, info: ChannelInfo) -> pb.ChannelStatus:
+        shared = self.shared
+        index = shared.indexes(info.group, info.uid)
+        known = shared.group_of(info).machine.channels.get(info.uid)
+        cursors = known.cursors.values() if known is not None else ()
+        channel = self.channels.by_uid.get(info.uid)
+        in_force = shared.config.limits.for_channel(text(info.name)) if channel is None else channel.limits
+        span = index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0
+        gone = deleted_from(shared.deleted(info.group, info.uid), index.first_sequence, index.last_sequence)
+        return pb.ChannelStatus(
+            name=info.name,
+            uid=info.uid,
+            group=info.group,
+            first_sequence=index.first_sequence,
+            last_sequence=index.last_sequence,
+            messages=span - gone,
+            bytes=index.bytes,
+            first_timestamp=index.first_timestamp,
+            last_timestamp=index.last_timestamp,
+            subscriptions=sum(len(cursor.members) for cursor in cursors),
+            offline=sum(not cursor.members for cursor in cursors),
+            limits=shown_limits(in_force),
+            deleted=gone,
+            edited=self._edited(info),
+        )
+
+    def _edited(self, info: ChannelInfo) -> pb.Limits | None:
+        """What was edited of a channel's limits."""
+        edit = self.shared.group_of(info).machine.edits.by_channel.get(info.uid)
+        return (
+            None if edit is None else pb.Limits(**{f.name: value for f, value in edit.ListFields() if f.name in EDITED})
+        )
+
+    # --- positions ----------------------------------------------------------------------------------------------------
+
+    def _subscriptions(self, question: Question) -> Steps:
+        request: pb.SubscriptionsRequest = question.request
+        response: pb.SubscriptionsResponse = question.begun()
+        room = self.shared.payload_bytes_max - HEAD_ROOM
+        page = _page(request.max)
+        for info in self._chosen(question, request.after_channel, again=True):
+            yield 1 if info is None else 3
+            after = request.after_cursor if info is not None and info.name == request.after_channel else 0
+            for cursor in self._wanted(info, request, after):
+                if len(response.cursors) >= page:
+                    response.more = True
+                    break
+                shown = self.cursor(info, cursor) if info is not None else pb.CursorStatus()
+                size = shown.ByteSize() + ITEM_ROOM
+                if size > room and response.cursors:
+                    response.more = True
+                    break
+                if size > room:
+                    shown.runs_cut = True
+                    del shown.owed_runs[:], shown.pending_runs[:]
+                room -= size
+                response.cursors.append(shown)
+                yield limits.REPORT_ITEM_STEPS * (1 + len(shown.members)) + len(shown.pending_runs) // 8
+            if response.more:
+                break
+        question.answer(response)
+
+    def _wanted(self, info: ChannelInfo | None, request: pb.SubscriptionsRequest, after: int) -> list[Cursor]:
+        """The positions in a channel that are asked for, behind one, by id."""
+        known = None if info is None else self.shared.group_of(info).machine.channels.get(info.uid)
+        if known is None:
+            return []
+        name, client_id = request.name, request.client_id
+        found = [
+            cursor
+            for cursor in known.cursors.values()
+            if cursor.cursor_id > after
+            and (not name or name in (cursor.name, *names(cursor)))
+            and (not request.durable_only or cursor.kind.durable)
+            and (not client_id or _is_of(cursor, client_id))
+        ]
+        return sorted(found, key=lambda cursor: cursor.cursor_id)
+
+    def cursor(self, info: ChannelInfo, cursor: Cursor) -> pb.CursorStatus:
+        """One position, in a group that this node leads."""
+        group = self.shared.group_of(info)
+        index = self.shared.indexes(info.group, info.uid)
+        live = group.dispatch.cursors.get(cursor.cursor_id)
+        last_sent, owed = (cursor.last_sent, cursor.owed) if live is None else (live.last_sent, live.owed)
+        windows = [] if live is None else [member.window for member in live.members]
+        lowest = min((runs.first for runs in (owed, *windows) if runs), default=last_sent + 1)
+        durable_name, queue_group = names(cursor)
+        shown = pb.CursorStatus(
+            channel=info.name,
+            cursor_id=cursor.cursor_id,
+            group=info.group,
+            kind=pb.Kind.Name(cursor.kind),
+            durable_name=durable_name,
+            queue_group=queue_group,
+            client_id=cursor.client_id,
+            paused=cursor.paused,
+            last_sent=last_sent,
+            acked_up_to=max(lowest, index.first_sequence) - 1,
+            pending=len(owed) + sum(map(len, windows)),
+            owed=len(owed),
+            waiting=waiting(index, last_sent)
+            - deleted_from(
+                self.shared.deleted(info.group, info.uid), max(last_sent + 1, index.first_sequence), index.last_sequence
+            ),
+            max_in_flight=cursor.max_in_flight,
+            ack_wait_s=cursor.ack_wait_s,
+            first_sequence=index.first_sequence,
+            last_sequence=index.last_sequence,
+            inbox=cursor.inbox,
+        )
+        if cursor.members:
+            newest = cursor.members[-1]
+            shown.max_in_flight, shown.ack_wait_s, shown.inbox = newest.max_in_flight, newest.ack_wait_s, newest.inbox
+        self._add_runs(shown, owed, windows)
+        if live is not None:
+            self._add_live(shown, live)
+        return shown
+
+    def _add_live(self, shown: pb.CursorStatus, live: LiveCursor) -> None:
+        shown.redelivered, shown.last_ack = live.redelivered, live.acked_at
+        members = {member.sub.subscription_id: member for member in live.members}
+        furthest = max(live.members, key=lambda member: member.window.last)
+        for sub in live.cursor.members:  # in the order in which they came
+            member = members.get(sub.subscription_id)
+            if member is not None:
+                reached = live.last_sent if member is furthest else max(sub.last_sent, member.window.last)
+                shown.members.append(self._member(member, reached))
+        shown.oldest_pending = min((one.oldest_pending for one in shown.members if one.oldest_pending), default=0)
+
+    def _member(self, member: LiveMember, reached: int) -> pb.MemberStatus:
+        sub: Subscription = member.sub
+        now, wall = self.shared.clock
+        return pb.MemberStatus(
+            client_id=sub.client_id,
+            subscription_id=sub.subscription_id,
+            inbox=sub.inbox,
+            max_in_flight=sub.max_in_flight,
+            ack_wait_s=sub.ack_wait_s,
+            pending=len(member.window),
+            last_sent=reached,
+            stalled=not member.open_slots,
+            failing=member.failed_heartbeat,
+            oldest_pending=wall - (now - member.oldest) if member.window else 0,
+        )
+
+    @staticmethod
+    def _add_runs(shown: pb.CursorStatus, owed: Runs, windows: list[Runs]) -> None:
+        together = windows[0] if len(windows) == 1 else Runs()
+        if len(windows) > 1:
+            for run in sorted(run for window in windows for run in window):
+                together.add(Run(run.first, run.last))
+        room = 2 * limits.REPORT_RUNS_MAX
+        for told, runs in ((shown.owed_runs, owed), (shown.pending_runs, together)):
+            flat = runs.flat()
+            told.extend(flat[:room])
+            shown.runs_cut |= len(flat) > room
+
+
+def shown_limits(in_force: ChannelLimits) -> pb.Limits:
+    """Limits as an answer has them."""
+    return pb.Limits(
+        max_msgs=in_force.msgs,
+        max_bytes=in_force.bytes,
+        max_age=in_force.age_ns,
+        max_subs=in_force.subscriptions,
+        max_inactivity=in_force.inactivity_ns,
+    )
+
+
+def names(cursor: Cursor) -> tuple[bytes, bytes]:
+    """Of the durable and of the queue group."""
+    match cursor.kind:
+        case CursorKind.DURABLE_QUEUE:
+            durable_name, _, queue_group = cursor.name.partition(b":")
+            return durable_name, queue_group
+        case CursorKind.QUEUE:
+            return b"", cursor.name
+    return cursor.name, b""
+
+
+def waiting(index: Index, last_sent: int) -> int:
+    """Messages of a channel behind *last_sent*."""
+    return max(0, index.last_sequence - max(last_sent, index.first_sequence - 1))
+
+
+def _page(wanted: int) -> int:
+    return min(wanted or limits.REPORT_ITEMS_MAX, limits.REPORT_ITEMS_MAX)
+
+
+def _is_of(cursor: Cursor, client_id: bytes) -> bool:
+    """Whether a client is online in it, or owns it."""
+    return any(sub.client_id == client_id for sub in cursor.members) or (
+        cursor.kind.durable and not cursor.kind.shared and cursor.client_id == client_id
+    )

@@ -1,0 +1,350 @@
+"""Channels restored from a backup, on the leader of the channel's group.
+
+    restore_channel ─► restore_rows … restore_cursor … ─► restore_end
+
+Messages keep their sequences and times, and are stored as any others are: record batches of RECORDS entries. Where sequences are
+missing between them a batch without records says so, and they count as deleted. Promises: nothing else is stored in the channel
+meanwhile, nobody subscribes, nothing is removed; each request is answered once what it asks for is committed, and may be
+repeated, whoever leads by then.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from struct import Struct
+from typing import NamedTuple
+
+from stan import errors, limits
+from stan.core.admin.channel_changes import edit_of
+from stan.core.base.runs import Run, Runs, pairs
+from stan.core.publishing.channels import Channel, Channels
+from stan.core.publishing.intake import Rows, Stored, can_open_later, refusal
+from stan.core.publishing.publishing import Publishing, Sealed
+from stan.core.requests.answering import Answering
+from stan.core.requests.asked import Asked
+from stan.core.shared import Shared
+from stan.core.state.group import CursorKind, GroupResult, kind_and_name
+from stan.core.state.meta import ChannelInfo
+from stan.core.state.steering import well_formed
+from stan.protocol import admin_pb2 as admin
+from stan.protocol import entries_pb2 as pb
+from stan.protocol import kernel
+from stan.protocol.channels import is_channel_name
+from stan.protocol.entries import encode_batch
+from stan.protocol.frames import Frame
+from stan.types import ChannelUid, GroupId, Sequence, WallNanos
+
+_LENGTH = Struct("<I")
+SEQUENCE_END = 1 << 62
+"""Sequences of a backup are below it: what is left above is more than will ever be published, and state.db takes it."""
+
+
+class _Part(NamedTuple):
+    """Messages of one run, as far as they are not there yet."""
+
+    first: int
+    count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a part
+    timestamp: int
+    bodies: bytes
+
+
+class Restoring:
+    """See the module's docstring."""
+
+    def __init__(self, shared: Shared, channels: Channels, publishing: Publishing, answering: Answering) -> None:
+        self.shared = shared
+        self.channels = channels
+        self.publishing = publishing
+        self.answering = answering
+        self.opening = 0  # requests that wait for a channel to be made
+        self.storing: dict[ChannelUid, int] = {}  # tickets of entries on their way
+
+    def requests(self) -> dict[str, Callable[[Frame], None]]:
+        """Who takes each kind of request."""
+        return {
+            "restore_channel": self.begin,
+            "restore_rows": self.rows,
+            "restore_cursor": self.cursor,
+            "restore_end": self.end,
+        }
+
+    def follow(self, number: GroupId) -> None:
+        """This node leads a group no more: its next leader is asked again."""
+        for uid in [uid for uid in self.storing if self._is_of(uid, number)]:
+            del self.storing[uid]
+
+    def _is_of(self, uid: ChannelUid, number: GroupId) -> bool:
+        channel = self.channels.by_uid.get(uid)
+        return channel is None or channel.info.group == number
+
+    # --- it begins ----------------------------------------------------------------------------------------------------
+
+    def begin(self, frame: Frame) -> None:
+        """A RestoreChannelRequest."""
+        about = self.answering.admin_asked(frame, (admin.RestoreChannelRequest, admin.ChangeResponse))
+        if about is None:
+            return
+        request: admin.RestoreChannelRequest = about.request
+        named = 0 < len(request.restore) <= limits.RESTORE_NAME_BYTES_MAX
+        if not is_channel_name(request.channel):
+            about.refuse(errors.INVALID_SUBJECT)
+        elif not named or request.first_sequence >= SEQUENCE_END or edit_of(ChannelUid(0), request.limits) is None:
+            about.refuse(errors.INVALID_RESTORE)
+        elif request.channel in self.channels.by_name:
+            self._begin(about, self.channels.by_name[request.channel], "")
+        elif self.opening >= limits.CHANNEL_CHANGES_WAITING_MAX:
+            about.busy()
+        else:
+            self.opening += 1
+            self.channels.open(request.channel, partial(self._opened, about))
+
+    def _opened(self, about: Asked, channel: Channel | None, error: str) -> None:
+        self.opening -= 1
+        self._begin(about, channel, error)
+
+    def _begin(self, about: Asked, channel: Channel | None, error: str) -> None:
+        request: admin.RestoreChannelRequest = about.request
+        if channel is None or channel.deleting:
+            error = error or errors.CHANNEL_DELETING
+            about.refuse(error, retry=can_open_later(error))
+            return
+        known = about.group.machine.restores.by_channel.get(channel.info.uid)
+        if known is not None and known.name == request.restore:
+            self._done(about, channel, 0)
+        elif channel.restoring:
+            about.refuse(errors.CHANNEL_RESTORING, retry=channel.restoring == request.restore)
+        elif self._is_used(about, channel, max(request.first_sequence, 1)):
+            about.refuse(errors.CHANNEL_IN_USE)
+        else:
+            uid, channel.restoring = channel.info.uid, request.restore
+            restore = pb.Restore(uid=uid, name=request.restore, first_sequence=max(request.first_sequence, 1))
+            if request.HasField("limits"):
+                edit = edit_of(uid, request.limits)
+                if edit is not None:
+                    restore.limits.CopyFrom(edit)
+            self._change(about, channel, 1, restore=restore)
+
+    def _is_used(self, about: Asked, channel: Channel, first: int) -> bool:
+        """Whether it is more than an empty channel that begins at or before *first*."""
+        index = self.shared.written(channel.info.group, channel.info.uid)
+        known = about.group.machine.channel(channel.info.uid)
+        last = max(index.last_sequence, known.first_sequence - 1)
+        return bool(
+            known.cursors
+            or channel.joining
+            or channel.unsealed_count
+            or channel.uncommitted_bytes
+            or channel.reserved
+            or last >= first
+            or 0 < max(index.first_sequence, known.first_sequence) <= index.last_sequence
+        )
+
+    def _change(self, about: Asked, channel: Channel, count: int, **change: object) -> None:
+        """Propose what is no message, and answer."""
+
+        def done(result: object, error: str) -> None:
+            if isinstance(result, GroupResult) and not result.error:
+                self._done(about, channel, count)
+                return
+            channel.restoring = about.group.machine.restores.under_way(channel.info.uid)
+            why = result.error if isinstance(result, GroupResult) else error
+            about.refuse(why, retry=result is None)
+
+        self.shared.change_group(channel.info.group, done, **change)
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    def rows(self, frame: Frame) -> None:
+        """A RestoreRowsRequest."""
+        self._find(frame, admin.RestoreRowsRequest, self._rows)
+
+    def _rows(self, about: Asked, channel: Channel) -> None:
+        request: admin.RestoreRowsRequest = about.request
+        count = sum(run.count for run in request.runs)
+        error = refusal(request.channel, request.rows, count, self.shared.payload_bytes_max) or _disorder(request)
+        if error:
+            about.refuse(error)
+            return
+        parts = list(_missing(request, channel.next_sequence))
+        if not parts:
+            self._done(about, channel, 0)
+        elif not channel.restoring:
+            about.refuse(errors.UNKNOWN_RESTORE)
+        else:
+            last = parts[-1].first + parts[-1].count - 1
+            self._store(about, channel, parts, last, None)
+
+    def _store(self, about: Asked, channel: Channel, parts: list[_Part], last: int, ended: pb.Restore | None) -> None:
+        """Have *parts* stored, with what is missing before and between them and up to *last*, and *ended* in the same entry."""
+        info = channel.info
+        index, machine = self.shared.written(info.group, info.uid), about.group.machine
+        oldest = machine.channel(info.uid).first_sequence
+        entry, gaps, base = Sealed(info.group), Runs(), channel.next_sequence
+        if _widest_gap(parts, base, last) > limits.RESTORED_GAP_MAX:
+            about.refuse(errors.INVALID_RESTORE)
+            return
+        total = size = 0
+        for part in (*parts, None):
+            upto, timestamp = (last + 1, 0) if part is None else (part.first, part.timestamp)
+            timestamp = max(timestamp, channel.last_timestamp)
+            if upto > base:
+                gaps.add(Run(base, upto - 1))
+                entry.parts += self._batch(channel, base, upto - base, timestamp, oldest, b"")
+            if part is not None:
+                records = kernel.seal(info.name, part.first, part.timestamp, [part.bodies])
+                entry.parts += self._batch(channel, part.first, part.count, timestamp, oldest, records)
+                size += index.accounted(len(records), part.count)
+                total += part.count
+                base, channel.last_timestamp = part.first + part.count, timestamp
+        known = machine.deleted.by_channel.get(info.uid)
+        if (known.pieces if known is not None else 0) + gaps.pieces > limits.DELETED_RUNS_MAX:
+            about.refuse(errors.TOO_MANY_DELETED)
+            return
+        removal = pb.GroupChange(removal=pb.Removal(uid=info.uid, deleted=gaps.flat())) if gaps else None
+        changes = [removal, pb.GroupChange(restore=ended) if ended is not None else None]
+        told = partial(self._stored, about, channel, total)
+        for change in (change.SerializeToString() for change in changes if change is not None):
+            entry.rows.append((Rows(b"", 0, lambda _stored: None, partial(_encoded, change)), last))
+        entry.rows.append((Rows(b"", total, told), last))
+        self.publishing.propose(entry, channel, last + 1, size)
+        self.storing[info.uid] = self.shared.tickets
+
+    def _batch(
+        self, channel: Channel, first: int, count: int, timestamp: int, oldest: int, records: bytes
+    ) -> tuple[bytes, bytes]:
+        uid = channel.info.uid
+        return encode_batch(uid, Sequence(first), count, WallNanos(timestamp), Sequence(oldest), records)
+
+    def _stored(self, about: Asked, channel: Channel, count: int, stored: Stored) -> None:
+        self.storing.pop(channel.info.uid, None)
+        if stored.error:
+            about.refuse(stored.error, retry=stored.retry)
+        else:
+            self._done(about, channel, count)
+
+    # --- positions ----------------------------------------------------------------------------------------------------
+
+    def cursor(self, frame: Frame) -> None:
+        """A RestoreCursorRequest."""
+        self._find(frame, admin.RestoreCursorRequest, self._cursor)
+
+    def _cursor(self, about: Asked, channel: Channel) -> None:
+        row = _cursor_row(channel, about.request.cursor)
+        if row is None:
+            about.refuse(errors.INVALID_RESTORE)
+        elif not channel.restoring:  # it has ended: with this one, or nothing is known of it
+            key = row.kind, row.name, row.client_id if row.kind == CursorKind.DURABLE else b""
+            if key in about.group.machine.channel(channel.info.uid).by_key:
+                self._done(about, channel, 0)
+            else:
+                about.refuse(errors.UNKNOWN_RESTORE)
+        else:
+            self._change(
+                about, channel, 1, restored_cursor=pb.RestoredCursor(restore=about.request.restore, cursor=row)
+            )
+
+    # --- it ends ------------------------------------------------------------------------------------------------------
+
+    def end(self, frame: Frame) -> None:
+        """A RestoreEndRequest."""
+        self._find(frame, admin.RestoreEndRequest, self._end)
+
+    def _end(self, about: Asked, channel: Channel) -> None:
+        request: admin.RestoreEndRequest = about.request
+        if not channel.restoring:
+            self._done(about, channel, 0)
+            return
+        if request.last_sequence >= SEQUENCE_END:
+            about.refuse(errors.INVALID_RESTORE)
+            return
+        ended = pb.Restore(uid=channel.info.uid, name=request.restore, ended=True)
+        if request.last_sequence >= channel.next_sequence:
+            self._store(about, channel, [], request.last_sequence, ended)
+        else:
+            self._change(about, channel, 1, restore=ended)
+
+    # --- what all have in common ----------------------------------------------------------------------------------------
+
+    def _find(self, frame: Frame, kind: type, found: Callable[[Asked, Channel], None]) -> None:
+        """Call with the channel of a request of its restore, which may have ended, or refuse the request."""
+        self.answering.find(
+            self.answering.admin_asked(frame, (kind, admin.ChangeResponse)), partial(self._found, found)
+        )
+
+    def _found(self, found: Callable[[Asked, Channel], None], about: Asked, info: ChannelInfo) -> None:
+        channel = self.channels.by_uid.get(info.uid)
+        known = about.group.machine.restores.by_channel.get(info.uid)
+        if channel is None or self.storing.get(info.uid, 0) in self.shared.waiting:
+            about.busy()
+        elif channel.deleting:
+            about.refuse(errors.CHANNEL_DELETING, retry=True)
+        elif known is None or known.name != about.request.restore:
+            about.refuse(errors.UNKNOWN_RESTORE, retry=channel.restoring == about.request.restore)
+        else:
+            found(about, channel)
+
+    def _done(self, about: Asked, channel: Channel, changed: int) -> None:
+        first = about.group.machine.channel(channel.info.uid).first_sequence
+        about.answer(changed=changed, first_sequence=first, last_sequence=channel.next_sequence - 1)
+
+
+def _widest_gap(parts: list[_Part], base: int, last: int) -> int:
+    """Of the sequences that stay unused before and between *parts*, which begin at *base* or later, and up to *last*."""
+    ends = [base, *(part.first + part.count for part in parts)]
+    return max(upto - end for end, upto in zip(ends, [*(part.first for part in parts), last + 1], strict=True))
+
+
+def _disorder(request: admin.RestoreRowsRequest) -> str:
+    """Why the runs of a request make no sense; "" if they do."""
+    last = 0
+    for run in request.runs:
+        if not last < run.first_sequence or not run.count or run.timestamp <= 0:
+            return errors.RESTORED_OUT_OF_ORDER
+        last = run.first_sequence + run.count - 1
+    return "" if last < SEQUENCE_END else errors.INVALID_RESTORE
+
+
+def _missing(request: admin.RestoreRowsRequest, next_sequence: int) -> Iterator[_Part]:
+    """The messages of a request from *next_sequence* on."""
+    rows, at = request.rows, 0
+    for run in request.runs:
+        begin, skipped = at, max(0, min(run.count, next_sequence - run.first_sequence))
+        for number in range(run.count):
+            if number == skipped:
+                begin = at
+            at += _LENGTH.size + _LENGTH.unpack_from(rows, at)[0]
+        if skipped < run.count:
+            yield _Part(run.first_sequence + skipped, run.count - skipped, run.timestamp, rows[begin:at])
+
+
+def _cursor_row(channel: Channel, cursor: admin.CursorStatus) -> pb.Cursor | None:
+    """The row of a durable as a backup tells of it, without members; None if it makes no sense."""
+    kind, name = kind_and_name(cursor.queue_group, cursor.durable_name)
+    runs = (cursor.owed_runs, cursor.pending_runs)
+    if not kind.durable or cursor.kind != kind.value or not all(map(well_formed, runs)):
+        return None
+    if kind is CursorKind.DURABLE and not cursor.client_id:
+        return None
+    owed = Runs()
+    for first, last in (pair for flat in runs for pair in pairs(flat)):
+        owed.merge(Run(first, last))
+    if cursor.runs_cut:  # it is not known which of them
+        owed.merge(Run(cursor.acked_up_to + 1, max(cursor.last_sent, cursor.acked_up_to + 1)))
+    owed.remove(cursor.last_sent + 1, SEQUENCE_END)
+    row = pb.Cursor(
+        uid=channel.info.uid,
+        name=name,
+        kind=kind,
+        client_id=cursor.client_id,
+        last_sent=min(cursor.last_sent, SEQUENCE_END),
+        owed=owed.flat(),
+        inbox=cursor.inbox,
+        max_in_flight=cursor.max_in_flight,
+        ack_wait_s=cursor.ack_wait_s,
+    )
+    if cursor.paused:
+        row.steering.paused = True
+    return row
+
+
+def _encoded(change: bytes, _first: int) -> bytes:
+    return change

@@ -1,0 +1,1 @@
+"""Clients, their heartbeats and subscriptions, and what permissions let them do."""

@@ -1,0 +1,256 @@
+"""Permissions: what is asked without a right is refused before anybody handles it.
+
+Every request passes `admit` once; what cannot be judged by its words alone is judged by whoever handles it, who asks here.
+Publishes are judged per publisher and channel of a batch, and verdicts are remembered: nothing is done per message, and nothing
+at all where no permissions are configured (`Shared.door` is None then). Each node of a cluster judges by its own configuration,
+which has to be the same on all of them.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError, Message
+
+from stan import errors
+from stan.core.shared import META_GROUP, Shared, text
+from stan.core.state.group import Subscription
+from stan.core.state.meta import Client
+from stan.errors import go_quote
+from stan.permissions import EVERYTHING, Permissions, Right
+from stan.protocol import admin_pb2 as admin
+from stan.protocol import extension_pb2 as extension
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.doors import BROKER, FROM, ack_subject, opened, said_by, user_of
+from stan.protocol.frames import Frame, Publishes, Sender
+from stan.protocol.requests import decode
+
+_ALL = EVERYTHING.encode()
+_USERS: Final = f"{FROM}.".encode()
+_OWN: Final = _USERS + f"{BROKER}.".encode()
+_LOOKING: Final = frozenset({"channels", "subscriptions", "clients", "nodes", "options", "verify"})
+"""Requests of operators that change nothing; all others are taken for changes."""
+_EACH_NODE: Final = frozenset({"nodes", "options"})
+_KINDS: Final[dict[str, tuple[tuple[Right, ...], type[Message]]]] = {
+    "fetch": ((Right.SUBSCRIBE,), extension.FetchRequest),
+    "replica.fetch": ((Right.SUBSCRIBE,), extension.FetchRequest),
+    "info": ((Right.SUBSCRIBE, Right.PUBLISH, Right.ADMIN_READ), extension.InfoRequest),
+    "seq_at_time": ((Right.SUBSCRIBE,), extension.SeqAtTimeRequest),
+    "cursor_set": ((Right.SUBSCRIBE,), extension.CursorSetRequest),
+    "cursors": ((Right.SUBSCRIBE,), extension.CursorsRequest),
+    "batch": ((Right.PUBLISH,), extension.BatchRequest),
+    "stage": ((Right.PUBLISH,), extension.StageRequest),
+    "commit": ((Right.PUBLISH,), extension.CommitRequest),
+    "abort": ((Right.PUBLISH,), extension.AbortRequest),
+}
+"""Requests about channels: one of these rights will do."""
+_OF_APPS: Final = frozenset({"finish", "last_committed"})
+"""Requests about no channel, for everybody who may publish somewhere."""
+
+
+class Admission:
+    """See the module's docstring."""
+
+    def __init__(self, shared: Shared, permissions: Permissions) -> None:
+        self.shared = shared
+        self.permissions = permissions
+        self.with_users = bool(permissions.users)
+
+    # --- who it is --------------------------------------------------------------------------------------------------------
+
+    def owns(self, reply: bytes, client: Client) -> bool:
+        """Whether who wants an answer there is the user whose client that is."""
+        return not self.with_users or user_of(reply) == user_of(client.heartbeat_inbox)
+
+    def ack_prefix(self, client: Client) -> bytes:
+        """What the ack inboxes of a client begin with; b"": it is no user's."""
+        user = user_of(client.heartbeat_inbox).encode()
+        return said_by(user, ack_subject(self.shared.config.cluster_id).encode()) if self.with_users else b""
+
+    def is_of(self, user: bytes, client: Client) -> bool:
+        """Whether that is the user whose client it is."""
+        return not self.with_users or user.decode("utf-8", "replace") == user_of(client.heartbeat_inbox)
+
+    def may_ack(self, user: bytes, sub: Subscription) -> bool:
+        """Whether acks of a user count for a subscription."""
+        return not self.with_users or user.decode("utf-8", "replace") == user_of(sub.inbox)
+
+    def own(self, subject: str) -> str:
+        """Where a server asks for what *subject* tells, of itself and the other nodes: as one whom the accounts keep apart."""
+        own = self.with_users and subject.startswith(f"{self.shared.subjects.extension}.")
+        return f"{FROM}.{BROKER}.{subject}" if own else subject
+
+    # --- publishes --------------------------------------------------------------------------------------------------------
+
+    def judged(self, batch: Publishes) -> list[bool]:
+        """For each publisher of a batch, all known, whether he may publish to its channel."""
+        return [self._may_publish(sender, batch.channel) for sender in batch.senders()]
+
+    def _may_publish(self, sender: Sender, channel: bytes) -> bool:
+        client = self.shared.sender(sender)
+        if client is None:
+            return False
+        user = user_of(client.heartbeat_inbox)
+        proven = self.with_users or sender[2] or not client.conn_id  # a client id alone is for all to read
+        if proven and self.permissions.allows(user, client.client_id, Right.PUBLISH, channel):
+            return True
+        self.refusal(user, client.client_id, Right.PUBLISH, channel)
+        return False
+
+    # --- subscriptions ----------------------------------------------------------------------------------------------------
+
+    def subscription_refusal(self, request: wire.SubscriptionRequest, reply: bytes) -> str:
+        """Why a registered client may not subscribe so; "" if it may."""
+        client = self.shared.meta.clients.get(request.client_id)
+        if client is None or not self.owns(reply, client):
+            return errors.UNKNOWN_CLIENT
+        rights = [Right.SUBSCRIBE, Right.DURABLE] if request.durable_name else [Right.SUBSCRIBE]
+        return self._refusal_of(user_of(reply), client.client_id, rights, request.subject)
+
+    def leave_refusal(self, client_id: bytes, reply: bytes, channel: bytes, *, ends_durable: bool) -> str:
+        """Why a subscription may not be ended by who asks there; "" if it may."""
+        client = self.shared.known(client_id, b"")
+        if client is None or not self.owns(reply, client):
+            return errors.UNKNOWN_CLIENT
+        rights = [Right.DURABLE] if ends_durable else []
+        return self._refusal_of(user_of(reply), client_id, rights, channel)
+
+    def may_keep(self, client: Client, channel: bytes, *, durable: bool) -> bool:
+        """Whether a subscription from before this server was started may go on."""
+        rights = (Right.SUBSCRIBE, Right.DURABLE) if durable else (Right.SUBSCRIBE,)
+        user = user_of(client.heartbeat_inbox)
+        return all(self.permissions.allows(user, client.client_id, right, channel) for right in rights)
+
+    def _refusal_of(self, user: str, client_id: bytes, rights: Iterable[Right], channel: bytes) -> str:
+        wrong = (right for right in rights if not self.permissions.allows(user, client_id, right, channel))
+        return next((self.refusal(user, client_id, right, channel) for right in wrong), "")
+
+    # --- requests ---------------------------------------------------------------------------------------------------------
+
+    def admit(self, frame: Frame) -> Frame | None:
+        """The request as it is to be handled; None if it is not, and whoever has to has said why."""
+        subjects = self.shared.subjects
+        if self.with_users and frame.subject.startswith(_OWN):
+            return frame._replace(subject=frame.subject[len(_OWN) :])
+        asked = self._opened(frame) if self.with_users else frame
+        if asked is None:
+            return None
+        subject = asked.subject.decode("utf-8", "replace")
+        try:
+            if subject.startswith(f"{subjects.extension}."):
+                admitted = self._may_ask(asked, subject[len(subjects.extension) + 1 :])
+            else:
+                admitted = self._may_say(asked, subject)
+        except DecodeError:
+            admitted = True  # who handles it says so
+        return asked if admitted else None
+
+    def _opened(self, frame: Frame) -> Frame | None:
+        found = opened(frame, self.shared.subjects)
+        if found is None and self.shared.leads_meta and not frame.subject.startswith(_USERS):
+            # Said in our own account, where no user is: by another server that looks for company.
+            response = wire.ConnectResponse(error=errors.NO_USER.encode())
+            self.shared.respond(frame.reply, response.SerializeToString())
+        return found
+
+    def _may_say(self, frame: Frame, subject: str) -> bool:
+        """The requests of the original that are judged by their words. Raises DecodeError."""
+        meta, subjects = self.shared.meta, self.shared.subjects
+        if subject == subjects.discover:
+            return self._may_connect(frame)
+        if subject == subjects.close:
+            client = meta.clients.get(decode(wire.CloseRequest, frame.payload).client_id)
+            return self._is_his(frame, client, wire.CloseResponse(error=errors.UNKNOWN_CLIENT.encode()))
+        if subject == subjects.pings:
+            client = meta.by_conn.get(decode(wire.Ping, frame.payload).conn_id)
+            return self._is_his(frame, client, wire.PingResponse(error=errors.CLIENT_REPLACED.encode()))
+        if subject in (subjects.node_add, subjects.node_remove):
+            return self._may_change_nodes(frame)
+        return True
+
+    def _may_connect(self, frame: Frame) -> bool:
+        user, client_id = user_of(frame.reply), decode(wire.ConnectRequest, frame.payload).client_id
+        if self.permissions.admits(user, client_id):
+            return True
+        if self.shared.concerns(META_GROUP):
+            error = errors.no_client(text(client_id))
+            self.shared.complain("WRN", f"{_who(user, client_id)}: {error}")
+            self.shared.respond(frame.reply, wire.ConnectResponse(error=error.encode()).SerializeToString())
+        return False
+
+    def _may_change_nodes(self, frame: Frame) -> bool:
+        user = user_of(frame.reply)
+        if self.permissions.allows(user, b"", Right.ADMIN_WRITE, _ALL):
+            return True
+        if self.shared.concerns(META_GROUP):
+            error = self.refusal(user, b"", Right.ADMIN_WRITE, _ALL)
+            self.shared.respond(frame.reply, f"-ERR {error}".encode())
+        return False
+
+    def _is_his(self, frame: Frame, client: Client | None, refusal: Message) -> bool:
+        if client is None or self.owns(frame.reply, client):
+            return True
+        if self.shared.concerns(META_GROUP):
+            self.shared.respond(frame.reply, refusal.SerializeToString())
+        return False
+
+    def _may_ask(self, frame: Frame, kind: str) -> bool:
+        """A request that the original does not know: of anybody, no client id is in it. Raises DecodeError."""
+        user = user_of(frame.reply)
+        permissions = self.permissions
+        rights: tuple[Right, ...]
+        if kind in _OF_APPS:
+            if permissions.has(user, b"", Right.PUBLISH):
+                return True
+            rights, channels = (Right.PUBLISH,), [_ALL]
+        else:
+            rights, channels = _about(kind, frame.payload)
+        wrong = next(
+            (c for c in channels if not any(permissions.allows(user, b"", right, c) for right in rights)), None
+        )
+        if wrong is None:
+            return True
+        if self._has_to_answer(kind, wrong):
+            error = self.refusal(user, b"", rights[0], wrong).encode()
+            self.shared.respond(frame.reply, admin.ChangeResponse(error=error).SerializeToString())  # all have it there
+        return False
+
+    def _has_to_answer(self, kind: str, channel: bytes) -> bool:
+        shared = self.shared
+        if kind == "replica.fetch" or kind.removeprefix("admin.") in _EACH_NODE:
+            return True
+        if EVERYTHING in text(channel) or b"*" in channel:  # each leader is asked
+            return shared.leads_meta or any(True for _ in shared.led())
+        return shared.leads(shared.group_number(channel))
+
+    # --- refusals ---------------------------------------------------------------------------------------------------------
+
+    def refusal(self, user: str, client_id: bytes, right: Right, channel: bytes) -> str:
+        """What is said to who has not that right; the log gets it now and then."""
+        error = errors.not_permitted(right.value, text(channel))
+        self.shared.complain("WRN", f"{_who(user, client_id)}: {error}")
+        return error
+
+
+def _about(kind: str, payload: bytes) -> tuple[tuple[Right, ...], list[bytes]]:
+    """Which rights will do for a request, and on which channels. Raises DecodeError."""
+    if kind in _KINDS:
+        rights, of = _KINDS[kind]
+        request: Any = decode(of, payload)
+        if isinstance(request, extension.InfoRequest):
+            named = [*request.channels, *(position.channel for position in request.newer_than)]
+            return rights, [*named, request.pattern] if request.pattern else named
+        return rights, [getattr(request, "channel", _ALL)]
+    kind = kind.removeprefix("admin.")
+    rights = (Right.ADMIN_READ, Right.ADMIN_WRITE) if kind in _LOOKING else (Right.ADMIN_WRITE,)
+    known = getattr(admin, "".join(word.capitalize() for word in kind.split("_")) + "Request", None)
+    request = decode(known, payload) if known is not None else None
+    if hasattr(request, "which"):
+        request = request.which
+    return rights, [getattr(request, "channel", b"") or getattr(request, "pattern", b"") or _ALL]
+
+
+def _who(user: str, client_id: bytes) -> str:
+    names = ([f"user {go_quote(user)}"] if user else []) + (
+        [f"client {go_quote(text(client_id))}"] if client_id else []
+    )
+    return " ".join(names) or "somebody without a client id"

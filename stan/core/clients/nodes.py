@@ -1,0 +1,96 @@
+"""Requests to add or remove a node of the cluster (STAN-SPEC 9.7), answered by the leader of the metadata.
+
+What becomes of the groups is the matter of stan.edge.membership; here only the names change, one at a time.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from stan.config import is_node_id
+from stan.core.shared import META_GROUP, Shared
+from stan.core.state.meta import MetaResult
+from stan.errors import go_quote
+from stan.protocol import entries_pb2 as pb
+from stan.protocol.frames import Frame
+
+OK = b"+OK"
+INVALID = "invalid node ID"
+LAST = "it is the last node"
+ALONE = "a group with a single voter cannot be moved: it takes two nodes, and two replicas"
+TOO_EARLY = "the cluster has no identity yet"
+
+Told = Callable[[str, bool], None]
+"""Called with why it is not done, "" if it is, and whether that passes."""
+
+Why = Callable[[], str]
+"""Says why something has to wait, "" if it need not."""
+
+
+class Nodes:
+    """See the module's docstring."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+        self.founders: tuple[str, ...] = ()  # the nodes while the metadata tells of none: those of the settings
+        self.under_way: Why = str  # the groups are not yet where the last change wants them
+
+    @property
+    def replicas(self) -> int:
+        """Nodes that keep each group, at most."""
+        cluster = self.shared.config.cluster
+        return cluster.replicas if cluster is not None else 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes that keep groups, sorted."""
+        return tuple(self.shared.meta.nodes.names) or self.founders
+
+    def add(self, frame: Frame) -> None:
+        """Answer a request to add a node, which need not run yet."""
+        self._asked(frame, "adding", add=True)
+
+    def remove(self, frame: Frame) -> None:
+        """Answer a request to remove a node, which need not exist."""
+        self._asked(frame, "removing", add=False)
+
+    def _asked(self, frame: Frame, doing: str, *, add: bool) -> None:
+        name = frame.payload.decode(errors="replace")
+
+        def done(why: str, _retry: bool) -> None:  # noqa: FBT001 - as Told has it
+            answer = f"-ERR {doing} node {go_quote(name)}: {why}".encode() if why else OK
+            self.shared.respond(frame.reply, answer)
+
+        if self.shared.concerns(META_GROUP):
+            self.change(name, done, add=add)
+
+    def change(self, name: str, done: Told, *, add: bool) -> None:
+        """Add or remove a node; for the leader of the metadata."""
+        shared, nodes = self.shared, self.shared.meta.nodes
+        names = sorted({*self.names, name}) if add else [other for other in self.names if other != name]
+        passes = False
+        if not is_node_id(name):
+            why = INVALID
+        elif tuple(names) == self.names:
+            why = ""
+        elif not names:
+            why = LAST
+        elif (
+            min(len(self.names), self.replicas) == 1
+        ):  # who is new counts for nothing before an entry is committed without it
+            why = ALONE
+        elif shared.meta.info is None:
+            why, passes = TOO_EARLY, True
+        elif name != nodes.changed and (why := self.under_way()):  # the change under way may be taken back
+            passes = True
+        else:
+            told = pb.Nodes(names=names, version=nodes.version + 1, changed=name)
+            shared.change_meta(partial(self._changed, name, done, add=add), nodes=told)
+            return
+        done(why, passes)
+
+    def _changed(self, name: str, done: Told, result: object, error: str, *, add: bool) -> None:
+        why = error or (result.error if isinstance(result, MetaResult) else "")
+        if not why:
+            kind, verb = ("node_added", "added to") if add else ("node_removed", "taken out of")
+            self.shared.say(kind, f"node {name} was {verb} the cluster")
+        done(why, True)  # noqa: FBT003 - as Told has it

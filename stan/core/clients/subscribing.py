@@ -1,0 +1,334 @@
+"""Subscribe, unsubscribe and subscription close on the leader of the channel's group (STAN-SPEC 5)."""
+
+from functools import partial
+
+from google.protobuf.message import DecodeError
+
+from stan import errors, limits
+from stan.core.clients.clients import Clients
+from stan.core.leader.cursors import LiveMember
+from stan.core.publishing.channels import NO_METADATA, Channel, Channels
+from stan.core.requests.catchup import Catchup
+from stan.core.requests.hearing import Hearing
+from stan.core.shared import META_GROUP, Group, Shared, shown, text
+from stan.core.state.deleted import below_newest
+from stan.core.state.group import GroupResult, Subscription
+from stan.errors import go_quote
+from stan.protocol import entries_pb2 as pb
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.channels import is_channel_name
+from stan.protocol.frames import Frame
+from stan.protocol.requests import TooLong, because, decode
+from stan.types import GroupId, WallNanos
+
+NEW_ONLY, LAST_RECEIVED, TIME_DELTA, SEQUENCE, FIRST = range(5)
+
+
+class Subscribing:
+    """See the module's docstring."""
+
+    def __init__(
+        self, shared: Shared, channels: Channels, clients: Clients, catchup: Catchup, hearing: Hearing
+    ) -> None:
+        self.shared = shared
+        self.channels = channels
+        self.clients = clients
+        self.catchup = catchup
+        self.hearing = hearing
+
+    # --- subscribe ----------------------------------------------------------------------------------------------------
+
+    def subscribe(self, frame: Frame) -> None:
+        """A SubscriptionRequest, checked in the original's order (STAN-SPEC 5.1)."""
+        try:
+            request = decode(wire.SubscriptionRequest, frame.payload)
+        except DecodeError as problem:
+            if self.shared.concerns(META_GROUP):  # nobody else can tell whose it is
+                about_channel = isinstance(problem, TooLong) and problem.field == "subject"
+                error = errors.INVALID_SUBJECT if about_channel else because(errors.INVALID_SUBSCRIBE, problem)
+                self._refuse(frame.reply, error)
+            return
+        if not self._is_mine(request.subject):
+            return
+        if len(frame.payload) > limits.REQUEST_BYTES_MAX:
+            self._refuse(frame.reply, errors.INVALID_SUBSCRIBE)
+            return
+        shared = self.shared
+        if shared.replaying is None and not shared.rates.admit(shared.clock.now, request.client_id):
+            self._refuse(frame.reply, errors.TOO_MANY_REQUESTS)
+            return
+        group = self.shared.groups[self.shared.group_number(request.subject)]
+        if self.shared.replaying is None or not self._was_made(group, request, frame.reply):
+            check = partial(self._check, request, frame.reply, group, group.life)
+            self.catchup.wait(check, ((shared.user_of(frame.reply), request.client_id, b""),))
+
+    def _is_mine(self, channel: bytes) -> bool:
+        return self.shared.concerns(self.shared.group_number(channel))
+
+    def _was_made(self, group: Group, request: wire.SubscriptionRequest, reply: bytes) -> bool:
+        """Whether the last leader has made a subscription of this very request. It is answered again, unless it has ended."""
+        _, made = group.joined.get((request.client_id, request.inbox), (0, 0))
+        sub = group.machine.subscriptions.get(made)
+        if sub is not None and (sub.client_id, sub.inbox) == (request.client_id, request.inbox):
+            self.shared.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
+        return made != 0
+
+    def _check(self, request: wire.SubscriptionRequest, reply: bytes, group: Group, life: int, new: bool) -> None:  # noqa: FBT001
+        if not group.leads or group.life != life:
+            return  # the next leader takes it
+        error = self._refusal(request) if new else NO_METADATA
+        if self.shared.door is not None and not error:
+            error = self.shared.door.subscription_refusal(request, reply)
+        if error:
+            self._refuse(reply, error)
+        else:
+            self.channels.open(request.subject, partial(self._opened, request, reply))
+
+    @property
+    def _unknown_client(self) -> str:
+        return errors.UNKNOWN_CLIENT if self.shared.partition is None else errors.INVALID_SUBSCRIBE
+
+    def _refusal(self, request: wire.SubscriptionRequest) -> str:
+        checks = (
+            (not request.client_id, errors.CLIENT_ID_MISSING),
+            (request.ack_wait_s <= 0, errors.INVALID_ACK_WAIT),
+            (request.max_in_flight <= 0, errors.INVALID_MAX_IN_FLIGHT),
+            (not NEW_ONLY <= request.start_position <= FIRST, errors.INVALID_START),
+            (not is_channel_name(request.subject), errors.INVALID_SUBJECT),
+            (request.client_id not in self.shared.meta.clients, self._unknown_client),
+            (not self.shared.may_send_to(request.inbox), errors.INVALID_SUBSCRIBE),
+        )
+        return next((error for wrong, error in checks if wrong), "")
+
+    def _opened(self, request: wire.SubscriptionRequest, reply: bytes, channel: Channel | None, error: str) -> None:
+        if channel is None:
+            self._refuse(reply, error)
+            return
+        if request.queue_group and b":" in request.durable_name:
+            self._refuse(reply, errors.DURABLE_NAME_COLON)
+            return
+        client = self.shared.meta.clients.get(request.client_id)
+        door = self.shared.door
+        if door is not None and client is not None and not door.owns(reply, client):
+            client = None  # somebody else's since
+        if client is None or self.hearing.is_of_earlier(reply, client):  # closed, or replaced, since it asked
+            self._refuse(reply, errors.UNKNOWN_CLIENT)
+            return
+        self.clients.release(request.client_id)  # a durable that its last connection had open is free again
+        channel.joining += 1  # keeps it although nobody is subscribed yet
+        start = self.start_sequence(channel, request)
+        subscribe = pb.Subscribe(
+            uid=channel.info.uid,
+            client_id=client.client_id,
+            incarnation=client.incarnation,
+            inbox=request.inbox,
+            queue_group=request.queue_group,
+            durable_name=request.durable_name,
+            max_in_flight=request.max_in_flight,
+            ack_wait_s=request.ack_wait_s,
+            start_sequence=start,
+            subscriptions_max=channel.limits.subscriptions,
+            replace_durable=self.shared.config.replace_durable,
+            nuid=self.shared.nuid,
+            reply=reply if self.shared.clustered else b"",
+            ack_prefix=door.ack_prefix(client) if door is not None else b"",
+        )
+        done = partial(self._subscribed, request, reply, channel, start)
+        self.shared.change_group(channel.info.group, done, subscribe=subscribe)
+
+    def start_sequence(self, channel: Channel, request: wire.SubscriptionRequest) -> int:
+        """First candidate message of a new cursor (STAN-SPEC 5.3); never an error, beyond the ends it is moved to them."""
+        index = self.shared.indexes(channel.info.group, channel.info.uid)
+        last = channel.next_sequence - 1 + channel.unsealed_count  # what was received before this request
+        if channel.reserved:  # a commit, and what waits behind it, comes when it is whole
+            last = channel.reserved_from - 1
+        first = index.first_sequence or 1
+        match request.start_position:
+            case 1:  # last received; the last one may have expired
+                deleted = self.shared.deleted(channel.info.group, channel.info.uid)
+                return max(below_newest(deleted, last, 1) + 1, first) if last else 1
+            case 2:
+                if request.start_time_delta < 0:
+                    return last + 1
+                found = index.sequence_at(WallNanos(self.shared.clock.wall - request.start_time_delta))
+                return found or 1
+            case 3:
+                return min(max(request.start_sequence, first), last + 1)
+            case 4:
+                return first
+        return last + 1
+
+    def _subscribed(
+        self,
+        request: wire.SubscriptionRequest,
+        reply: bytes,
+        channel: Channel,
+        start: int,
+        result: object,
+        error: str,
+    ) -> None:
+        channel.joining -= 1
+        if not isinstance(result, GroupResult) or result.joined is None:
+            self._refuse(reply, result.error if isinstance(result, GroupResult) else error)
+            self.channels.watch_idle(channel)
+            return
+        sub = result.joined
+        client = self.shared.meta.clients.get(sub.client_id)
+        if client is None or client.incarnation != sub.incarnation:
+            self._refuse(reply, errors.UNKNOWN_CLIENT)
+            self.shared.end(channel.info.group, sub.subscription_id)  # the client was closed meanwhile
+            return
+        self.shared.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
+        self.shared.note("DBG", _describe(request, sub, start))
+
+    def _refuse(self, reply: bytes, error: str) -> None:
+        self.shared.respond(reply, wire.SubscriptionResponse(error=error.encode()).SerializeToString())
+
+    # --- unsubscribe, close -----------------------------------------------------------------------------------------------
+
+    def leave(self, frame: Frame, *, unsubscribe: bool) -> None:
+        """An UnsubscribeRequest on the unsubscribe or on the close subject (STAN-SPEC 5.7)."""
+        try:
+            request = decode(wire.UnsubscribeRequest, frame.payload)
+        except DecodeError as problem:
+            if self.shared.concerns(META_GROUP):
+                self._refuse(frame.reply, because(errors.INVALID_UNSUBSCRIBE, problem))
+            return
+        if not self._is_mine(request.subject):
+            return
+        group = self.shared.groups[self.shared.group_number(request.subject)]
+        again = self.shared.replaying is not None
+        leave = partial(self._leave, request, frame.reply, group, group.life, unsubscribe=unsubscribe, again=again)
+        if request.subject in self.channels.by_name:
+            leave(new=True)
+        else:
+            self.catchup.wait(lambda new: leave(new=new))
+
+    def _leave(
+        self,
+        request: wire.UnsubscribeRequest,
+        reply: bytes,
+        group: Group,
+        life: int,
+        *,
+        unsubscribe: bool,
+        again: bool,
+        new: bool,
+    ) -> None:
+        if not group.leads or group.life != life:
+            return
+        channel = self.channels.by_name.get(request.subject)
+        if channel is None:
+            self._refuse(reply, errors.UNKNOWN_CHANNEL if new else NO_METADATA)
+            return
+        member = self._find(channel, request.inbox)
+        if member is None:  # what was heard before may have been done by the last leader, who did not live to say so
+            self._refuse(reply, "" if again else errors.INVALID_SUBSCRIPTION)
+        elif member.sub.client_id != request.client_id or not self.shared.known(request.client_id, b""):
+            self._refuse(reply, errors.UNKNOWN_CLIENT)
+        elif error := self._leave_refusal(group, member, reply, request, unsubscribe=unsubscribe):
+            self._refuse(reply, error)
+        else:
+            done = partial(self._left, channel, member, reply)
+            self.shared.leave(channel.info.group, member.sub.subscription_id, done, unsubscribe=unsubscribe)
+
+    def _leave_refusal(
+        self, group: Group, member: LiveMember, reply: bytes, request: wire.UnsubscribeRequest, *, unsubscribe: bool
+    ) -> str:
+        door = self.shared.door
+        if door is None:
+            return ""
+        ends_durable = unsubscribe and group.machine.cursors[member.sub.cursor_id].kind.durable
+        return door.leave_refusal(request.client_id, reply, request.subject, ends_durable=ends_durable)
+
+    def lead_group(self, number: GroupId) -> None:
+        """This node leads a group: end what today's permissions forbid."""
+        door, machine = self.shared.door, self.shared.groups[number].machine
+        if door is None:
+            return
+        known = {client.incarnation: client for client in self.shared.meta.clients.values()}
+        for sub in list(machine.subscriptions.values()):
+            cursor, client = machine.cursors[sub.cursor_id], known.get(sub.incarnation)
+            info = self.shared.meta.by_uid.get(cursor.uid)
+            if client is None or info is None or door.may_keep(client, info.name, durable=cursor.kind.durable):
+                continue
+            self.shared.note(
+                "WRN", f"client {shown(sub.client_id)} has no permission any more to read {shown(info.name)}"
+            )
+            self.shared.end(number, sub.subscription_id)
+
+    def _find(self, channel: Channel, inbox: bytes) -> LiveMember | None:
+        """By ack inbox, else by message inbox."""
+        live = self.shared.group_of(channel.info).dispatch.by_channel.get(channel.info.uid, {})
+        members = [member for cursor in live.values() for member in cursor.members if not member.leaving]
+        by_ack = next((m for m in members if m.sub.ack_inbox == inbox), None)
+        return by_ack or next((m for m in members if m.sub.inbox == inbox), None)
+
+    def _left(self, channel: Channel, member: LiveMember, reply: bytes, result: object, error: str) -> None:
+        if not isinstance(result, GroupResult):
+            member.leaving = False
+            self._refuse(reply, error)
+            return
+        self._refuse(reply, result.error)  # an empty error is the answer to a success
+        self.channels.watch_idle(channel)
+
+    # --- applied ------------------------------------------------------------------------------------------------------
+
+    def applied(self, group: GroupId, result: GroupResult) -> None:
+        """A CHANGE entry was applied: the live view follows the replicated state."""
+        part = self.shared.groups[group]
+        if result.joined is not None and self.shared.clustered:
+            self._remember(part, result.joined)
+        if not part.leads:
+            return
+        self._tell(group, result)
+        dispatch = part.dispatch
+        if result.replaced is not None:
+            dispatch.leave(result.replaced, gone=True)
+        if result.joined is not None and result.cursor is not None:
+            dispatch.join(result.cursor, result.joined)
+        if result.left is not None and result.cursor is not None:
+            dispatch.leave(result.left, gone=not result.cursor.members)
+            channel = self.channels.by_uid.get(result.cursor.uid)
+            if channel is not None:
+                self.channels.watch_idle(channel)
+
+    def _tell(self, group: GroupId, result: GroupResult) -> None:
+        """Say that a subscription has begun or ended."""
+        sub, cursor = result.joined or result.left, result.cursor
+        if sub is None or cursor is None or result.again:
+            return
+        info = self.shared.meta.by_uid.get(cursor.uid)
+        channel = b"" if info is None else info.name
+        name = f" as {go_quote(text(cursor.name))}" if cursor.name else ""
+        kind, verb = ("subscribed", "subscribed to") if result.joined is not None else ("unsubscribed", "left")
+        said = f"client {go_quote(text(sub.client_id))} {verb} channel {go_quote(text(channel))}{name}"
+        self.shared.say(kind, said, channel=channel, client_id=sub.client_id, group=group, cursor_id=cursor.cursor_id)
+
+    def _remember(self, group: Group, sub: Subscription) -> None:
+        """Its request may be heard again by whoever leads next, when it has ended."""
+        now = self.shared.clock.now
+        joined = group.joined
+        joined.pop((sub.client_id, sub.inbox), None)
+        joined[sub.client_id, sub.inbox] = now, sub.subscription_id
+        while joined[oldest := next(iter(joined))][0] < now - 2 * limits.HEARD_REQUEST_AGE_MAX:
+            del joined[oldest]
+
+
+def _describe(request: wire.SubscriptionRequest, sub: Subscription, start: int) -> str:
+    """The original's debug line (STAN-SPEC 12.6); test harnesses look for it."""
+    from_text = {
+        NEW_ONLY: f"new-only, seq={start}",
+        LAST_RECEIVED: f"last message, seq={start}",
+        TIME_DELTA: f"from time, seq={start}",
+        SEQUENCE: f"from sequence, asked_seq={request.start_sequence} actual_seq={start}",
+        FIRST: f"from beginning, seq={start}",
+    }[request.start_position]
+    kind = ("durable " if request.durable_name else "") + ("queue " if request.queue_group else "")
+    names = (f" queue={shown(request.queue_group)}," if request.queue_group else "") + (
+        f" durable={shown(request.durable_name)}," if request.durable_name else ""
+    )
+    return (
+        f"[Client:{shown(request.client_id)}] Started new {kind}subscription, subject={shown(request.subject)}, "
+        f"inbox={shown(request.inbox)},{names} subid={sub.subscription_id}, sending {from_text}"
+    )

@@ -1,0 +1,146 @@
+"""The leader's live view of a cursor: windows with deadlines, what is owed, what is in hand.
+
+The replicated state (core.group) follows behind through progress entries; this view is ahead of it, exists on the leader
+only and is made anew from it when leadership begins. Nothing says "stalled": it is derived from the window each time.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from stan.core.base.ready import Fetched
+from stan.core.base.runs import Run, Runs
+from stan.core.state.group import Cursor, Subscription
+from stan.protocol import entries_pb2 as pb
+from stan.types import SECOND
+
+
+@dataclass(slots=True)
+class LiveMember:
+    """One online subscription. Invariant W1: len(window) <= max_in_flight; W2: one deadline per sequence in it."""
+
+    sub: Subscription
+    window: Runs = field(default_factory=Runs)
+    timer_at: int = 0  # Nanos of the armed ack timer; 0 = none
+    failed_heartbeat: bool = False
+    leaving: bool = False  # its leave is proposed: nothing more is sent
+
+    @property
+    def open_slots(self) -> int:
+        """Messages that may be sent now; 0 means stalled."""
+        return 0 if self.leaving else max(0, self.sub.max_in_flight - len(self.window))
+
+    @property
+    def oldest(self) -> int:
+        """Nanos when the lowest pending message was sent first, about; 0 if none is pending."""
+        run = next(iter(self.window), None)
+        return 0 if run is None else max(1, run.deadline - (run.count + 1) * self.ack_wait_ns)
+
+    @property
+    def ack_wait_ns(self) -> int:
+        """Time from a delivery to its redelivery."""
+        return self.sub.ack_wait_s * SECOND
+
+
+@dataclass(slots=True)
+class LiveCursor:
+    """A cursor with at least one online member.
+
+    Invariants: C1 last_sent never decreases, unless an operator moves it; G1 the members' windows and `owed` are disjoint.
+    """
+
+    cursor: Cursor
+    last_sent: int
+    owed: Runs
+    members: list[LiveMember] = field(default_factory=list)
+    batches: deque[Fetched] = field(default_factory=deque)  # in hand, contiguous, for new messages only
+    fetching: int = 0  # number of the Fetch under way; 0 = none
+    doubt_until: int = 0  # sequences up to here may have been sent although no entry tells of it
+    ahead: Runs = field(default_factory=Runs)  # not to be sent: acked, as the last leader had sent them, or skipped
+    again: Runs = field(default_factory=Runs)  # above last_sent, sent before: the cursor was moved back
+    epoch: int = 0  # of the cursor's steering
+    untold: list[pb.Progress] = field(default_factory=list)  # what was sent in earlier epochs
+    hungry: bool = False  # queued for the next pump
+    touched: Runs = field(default_factory=Runs)  # sequences whose holder changed since the last progress entry
+    reported: int = 0  # last_sent of the last progress entry
+    redelivered: int = 0  # messages that were sent again
+    acked_at: int = 0  # Unix ns of the last ack; 0 = none was seen
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there is something to tell in a progress entry."""
+        return bool(self.touched) or self.last_sent != self.reported
+
+    def touch(self, first: int, last: int) -> None:
+        """Sequences [first, last] changed their holder."""
+        self.touched.merge(Run(first, last))
+
+    def holders(self, first: int, last: int) -> list[Run]:
+        """Take [first, last] from every window and from what is owed (an ack counts whoever sends it)."""
+        taken = self.owed.remove(first, last) if self.owed else []
+        for member in self.members:
+            taken += member.window.remove(first, last)
+        return taken
+
+    def progress(self) -> pb.Progress:
+        """What changed since the last call, as the net result: who holds each touched sequence now."""
+        entry = pb.Progress(cursor_id=self.cursor.cursor_id, last_sent=self.last_sent, epoch=self.epoch)
+        held = Runs()
+        holders = [(m.sub.subscription_id, m.window) for m in self.members] + [(0, self.owed)]
+        for subscription_id, runs in holders:
+            flat = Runs()
+            for touched in self.touched:
+                for run in runs.within(touched.first, touched.last):
+                    flat.merge(Run(run.first, run.last))
+                    held.merge(Run(run.first, run.last))
+            if flat:
+                entry.held.append(pb.Held(subscription_id=subscription_id, runs=flat.flat()))
+        for touched in self.touched:
+            for gap in held.missing(touched.first, touched.last):
+                entry.acked.extend(gap)
+        self.touched.clear()
+        self.reported = self.last_sent
+        return entry
+
+    def pass_over(self, first: int, last: int) -> None:
+        """[first, last] were acked and not sent by this leader: not to be sent. Where the cursor was moved back, that ack may be
+        of before; it comes again then."""
+        for gap_first, gap_last in self.again.missing(first, last):
+            self.ahead.merge(Run(gap_first, gap_last))
+
+    def sent_before(self, run: Run, *, flagged: bool) -> Run:
+        """As much of *run*, new messages, as can be sent at once: all of it was sent before (`count` is 1), or nothing."""
+        parts = self.again.within(run.first, run.last)
+        if parts and parts[0].first == run.first:
+            run, flagged = parts[0], True
+        elif parts and not flagged:
+            run = Run(run.first, parts[0].first - 1)
+        self.again.remove(1, run.last)
+        return Run(run.first, run.last, 0, int(flagged))
+
+    def drop_before(self, sequence: int) -> None:
+        """Forget batches in hand that end before *sequence*."""
+        while self.batches and self.batches[0].base_sequence + self.batches[0].count <= sequence:
+            self.batches.popleft()
+
+    def choose(self) -> LiveMember | None:
+        """The member that gets the next message: open window, answering heartbeats, fewest in flight, earliest in the list
+        (STAN-SPEC 6.4); None if every window is full."""
+        if len(self.members) == 1:
+            only = self.members[0]
+            return only if only.open_slots else None
+        open_members = [m for m in self.members if m.open_slots]
+        pool = [m for m in open_members if not m.failed_heartbeat] or open_members
+        if not pool:
+            return None
+        best = min(pool, key=lambda m: len(m.window))
+        if best is self.members[0]:  # equal members take turns
+            self.members.append(self.members.pop(0))
+        return best
+
+    def share(self, member: LiveMember, available: int) -> int:
+        """How many of *available* messages *member* gets at once: as many as level the open windows."""
+        open_members = [m for m in self.members if m.open_slots]
+        if len(open_members) == 1:
+            return available
+        level = -(-(sum(len(m.window) for m in open_members) + available) // len(open_members))
+        return max(1, level - len(member.window))

@@ -1,0 +1,511 @@
+"""Delivery of one channel group, on its leader: windows, redelivery, hand-over, progress.
+
+Everything works on runs and batches. What is owed (a message that was delivered once and is now nobody's) goes first, oldest
+first, inside the window's budget; new messages follow. So a resumed durable gets its unacked messages before new ones, no
+more than its window at once, and nothing can be stalled by a stale flag (FIELD 1a). Never reads a disk: what it needs it asks
+for with a Fetch.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+
+from stan import limits
+from stan.core.base.ready import Delivery, Fetch, Fetched, Index, Indexes, Ready
+from stan.core.base.runs import Run, Runs, pairs
+from stan.core.base.timers import PartTimers, Timers
+from stan.core.leader.cursors import LiveCursor, LiveMember
+from stan.core.leader.steered import steer
+from stan.core.state.group import Cursor, GroupMachine, Subscription
+from stan.core.state.removing import removed_runs
+from stan.protocol import entries_pb2 as pb
+from stan.types import ChannelUid, Nanos, WallNanos
+
+
+class Dispatch:
+    """The live cursors of one group."""
+
+    def __init__(self, machine: GroupMachine, indexes: Indexes, timers: Timers | PartTimers) -> None:
+        self.machine = machine
+        self.indexes = indexes
+        self.timers = timers
+        self.cursors: dict[int, LiveCursor] = {}
+        self.by_channel: dict[ChannelUid, dict[int, LiveCursor]] = {}
+        self.by_ack_key: dict[int, tuple[LiveCursor, LiveMember]] = {}
+        self.by_subscription: dict[int, tuple[LiveCursor, LiveMember]] = {}
+        self.hungry: deque[LiveCursor] = deque()
+        self.dirty: dict[int, LiveCursor] = {}
+        self.holding: set[int] = set()  # cursors that keep batches while their window is full
+        self.paused = False  # no connection to NATS: nothing is sent, no ack wait runs
+        self.frozen = False  # the log takes nothing until a restart
+        self.untold = False  # the log had no room for what was sent and acked
+        self.doubtful: list[int] = []  # doubts of which no entry tells yet, in the form of entries.Doubt
+        self.held = False  # another node may lead: nothing is sent until that is known
+        self.fetches = 0
+        self.out_messages = 0
+        self.out_bytes = 0
+        self.redelivered_messages = 0
+
+    # --- members ----------------------------------------------------------------------------------------------------
+
+    def lead(self, now: Nanos, wall: WallNanos) -> None:
+        """Make the live view from the replicated state: at start and when leadership begins.
+
+        What was pending keeps its member; its ack wait counts from the message's timestamp (STAN-SPEC 6.10).
+        """
+        for cursor in self.machine.cursors.values():
+            for sub in cursor.members:
+                self.join(cursor, sub)
+        for live in self.cursors.values():
+            age = max(0, wall - self._index(live).last_timestamp)
+            for member in live.members:
+                deadline = max(now, now + member.ack_wait_ns - age)
+                for run in member.sub.pending:
+                    member.window.add(Run(run.first, run.last, deadline, 0))
+                self._arm(live, member)
+
+    def follow(self) -> None:
+        """Leadership ended: forget the live view."""
+        for live in self.cursors.values():
+            live.members.clear()
+        for kept in (
+            self.cursors,
+            self.by_channel,
+            self.by_ack_key,
+            self.by_subscription,
+            self.hungry,
+            self.dirty,
+            self.holding,
+        ):
+            kept.clear()
+        self.doubtful = []
+        self.untold = False
+
+    def doubt(self) -> None:
+        """After a fail-over or a loss of power: more may have been sent than the log tells. All of it is flagged from now on.
+
+        What is offline told all before it left.
+        """
+        for live in self.cursors.values():
+            until = self._index(live).last_sequence
+            if until > live.last_sent:
+                live.doubt_until = max(live.doubt_until, until)
+                self.doubtful += (live.cursor.cursor_id, until)
+
+    def join(self, cursor: Cursor, sub: Subscription) -> None:
+        """A subscription came online; call `feed` once its response is on the way."""
+        live = self.cursors.get(cursor.cursor_id)
+        if live is None:
+            owed = Runs(Run(run.first, run.last) for run in cursor.owed)
+            live = LiveCursor(cursor, cursor.last_sent, owed, reported=cursor.last_sent, doubt_until=cursor.doubt_until)
+            steer(live)
+            self.cursors[cursor.cursor_id] = live
+            self.by_channel.setdefault(cursor.uid, {})[cursor.cursor_id] = live
+        member = LiveMember(sub)
+        live.members.append(member)
+        self.by_ack_key[sub.ack_key] = self.by_subscription[sub.subscription_id] = (live, member)
+        self.feed(live)
+
+    def leave(self, sub: Subscription, *, gone: bool) -> None:
+        """The replicated state let a subscription go; *gone* when its cursor ended with it or is offline now."""
+        found = self.by_subscription.get(sub.subscription_id)
+        if found is None or found[1].sub is not sub:
+            return
+        live, member = found
+        del self.by_subscription[sub.subscription_id], self.by_ack_key[sub.ack_key]
+        live.members.remove(member)
+        if gone or not live.members:
+            self._forget(live)
+            return
+        for run in member.window:
+            live.owed.merge(Run(run.first, run.last, 0, run.count))
+        self.feed(live)
+
+    def removed(self, uid: ChannelUid, removal: pb.Removal) -> None:
+        """Messages were removed by an operator: they are settled, whoever has them."""
+        for live in self.by_channel.get(uid, {}).values():
+            for first, last in removed_runs(removal):
+                for run in live.holders(first, last):
+                    live.touch(run.first, run.last)
+            self._skip(live, removal.first_sequence - 1)
+            self.mark(live)
+            self.feed(live)
+
+    def drop_channel(self, uid: ChannelUid) -> None:
+        """The channel and everything on it is gone."""
+        for live in list(self.by_channel.get(uid, {}).values()):
+            self.drop_cursor(live)
+
+    def drop_cursor(self, live: LiveCursor) -> None:
+        """The cursor and all its members are gone."""
+        for member in live.members:
+            del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
+        live.members.clear()
+        self._forget(live)
+
+    def _forget(self, live: LiveCursor) -> None:
+        self.cursors.pop(live.cursor.cursor_id, None)
+        of_channel = self.by_channel.get(live.cursor.uid)
+        if of_channel is not None:
+            of_channel.pop(live.cursor.cursor_id, None)
+            if not of_channel:
+                del self.by_channel[live.cursor.uid]
+        self.dirty.pop(live.cursor.cursor_id, None)
+        self.holding.discard(live.cursor.cursor_id)
+        live.batches.clear()
+
+    def set_failed_heartbeat(self, incarnation: int, *, failed: bool) -> None:
+        """Heartbeats of a client fail, or work again (STAN-SPEC 3.3)."""
+        for subscription_id in self.machine.by_incarnation.get(incarnation, ()):
+            found = self.by_subscription.get(subscription_id)
+            if found is not None:
+                found[1].failed_heartbeat = failed
+                self.feed(found[0])
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def committed(self, uid: ChannelUid, batch: Fetched) -> None:
+        """New messages are visible: cursors that are at the end take them from memory."""
+        for live in self.by_channel.get(uid, {}).values():
+            if live.batches:
+                tail = live.batches[-1]
+                at_end = tail.base_sequence + tail.count == batch.base_sequence
+            else:
+                at_end = live.last_sent + 1 == batch.base_sequence
+            if at_end and len(live.batches) < limits.BATCHES_PER_READ_MAX and any(m.open_slots for m in live.members):
+                live.batches.append(batch)
+            self.feed(live)
+
+    def uncovered(self, uid: ChannelUid) -> None:
+        """Messages that were committed before are visible now."""
+        for live in self.by_channel.get(uid, {}).values():
+            self.feed(live)
+
+    def ack(self, key: int, ranges: Iterable[tuple[int, int]], wall: int = 0) -> bool:
+        """Sequences were acked on one ack inbox, at *wall*; False if nobody has it (any more)."""
+        found = self.by_ack_key.get(key)
+        if found is None:
+            return False
+        live, member = found
+        for first, last in ranges:
+            runs = member.window.remove(first, last)
+            if sum(run.size for run in runs) < last - first + 1:
+                runs += live.holders(first, last)  # a late ack: somebody else holds it, or nobody
+                if min(last, live.doubt_until) > live.last_sent:
+                    live.pass_over(max(first, live.last_sent + 1), min(last, live.doubt_until))
+            for run in runs:
+                live.touch(run.first, run.last)
+        live.acked_at = wall
+        self.mark(live)
+        self.feed(live)
+        return True
+
+    def fetched(self, fetch: Fetch, batches: list[Fetched], now: Nanos) -> list[Delivery]:
+        """The answer to a Fetch: redeliveries are made at once, new messages are kept in hand for the next pump."""
+        live = self.cursors.get(fetch.cursor_id)
+        if live is None or live.fetching != fetch.number:  # asked for in another life of the cursor
+            return []
+        live.fetching = 0
+        self.feed(live)
+        if self.mute or live.cursor.paused:
+            return []
+        if live.owed:
+            return self._redeliver(live, list(fetch.runs), batches, now)
+        if live.batches:
+            return []
+        if not batches:  # retention was faster than the read, or a lost segment
+            self._skip(live, max(last for _, last in fetch.runs))
+        live.batches.extend(batches)
+        return []
+
+    def read_failed(self, fetch: Fetch, retry_at: Nanos) -> None:
+        """The log could not answer a Fetch; delivery of this cursor stops until *retry_at* (STAN-SPEC 6.2)."""
+        self.timers.at(retry_at, partial(self._retry_read, fetch))
+
+    def _retry_read(self, fetch: Fetch, _now: Nanos) -> None:
+        live = self.cursors.get(fetch.cursor_id)
+        if live is not None and live.fetching == fetch.number:
+            live.fetching = 0
+            self.feed(live)
+
+    def not_sent(self, deliveries: Iterable[Delivery]) -> None:
+        """These did not leave after all: they are owed, at once and not only when the ack wait is over, and as if nothing had
+        been: what was never sent is no redelivery."""
+        by_inbox: dict[bytes, list[Run]] = {}
+        for lost in deliveries:
+            by_inbox.setdefault(lost.inbox, []).append(Run(lost.first, lost.last))
+        for live, member in self.by_subscription.values():
+            for lost_run in by_inbox.get(member.sub.inbox, ()):
+                for run in member.window.remove(lost_run.first, lost_run.last):
+                    live.owed.add(Run(run.first, run.last, 0, run.count - 1))
+                    live.touch(run.first, run.last)
+                self.mark(live)
+                self.feed(live)
+
+    def pause(self) -> None:
+        """NATS is away."""
+        self.paused = True
+
+    def resume(self, away_ns: int) -> None:
+        """NATS is back after *away_ns*: ack waits did not run meanwhile, so that an outage causes no redelivery storm."""
+        self.paused = False
+        for live, member in list(self.by_subscription.values()):
+            member.window.shift(away_ns)
+            member.timer_at = 0
+            self._arm(live, member)
+            self.feed(live)
+
+    # --- delivery -----------------------------------------------------------------------------------------------------
+
+    def feed(self, live: LiveCursor) -> None:
+        """Queue a cursor for the next pump."""
+        if not live.hungry:
+            live.hungry = True
+            self.hungry.append(live)
+
+    @property
+    def mute(self) -> bool:
+        """Whether nothing may be sent: the log could not be told and it would come again unflagged, or another node may lead."""
+        return self.frozen or self.untold or self.held
+
+    @property
+    def fed(self) -> bool:
+        """Whether `pump` has something to look at."""
+        return bool(self.hungry) and not self.paused and not self.mute
+
+    def pump(self, ready: Ready, now: Nanos, room: int) -> int:
+        """Send what the windows allow, until about *room* bytes are out; returns the room left."""
+        if self.paused or self.mute:
+            return room
+        for _ in range(len(self.hungry)):
+            if room <= 0:
+                break
+            live = self.hungry.popleft()
+            live.hungry = False
+            self.holding.discard(live.cursor.cursor_id)
+            if live.cursor.steering is not None and live.cursor.paused:
+                live.batches.clear()
+            elif live.members and not live.fetching:
+                room -= self._pump_one(live, ready, now, room)
+        return room
+
+    def _pump_one(self, live: LiveCursor, ready: Ready, now: Nanos, room: int) -> int:
+        index = self._index(live)
+        last = index.last_sequence
+        oldest = self.machine.channel(live.cursor.uid).first_sequence  # the index learns of it after this turn
+        self._settle_removed(live, max(index.first_sequence, oldest) - 1)
+        if live.owed:
+            return self._fetch_owed(live, ready)
+        deleted = self.machine.deleted.by_channel.get(live.cursor.uid)
+        sent = 0
+        while live.last_sent < last:
+            first = live.last_sent + 1
+            if live.ahead and live.ahead.first <= first:
+                run = next(iter(live.ahead))
+                live.ahead.remove(1, run.last)
+                self._skip(live, run.last)
+                continue
+            gone = deleted.following(first) if deleted is not None else None
+            if gone is not None and gone.first <= first:
+                self._skip(live, gone.last)
+                continue
+            member = live.choose()
+            if member is None:
+                self._keep_in_hand(live)
+                break
+            live.drop_before(first)
+            if not live.batches:
+                ready.fetches.append(self._fetch_new(live, first, last, room))
+                return sent + limits.READ_BYTES_MAX // 4
+            batch = live.batches[0]
+            if batch.base_sequence > first:  # a hole: retention or a lost segment
+                self._skip(live, batch.base_sequence - 1)
+                continue
+            end = min(batch.base_sequence + batch.count - 1, last, live.ahead.first - 1 if live.ahead else last)
+            end = end if gone is None else min(end, gone.first - 1)
+            size = min(end - first + 1, member.open_slots)
+            size = min(size, live.share(member, end - first + 1)) if len(live.members) > 1 else size
+            sent += self._deliver_new(live, member, batch, Run(first, first + size - 1), ready, now)
+            if sent >= room:
+                self.feed(live)
+                break
+        return sent
+
+    def _deliver_new(
+        self, live: LiveCursor, member: LiveMember, batch: Fetched, run: Run, ready: Ready, now: Nanos
+    ) -> int:
+        doubt_until = live.doubt_until
+        if run.first <= doubt_until < run.last:  # the doubtful part is flagged, the rest is not
+            run = Run(run.first, doubt_until)
+        count = 1 if run.first <= doubt_until else 0
+        run = live.sent_before(run, flagged=bool(count)) if live.again else Run(run.first, run.last, 0, count)
+        ready.sends.append(self._send(live, member, batch, run, now))
+        live.last_sent = run.last
+        return max(1, len(batch.records) * run.size // batch.count)
+
+    def _send(self, live: LiveCursor, member: LiveMember, batch: Fetched, run: Run, now: Nanos) -> Delivery:
+        """One delivery, and what it does to the window; `run.count` is the number of redeliveries, this one included."""
+        member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
+        live.touch(run.first, run.last)
+        self.mark(live)
+        self._arm(live, member)
+        self.out_messages += run.size
+        self.out_bytes += len(batch.records) * run.size // batch.count
+        if run.count:
+            self.redelivered_messages += run.size
+            live.redelivered += run.size
+        return Delivery(
+            member.sub.inbox, batch.records, batch.base_sequence, run.first, run.last, run.count, self.machine.group
+        )
+
+    # --- redelivery ---------------------------------------------------------------------------------------------------
+
+    def _fetch_owed(self, live: LiveCursor, ready: Ready) -> int:
+        slots = sum(m.open_slots for m in live.members)
+        if not slots:
+            return 0
+        live.batches.clear()
+        runs = tuple((run.first, run.last) for run in live.owed.peek(slots)[: limits.BATCHES_PER_READ_MAX])
+        ready.fetches.append(self._fetch(live, runs, limits.READ_BYTES_MAX))
+        return limits.READ_BYTES_MAX // 4
+
+    def _redeliver(
+        self, live: LiveCursor, wanted: list[tuple[int, int]], batches: list[Fetched], now: Nanos
+    ) -> list[Delivery]:
+        """Send what is still owed of the fetched batches, oldest first; what no longer exists counts as acked."""
+        out: list[Delivery] = []
+        seen = Runs()
+        for batch in batches:
+            end = batch.base_sequence + batch.count - 1
+            seen.merge(Run(batch.base_sequence, end))
+            for run in live.owed.within(batch.base_sequence, end):
+                out += self._hand_out(live, batch, run, now)
+        reached = batches[-1].base_sequence + batches[-1].count - 1 if batches else 0
+        for first, last in wanted:  # a bounded read may end early: only what it passed over is missing
+            for gap_first, gap_last in seen.missing(first, min(last, reached) if batches else last):
+                if live.owed.remove(gap_first, gap_last):
+                    live.touch(gap_first, gap_last)
+                    self.mark(live)
+        return out
+
+    def _hand_out(self, live: LiveCursor, batch: Fetched, run: Run, now: Nanos) -> list[Delivery]:
+        out = []
+        first = run.first
+        while first <= run.last:
+            member = live.choose()
+            if member is None:
+                break
+            size = min(run.last - first + 1, member.open_slots)
+            size = min(size, live.share(member, run.last - first + 1)) if len(live.members) > 1 else size
+            live.owed.remove(first, first + size - 1)
+            out.append(self._send(live, member, batch, Run(first, first + size - 1, 0, run.count + 1), now))
+            first += size
+        return out
+
+    def _arm(self, live: LiveCursor, member: LiveMember) -> None:
+        """One timer per member, at or before its earliest deadline."""
+        if not member.timer_at and member.window:
+            member.timer_at = member.window.earliest
+            self.timers.at(member.timer_at, partial(self._ack_wait_over, live, member))
+
+    def _ack_wait_over(self, live: LiveCursor, member: LiveMember, now: Nanos) -> None:
+        """Take back what was not acked in time (STAN-SPEC 6.6); the pump sends it again."""
+        if not member.timer_at or member.timer_at > now or self.paused or member not in live.members:
+            return
+        member.timer_at = 0
+        for run in member.window.due(now + limits.REDELIVERY_SLACK):
+            member.window.remove(run.first, run.last)
+            if member.failed_heartbeat and all(m.failed_heartbeat for m in live.members):
+                member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
+            else:
+                live.owed.add(Run(run.first, run.last, 0, run.count))
+                live.touch(run.first, run.last)
+                self.mark(live)
+                self.feed(live)
+        self._arm(live, member)
+
+    # --- progress -----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether there may be something to tell the log."""
+        return bool(self.dirty or self.doubtful)
+
+    def progress(self) -> list[pb.GroupChange]:
+        """What changed since the last call, for the log."""
+        changes = []
+        if self.doubtful:
+            changes.append(pb.GroupChange(doubt=pb.Doubt(until=self.doubtful)))
+            self.doubtful = []
+        while told := self._of_cursors(limits.PROGRESS_RUNS_MAX):
+            changes.append(pb.GroupChange(progress=told))
+        return changes
+
+    def _of_cursors(self, cursors_max: int) -> list[pb.Progress]:
+        out: list[pb.Progress] = []
+        while self.dirty and len(out) < cursors_max:
+            _, live = self.dirty.popitem()
+            if live.untold:
+                out += live.untold
+                live.untold = []
+            if live.dirty:
+                out.append(live.progress())
+        return out
+
+    def progress_lost(self, change: pb.GroupChange) -> None:
+        """This entry was not written: tell it all again."""
+        self.doubtful += change.doubt.until
+        for entry in change.progress:
+            live = self.cursors.get(entry.cursor_id)
+            if live is not None and entry.epoch != live.epoch:
+                live.untold.append(entry)
+                self.mark(live)
+            elif live is not None:
+                for numbers in (*(held.runs for held in entry.held), entry.acked):
+                    for first, last in pairs(numbers):
+                        live.touch(first, last)
+                live.reported = -1
+                self.mark(live)
+
+    # --- small parts ------------------------------------------------------------------------------------------------
+
+    def mark(self, live: LiveCursor) -> None:
+        """There is something to tell in a progress entry."""
+        self.dirty[live.cursor.cursor_id] = live
+
+    def _index(self, live: LiveCursor) -> Index:
+        return self.indexes(self.machine.group, live.cursor.uid)
+
+    def _fetch(self, live: LiveCursor, runs: tuple[tuple[int, int], ...], bytes_max: int) -> Fetch:
+        self.fetches += 1
+        live.fetching = self.fetches
+        return Fetch(self.machine.group, live.cursor.uid, live.cursor.cursor_id, runs, bytes_max, self.fetches)
+
+    def _settle_removed(self, live: LiveCursor, to: int) -> None:
+        """Messages up to *to* were removed by the channel's limits: they are neither sent nor sent again (STAN-SPEC 6.6)."""
+        if live.owed and live.owed.first <= to:
+            for run in live.owed.remove(1, to):
+                live.touch(run.first, run.last)
+            self.mark(live)
+        self._skip(live, to)
+
+    def _fetch_new(self, live: LiveCursor, first: int, last: int, room: int) -> Fetch:
+        """Ask for as much as the windows can take, and a little more for those that are small."""
+        slots = sum(m.open_slots for m in live.members)
+        last = min(last, first + max(slots, limits.READ_AHEAD_MESSAGES) - 1)
+        return self._fetch(live, ((first, last),), min(limits.READ_BYTES_MAX, max(room, 1)))
+
+    def _keep_in_hand(self, live: LiveCursor) -> None:
+        """A window is full: keep what was read for its next opening, unless too many cursors do so."""
+        if not live.batches:
+            return
+        if len(self.holding) < limits.HOLDING_CURSORS_MAX:
+            self.holding.add(live.cursor.cursor_id)
+        elif live.cursor.cursor_id not in self.holding:
+            live.batches.clear()
+
+    def _skip(self, live: LiveCursor, to: int) -> None:
+        """Messages up to *to* are gone: the cursor stands behind them."""
+        if to > live.last_sent:
+            live.last_sent = to
+            self.mark(live)

@@ -1,0 +1,279 @@
+"""Which of the publishes that this node heard are in the log already, when it begins to lead (DESIGN 5).
+
+Every node hears every publish; the leader of the channel's group takes it. A records entry says which publishes its messages come
+from: publisher and key, a hash of the guid. A message that was heard and is in the log is acknowledged again: the last
+leader may have failed before it did. One that is not in the log is taken, unless a later one of the same publisher is there: the
+last leader has refused or missed it, and taken now it would be out of order. Pure.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+from stan import limits
+from stan.core.base.parting import OWNER, last_of, owner_of, pick
+from stan.invariant import invariant
+from stan.protocol import entries_pb2 as pb
+from stan.protocol.frames import KEY_BYTES, Publishes
+from stan.protocol.rows import ID_BYTES, IdSet
+from stan.types import Nanos
+
+Publisher = tuple[bytes, bytes, bytes, bytes]
+"""Channel name, user, client id, connection id."""
+
+
+class Sorted(NamedTuple):
+    """What becomes of a batch that was heard."""
+
+    new: list[Publishes]  # to be taken
+    acks: bytes  # prepared PubAcks of what is in the log
+
+
+@dataclass(slots=True)
+class Logged:
+    """What of one publisher is in the log, as far as it matters."""
+
+    keys: set[bytes]
+    newest: bytes
+
+
+@dataclass(slots=True)
+class Behind:
+    """A publisher whose newest message in the log was not heard here yet."""
+
+    logged: Logged
+    until: Nanos  # what is not in the log is passed over until then
+    forgotten: Nanos  # nothing of it is expected any more
+
+
+@dataclass(slots=True)
+class Marked:
+    """The marks of one group that are young enough to matter."""
+
+    behind: dict[Publisher, Behind] = field(default_factory=dict)
+    _told: deque[tuple[Nanos, bytes, bool]] = field(default_factory=deque)
+
+    def apply(self, encoded: bytes | memoryview, now: Nanos, since: Nanos, *, old: bool) -> None:
+        """Take in the marks of an entry that was applied; they are looked at when leadership begins.
+
+        *since*: nothing that was heard before is kept, so the marks of before are not wanted either. *old*: what the entry holds
+        was published before this node began to listen, and is not heard any more.
+        """
+        self._told.append((now, bytes(encoded), old))
+        oldest = min(now, since - 2 * limits.MARK_PATIENCE)
+        while self._told[0][0] < oldest:
+            self._told.popleft()
+
+    def begin(self, heard: list[Publishes], now: Nanos, since: Nanos) -> list[Sorted]:
+        """What becomes of each batch *heard* since *since*, in order of arrival; called when leadership begins."""
+        log = self._logged()
+        told = _Messages()
+        senders_of = [[log.numbers[batch.channel, *sender] for sender in batch.senders()] for batch in heard]
+        for batch, senders in zip(heard, senders_of, strict=True):
+            told.add(senders, batch.owners, batch.keys)
+        ids = told.ids()
+        heard_ids = IdSet()
+        heard_ids.add(ids)
+        all_new, place = log.known.missing(ids), 0
+        looked_at: list[_LookedAt] = []
+        lasts: dict[int, tuple[int, int]] = {}  # publisher -> batch and place of its last message that is in the log
+        for number, (batch, senders) in enumerate(zip(heard, senders_of, strict=True)):
+            new = all_new[place : place + batch.count]
+            place += batch.count
+            if _IS_NEW not in new:
+                lasts |= dict.fromkeys(senders, (number, batch.count))
+            elif _IS_KNOWN in new:
+                lasts |= {senders[owner_of(batch, at)]: (number, at) for at, is_new in enumerate(new) if not is_new}
+            looked_at.append(_LookedAt(number, batch, senders, new))
+        late = {sender for sender in log.unheard(heard_ids) if log.at[sender] - limits.MARK_PATIENCE > since}
+        self.behind = log.behind(late, now)
+        return [_sort(one, late, lasts) for one in looked_at]
+
+    def still_new(self, batch: Publishes, now: Nanos) -> Sorted:
+        """What becomes of a batch that arrives now: this node may hear later than the last leader did, much later if the network
+        held it back."""
+        for publisher in [publisher for publisher, behind in self.behind.items() if now >= behind.forgotten]:
+            del self.behind[publisher]
+        if not any((batch.channel, *sender) in self.behind for sender in batch.senders()):
+            return Sorted([batch], b"")
+        fates = []
+        for publisher, key in _senders(batch):
+            behind = self.behind.get(publisher)
+            if behind is None:
+                fates.append(_NEW)
+            elif key in behind.logged.keys:
+                fates.append(_LOGGED)
+                if key == behind.logged.newest:
+                    del self.behind[publisher]
+            else:
+                fates.append(_PASSED if now < behind.until else _NEW)
+        return _part(batch, fates)
+
+    def _logged(self) -> "_Log":
+        log = _Log()
+        for applied, encoded, old in self._told:
+            for mark in pb.Marks.FromString(encoded).marks:
+                log.add(mark, Nanos(0) if old else applied)
+        log.known.add(log.messages.ids())
+        return log
+
+
+class _Numbers(dict[Publisher, int]):
+    """Small numbers for publishers, in order of first appearance."""
+
+    def __missing__(self, publisher: Publisher) -> int:
+        number = self[publisher] = len(self)
+        return number
+
+
+class _Messages:
+    """Key, and number of the publisher, of many messages. Seconds of a busy group are hundreds of thousands, and the links to the
+    other nodes wait while this node looks at them: no statement runs for each of them."""
+
+    def __init__(self) -> None:
+        self._senders: list[int] = []
+        self._keys: list[bytes] = []
+
+    def add(self, senders: list[int], owners: bytes, keys: bytes) -> None:
+        """The messages of a batch, of which *senders* are the numbers of the publishers."""
+        self._senders += _each(senders, owners, len(keys) // KEY_BYTES)
+        self._keys.append(keys)
+
+    def ids(self) -> bytes:
+        """Of all of them, in order, for an IdSet."""
+        return _ids(array("Q", self._senders), b"".join(self._keys))
+
+
+class _Log:
+    """What is in the log."""
+
+    def __init__(self) -> None:
+        self.numbers = _Numbers()
+        self.messages = _Messages()
+        self.known = IdSet()
+        self.at: dict[int, Nanos] = {}  # number of a publisher -> when its newest message was applied
+        self._marks: list[tuple[list[int], pb.Mark]] = []  # with the numbers of their publishers
+        self._senders: dict[tuple[bytes, ...], list[int]] = {}  # the same few publishers come again and again
+
+    def add(self, mark: pb.Mark, at: Nanos) -> None:
+        """Messages that are newer than all before."""
+        names = (mark.channel, mark.user, *mark.publishers)
+        senders = self._senders.get(names)
+        if senders is None:
+            pairs = zip(names[2::2], names[3::2], strict=True)
+            senders = self._senders[names] = [self.numbers[mark.channel, mark.user, *pair] for pair in pairs]
+        self.messages.add(senders, mark.owners, mark.keys)
+        self.at |= dict.fromkeys(senders, at)
+        self._marks.append((senders, mark))
+
+    def _newest(self) -> dict[int, bytes]:
+        """Number of a publisher -> key of its newest message."""
+        newest: dict[int, bytes] = {}
+        for senders, mark in reversed(self._marks):
+            for owner, sender in enumerate(senders):
+                if sender not in newest:
+                    place = last_of(mark.owners, owner) if mark.owners else len(mark.keys) // KEY_BYTES - 1
+                    newest[sender] = mark.keys[KEY_BYTES * place : KEY_BYTES * (place + 1)]
+        return newest
+
+    def unheard(self, heard: IdSet) -> set[int]:
+        """Numbers of the publishers whose newest message is not among those *heard*."""
+        newest = self._newest()
+        missing = heard.missing(_ids(array("Q", newest), b"".join(newest.values())))
+        return {sender for sender, is_missing in zip(newest, missing, strict=True) if is_missing}
+
+    def behind(self, late: set[int], now: Nanos) -> dict[Publisher, Behind]:
+        """What to know of publishers of these numbers."""
+        if not late:
+            return {}
+        keys: dict[int, set[bytes]] = {sender: set() for sender in late}
+        for senders, mark in self._marks:
+            if not late.isdisjoint(senders):
+                for at, sender in enumerate(_each(senders, mark.owners, len(mark.keys) // KEY_BYTES)):
+                    if sender in late:
+                        keys[sender].add(mark.keys[KEY_BYTES * at : KEY_BYTES * (at + 1)])
+        newest = self._newest()
+        until, forgotten = Nanos(now + limits.MARK_PATIENCE), Nanos(now + limits.MARK_MEMORY)
+        return {
+            publisher: Behind(Logged(keys[sender], newest[sender]), until, forgotten)
+            for publisher, sender in self.numbers.items()
+            if sender in late
+        }
+
+
+class _LookedAt(NamedTuple):
+    """A batch that was heard."""
+
+    number: int
+    batch: Publishes
+    senders: list[int]  # number of each of its publishers
+    new: bytes  # per message: _IS_NEW or _IS_KNOWN, which is in the log
+
+
+def _sort(one: _LookedAt, late: set[int], lasts: dict[int, tuple[int, int]]) -> Sorted:
+    number, batch, senders, new = one
+    if _IS_NEW not in new:
+        return Sorted([], batch.acks)
+    passed_before = [(number, batch.count) if sender in late else lasts.get(sender, (-1, 0)) for sender in senders]
+    if _IS_KNOWN not in new and max(passed_before) < (number, 0):
+        return Sorted([batch], b"")
+    fates = [
+        _NEW if is_new and (number, at) >= passed_before[owner_of(batch, at)] else _PASSED if is_new else _LOGGED
+        for at, is_new in enumerate(new)
+    ]
+    return _part(batch, fates)
+
+
+def encode(batches: Iterable[Publishes]) -> bytes:
+    """What a records entry with the messages of *batches* carries."""
+    marks = (
+        pb.Mark(
+            channel=batch.channel,
+            publishers=[name for publisher in batch.publishers for name in publisher],
+            owners=batch.owners,
+            keys=batch.keys,
+            user=batch.user,
+        )
+        for batch in batches
+    )
+    return pb.Marks(marks=marks).SerializeToString()
+
+
+_NEW, _LOGGED, _PASSED = range(3)
+_IS_KNOWN, _IS_NEW = 0, 1
+invariant(KEY_BYTES + array("Q").itemsize == ID_BYTES, "an id is a key and a number", size=ID_BYTES)
+
+
+def _each(senders: list[int], owners: bytes, count: int) -> Iterable[int]:
+    """Number of the publisher of each message. *senders*: the numbers of the batch's publishers."""
+    if not owners:
+        return senders[:1] * count
+    return map(senders.__getitem__, chain.from_iterable(OWNER.iter_unpack(owners)))
+
+
+def _ids(senders: "array[int]", keys: bytes) -> bytes:
+    """Key and number of the publisher of each message, for an IdSet."""
+    ids = bytearray(ID_BYTES * len(senders))
+    if senders:
+        words = memoryview(ids).cast("Q")
+        words[::2] = memoryview(keys).cast("Q")
+        words[1::2] = memoryview(senders)
+    return bytes(ids)
+
+
+def _senders(batch: Publishes) -> Iterator[tuple[Publisher, bytes]]:
+    """Publisher and key of each message."""
+    publishers = [(batch.channel, *sender) for sender in batch.senders()]
+    keys = batch.keys
+    for at in range(batch.count):
+        yield publishers[owner_of(batch, at)], keys[KEY_BYTES * at : KEY_BYTES * (at + 1)]
+
+
+def _part(batch: Publishes, fates: list[int]) -> Sorted:
+    """Part the messages of *batch* by what becomes of them."""
+    new, _ = pick(batch, [fate == _NEW for fate in fates])
+    _, acks = pick(batch, [fate != _LOGGED for fate in fates])
+    return Sorted([new] if new is not None else [], acks)

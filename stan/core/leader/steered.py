@@ -1,0 +1,104 @@
+"""A leader's live view follows what an operator has changed about a cursor, once that is committed.
+
+In the gap between proposing and committing the leader goes on with the cursor as it was. What it has sent in the gap, and has not
+told yet, it tells as of the epoch before: so that a repeat of it is flagged, whoever sends it.
+"""
+
+from typing import TYPE_CHECKING
+
+from stan import limits
+from stan.core.base.runs import Run, Runs
+from stan.core.leader.cursors import LiveCursor
+from stan.core.state.group import GroupResult
+
+if TYPE_CHECKING:
+    from stan.core.leader.dispatch import Dispatch
+
+
+def steer(live: LiveCursor) -> None:
+    """Take into a new live view what was changed about its cursor before."""
+    steering = live.cursor.steering
+    if steering is not None:
+        live.epoch = steering.epoch
+        live.ahead = _copy(steering.skipped)
+        live.again = _copy(steering.again)
+
+
+def follow(dispatch: "Dispatch", result: GroupResult) -> None:
+    """A change of an operator was applied."""
+    live = dispatch.cursors.get(result.cursor.cursor_id) if result.cursor is not None else None
+    if live is None:
+        return
+    match result.steered:
+        case "move_cursor":
+            _moved(dispatch, live, result.before)
+        case "skip_sequences":
+            _skipped(live, result.runs)
+        case "send_again":
+            _sent_again(live, result.runs)
+        case "drop_cursor":
+            dispatch.drop_cursor(live)
+            return
+    dispatch.mark(live)
+    dispatch.feed(live)
+
+
+def is_outdated(dispatch: "Dispatch", ack_key: int, wall: int) -> bool:
+    """Whether an ack that was heard of late may be of before the cursor was moved, for messages that have to be sent again."""
+    found = dispatch.by_ack_key.get(ack_key)
+    steering = found[0].cursor.steering if found is not None else None
+    return steering is not None and steering.moved_at > wall - limits.MOVE_MEMORY
+
+
+def _new_epoch(live: LiveCursor) -> None:
+    if live.dirty:
+        live.untold.append(live.progress())
+    steering = live.cursor.steering
+    live.epoch = steering.epoch if steering is not None else 0
+
+
+def _moved(dispatch: "Dispatch", live: LiveCursor, before: int) -> None:
+    sent, to = live.last_sent, live.cursor.last_sent
+    not_sent = _copy(live.ahead)
+    _new_epoch(live)
+    steer(live)
+    if sent > max(before, to):
+        for first, last in not_sent.missing(max(before, to) + 1, sent):
+            live.again.merge(Run(first, last))
+    if live.doubt_until > max(sent, to):
+        live.again.merge(Run(max(sent, to) + 1, live.doubt_until))
+    for member in live.members:
+        member.window.clear()
+    live.owed.clear()
+    live.touched.clear()
+    live.batches.clear()
+    live.fetching = live.doubt_until = 0  # what is being read comes for nobody
+    live.last_sent = live.reported = to
+    dispatch.holding.discard(live.cursor.cursor_id)
+
+
+def _skipped(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
+    _new_epoch(live)
+    for first, last in runs:
+        live.holders(first, last)
+        if last > live.last_sent:
+            live.ahead.merge(Run(max(first, live.last_sent + 1), last))
+    # The log may have been told otherwise meanwhile, and has not listened: tell it all.
+    held = [member.window for member in live.members] + [live.owed]
+    known = [member.pending for member in live.cursor.members] + [live.cursor.owed]
+    for part in (*held, *known):
+        for run in part:
+            live.touch(run.first, run.last)
+    live.reported = -1
+
+
+def _sent_again(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
+    for member in live.members:
+        for first, last in runs:
+            for run in member.window.remove(first, last):
+                live.owed.add(Run(run.first, run.last, 0, run.count))
+                live.touch(run.first, run.last)
+
+
+def _copy(runs: Runs) -> Runs:
+    return Runs(Run(run.first, run.last) for run in runs)

@@ -1,0 +1,1 @@
+"""From publishes to entries and acks: channels, queues, batches of producers, transactions."""

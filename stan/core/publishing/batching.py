@@ -1,0 +1,232 @@
+"""Batches: rows that come in one request and are stored in one entry, each id once (request `batch` of the extension).
+
+    request ─► checked ─► channel found or made ─┬─ without ids ─────────────────────► Publishing
+                                                 └─ ids: one entry of a producer and channel at a time, ─► Publishing
+                                                    without the rows whose ids its window knows
+
+Promises: an answer without error means that every row is stored, now or before; the ids of the rows go into the log with them, so
+that whoever leads next leaves them out as this leader does; "ask again" means that no row of the request was stored by it.
+"""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from stan import limits
+from stan.core.publishing.channels import Channel, Channels
+from stan.core.publishing.intake import Rows, Stored, can_open_later, refusal
+from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
+from stan.core.requests.asked import Asked, asked
+from stan.core.shared import Shared
+from stan.core.state.windows import Name, Windows, both
+from stan.errors import BUSY, INVALID_BATCH, TOO_MANY_IDS, VERSION_PAST
+from stan.protocol import entries_pb2 as pb
+from stan.protocol.channels import publication
+from stan.protocol.extension_pb2 import BatchRequest, BatchResponse
+from stan.protocol.frames import Frame
+from stan.protocol.rows import ID_BYTES, IdSet, pick_ids, pick_rows
+from stan.types import GroupId
+
+
+class _Batch(NamedTuple):
+    """A request; each field of a message is a copy, so they are taken out of it once."""
+
+    asked: Asked  # without the message
+    channel: bytes
+    rows: bytes
+    number: int  # of rows
+    ids: bytes
+    producer: bytes  # behind its user: what one has sent is no other's repeat
+    version: int
+
+    def refuse(self, error: str, *, retry: bool = False) -> None:
+        """Say that nothing was stored, unless another leader may have done it and a second time would count."""
+        if self.ids or not (retry and self.asked.group.dispatch.held):
+            self.asked.refuse(error, retry=retry)
+
+
+@dataclass(slots=True)
+class _Line:
+    """The requests of one producer for one channel, in order of arrival."""
+
+    channel: Channel
+    waiting: deque[_Batch] = field(default_factory=deque)
+    busy: bool = False  # an entry is on its way
+    going: bool = False  # the next ones are being looked at
+
+
+class Batching:
+    """See the module's docstring."""
+
+    def __init__(self, shared: Shared, channels: Channels, publishing: Publishing) -> None:
+        self.shared = shared
+        self.channels = channels
+        self.publishing = publishing
+        self.lines: dict[GroupId, dict[Name, _Line]] = {}
+        self.waiting: Counter[GroupId] = Counter()  # bytes
+
+    def follow(self, number: GroupId) -> None:
+        """This node leads a group no more, and answers nobody: its next leader is asked again."""
+        self.lines.pop(number, None)
+        self.waiting.pop(number, None)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def batch(self, frame: Frame) -> None:
+        """A request came."""
+        kinds = (BatchRequest, BatchResponse)
+        found = asked(
+            self.shared,
+            frame,
+            kinds,
+            lambda request: request.channel,
+            INVALID_BATCH,
+            once=lambda request: not request.ids,
+        )
+        if found is None:
+            return
+        request = found.request
+        batch = _Batch(
+            found._replace(request=None),
+            request.channel,
+            request.rows,
+            request.count,
+            request.ids,
+            b"%b\0%b" % (user, request.producer) if (user := found.user) and request.producer else request.producer,
+            request.version,
+        )
+        waiting = self.waiting[found.number]
+        error = _refusal(batch) or refusal(
+            batch.channel, batch.rows, batch.number, self.shared.message_payload_max(batch.channel)
+        )
+        if error:
+            batch.refuse(error)
+        elif waiting and waiting + len(batch.rows) > limits.BATCH_BYTES_WAITING_MAX:
+            batch.refuse(BUSY, retry=True)
+        else:
+            self.shared.totals.in_messages += batch.number
+            self.shared.totals.in_bytes += len(frame.payload)
+            self.waiting[found.number] += len(batch.rows)
+            self.channels.open(batch.channel, partial(self._opened, batch))
+
+    def _opened(self, batch: _Batch, channel: Channel | None, error: str) -> None:
+        if channel is None:
+            self._left(batch)
+            batch.refuse(error, retry=can_open_later(error))
+        elif not batch.ids:
+            self._left(batch)
+            told = partial(self._stored, [(batch, batch.number)])
+            self.publishing.add(channel, Rows(batch.rows, batch.number, told))
+        else:
+            lines = self.lines.setdefault(channel.info.group, {})
+            named = channel.info.uid, batch.producer
+            line = lines.setdefault(named, _Line(channel))
+            line.waiting.append(batch)
+            if not line.busy and not line.going:
+                self._go_on(line, named)
+
+    def _left(self, batch: _Batch) -> None:
+        self.waiting[batch.asked.number] -= len(batch.rows)
+
+    # --- ids ----------------------------------------------------------------------------------------------------------
+
+    def _go_on(self, line: _Line, named: Name) -> None:
+        """Have the next requests of a line stored, as one entry."""
+        line.going = True
+        while line.waiting and not line.busy:
+            taken = self._take(line)
+            windows = self.shared.groups[line.channel.info.group].machine.part(Windows)
+            self._propose(line, named, taken, windows)
+        line.going = False
+        if not line.busy:
+            del self.lines[line.channel.info.group][named]
+
+    def _take(self, line: _Line) -> list[_Batch]:
+        """Requests at the front of a line that go together: of one version, and not too large."""
+        first = line.waiting.popleft()
+        taken, size = [first], len(first.rows)
+        while (
+            line.waiting
+            and line.waiting[0].version == first.version
+            and size + len(line.waiting[0].rows) <= ENTRY_BYTES_TARGET
+        ):
+            taken.append(line.waiting.popleft())
+            size += len(taken[-1].rows)
+        for batch in taken:
+            self._left(batch)
+        return taken
+
+    def _propose(self, line: _Line, named: Name, taken: list[_Batch], windows: Windows) -> None:
+        """Have the rows of *taken* stored that are not yet."""
+        version = taken[0].version
+        if windows.is_past(*named, version):
+            for batch in taken:
+                batch.refuse(VERSION_PAST)
+            return
+        fresh = IdSet()
+        rows: list[bytes] = []
+        ids: list[bytes] = []
+        counted: list[tuple[_Batch, int]] = []
+        remembered = 0
+        for batch in taken:
+            unheard = windows.unheard(*named, version, batch.ids)
+            if not windows.has_room(*named, version, remembered + unheard.count(1)):
+                batch.refuse(TOO_MANY_IDS)
+                continue
+            first = fresh.add(batch.ids)
+            new, unheard = both(first, windows.missing(*named, batch.ids)), both(first, unheard)
+            count = new.count(1)
+            rows.append(batch.rows if count == batch.number else pick_rows(batch.rows, new))
+            ids.append(pick_ids(batch.ids, unheard))
+            counted.append((batch, count))
+            remembered += unheard.count(1)
+        if not remembered:
+            self._stored(counted, Stored())
+            return
+        line.busy = True
+        told = pb.RememberIds(
+            uid=named[0], producer=named[1], version=version, ids=b"".join(ids), at=self.shared.clock.wall
+        )
+        after = partial(self._stored_ids, line, named, counted)
+        total = sum(count for _, count in counted)
+        if total:
+            change = pb.GroupChange(remember_ids=told).SerializeToString()
+            self.publishing.add(line.channel, Rows(b"".join(rows), total, after, lambda _first: change))
+        else:  # all are stored, some of them by an older version, whose ids go first
+            self.shared.change_group(
+                line.channel.info.group,
+                lambda result, error: after(Stored(error=error, retry=result is None)),
+                remember_ids=told,
+            )
+
+    def _stored_ids(self, line: _Line, named: Name, counted: list[tuple[_Batch, int]], stored: Stored) -> None:
+        self._stored(counted, stored)
+        line.busy = False
+        if not line.going:
+            self._go_on(line, named)
+
+    # --- answers --------------------------------------------------------------------------------------------------------
+
+    def _stored(self, counted: list[tuple[_Batch, int]], stored: Stored) -> None:
+        """What became of the rows of some requests, which were stored one behind the other, so many of each."""
+        first = stored.first
+        for batch, count in counted:
+            if stored.error:
+                batch.refuse(stored.error, retry=stored.retry)
+                continue
+            response = BatchResponse(duplicates=batch.number - count)
+            if count:
+                response.first_sequence, response.last_sequence = first, first + count - 1
+            first += count
+            self.shared.pub_acks.append(publication(batch.asked.reply, response.SerializeToString()))
+
+
+def _refusal(batch: _Batch) -> str:
+    """Why the ids of a request make no sense; "" if they do."""
+    good = not batch.ids or (
+        len(batch.ids) == ID_BYTES * batch.number
+        and 0 < len(batch.producer) <= limits.PRODUCER_BYTES_MAX
+        and batch.version >= 0
+    )
+    return "" if good else INVALID_BATCH

@@ -1,0 +1,405 @@
+"""Channels on the leader: opening them, their limits, removal of old messages and of idle channels (STAN-SPEC 7)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from stan import limits
+from stan.config import ChannelLimits
+from stan.core.base.runs import pairs
+from stan.core.publishing.intake import Rows
+from stan.core.shared import Shared, text
+from stan.core.state.group import GroupResult
+from stan.core.state.meta import ChannelInfo, MetaResult
+from stan.errors import CHANNEL_DELETING, CHANNEL_RESTORING, TOO_MANY_CHANNELS, case_conflict, go_quote
+from stan.protocol import entries_pb2 as pb
+from stan.protocol.channels import folded
+from stan.protocol.frames import Publishes
+from stan.types import ChannelUid, GroupId, Nanos, Sequence
+
+NO_METADATA = "stan: the metadata of the cluster has no leader"
+
+Opened = Callable[["Channel | None", str], None]
+"""Called with the channel, or with None and the text of the refusal."""
+
+
+@dataclass(slots=True)
+class Channel:
+    """The leader's view of one channel. Invariant S1: sequences are dense; next_sequence = last assigned + 1."""
+
+    info: ChannelInfo
+    limits: ChannelLimits
+    next_sequence: int
+    last_timestamp: int
+    quiet_since: int  # Nanos: the last publish, or the end of the last subscription
+    uncommitted_bytes: int = 0
+    unsealed: list[Publishes | Rows] = field(default_factory=list)
+    ahead: list[Rows] = field(default_factory=list)  # unsealed too, to be sealed before the others
+    reserved: bool = False  # nothing else is sealed: a commit is under way ...
+    reserved_from: int = 0  # ... that begins here ...
+    whole_at: int = 0  # ... and ends here, if that is known already
+    deleting: bool = False
+    restoring: bytes = (
+        b""  # name of the restore under way: nothing but its rows is stored, nobody subscribes, nothing is removed
+    )
+    idle_at: int = 0  # Nanos of the armed timer; 0: none
+    joining: int = 0  # subscriptions on their way
+
+    @property
+    def closed(self) -> str:
+        """Why nothing can be done with it, "" if it can."""
+        return CHANNEL_DELETING if self.deleting else CHANNEL_RESTORING if self.restoring else ""
+
+    @property
+    def unsealed_count(self) -> int:
+        """Messages that wait for a sequence."""
+        return sum(batch.count for batch in (*self.ahead, *self.unsealed))
+
+
+class Channels:
+    """All channels of the groups that this node leads."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+        self.by_name: dict[bytes, Channel] = {}
+        self.by_uid: dict[ChannelUid, Channel] = {}
+        self.opening: dict[bytes, list[Opened]] = {}
+        self.aging: set[ChannelUid] = set()  # channels with an age limit
+        self.warned: set[ChannelUid] = set()
+
+    # --- leadership -------------------------------------------------------------------------------------------------
+
+    def lead(self, number: GroupId) -> None:
+        """This node begins to lead a group: take its channels in."""
+        for info in self.shared.meta.channels.values():
+            if info.group == number:
+                self.add(info)
+
+    def lead_live(self, number: GroupId) -> None:
+        """The live view of the group is there: finish what the last leader has begun, heed today's limits."""
+        channels = [channel for channel in self.by_uid.values() if channel.info.group == number]
+        for channel in channels:
+            self.watch_idle(channel)
+        dropped = self.shared.groups[number].machine.dropped
+        for uid in sorted(dropped & self.shared.meta.by_uid.keys()):
+            self.unregister(ChannelUid(uid))
+        self.retain(channels)
+
+    def follow(self, number: GroupId) -> None:
+        """This node leads the group no more."""
+        for channel in [channel for channel in self.by_uid.values() if channel.info.group == number]:
+            self._forget(channel)
+        for name in [name for name in self.opening if self.shared.group_number(name) == number]:
+            del self.opening[name]
+
+    # --- opening ----------------------------------------------------------------------------------------------------
+
+    def open(self, name: bytes, opened: Opened) -> None:
+        """Find or create channel *name* (a valid one); `opened` is called at once or after the creation is committed."""
+        channel = self.by_name.get(name)
+        if channel is not None:
+            opened(None if channel.closed else channel, channel.closed)
+            return
+        if name in self.opening:
+            self.opening[name].append(opened)
+            return
+        error = self._refusal(name)
+        if error:
+            opened(None, error)
+            return
+        self.opening[name] = [opened]
+        self._create(name, Nanos(self.shared.clock.now + limits.FORWARD_PATIENCE))
+
+    def _create(self, name: bytes, until: Nanos) -> None:
+        """Have the channel registered; `registered` hears of it."""
+        shared = self.shared
+        row = pb.Channel(name=name, group=shared.group_number(name))
+        create = pb.CreateChannels(channels=[row], channels_max=shared.config.limits.channels)
+        if shared.leads_meta:
+            shared.change_meta(partial(self._created, name), create_channels=create)
+        else:
+            shared.forward_meta(create_channels=create)
+        if shared.clustered:  # what was proposed or asked for may be lost with its leader
+            shared.timers.at(shared.clock.now + limits.FORWARD_INTERVAL, partial(self._create_again, name, until))
+
+    def _create_again(self, name: bytes, until: Nanos, now: Nanos) -> None:
+        if name not in self.opening:
+            return
+        error = self._refusal(name) or (NO_METADATA if now >= until else "")
+        if error:
+            self._opened(name, None, error)
+        else:
+            self._create(name, until)
+
+    def _refusal(self, name: bytes) -> str:
+        meta = self.shared.meta
+        lower = folded(name)
+        other = meta.by_lower.get(lower) or next((o for o in self.opening if o != name and folded(o) == lower), None)
+        if other is not None:
+            return case_conflict(text(name), text(other))
+        maximum = self.shared.config.limits.channels
+        if maximum and len(meta.channels) + len(self.opening.keys() - {name}) >= maximum:
+            return TOO_MANY_CHANNELS
+        return ""
+
+    def _created(self, name: bytes, result: object, error: str) -> None:
+        if name in self.opening:  # not registered
+            error = error or (result.error if isinstance(result, MetaResult) else "")
+            self._opened(name, None, error or self._refusal(name) or TOO_MANY_CHANNELS)
+
+    def registered(self, info: ChannelInfo) -> None:
+        """A channel is in the registry, whoever asked for it."""
+        if self.shared.leads(info.group):
+            channel = self.add(info)
+            if channel.deleting:
+                self._opened(info.name, None, CHANNEL_DELETING)
+                self.unregister(info.uid)
+                return
+            self.shared.note("INF", f"Channel {go_quote(text(info.name))} has been created")
+            self.shared.say(
+                "channel_created",
+                f"channel {go_quote(text(info.name))} was created",
+                channel=info.name,
+                group=info.group,
+            )
+            self._opened(info.name, channel, "")
+
+    def _opened(self, name: bytes, channel: Channel | None, error: str) -> None:
+        for opened in self.opening.pop(name, []):
+            opened(channel, error)
+
+    def add(self, info: ChannelInfo) -> Channel:
+        """Take a channel of the registry in."""
+        shared = self.shared
+        machine = shared.group_of(info).machine
+        channel = Channel(
+            info=info,
+            deleting=info.uid in machine.dropped,  # the last leader did not live to see it out of the registry
+            limits=self._limits_of(info),
+            next_sequence=self.written_end(info),
+            last_timestamp=shared.written(info.group, info.uid).last_timestamp,
+            quiet_since=shared.clock.now,
+            restoring=machine.restores.under_way(info.uid),
+        )
+        commit = machine.transactions.under_way.get(info.uid)
+        if commit is not None:
+            channel.reserved, channel.reserved_from = True, commit.first_sequence or channel.next_sequence
+        self.by_name[info.name] = self.by_uid[info.uid] = channel
+        if channel.limits.age_ns:
+            self.aging.add(info.uid)
+        self.watch_idle(channel)
+        return channel
+
+    def written_end(self, info: ChannelInfo) -> int:
+        """The sequence behind everything that is committed, visible or not."""
+        last = self.shared.written(info.group, info.uid).last_sequence
+        return max(last + 1, self.shared.group_of(info).machine.channel(info.uid).first_sequence, 1)
+
+    # --- what the limits remove -----------------------------------------------------------------------------------------
+
+    def first_after(self, channel: Channel, count: int, size: int) -> int:
+        """Oldest sequence that may stay once a batch of *count* messages and *size* accounted bytes is added (STAN-SPEC 7.1); the
+        newest message always stays. Inside the new batch sizes are taken as equal."""
+        lim = channel.limits
+        index = self.shared.written(channel.info.group, channel.info.uid)
+        newest = channel.next_sequence + count - 1
+        first = max(index.first_sequence, 1)
+        if (channel.reserved and newest != channel.whole_at) or channel.restoring:
+            return first  # a commit removes nothing before it is whole
+        if lim.msgs and newest - first + 1 > lim.msgs:
+            first = newest - lim.msgs + 1
+        if lim.bytes and index.bytes + channel.uncommitted_bytes + size > lim.bytes:
+            rest = lim.bytes - channel.uncommitted_bytes - size
+            if rest >= 0 or not count:
+                first = max(first, index.first_within_bytes(max(rest, 0)))
+            else:
+                first = max(first, newest - max(1, lim.bytes * count // size) + 1)
+        first = min(first, max(newest, 1))
+        if first > max(index.first_sequence, 1) and channel.info.uid not in self.warned:
+            self.warned.add(channel.info.uid)
+            self._warn(channel, newest - first + 1, min(index.bytes + size, lim.bytes or index.bytes + size))
+        return first
+
+    def _warn(self, channel: Channel, messages: int, size: int) -> None:
+        lim = channel.limits
+        self.shared.note(
+            "WRN",
+            f"Reached limits for store {go_quote(text(channel.info.name))} (msgs={messages}/{lim.msgs} "
+            f"bytes={size}/{lim.bytes}), dropping old messages to make room for new ones",
+        )
+
+    def retain(self, channels: list[Channel]) -> None:
+        """Apply today's limits: at start (STAN-SPEC 7.1), and when leadership begins."""
+        for channel in channels:
+            index = self.shared.indexes(channel.info.group, channel.info.uid)
+            if index.last_sequence:
+                self._trim(channel, max(self.first_after(channel, 0, 0), self._unexpired(channel)))
+
+    def expire(self) -> None:
+        """Remove messages older than their channel's age limit."""
+        for uid in self.aging:
+            channel = self.by_uid[uid]
+            self._trim(channel, self._unexpired(channel))
+
+    def _unexpired(self, channel: Channel) -> int:
+        age = channel.limits.age_ns
+        index = self.shared.indexes(channel.info.group, channel.info.uid)
+        if not age or not index.first_timestamp or index.first_timestamp > self.shared.clock.wall - age:
+            return 0
+        return index.sequence_at(type(index.first_timestamp)(self.shared.clock.wall - age + 1))
+
+    def _trim(self, channel: Channel, first: int) -> None:
+        info = channel.info
+        index = self.shared.indexes(info.group, info.uid)
+        known = self.shared.group_of(info).machine.channel(info.uid).first_sequence
+        if channel.reserved or channel.restoring or first <= max(index.first_sequence, known, 1):
+            return
+        trim = pb.Trim(first_sequences=[info.uid, first])
+        self.shared.change_group(info.group, lambda _result, _error: None, trim=trim)
+
+    def trimmed(self, group: GroupId, trim: pb.Trim) -> None:
+        """A Trim entry was applied."""
+        for uid, first in pairs(trim.first_sequences):
+            self.shared.trims.append((group, ChannelUid(uid), Sequence(first)))
+
+    def removed(self, group: GroupId, removal: pb.Removal) -> None:
+        """A Removal entry was applied."""
+        uid, part = ChannelUid(removal.uid), self.shared.groups[group]
+        self.shared.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
+        part.dispatch.removed(uid, removal)
+
+    def reconfigure(self) -> None:
+        """Other limits from now on, also for what is kept already."""
+        self.retain([channel for channel in self.by_uid.values() if self._limit(channel)])
+
+    def refresh(self, uid: ChannelUid) -> None:
+        """A channel's limits were edited."""
+        channel = self.by_uid.get(uid)
+        if channel is not None and self._limit(channel):
+            self.retain([channel])
+
+    def restored(self, group: GroupId, uid: ChannelUid) -> None:
+        """A restore of a channel has begun, or is at its end."""
+        machine = self.shared.groups[group].machine
+        self.shared.trims.append((group, uid, Sequence(machine.channel(uid).first_sequence)))
+        channel = self.by_uid.get(uid)
+        if channel is None:
+            return
+        channel.restoring = machine.restores.under_way(uid)
+        channel.next_sequence = self.written_end(channel.info)
+        self._limit(channel)
+        if not channel.restoring:
+            self.watch_idle(channel)
+            self.retain([channel])
+
+    def _limit(self, channel: Channel) -> bool:
+        """Heed what the limits of a channel are by now; whether they have changed."""
+        old, channel.limits = channel.limits, self._limits_of(channel.info)
+        if channel.limits == old:
+            return False
+        self.warned.discard(channel.info.uid)
+        (self.aging.add if channel.limits.age_ns else self.aging.discard)(channel.info.uid)
+        if channel.limits.inactivity_ns != old.inactivity_ns:
+            channel.idle_at = 0  # an armed timer finds out by itself that it is not wanted any more
+            self.watch_idle(channel)
+        return True
+
+    def _limits_of(self, info: ChannelInfo) -> ChannelLimits:
+        configured = self.shared.config.limits.for_channel(text(info.name))
+        return self.shared.group_of(info).machine.edits.in_force(info.uid, configured)
+
+    # --- idle channels --------------------------------------------------------------------------------------------------
+
+    def watch_idle(self, channel: Channel) -> None:
+        """Start the clock of MaxInactivity if nothing is subscribed (STAN-SPEC 7.5)."""
+        if channel.limits.inactivity_ns and not self._active(channel):
+            channel.quiet_since = self.shared.clock.now
+            if not channel.idle_at:
+                self._arm_idle(channel, channel.quiet_since + channel.limits.inactivity_ns)
+
+    def _arm_idle(self, channel: Channel, at: int) -> None:
+        channel.idle_at = at
+        self.shared.timers.at(at, partial(self._idle, channel, at))
+
+    def _active(self, channel: Channel) -> bool:
+        return bool(channel.joining or self.shared.group_of(channel.info).dispatch.by_channel.get(channel.info.uid))
+
+    def _idle(self, channel: Channel, at: int, now: Nanos) -> None:
+        if channel.idle_at != at:
+            return
+        channel.idle_at = 0
+        if self.by_uid.get(channel.info.uid) is not channel or channel.deleting or self._active(channel):
+            return
+        if not channel.limits.inactivity_ns:
+            return  # switched off meanwhile
+        over = channel.quiet_since + channel.limits.inactivity_ns
+        if over > now:
+            self._arm_idle(channel, over)
+        elif channel.unsealed_count or channel.uncommitted_bytes or self._is_kept(channel):
+            self._arm_idle(channel, now + limits.RETENTION_INTERVAL)
+        else:
+            self.delete(channel)
+
+    def _is_kept(self, channel: Channel) -> bool:
+        """Whether something is under way in it, or staged for it."""
+        if channel.reserved or channel.restoring:
+            return True
+        return channel.info.uid in self.shared.group_of(channel.info).machine.transactions.parts
+
+    def delete(self, channel: Channel, told: Callable[[str], None] = lambda _error: None) -> None:
+        """Remove a channel with everything on it; until that is committed, requests for it are refused. *told* hears why it
+        was not removed, or "" as soon as its group has dropped it."""
+        channel.deleting = True
+        drop = pb.DropChannel(uid=channel.info.uid)
+        self.shared.change_group(channel.info.group, partial(self._dropped, channel, told), drop_channel=drop)
+
+    def _dropped(self, channel: Channel, told: Callable[[str], None], result: object, error: str) -> None:
+        told(error)
+        if not isinstance(result, GroupResult):
+            self.shared.note("ERR", f"Unable to delete channel {go_quote(text(channel.info.name))}: {error}")
+            channel.deleting = False
+            self.watch_idle(channel)
+            return
+        self.unregister(channel.info.uid)
+
+    def unregister(self, uid: ChannelUid) -> None:
+        """Its group has dropped the channel: have it taken out of the registry, `unregistered` hears of it."""
+        shared = self.shared
+        info = shared.meta.by_uid.get(uid)
+        if info is None or not shared.leads(info.group):
+            return
+        delete = pb.DeleteChannel(uid=uid)
+        if shared.leads_meta:
+            shared.change_meta(self._not_deleted, delete_channel=delete)
+        else:
+            shared.forward_meta(delete_channel=delete)
+        if shared.clustered:
+            shared.timers.at(shared.clock.now + limits.FORWARD_INTERVAL, lambda _now: self.unregister(uid))
+
+    def _not_deleted(self, result: object, error: str) -> None:
+        if result is None:
+            self.shared.note("ERR", f"Unable to take a deleted channel out of the registry: {error}")
+
+    def unregistered(self, uid: ChannelUid) -> None:
+        """The registry does not have the channel any more."""
+        channel = self.by_uid.get(uid)
+        if channel is not None:
+            self._forget(channel)
+            name = go_quote(text(channel.info.name))
+            self.shared.note("INF", f"Channel {name} has been deleted")
+            self.shared.say(
+                "channel_deleted",
+                f"channel {name} was deleted",
+                channel=channel.info.name,
+                group=channel.info.group,
+            )
+
+    def _forget(self, channel: Channel) -> None:
+        del self.by_uid[channel.info.uid], self.by_name[channel.info.name]
+        self.aging.discard(channel.info.uid)
+        self.warned.discard(channel.info.uid)
+
+    def drop_committed(self, group: GroupId, uid: ChannelUid) -> None:
+        """A DropChannel entry was applied."""
+        self.shared.groups[group].dispatch.drop_channel(uid)
+        self.shared.drops.append((group, uid))

@@ -1,0 +1,379 @@
+"""Commits of staged rows, on the leader of the channel's group.
+
+    request ─► decision (one entry) ─► read staged parts, seal them as rows of the channel (steps) ─► the last step: visible
+
+One commit at a time in a channel; publishes, and other commits, wait behind it. Once decided it is carried out, whoever asks or
+leads: where it stands is in the log. At no time is more of it in memory than a few MiB. Nobody is answered before it is whole.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
+
+from stan import errors, limits
+from stan.core.base.ready import Fetch, Fetched, Ready
+from stan.core.publishing.channels import Channel, Channels
+from stan.core.publishing.intake import Rows, Stored
+from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.staging import PASSING
+from stan.core.requests.asked import Asked, asked
+from stan.core.shared import Group, Shared, shown
+from stan.core.state.group import GroupResult
+from stan.core.state.transactions import Ended, Refused, Transactions
+from stan.invariant import invariant
+from stan.protocol import entries_pb2 as pb
+from stan.protocol import extension_pb2 as ext
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.channels import is_channel_name
+from stan.protocol.entries import STAGING_UID
+from stan.protocol.frames import Frame
+from stan.types import ChannelUid, GroupId, Nanos
+
+LENGTH_PREFIX = 4
+"""Bytes in front of a stored message."""
+
+
+@dataclass(slots=True)
+class Carrier:
+    """A commit that is being carried out. Its parts are read in their order, and stored in it."""
+
+    channel: Channel
+    commit: pb.Commit
+    timestamp_before: int
+    unread: deque[int]  # sequences of the hidden channel
+    wanted: list[int] = field(default_factory=list)  # those of them that are being read
+    fetch: int = 0  # number of that read
+    reading: int = 0  # bytes of it
+    in_flight: int = 0  # bytes of rows that were handed on and are not stored yet
+    failures: int = 0  # to read, in a row
+    pause_until: int = 0  # Nanos
+    broken: bool = False  # rows were refused: it begins again once nothing is in flight
+
+
+class Committing:
+    """See the module's docstring."""
+
+    def __init__(self, shared: Shared, channels: Channels, publishing: Publishing) -> None:
+        self.shared = shared
+        self.channels = channels
+        self.publishing = publishing
+        self.asked: dict[ChannelUid, list[Asked]] = {}  # who waits, in order of arrival
+        self.deciding: dict[ChannelUid, tuple[int, pb.Commit]] = {}  # on their way into the log: ticket
+        self.carriers: dict[ChannelUid, Carrier] = {}
+        self.fetches = 0
+
+    def follow(self, number: GroupId) -> None:
+        """This node leads a group no more; its channels are still known."""
+        for uid in [uid for uid, channel in self.channels.by_uid.items() if channel.info.group == number]:
+            self.asked.pop(uid, None)
+            self.carriers.pop(uid, None)
+            self.deciding.pop(uid, None)
+
+    def dropped(self, uid: ChannelUid) -> None:
+        """A channel is gone."""
+        self.carriers.pop(uid, None)
+        self.deciding.pop(uid, None)
+        for waiting in self.asked.pop(uid, []):
+            waiting.refuse(errors.CHANNEL_DELETING, retry=True)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def commit(self, frame: Frame) -> None:
+        """A CommitRequest."""
+        kinds = (ext.CommitRequest, ext.CommitResponse)
+        found = asked(self.shared, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
+        if found is None:
+            return
+        error = _complaint(found.request)
+        if error:
+            found.refuse(error)
+        else:
+            self.channels.open(found.request.channel, partial(self._opened, found))
+
+    def _opened(self, found: Asked, channel: Channel | None, error: str) -> None:
+        if channel is None:
+            found.refuse(error, retry=error in PASSING)
+            return
+        waiting = self.asked.setdefault(channel.info.uid, [])
+        if len(waiting) >= limits.COMMITS_WAITING_MAX:
+            found.busy()
+            return
+        waiting.append(found)
+        self._next(channel)
+
+    def _next(self, channel: Channel) -> None:
+        """Answer who asks for what is done or cannot be done, until something has to be decided."""
+        uid = channel.info.uid
+        group = self.shared.group_of(channel.info)
+        while self.asked.get(uid) and uid not in self.deciding and uid not in group.machine.transactions.under_way:
+            self._decide(channel, group, self.asked[uid][0])
+        if not self.asked.get(uid):
+            self.asked.pop(uid, None)
+
+    def _decide(self, channel: Channel, group: Group, found: Asked) -> None:
+        uid, request, known = channel.info.uid, found.request, group.machine.transactions
+        last = known.committed.get((uid, request.app))
+        if known.is_anothers(uid, request.app, found.user):
+            self.asked[uid].remove(found)
+            found.refuse(errors.APP_OF_ANOTHER)
+            return
+        if last is not None and request.version <= last.version:
+            self.asked[uid].remove(found)
+            _confirm(found, last, already=True)
+            return
+        sequences = _sequences(known, uid, found.user, request)
+        if isinstance(sequences, str):
+            self.asked[uid].remove(found)
+            found.refuse(sequences)
+            return
+        self.publishing.reserve(channel)
+        commit = pb.Commit(
+            uid=uid,
+            app=request.app,
+            version=request.version,
+            sequences=sequences,
+            at=self.shared.clock.wall,
+            user=found.user,
+        )
+        self.shared.change_group(channel.info.group, partial(self._decided, channel, commit), commit=commit)
+        self.deciding[uid] = self.shared.tickets, commit
+
+    def _decided(self, channel: Channel, commit: pb.Commit, result: object, error: str) -> None:
+        uid = channel.info.uid
+        if self.deciding.pop(uid, None) is None:  # the channel is gone
+            return
+        outcome = result.of_part if isinstance(result, GroupResult) else Refused(error)
+        if isinstance(outcome, Ended):
+            self.ended(channel.info.group, outcome)
+        elif isinstance(outcome, Refused):
+            for waiting in self._take_asked(uid, commit):
+                waiting.refuse(outcome.error, retry=result is None)
+            self.publishing.release(channel)
+            self._next(channel)
+
+    def _take_asked(self, uid: ChannelUid, commit: pb.Commit | pb.Committed) -> list[Asked]:
+        """Those who wait for one version of an app; they wait no more."""
+        waiting = self.asked.pop(uid, [])
+        same = [
+            (one.request.app, one.request.version) == (commit.app, commit.version)
+            and (one.user == commit.user or not (one.user and commit.user))
+            for one in waiting
+        ]
+        self.asked[uid] = [one for one, is_same in zip(waiting, same, strict=True) if not is_same]
+        return [one for one, is_same in zip(waiting, same, strict=True) if is_same]
+
+    def ended(self, number: GroupId, ended: Ended) -> None:
+        """A commit is whole, or given up; on every node that holds the group."""
+        group = self.shared.groups[number]
+        channel = self.channels.by_uid.get(ended.uid)
+        if not group.leads or channel is None:
+            return
+        self.carriers.pop(ended.uid, None)
+        group.dispatch.uncovered(ended.uid)
+        if ended.uid in self.shared.watched:
+            self.shared.news.add(ended.uid)
+        self.publishing.release(channel)
+        for waiting in self._take_asked(ended.uid, ended.committed):
+            if ended.error:
+                waiting.refuse(ended.error)
+            else:
+                _confirm(waiting, ended.committed, already=False)
+        self._next(channel)
+
+    # --- carrying out ---------------------------------------------------------------------------------------------------
+
+    @property
+    def hungry(self) -> bool:
+        """Whether `pump` would find something to do."""
+        return any(self._can_go_on(self.carriers.get(channel.info.uid)) for _, channel, _ in self._under_way())
+
+    def _under_way(self) -> Iterator[tuple[Group, Channel, pb.Commit]]:
+        """Commits under way in the groups that this node leads; the metadata may not tell of their channel yet."""
+        for _, group in self.shared.led():
+            for uid, commit in group.machine.transactions.under_way.items():
+                channel = self.channels.by_uid.get(ChannelUid(uid))
+                if channel is not None and not channel.deleting:
+                    yield group, channel, commit
+
+    def _can_go_on(self, carrier: Carrier | None) -> bool:
+        if carrier is None:
+            return True
+        if carrier.pause_until > self.shared.clock.now:
+            return False
+        if carrier.broken:
+            return not carrier.in_flight
+        under_way = sum(one.in_flight + one.reading for one in self.carriers.values())
+        return bool(carrier.unread and not carrier.fetch and under_way < limits.COMMIT_BYTES_IN_FLIGHT)
+
+    def pump(self, ready: Ready) -> None:
+        """Go on with the commits under way in the groups that this node leads."""
+        if self.deciding:
+            self._lose_decisions()
+        for group, channel, commit in self._under_way():
+            self.shared.within(channel.info.group, self._go_on, group, channel, commit, ready)
+
+    def _go_on(self, group: Group, channel: Channel, commit: pb.Commit, ready: Ready) -> None:
+        carrier = self.carriers.get(channel.info.uid)
+        if not self._can_go_on(carrier):
+            return
+        if carrier is None or carrier.broken:
+            carrier = self._begin(group, channel, commit, carrier)
+        if self._can_go_on(carrier):
+            ready.fetches.append(self._read(group, carrier))
+
+    def _lose_decisions(self) -> None:
+        """Nobody will tell what became of a proposal that was refused while another leader was looked for."""
+        waiting = self.shared.waiting
+        for uid, (_, commit) in [lost for lost in self.deciding.items() if lost[1][0] not in waiting]:
+            channel = self.channels.by_uid[uid]
+            self.shared.within(channel.info.group, self._decided, channel, commit, None, errors.BUSY)
+
+    def _begin(self, group: Group, channel: Channel, commit: pb.Commit, before: Carrier | None) -> Carrier:
+        """Take a commit up where the log says that it stands. Nothing of this channel is on its way."""
+        channel.next_sequence = self.channels.written_end(channel.info)
+        self.publishing.reserve(channel)
+        channel.reserved_from = commit.first_sequence or channel.next_sequence
+        channel.whole_at = channel.reserved_from + commit.count - 1
+        unread = deque(commit.sequences)
+        staged, done = group.machine.transactions.staged, commit.done
+        while done > 0:
+            done -= staged[unread.popleft()].count
+        invariant(not done, "rows are stored part by part", uid=commit.uid, done=commit.done)
+        made = self.carriers[channel.info.uid] = Carrier(channel, commit, channel.last_timestamp, unread)
+        if before is not None:
+            made.pause_until, made.failures = before.pause_until, before.failures
+        return made
+
+    def _read(self, group: Group, carrier: Carrier) -> Fetch:
+        """Ask for the next parts, about as much as one entry holds."""
+        staged = group.machine.transactions.staged
+        wanted: list[int] = []
+        size = 0
+        for sequence in carrier.unread:
+            full = size >= limits.READ_BYTES_MAX or len(wanted) >= limits.BATCHES_PER_READ_MAX
+            if wanted and (full or sequence < wanted[-1]):
+                break
+            wanted.append(sequence)
+            size += staged[sequence].bytes
+        self.fetches += 1
+        carrier.fetch, carrier.wanted, carrier.reading = self.fetches, wanted, size
+        runs = tuple((sequence, sequence) for sequence in wanted)
+        return Fetch(carrier.channel.info.group, STAGING_UID, 0, runs, limits.READ_BYTES_MAX, self.fetches)
+
+    def fetched(self, fetch: Fetch, batches: list[Fetched]) -> None:
+        """The answer to a Fetch: messages of the hidden channel."""
+        carrier = self._reader(fetch)
+        if carrier is None:
+            return
+        carrier.fetch = carrier.reading = 0
+        if carrier.broken:  # rows before these were refused meanwhile
+            return
+        records = list(_records(batches, carrier.wanted))
+        if not records:
+            self._failed(carrier, "they are gone")
+            return
+        carrier.failures = 0
+        staged = self.shared.group_of(carrier.channel.info).machine.transactions.staged
+        for record in records:
+            part = staged[carrier.unread.popleft()]
+            rows = wire.MsgProto.FromString(record).data
+            change = partial(self._change, carrier, part)
+            carrier.in_flight += len(rows)
+            told = partial(self._stored, carrier, len(rows))
+            self.publishing.add(carrier.channel, Rows(rows, part.count, told, change, ahead=True))
+
+    def _change(self, carrier: Carrier, part: pb.StagedPart, first: int) -> bytes:
+        step = pb.CommitStep(
+            uid=part.uid, first_sequence=first, count=part.count, timestamp_before=carrier.timestamp_before
+        )
+        return pb.GroupChange(commit_step=step).SerializeToString()
+
+    def _stored(self, carrier: Carrier, size: int, stored: Stored) -> None:
+        carrier.in_flight -= size
+        if stored.error:
+            carrier.broken = True
+            self._pause(carrier, stored.error)
+
+    def read_failed(self, fetch: Fetch, why: str) -> None:
+        """The log could not answer."""
+        carrier = self._reader(fetch)
+        if carrier is not None:
+            carrier.fetch = carrier.reading = 0
+            self._failed(carrier, why)
+
+    def _reader(self, fetch: Fetch) -> Carrier | None:
+        return next((carrier for carrier in self.carriers.values() if carrier.fetch == fetch.number), None)
+
+    def _failed(self, carrier: Carrier, why: str) -> None:
+        channel = carrier.channel
+        carrier.failures += 1
+        if carrier.failures == 1:
+            self.shared.note("ERR", f"Error reading rows staged for {shown(channel.info.name)} ({why})")
+        if carrier.failures >= limits.COMMIT_READS_MAX and not carrier.in_flight and not self.shared.clustered:
+            carrier.failures = 0
+            step = pb.CommitStep(uid=channel.info.uid, given_up=True)
+            self.shared.note("ERR", f"A commit to {shown(channel.info.name)} is given up: its rows cannot be read")
+            self.shared.change_group(channel.info.group, lambda _result, _error: None, commit_step=step)
+        self._pause(carrier, errors.UNREADABLE)
+
+    def _pause(self, carrier: Carrier, error: str) -> None:
+        """It cannot go on for the moment: nobody waits for that."""
+        at = Nanos(self.shared.clock.now + limits.COMMIT_RETRY)
+        if carrier.pause_until < at:
+            carrier.pause_until = at
+            self.shared.timers.at(at, lambda _now: None)  # a turn then
+        if not self.shared.clustered:  # else another leader may store what this one has refused
+            self.publishing.refuse_waiting(carrier.channel, error)
+        for waiting in self.asked.pop(carrier.channel.info.uid, []):
+            waiting.refuse(error, retry=True)
+
+
+def _complaint(request: ext.CommitRequest) -> str:
+    """What is wrong with a request, whatever is staged."""
+    if not is_channel_name(request.channel):
+        return errors.INVALID_SUBJECT
+    names = [txn.txn for txn in request.txns]
+    if not 0 < len(request.app) <= limits.APP_BYTES_MAX or request.version < 0 or len(set(names)) < len(names):
+        return errors.INVALID_TRANSACTION
+    return ""
+
+
+def _sequences(known: Transactions, uid: ChannelUid, user: bytes, request: ext.CommitRequest) -> list[int] | str:
+    """Where the parts lie that a request names, in the order of their rows; or why not: one is missing, or there is one more,
+    whose rows would be dropped in silence."""
+    sequences = []
+    for txn in request.txns:
+        for number in range(txn.parts):
+            part = known.find(uid, user, txn.txn, number)
+            if part is None or (part.app, part.version) != (request.app, request.version):
+                return errors.STAGED_GONE
+            sequences.append(part.sequence)
+        if known.find(uid, user, txn.txn, txn.parts):
+            return errors.STAGED_UNNAMED
+    return sequences
+
+
+def _records(batches: list[Fetched], wanted: list[int]) -> list[bytes]:
+    """The stored messages that were asked for, as far as they came without a gap."""
+    records: list[bytes] = []
+    for batch in batches:
+        at = 0
+        for sequence in range(batch.base_sequence, batch.base_sequence + batch.count):
+            size = int.from_bytes(batch.records[at : at + LENGTH_PREFIX], "little")
+            at += LENGTH_PREFIX
+            if len(records) < len(wanted) and sequence == wanted[len(records)]:
+                records.append(bytes(batch.records[at : at + size]))
+            at += size
+    return records
+
+
+def _confirm(found: Asked, committed: pb.Committed, *, already: bool) -> None:
+    """It is committed; what a version before the newest one has added is not known any more."""
+    newest = committed.version == found.request.version
+    found.answer(
+        already=already,
+        first_sequence=committed.first_sequence if newest else 0,
+        last_sequence=committed.last_sequence if newest else 0,
+    )

@@ -1,0 +1,432 @@
+"""From PubMsgs to committed record batches to PubAcks (STAN-SPEC 4), always in batches.
+
+A message is acknowledged (P1) only once its entry is committed, which means: on stable storage. Messages that cannot be taken
+are refused with the original's texts and consume no sequence. Rows (stan.core.publishing.intake) are sealed with the publishes.
+"""
+
+import contextlib
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from google.protobuf.message import DecodeError
+
+from stan import errors, limits
+from stan.core.base import oversize
+from stan.core.base.ready import Fetched, Proposal
+from stan.core.leader.marks import Sorted, encode
+from stan.core.publishing.channels import NO_METADATA, Channel, Channels
+from stan.core.publishing.intake import Rows, Stored, sealed_size
+from stan.core.requests.catchup import Catchup
+from stan.core.shared import META_GROUP, Shared, text
+from stan.permissions import Right
+from stan.protocol import kernel
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.channels import is_channel_name, publication
+from stan.protocol.entries import Kind, decode_batches, encode_batch, encode_change, encode_marks, marks_of
+from stan.protocol.frames import Frame, Publishes, Sender
+from stan.protocol.requests import can_be_answered
+from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, WallNanos
+
+TOO_MUCH_WAITING = "stan: too much waits for a majority of the nodes"
+ENTRY_BYTES_TARGET = 1 * MiB
+"""An entry is closed once it holds this much (RAFT.md: larger ones only hurt the latency of others)."""
+
+
+@dataclass(slots=True)
+class Sealed:
+    """One RECORDS entry on its way: what to send when it is committed, what to take back when it is not."""
+
+    group: GroupId
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+    acks: list[bytes] = field(default_factory=list)
+    channels: list[tuple[Channel, int, int, int]] = field(default_factory=list)  # channel, base, count, bytes
+    marks: list[Publishes] = field(default_factory=list)
+    rows: list[tuple[Rows, int]] = field(default_factory=list)  # and their first sequence
+
+
+class Publishing:
+    """The publish path of the channels that this node leads."""
+
+    def __init__(self, shared: Shared, channels: Channels, catchup: Catchup) -> None:
+        self.shared = shared
+        self.channels = channels
+        self.catchup = catchup
+        self.waiting: dict[GroupId, dict[ChannelUid, Channel]] = {}  # channels with unsealed messages
+        self.held: deque[tuple[GroupId, Publishes]] = deque()  # what waits for the metadata, in order of arrival
+        self.holding: Counter[Sender] = Counter()  # its publishers: what they send next waits behind it
+        self.parked: Counter[GroupId] = Counter()  # bytes that wait for the metadata or for their channel
+        self.unsealed: Counter[GroupId] = Counter()  # bytes
+        self.uncommitted: Counter[GroupId] = Counter()  # bytes
+
+    @property
+    def unsealed_bytes(self) -> int:
+        """That wait in their channels."""
+        return self.unsealed.total()
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """That are on their way into the log."""
+        return self.uncommitted.total()
+
+    # --- intake -----------------------------------------------------------------------------------------------------
+
+    def publishes(self, batch: Publishes) -> None:
+        """Take the publishes of one channel in one read."""
+        shared = self.shared
+        if shared.partition is not None and not shared.partition[batch.channel]:
+            return  # another server's
+        totals = shared.totals
+        totals.in_messages += batch.count
+        totals.in_bytes += batch.payload_bytes
+        if shared.faulty and not shared.clustered and (number := shared.group_number(batch.channel)) in shared.faulty:
+            self._refuse(batch.acks, f"stan: group {number} is frozen until a restart: {shared.faulty[number]}")
+            return
+        if shared.clustered:
+            group = shared.groups.get(shared.group_number(batch.channel))
+            if group is None or not group.leads:
+                return
+            if group.marked.behind:
+                self.take_sorted(group.marked.still_new(batch, shared.clock.now))
+                return
+        self.take(batch)
+
+    def take_sorted(self, parts: Sorted) -> None:
+        """Take what is new, and acknowledge what is in the log."""
+        if parts.acks:
+            self.shared.pub_acks.append(parts.acks)
+        for batch in parts.new:
+            self.take(batch)
+
+    def take(self, batch: Publishes) -> None:
+        """Take what is not in the log yet; what somebody unknown has sent waits until the metadata is known to be new."""
+        known = self.shared.sender
+        keep = [sender not in self.holding and known(sender) is not None for sender in batch.senders()]
+        if not all(keep):
+            sane = [max(map(len, publisher)) <= limits.NAME_BYTES_MAX for publisher in batch.publishers]
+            if not all(sane):  # nobody can be known by such a name
+                permitted, acks = kernel.select(batch, sane)
+                self._refuse(acks, errors.INVALID_PUBLISH)
+                if permitted is not None:
+                    self.take(permitted)
+                return
+            unknown, _ = kernel.select(batch, [not stays for stays in keep])
+            kept, _ = kernel.select(batch, keep)
+            if unknown is not None:
+                self._hold(unknown)
+            if kept is None:
+                return
+            batch = kept
+        self._take_known(batch)
+
+    def _hold(self, batch: Publishes) -> None:
+        if self._is_too_much():
+            self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
+            return
+        group = self.shared.group_number(batch.channel)
+        self.held.append((group, batch))
+        self.holding.update(batch.senders())
+        self.parked[group] += len(batch.bodies)
+        self.catchup.wait(partial(self._take_held, batch), batch.senders())
+
+    def _take_held(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of catchup
+        if not self.held or self.held[0][1] is not batch:
+            return  # taken with an earlier one, or this node leads its group no more
+        known = self.shared.sender
+        kept, refused = kernel.select(self._let_go(), [known(sender) is not None for sender in batch.senders()])
+        if new:
+            self._refuse(refused, errors.INVALID_PUBLISH)
+        else:
+            self._refuse_for_now(refused, NO_METADATA)
+        if kept is not None:
+            self._take_known(kept)
+        while self.held and all(known(sender) is not None for sender in self.held[0][1].senders()):
+            self._take_known(self._let_go())
+
+    def _let_go(self) -> Publishes:
+        group, batch = self.held.popleft()
+        self.holding -= Counter(batch.senders())
+        self.parked[group] -= len(batch.bodies)
+        return batch
+
+    def _take_known(self, batch: Publishes) -> None:
+        if len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
+            self._refuse(batch.acks, errors.INVALID_PUBLISH)
+            return
+        door = self.shared.door
+        if door is not None and not all(judged := door.judged(batch)):
+            permitted, acks = kernel.select(batch, judged)
+            self._refuse(acks, errors.not_permitted(Right.PUBLISH.value, text(batch.channel)))
+            if permitted is None:
+                return
+            batch = permitted
+        fitting, refused = oversize.part(batch, self.shared.message_payload_max(batch.channel))
+        self._refuse(refused, errors.MESSAGE_TOO_LARGE)
+        if fitting is None:
+            return
+        batch = fitting
+        channel = self.channels.by_name.get(batch.channel)
+        if channel is not None and not channel.closed:
+            self._queue(channel, batch)
+        elif not is_channel_name(batch.channel):
+            self._refuse(batch.acks, errors.INVALID_PUBLISH)
+        else:
+            self._open(batch)
+
+    def _open(self, batch: Publishes) -> None:
+        if self._is_too_much():
+            self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
+            return
+        group = self.shared.group_number(batch.channel)
+        self.parked[group] += len(batch.bodies)
+        self.channels.open(batch.channel, partial(self._opened, group, batch))
+
+    def _opened(self, group: GroupId, batch: Publishes, channel: Channel | None, error: str) -> None:
+        self.parked[group] -= len(batch.bodies)
+        if channel is not None:
+            self._queue(channel, batch)
+        elif error == NO_METADATA:
+            self._refuse_for_now(batch.acks, error)
+        else:
+            self._refuse(batch.acks, error)
+
+    def _queue(self, channel: Channel, batch: Publishes) -> None:
+        if self._is_too_much(channel):
+            self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)  # reading goes on: it is how the majority's answers come
+            return
+        channel.unsealed.append(batch)
+        self._wait(channel, batch)
+
+    def add(self, channel: Channel, rows: Rows) -> None:
+        """Have *rows* stored in a channel that this node leads."""
+        if rows.ahead:
+            channel.ahead.append(rows)
+        elif self._is_too_much(channel):
+            rows.told(Stored(error=TOO_MUCH_WAITING, retry=True))
+            return
+        else:
+            channel.unsealed.append(rows)
+        self._wait(channel, rows)
+
+    def reserve(self, channel: Channel) -> None:
+        """From now on only rows that go ahead are stored there; everything else waits."""
+        channel.reserved, channel.reserved_from, channel.whole_at = True, channel.next_sequence, 0
+
+    def release(self, channel: Channel) -> None:
+        """Store what has waited for the end of a reservation."""
+        channel.reserved = False
+        if channel.unsealed:
+            self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
+
+    def refuse_waiting(self, channel: Channel, error: str) -> None:
+        """What a reservation keeps from being stored goes on later than anybody waits."""
+        waiting, channel.unsealed = channel.unsealed, []
+        self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
+        self._give_up(waiting, error)
+
+    def _wait(self, channel: Channel, batch: Publishes | Rows) -> None:
+        self.unsealed[channel.info.group] += len(batch.bodies)
+        self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
+
+    def _is_too_much(self, channel: Channel | None = None) -> bool:
+        waiting = self.unsealed.total() + self.uncommitted.total() + self.parked.total()
+        bounded = self.shared.clustered or (channel is not None and channel.reserved)  # else less is read
+        return bounded and waiting > limits.UNCOMMITTED_BYTES_MAX
+
+    def _refuse(self, acks: bytes, error: str) -> None:
+        acks = oversize.answerable(acks, self.shared.payload_bytes_max)
+        if acks:
+            self.shared.pub_acks.append(kernel.refuse(acks, error.encode()))
+
+    def _refuse_for_now(self, acks: bytes, error: str) -> None:
+        """In a cluster nobody is answered: who leads next looks again at what it has heard, and may store what this leader could
+        not. A publisher that was told of an error must not find its message stored later."""
+        if not self.shared.clustered:
+            self._refuse(acks, error)
+        elif acks:
+            self.shared.complain("WRN", f"publishes are not answered ({error})")
+
+    def malformed(self, frame: Frame) -> None:
+        """A payload on the publish subject that is no PubMsg, or has no guid, or names another channel than its subject."""
+        channel = frame.subject[len(self.shared.subjects.pub_prefix) + 1 :]
+        if _is_control(frame.payload) or not self.shared.leads(self.shared.group_number(channel)):
+            return
+        guid = b""
+        with contextlib.suppress(DecodeError):
+            guid = wire.PubMsg.FromString(frame.payload).guid
+            self.shared.totals.in_messages += 1
+            self.shared.totals.in_bytes += len(frame.payload)
+        if frame.reply and can_be_answered(frame) and len(guid) <= self.shared.payload_bytes_max - oversize.ERROR_ROOM:
+            payload = wire.PubAck(guid=guid, error=errors.INVALID_PUBLISH.encode()).SerializeToString()
+            self.shared.pub_acks.append(publication(frame.reply, payload))
+
+    # --- sealing ------------------------------------------------------------------------------------------------------
+
+    def seal(self) -> list[Proposal]:
+        """Give everything that is waiting its sequences and timestamp; one entry per group, more if it gets large."""
+        proposals: list[Proposal] = []
+        shared = self.shared
+        for group in [group for group in self.waiting if group not in shared.full and group not in shared.closed]:
+            try:
+                proposals += self._seal_group(group)
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                shared.fail(group, error)
+        return proposals
+
+    def _seal_group(self, group: GroupId) -> list[Proposal]:
+        proposals: list[Proposal] = []
+        entry = Sealed(group)
+        for channel in self.waiting.pop(group).values():
+            waiting = self._take_waiting(channel)
+            if channel.deleting:
+                self._give_up(waiting, errors.CHANNEL_DELETING)
+                continue
+            for part in _parts(channel, waiting):
+                self._seal_channel(channel, part, entry)
+                if entry.size >= ENTRY_BYTES_TARGET:
+                    proposals.append(self._close(entry))
+                    entry = Sealed(group)
+        if entry.parts:
+            proposals.append(self._close(entry))
+        return proposals
+
+    def _take_waiting(self, channel: Channel) -> list[Publishes | Rows]:
+        """What can be sealed in a channel."""
+        waiting: list[Publishes | Rows] = [*channel.ahead]
+        channel.ahead = []
+        if not channel.reserved or channel.deleting:
+            waiting += channel.unsealed
+            channel.unsealed = []
+        self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
+        return waiting
+
+    def _give_up(self, waiting: list[Publishes | Rows], error: str) -> None:
+        for batch in waiting:
+            if isinstance(batch, Rows):
+                batch.told(Stored(error=error, retry=True))
+            else:
+                self._refuse(batch.acks, error)
+
+    @property
+    def can_seal(self) -> bool:
+        """Whether `seal` would find something to do."""
+        shared = self.shared
+        return any(group not in shared.full and group not in shared.closed for group in self.waiting)
+
+    def _seal_channel(self, channel: Channel, batches: list[Publishes | Rows], entry: Sealed) -> None:
+        count = sum(batch.count for batch in batches)
+        base = channel.next_sequence
+        timestamp = max(self.shared.clock.wall, channel.last_timestamp)
+        records = kernel.seal(channel.info.name, base, timestamp, [batch.bodies for batch in batches])
+        size = self.shared.indexes(channel.info.group, channel.info.uid).accounted(len(records), count)
+        first = self.channels.first_after(channel, count, size)
+        entry.parts += encode_batch(
+            channel.info.uid, Sequence(base), count, WallNanos(timestamp), Sequence(first), records
+        )
+        entry.size += len(records)
+        entry.channels.append((channel, base, count, size))
+        channel.next_sequence = base + count
+        channel.last_timestamp = timestamp
+        channel.quiet_since = self.shared.clock.now
+        channel.uncommitted_bytes += size
+        self.uncommitted[channel.info.group] += size
+        for batch in batches:
+            if isinstance(batch, Rows):
+                entry.rows.append((batch, base))
+            else:
+                entry.acks.append(batch.acks)
+                if self.shared.clustered:
+                    entry.marks.append(batch)
+            base += batch.count
+
+    def _close(self, entry: Sealed) -> Proposal:
+        if entry.marks:
+            entry.parts += encode_marks(encode(entry.marks))
+        for rows, first in entry.rows:
+            if rows.change is not None:
+                entry.parts += encode_change(rows.change(first))
+        ticket = self.shared.ticket(partial(self._done, entry))
+        return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
+
+    def propose(self, entry: Sealed, channel: Channel, next_sequence: int, size: int) -> None:
+        """Have an *entry* written that was made elsewhere: *size* accounted bytes; its channel goes on with *next_sequence*."""
+        base, channel.next_sequence = channel.next_sequence, next_sequence
+        entry.channels.append((channel, base, next_sequence - base, size))
+        channel.uncommitted_bytes += size
+        self.uncommitted[entry.group] += size
+        self.shared.changes.append(self._close(entry))
+
+    # --- leadership ---------------------------------------------------------------------------------------------------
+
+    def new_of(self, group: GroupId, heard: list[Publishes], since: Nanos) -> list[Sorted]:
+        """This node leads from now on: what of each batch that it heard since *since* is not in the log."""
+        shared = self.shared
+        if group == META_GROUP:
+            return []
+        return shared.groups[group].marked.begin(heard, shared.clock.now, since)
+
+    def follow(self, group: GroupId) -> None:
+        """This node leads the group no more: the next leader has heard it all, too."""
+        self.waiting.pop(group, None)
+        for bytes_of in (self.unsealed, self.uncommitted, self.parked):
+            bytes_of.pop(group, None)
+        self.held = deque(held for held in self.held if held[0] != group)
+        self.holding = Counter(sender for _, batch in self.held for sender in batch.senders())
+
+    # --- outcome ------------------------------------------------------------------------------------------------------
+
+    def _done(self, entry: Sealed, result: object, error: str) -> None:
+        for channel, base, _count, size in entry.channels:
+            channel.uncommitted_bytes -= size
+            self.uncommitted[entry.group] -= size
+            if result is None:  # not written: its sequences are free again
+                channel.next_sequence = min(channel.next_sequence, base)
+        if result is None:
+            for acks in entry.acks:
+                self._refuse(acks, error)
+        else:
+            self.shared.pub_acks += entry.acks
+        for rows, first in entry.rows:
+            taken = Stored(first, first + rows.count - 1)
+            rows.told(taken if result is not None else Stored(error=error, retry=True))
+
+    def committed(self, group: GroupId, index: RaftIndex, body: bytes) -> None:
+        """A RECORDS entry is committed and indexed: its messages are visible (on every node, own entry or not)."""
+        part = self.shared.groups[group]
+        if self.shared.clustered:
+            told = marks_of(body)
+            if told is not None:
+                since = self.shared.heard_since
+                part.marked.apply(told, self.shared.clock.now, since, old=index <= part.loaded)
+        for batch in decode_batches(body):
+            part.machine.trim(batch.uid, batch.first_sequence)
+            self.shared.trims.append((group, batch.uid, batch.first_sequence))
+            if batch.uid in self.shared.watched:
+                self.shared.news.add(batch.uid)
+            if batch.uid not in part.machine.transactions.under_way:  # else it is not visible yet
+                part.dispatch.committed(batch.uid, Fetched(batch.base_sequence, batch.count, batch.records))
+
+
+def _parts(channel: Channel, batches: list[Publishes | Rows]) -> Iterator[list[Publishes | Rows]]:
+    """*batches* in parts that make no entry much larger than it should be."""
+    part: list[Publishes | Rows] = []
+    size = 0
+    for batch in batches:
+        part.append(batch)
+        size += sealed_size(channel.info.name, len(batch.bodies), batch.count)
+        if size >= ENTRY_BYTES_TARGET:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _is_control(payload: bytes) -> bool:
+    """Whether an old server sent one of its own messages on the publish subject (STAN-SPEC 4.1): its first field is a number,
+    that of a PubMsg is a text."""
+    try:
+        return wire.CtrlMsg.FromString(payload).msg_type != 0
+    except DecodeError:
+        return False

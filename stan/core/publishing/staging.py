@@ -1,0 +1,186 @@
+"""What becomes of the parts of a transaction before it is committed: staged, dropped, forgotten; and which version of an app is
+finished. On the leader of the group.
+
+A part is stored as one message of the group's hidden channel, with the change that tells of it in the same entry; it is answered
+once both are committed. A part that is staged already is not stored again.
+"""
+
+from functools import partial
+from operator import attrgetter
+
+from stan import errors, limits
+from stan.config import ChannelLimits
+from stan.core.publishing.channels import NO_METADATA, Channel, Channels
+from stan.core.publishing.intake import Rows, Stored, refusal
+from stan.core.publishing.publishing import Publishing
+from stan.core.requests.asked import Asked, asked
+from stan.core.shared import Shared
+from stan.core.state.group import GroupResult
+from stan.core.state.meta import ChannelInfo
+from stan.core.state.transactions import Refused, Transactions, is_same
+from stan.protocol import entries_pb2 as pb
+from stan.protocol import extension_pb2 as ext
+from stan.protocol import wire_pb2 as wire
+from stan.protocol.entries import STAGING_UID
+from stan.protocol.frames import Frame
+from stan.types import GroupId
+
+STAGING_NAME = b"_STAN.staged"
+"""Of the hidden channels, in their messages; nobody asks for it."""
+PASSING = frozenset((NO_METADATA, errors.CHANNEL_DELETING, errors.CHANNEL_RESTORING))
+"""Why a channel cannot be had for the moment."""
+
+
+class Staging:
+    """See the module's docstring."""
+
+    def __init__(self, shared: Shared, channels: Channels, publishing: Publishing) -> None:
+        self.shared = shared
+        self.channels = channels
+        self.publishing = publishing
+        self.hidden: dict[GroupId, Channel] = {}  # of the groups led
+        self.opening: dict[GroupId, int] = {}  # requests that wait for their channel
+
+    def lead(self, number: GroupId) -> None:
+        """This node leads a group from now on."""
+        info = ChannelInfo(STAGING_NAME, STAGING_UID, number)
+        index = self.shared.written(number, STAGING_UID)
+        self.hidden[number] = Channel(
+            info=info,
+            limits=ChannelLimits(msgs=0, bytes=0),
+            next_sequence=self.channels.written_end(info),
+            last_timestamp=index.last_timestamp,
+            quiet_since=self.shared.clock.now,
+        )
+        self.opening[number] = 0
+
+    def follow(self, number: GroupId) -> None:
+        """This node leads the group no more."""
+        self.hidden.pop(number, None)
+        self.opening.pop(number, None)
+
+    # --- stage --------------------------------------------------------------------------------------------------------
+
+    def stage(self, frame: Frame) -> None:
+        """A StageRequest."""
+        shared = self.shared
+        kinds = (ext.StageRequest, ext.StageResponse)
+        found = asked(shared, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
+        if found is None:
+            return
+        request = found.request
+        names = _is_app(request.app) and 0 < len(request.txn) <= limits.TXN_BYTES_MAX and request.version >= 0
+        error = refusal(request.channel, request.rows, request.count, shared.message_payload_max(request.channel))
+        if error or not names:
+            found.refuse(error if names else errors.INVALID_TRANSACTION)
+        elif self.opening[found.number] >= limits.COMMITS_WAITING_MAX:
+            found.busy()
+        else:
+            self.opening[found.number] += 1
+            self.channels.open(request.channel, partial(self._opened, found))
+
+    def _opened(self, found: Asked, channel: Channel | None, error: str) -> None:
+        self.opening[found.number] -= 1
+        if channel is None:
+            found.refuse(error, retry=error in PASSING)
+            return
+        request, known = found.request, found.group.machine.transactions
+        part = pb.StagedPart(
+            uid=channel.info.uid,
+            app=request.app,
+            version=request.version,
+            txn=request.txn,
+            part=request.part,
+            count=request.count,
+            bytes=len(request.rows),
+            user=found.user,
+        )
+        if known.is_anothers(part.uid, part.app, part.user):
+            found.refuse(errors.APP_OF_ANOTHER)
+        elif known.find(part.uid, part.user, part.txn, part.part) or known.is_done(part.uid, part.app, part.version):
+            self._answer(found, part, Stored())
+        elif len(known.staged) >= limits.STAGED_PARTS_MAX or known.staged_bytes >= limits.STAGED_BYTES_MAX:
+            found.refuse(errors.STAGED_TOO_MUCH, retry=True)
+        else:
+            record = wire.MsgProto(data=request.rows).SerializeToString()
+            body = b"".join((len(record).to_bytes(4, "little"), record))
+            rows = Rows(body, 1, partial(self._answer, found, part), partial(self._change, part))
+            self.publishing.add(self.hidden[found.number], rows)
+
+    def _change(self, part: pb.StagedPart, sequence: int) -> bytes:
+        part.sequence, part.at = sequence, self.shared.clock.wall
+        return pb.GroupChange(staged=part).SerializeToString()
+
+    def _answer(self, found: Asked, part: pb.StagedPart, stored: Stored) -> None:
+        known = found.group.machine.transactions
+        there = known.find(part.uid, part.user, part.txn, part.part)
+        if stored.error:
+            found.refuse(stored.error, retry=stored.retry)
+        elif there is not None and not is_same(there, part):
+            found.refuse(errors.STAGED_OTHERWISE)
+        else:  # there, or dropped since: nobody will ask for it
+            found.answer()
+
+    # --- abort --------------------------------------------------------------------------------------------------------
+
+    def abort(self, frame: Frame) -> None:
+        """An AbortRequest."""
+        kinds = (ext.AbortRequest, ext.AbortResponse)
+        found = asked(self.shared, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
+        if found is None:
+            return
+        channel = self.channels.by_name.get(found.request.channel)
+        if channel is None or not found.request.txns:  # nothing can be staged there
+            found.answer()
+            return
+        drop = pb.DropStaged(uid=channel.info.uid, txns=found.request.txns, user=found.user)
+        self.shared.change_group(found.number, partial(_told, found), drop_staged=drop)
+
+    def expire(self) -> None:
+        """Drop what nobody has committed in time."""
+        before = self.shared.clock.wall - limits.STAGED_AGE_MAX
+        for number, group in self.shared.led():
+            if group.machine.transactions.staged_before(before):
+                self.shared.change_group(number, lambda _result, _error: None, drop_staged=pb.DropStaged(before=before))
+
+    # --- finish -------------------------------------------------------------------------------------------------------
+
+    def finish(self, frame: Frame) -> None:
+        """A FinishRequest."""
+        kinds = (ext.FinishRequest, ext.FinishResponse)
+        found = asked(self.shared, frame, kinds, attrgetter("app"), errors.INVALID_TRANSACTION)
+        if found is None:
+            return
+        request = found.request
+        if not _is_app(request.app) or request.version < 0:
+            found.refuse(errors.INVALID_TRANSACTION)
+            return
+        finished = pb.Finished(app=request.app, version=request.version, at=self.shared.clock.wall, user=found.user)
+        self.shared.change_group(found.number, partial(_told, found), finished=finished)
+
+    def last_committed(self, frame: Frame) -> None:
+        """A LastCommittedRequest."""
+        kinds = (ext.LastCommittedRequest, ext.LastCommittedResponse)
+        found = asked(self.shared, frame, kinds, attrgetter("app"), errors.INVALID_TRANSACTION)
+        if found is None:
+            return
+        known: Transactions = found.group.machine.transactions
+        finished = known.finished.get(found.request.app)
+        if known.is_finished_by_another(found.request.app, found.user):
+            found.refuse(errors.APP_OF_ANOTHER)
+        elif finished is None:
+            found.answer(known=False)
+        else:
+            found.answer(known=True, version=finished.version)
+
+
+def _is_app(app: bytes) -> bool:
+    return 0 < len(app) <= limits.APP_BYTES_MAX
+
+
+def _told(found: Asked, result: object, error: str) -> None:
+    outcome = result.of_part if isinstance(result, GroupResult) else Refused(error)
+    if isinstance(outcome, Refused):
+        found.refuse(outcome.error, retry=result is None)
+    else:
+        found.answer()

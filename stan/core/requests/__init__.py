@@ -1,0 +1,1 @@
+"""How a request finds who may answer it, and when its copy of the metadata is new enough."""

@@ -1,0 +1,215 @@
+"""Answering requests that need no registration: who has to, from metadata that is new enough, and in which version.
+
+    for all leaders: `question`, `admin_question`; each answers for the groups that it leads
+    for the leader of a channel's group: `stan.core.requests.asked`, `admin_asked`, then `find`
+    for the leader of the metadata: `admin_asked_meta`
+
+Promises: what an answer tells was committed, and visible, when no other node could lead.
+"""
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError, Message
+
+from stan import limits
+from stan.core.requests.asked import Asked, asked
+from stan.core.requests.catchup import Catchup
+from stan.core.shared import META_GROUP, Shared
+from stan.core.state.meta import ChannelInfo, MetaMachine
+from stan.errors import BUSY, INVALID_ADMIN, INVALID_QUESTION, TOO_MANY_REQUESTS, UNKNOWN_CHANNEL, UNKNOWN_VERSION
+from stan.patterns import ONE, REST
+from stan.protocol.frames import Frame
+from stan.protocol.requests import because, decode
+from stan.types import GroupId
+
+HEAD_ROOM: Final = 8 * limits.RAFT_GROUPS_MAX + 64
+"""Bytes of an answer beside what it lists."""
+ITEM_ROOM: Final = 4
+"""Bytes of one item of a list beside the item."""
+CHANNEL: Final = attrgetter("channel")
+VERSIONS: Final = (0, 1)
+"""Of the requests of operators, as they may name it; 0: not named."""
+
+Kinds = tuple[type[Message], type[Message]]
+"""Of a request and of its answer."""
+
+
+class Question(NamedTuple):
+    """A question for all leaders: this node answers for *groups*."""
+
+    shared: Shared
+    reply: bytes
+    groups: tuple[GroupId, ...]
+    response: type[Message]
+    request: Any = None
+
+    def begun(self) -> Any:
+        """The answer, with nothing in it."""
+        return self.response(pool=self.shared.config.store.raft_groups, groups=self.groups)
+
+    def answer(self, response: Message) -> None:
+        """Send it."""
+        self.shared.respond(self.reply, response.SerializeToString(), self.groups)
+
+    def refuse(self, error: str, *, retry: bool = False) -> None:
+        """There is no answer; *retry*: that passes."""
+        self.answer(self.response(error=error.encode(), retry=retry))
+
+
+class Answering:
+    """See the module's docstring."""
+
+    def __init__(self, shared: Shared, catchup: Catchup) -> None:
+        self.shared = shared
+        self.catchup = catchup
+        self._waiting = 0  # for the metadata
+        self._names: tuple[MetaMachine | None, int, int, list[bytes]] = (None, 0, 0, [])
+
+    # --- for all leaders --------------------------------------------------------------------------------------------------
+
+    def question(self, frame: Frame, kinds: Kinds, invalid: str = INVALID_QUESTION) -> Question | None:
+        """What every leader answers, if this node leads anything."""
+        shared = self.shared
+        kind, response = kinds
+        groups = tuple(sorted(number for number, _ in shared.led()))
+        if not frame.reply or not groups:
+            return None
+        question = Question(shared, frame.reply, groups, response)
+        try:
+            question = question._replace(request=decode(kind, frame.payload))
+        except DecodeError as problem:
+            question.refuse(because(invalid, problem))
+            return None
+        if not self.answers_for(groups):
+            question.refuse(BUSY, retry=True)
+            return None
+        return question
+
+    def admin_question(self, frame: Frame, kinds: Kinds) -> Question | None:
+        """The same, of an operator."""
+        question = self.question(frame, kinds, INVALID_ADMIN)
+        if question is None:
+            return None
+        if question.request.version not in VERSIONS:
+            question.refuse(UNKNOWN_VERSION)
+            return None
+        if not self.shared.rates.admit(self.shared.clock.now):
+            question.refuse(TOO_MANY_REQUESTS, retry=True)
+            return None
+        return question
+
+    def answers_for(self, groups: Iterable[GroupId]) -> bool:
+        """Whether this node leads all of them and no other node can."""
+        shared = self.shared
+        return all(shared.leads(number) and not shared.groups[number].dispatch.held for number in groups)
+
+    # --- for one leader ---------------------------------------------------------------------------------------------------
+
+    def admin_asked(self, frame: Frame, kinds: Kinds, name_of: Callable[[Any], bytes] = CHANNEL) -> Asked | None:
+        """A request of an operator that concerns the channel that *name_of* tells, if it is for this node."""
+        return self._of_version(asked(self.shared, frame, kinds, name_of, INVALID_ADMIN))
+
+    def admin_asked_meta(self, frame: Frame, kinds: Kinds) -> Asked | None:
+        """A request of an operator that concerns the metadata, if this node leads them."""
+        shared = self.shared
+        if not frame.reply or not shared.leads_meta:
+            return None
+        about = Asked(shared, frame.reply, META_GROUP, None, kinds[1])
+        try:
+            about = about._replace(request=decode(kinds[0], frame.payload))
+        except DecodeError as problem:
+            about.refuse(because(INVALID_ADMIN, problem))
+            return None
+        if not shared.meta_lease:
+            about.busy()
+            return None
+        return self._of_version(about)
+
+    def _of_version(self, about: Asked | None) -> Asked | None:
+        """What is asked in words that are known, and not too often."""
+        if about is None:
+            return None
+        if about.request.version not in VERSIONS:
+            about.refuse(UNKNOWN_VERSION)
+            return None
+        if not self.shared.rates.admit(self.shared.clock.now):
+            about.refuse(TOO_MANY_REQUESTS, retry=True)
+            return None
+        return about
+
+    def find(
+        self,
+        about: Asked | None,
+        found: Callable[[Asked, ChannelInfo], None],
+        name_of: Callable[[Any], bytes] = CHANNEL,
+    ) -> None:
+        """Call with the channel that a request names, or refuse the request."""
+        if about is None:
+            return
+        name = name_of(about.request)
+
+        def known(known: bool) -> None:  # noqa: FBT001 - an answer
+            info = self.shared.meta.channels.get(name)
+            if not known or not self.answers_for((self.shared.group_number(name),)):
+                about.busy()
+            elif info is None or self.is_dropped(info):
+                about.refuse(UNKNOWN_CHANNEL)
+            else:
+                found(about, info)
+
+        if name in self.shared.meta.channels:
+            known(True)  # noqa: FBT003
+        else:
+            self.catch_up(known)
+
+    def is_dropped(self, info: ChannelInfo) -> bool:
+        """Whether a channel is gone, and the metadata do not tell it yet."""
+        return info.uid in self.shared.group_of(info).machine.dropped
+
+    def sorted_names(self) -> list[bytes]:
+        """Of all channels; kept while none comes or goes, and never changed itself."""
+        meta = self.shared.meta
+        machine, next_uid, count, _ = self._names
+        if machine is not meta or (next_uid, count) != (meta.next_uid, len(meta.channels)):
+            self._names = (meta, meta.next_uid, len(meta.channels), sorted(meta.channels))
+        return self._names[3]
+
+    # --- the metadata -----------------------------------------------------------------------------------------------------
+
+    def catch_up(self, call: Callable[[bool], None]) -> None:
+        """Call when the metadata is as new as it was when this was asked for, or with False if that cannot be had."""
+        if self._waiting >= limits.QUESTIONS_WAITING_MAX:
+            call(False)  # noqa: FBT003
+            return
+        self._waiting += 1
+
+        def caught_up(known: bool) -> None:  # noqa: FBT001
+            self._waiting -= 1
+            call(known)
+
+        self.catchup.wait(caught_up)
+
+
+def matcher(pattern: bytes) -> Callable[[bytes], bool]:
+    """What tells whether a valid *pattern* covers a name. A name is gone through once, whatever the pattern is."""
+    wanted = pattern.split(b".")
+    one, rest = ONE.encode(), wanted[-1] == REST.encode()
+    if rest:
+        wanted.pop()
+    literal = next((at for at, want in enumerate(wanted) if want == one), len(wanted))
+    if literal == len(wanted) and not rest:
+        return pattern.__eq__
+    begins = b"".join(b"%b." % want for want in wanted[:literal])
+    some, count = wanted[literal:], len(wanted)
+
+    def covers(name: bytes) -> bool:
+        if not name.startswith(begins):
+            return False
+        tokens = name.split(b".", count)
+        if len(tokens) <= count if rest else len(tokens) != count:
+            return False
+        return all(want in (one, token) for want, token in zip(some, tokens[literal:], strict=False))
+
+    return covers

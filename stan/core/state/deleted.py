@@ -1,0 +1,84 @@
+"""Messages of one group's channels that were deleted one by one: their sequences stay unused, and their places are passed over.
+
+A part of the group's machine (see parts.py), fed by committed entries alone. The log keeps the bytes until their segment goes;
+who reads messages asks here which ones are gone. Promises: what is deleted lies between the first and the last message of its
+channel; at most DELETED_RUNS_MAX runs of a channel; a channel of which nothing was deleted is not here.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stan import limits
+from stan.core.base.runs import Run, Runs, from_flat, pairs
+from stan.core.state.by_channel import ByChannel
+from stan.errors import TOO_MANY_DELETED
+from stan.protocol import entries_pb2 as pb
+from stan.types import ChannelUid, RaftIndex
+
+
+@dataclass(slots=True)
+class Deleted(ByChannel[Runs]):
+    """See the module's docstring. A row is a Removal without uid."""
+
+    KIND: ClassVar[str] = "deleted"
+    CHANGES: ClassVar[tuple[str, ...]] = ("removal",)
+
+    # --- what readers ask -------------------------------------------------------------------------------------------
+
+    def within(self, uid: ChannelUid, first: int, last: int) -> list[Run]:
+        """What of [first, last] was deleted, in order."""
+        runs = self.by_channel.get(uid)
+        return [] if runs is None else runs.within(first, last)
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    def apply(self, _name: str, change: pb.Removal, _index: RaftIndex) -> str:
+        """See Part.apply: why nothing was deleted, or ""."""
+        uid = ChannelUid(change.uid)
+        runs = self.by_channel.get(uid, Runs())
+        added = [gap for first, last in pairs(change.deleted) for gap in runs.missing(first, last)]
+        for first, last in added:
+            runs.merge(Run(first, last))
+        if runs.pieces > limits.DELETED_RUNS_MAX:
+            for first, last in added:
+                runs.remove(first, last)
+            return TOO_MANY_DELETED
+        if added:
+            self.put(uid, runs)
+        return ""
+
+    def trim(self, uid: ChannelUid, first: int) -> None:
+        """Messages below *first* are gone, whether they were deleted or not."""
+        runs = self.by_channel.get(uid)
+        if runs is not None and runs.remove(1, first - 1):
+            self.put(uid, runs or None)
+
+    def encode(self, state: Runs) -> bytes:
+        """See ByChannel."""
+        return pb.Removal(deleted=state.flat()).SerializeToString()
+
+    def decode(self, row: bytes) -> Runs:
+        """See ByChannel."""
+        return from_flat(pb.Removal.FromString(row).deleted)
+
+
+def deleted_from(deleted: Runs | None, first: int, last: int) -> int:
+    """How many of [first, last] were *deleted*."""
+    return 0 if deleted is None else sum(run.size for run in deleted.within(first, last))
+
+
+def behind(deleted: Runs | None, sequence: int) -> int:
+    """The lowest sequence from *sequence* on that was not *deleted*."""
+    while deleted is not None and (gone := deleted.following(sequence)) is not None and gone.first <= sequence:
+        sequence = gone.last + 1
+    return sequence
+
+
+def below_newest(deleted: Runs | None, last: int, number: int) -> int:
+    """The highest sequence above which *number* messages up to *last* were not *deleted*; 0 if there are not as many."""
+    for run in reversed(deleted.within(1, last) if deleted is not None else ()):
+        if number <= last - run.last:
+            break
+        number -= last - run.last
+        last = run.first - 1
+    return max(0, last - number)

@@ -1,0 +1,495 @@
+"""One channel group's replicated state: cursors, subscriptions, their sent and acked sequences, first sequences.
+
+A deterministic machine fed by committed entries (P2): it looks at nothing but them. A *cursor* is a position in a channel:
+of a plain subscription, of a durable, or shared by the members of a queue group. A *subscription* is one online member of a
+cursor with the sequences it was sent and has not acked. What a cursor `owes` was delivered once and is now nobody's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Final, TypeVar
+
+from stan import limits
+from stan.core.base.runs import Run, Runs, pairs
+from stan.core.state.deleted import Deleted
+from stan.core.state.edits import Edits
+from stan.core.state.parts import Part, make_parts
+from stan.core.state.removing import remove
+from stan.core.state.restored import put_cursor, restore
+from stan.core.state.restores import Restores
+from stan.core.state.steering import Steering, of_cursor
+from stan.core.state.transactions import Transactions
+from stan.errors import (
+    CURSOR_GONE,
+    DUPLICATE_DURABLE,
+    INVALID_SUBSCRIPTION,
+    TOO_MANY_SKIPPED,
+    TOO_MANY_SUBSCRIPTIONS,
+)
+from stan.protocol import entries_pb2 as pb
+from stan.protocol.entries import STAGING_UID
+from stan.types import ChannelUid, GroupId, RaftIndex
+
+PartKind = TypeVar("PartKind")
+
+STEERED = frozenset({"move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor"})
+"""Changes that operators make to a cursor, see stan.core.state.steering."""
+
+
+class CursorKind(IntEnum):
+    """Whose position it is; stored, so numbers are never reused."""
+
+    PLAIN = 0
+    DURABLE = 1
+    QUEUE = 2
+    DURABLE_QUEUE = 3
+
+    @property
+    def durable(self) -> bool:
+        """Whether it outlives its members."""
+        return self in (CursorKind.DURABLE, CursorKind.DURABLE_QUEUE)
+
+    @property
+    def shared(self) -> bool:
+        """Whether it may have several members."""
+        return self in (CursorKind.QUEUE, CursorKind.DURABLE_QUEUE)
+
+
+@dataclass(slots=True)
+class Subscription:
+    """One online member of a cursor. `pending`: sent to it, not acked."""
+
+    subscription_id: int
+    cursor_id: int
+    client_id: bytes
+    incarnation: int
+    inbox: bytes
+    ack_inbox: bytes
+    ack_key: int
+    max_in_flight: int
+    ack_wait_s: int
+    last_sent: int = 0
+    pending: Runs = field(default_factory=Runs)
+    reply: bytes = b""  # of the request that made it
+    joined: int = 0  # RaftIndex, if the ack key does not tell it
+
+
+@dataclass(slots=True)
+class Cursor:
+    """A position in a channel. Invariants: G1 the members' pending sets and `owed` are disjoint; C1 last_sent never decreases,
+    unless an operator moves it: a new epoch of its steering begins then."""
+
+    cursor_id: int
+    uid: ChannelUid
+    kind: CursorKind
+    name: bytes
+    client_id: bytes  # owner of a durable, last owner of a durable group
+    last_sent: int
+    owed: Runs = field(default_factory=Runs)
+    members: list[Subscription] = field(default_factory=list)
+    # What the last member asked for, shown while nobody is online.
+    inbox: bytes = b""
+    ack_inbox: bytes = b""
+    max_in_flight: int = 0
+    ack_wait_s: int = 0
+    subscription_id: int = 0
+    doubt_until: int = 0  # sequences up to here may have been sent although no entry tells of it
+    begun: int = 0  # what is before it was never sent, unless the cursor was moved; 0: not known
+    steering: Steering | None = None  # what an operator has changed
+
+    @property
+    def paused(self) -> bool:
+        """Whether an operator wants nothing to be sent."""
+        return self.steering is not None and self.steering.paused
+
+    @property
+    def key(self) -> tuple[int, bytes, bytes]:
+        """What a subscription request finds it by; plain subscriptions are never found."""
+        return (self.kind, self.name, self.client_id if self.kind is CursorKind.DURABLE else b"")
+
+
+@dataclass(slots=True)
+class GroupChannel:
+    """What the group keeps of one channel besides its messages."""
+
+    first_sequence: int = 0  # messages below are gone; 0 = nothing was ever removed
+    cursors: dict[int, Cursor] = field(default_factory=dict)
+    by_key: dict[tuple[int, bytes, bytes], Cursor] = field(default_factory=dict)
+
+    @property
+    def subscription_count(self) -> int:
+        """Records that count against the limit: online members and offline cursors (STAN-SPEC 7.1)."""
+        return sum(len(cursor.members) or 1 for cursor in self.cursors.values())
+
+
+@dataclass(slots=True)
+class GroupResult:
+    """What one entry did."""
+
+    error: str = ""
+    joined: Subscription | None = None
+    cursor: Cursor | None = None
+    left: Subscription | None = None
+    ended: bool = False  # the cursor is gone with its last member
+    again: bool = False  # it had joined before
+    replaced: Subscription | None = None
+    of_part: object = None  # what a part says that the change was for
+    steered: str = ""  # name of the change that an operator made to `cursor`
+    before: int = 0  # its last_sent before that
+    runs: list[tuple[int, int]] = field(default_factory=list)  # what that change was about
+    gone: list[Subscription] = field(default_factory=list)  # members that it took away
+    changed: int = 0  # messages, members, ...: how many it changed
+
+
+@dataclass(slots=True)
+class GroupMachine:
+    """The replicated state of one channel group."""
+
+    group: GroupId
+    channels: dict[ChannelUid, GroupChannel] = field(default_factory=dict)
+    cursors: dict[int, Cursor] = field(default_factory=dict)
+    subscriptions: dict[int, Subscription] = field(default_factory=dict)
+    by_reply: dict[bytes, int] = field(default_factory=dict)  # -> subscription id
+    by_incarnation: dict[int, set[int]] = field(default_factory=dict)  # -> subscription ids
+    dropped: set[int] = field(default_factory=set)  # uids whose removal the registry may not know yet
+    next_id: int = 1
+    parts: list[Part] = field(default_factory=make_parts)
+    dirty_cursors: set[int] = field(default_factory=set)
+    dirty_subscriptions: set[int] = field(default_factory=set)
+    dirty_channels: set[int] = field(default_factory=set)
+    transactions: Transactions = field(init=False)  # one of the parts
+    deleted: Deleted = field(init=False)  # another one, as these
+    edits: Edits = field(init=False)
+    restores: Restores = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.transactions = self.part(Transactions)
+        self.deleted = self.part(Deleted)
+        self.edits = self.part(Edits)
+        self.restores = self.part(Restores)
+
+    def part(self, kind: type[PartKind]) -> PartKind:
+        """The part of that class."""
+        return next(part for part in self.parts if isinstance(part, kind))
+
+    def channel(self, uid: ChannelUid) -> GroupChannel:
+        """The channel's part; made empty when it is asked for first."""
+        found = self.channels.get(uid)
+        if found is None:
+            found = self.channels[uid] = GroupChannel()
+        return found
+
+    # --- entries ----------------------------------------------------------------------------------------------------
+
+    def apply(self, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
+        """Apply one committed CHANGE entry."""
+        for progress in change.progress:
+            self._progress(progress)
+        match change.WhichOneof("change"):
+            case "subscribe":
+                return self._subscribe(change.subscribe, index)
+            case "leave":
+                return self._leave(change.leave)
+            case "trim":
+                for uid, first in pairs(change.trim.first_sequences):
+                    self.trim(ChannelUid(uid), first)
+            case "doubt":
+                for cursor_id, until in pairs(change.doubt.until):
+                    self._doubt(cursor_id, until)
+            case "drop_channel":
+                self._drop(ChannelUid(change.drop_channel.uid))
+            case str(name):
+                take = self._steer if name in STEERED else self._of_part
+                return take(name, getattr(change, name), index)
+        return GroupResult()
+
+    def _of_part(self, name: str, change: Any, index: RaftIndex) -> GroupResult:
+        if name in _WIDER:
+            return GroupResult(error=_WIDER[name](self, change, index))
+        part = next((part for part in self.parts if name in part.CHANGES), None)
+        result = GroupResult(of_part=part.apply(name, change, index) if part is not None else None)
+        self._trim_staging()
+        return result
+
+    def _trim_staging(self) -> None:
+        floor = self.transactions.floor
+        if floor > 1:
+            self.trim(STAGING_UID, floor)
+
+    def trim(self, uid: ChannelUid, first_sequence: int) -> None:
+        """Messages below *first_sequence* are gone. Pending ones among them are settled when they come up."""
+        channel = self.channel(uid)
+        if first_sequence > channel.first_sequence:
+            channel.first_sequence = first_sequence
+            self.dirty_channels.add(uid)
+            if uid in self.deleted.by_channel:
+                self.deleted.trim(uid, first_sequence)
+
+    def _subscribe(self, request: pb.Subscribe, index: RaftIndex) -> GroupResult:
+        uid = ChannelUid(request.uid)
+        made = self.subscriptions.get(self.by_reply.get(request.reply, 0)) if request.reply else None
+        if made is not None and made.inbox == request.inbox:  # the last leader had proposed it, too
+            return GroupResult(joined=made, again=True)
+        channel = self.channel(uid)
+        kind, name = kind_and_name(request.queue_group, request.durable_name)
+        key = (kind, name, request.client_id if kind is CursorKind.DURABLE else b"")
+        cursor = None if kind is CursorKind.PLAIN else channel.by_key.get(key)
+        replaced = None
+        if cursor is not None and cursor.members and not kind.shared:
+            if not request.replace_durable:
+                return GroupResult(error=DUPLICATE_DURABLE)
+            replaced = cursor.members[0]
+            self._remove_member(cursor, replaced)
+        if cursor is None or cursor.members:
+            limit = request.subscriptions_max
+            if limit and channel.subscription_count >= limit:
+                return GroupResult(error=TOO_MANY_SUBSCRIPTIONS)
+        if cursor is None:
+            cursor = Cursor(self._new_id(), uid, kind, name, request.client_id, max(0, request.start_sequence - 1))
+            cursor.begun = 0 if request.sent_before else request.start_sequence
+            self._index_cursor(cursor)
+        resumed = cursor.subscription_id if not cursor.members else 0
+        ack_key = request.ack_key or index
+        member = Subscription(
+            subscription_id=resumed or self._new_id(),
+            cursor_id=cursor.cursor_id,
+            client_id=request.client_id,
+            incarnation=request.incarnation,
+            inbox=request.inbox,
+            ack_inbox=b"%b.%d.%d" % (request.ack_prefix or b"_INBOX." + request.nuid, self.group, ack_key),
+            ack_key=ack_key,
+            joined=index if request.ack_key else 0,
+            max_in_flight=request.max_in_flight,
+            ack_wait_s=request.ack_wait_s,
+            reply=request.reply,
+        )
+        self._index_member(cursor, member)
+        cursor.client_id = request.client_id
+        cursor.subscription_id = 0
+        self.dirty_cursors.add(cursor.cursor_id)
+        self.dirty_subscriptions.add(member.subscription_id)
+        return GroupResult(joined=member, cursor=cursor, replaced=replaced)
+
+    def _leave(self, leave: pb.Leave) -> GroupResult:
+        member = self.subscriptions.get(leave.subscription_id)
+        if member is None:
+            return GroupResult(error=INVALID_SUBSCRIPTION)
+        cursor = self.cursors[member.cursor_id]
+        self._remove_member(cursor, member)
+        ended = not cursor.members and (leave.unsubscribe or not cursor.kind.durable)
+        if ended:
+            self._remove_cursor(cursor)
+        return GroupResult(left=member, cursor=cursor, ended=ended)
+
+    def _progress(self, progress: pb.Progress) -> None:
+        cursor = self.cursors.get(progress.cursor_id)
+        if cursor is None:
+            return
+        steering = cursor.steering
+        if steering is not None and progress.epoch != steering.epoch:
+            self._told_late(cursor, steering, progress)
+            return
+        for first, last in pairs(progress.acked):
+            self.take(cursor, first, last)
+        for held in progress.held:
+            member = self.subscriptions.get(held.subscription_id)
+            if member is not None and member.cursor_id != cursor.cursor_id:
+                member = None
+            for first, last in pairs(held.runs):
+                self.take(cursor, first, last)
+                (cursor.owed if member is None else member.pending).add(Run(first, last))
+                for gone in self.deleted.within(cursor.uid, first, last):
+                    self.take(cursor, gone.first, gone.last)
+            if member is not None:
+                member.last_sent = max(member.last_sent, member.pending.last)
+                self.dirty_subscriptions.add(member.subscription_id)
+        cursor.last_sent = max(cursor.last_sent, progress.last_sent)
+        if steering is not None:
+            steering.passed(cursor.last_sent)
+        self.dirty_cursors.add(cursor.cursor_id)
+
+    def _told_late(self, cursor: Cursor, steering: Steering, progress: pb.Progress) -> None:
+        """The leader did not know yet that the cursor was moved, or messages skipped, when it told this."""
+        for runs in (progress.acked, *(held.runs for held in progress.held)):
+            for first, last in pairs(runs):
+                steering.was_sent(first, last, cursor.last_sent)
+        self.dirty_cursors.add(cursor.cursor_id)
+
+    def take(self, cursor: Cursor, first: int, last: int) -> None:
+        """Take [first, last] from whoever holds it (G1)."""
+        cursor.owed.remove(first, last)
+        for member in cursor.members:
+            if member.pending.remove(first, last):
+                self.dirty_subscriptions.add(member.subscription_id)
+
+    def _doubt(self, cursor_id: int, until: int) -> None:
+        cursor = self.cursors.get(cursor_id)
+        if cursor is not None:
+            cursor.doubt_until = max(cursor.doubt_until, until)
+            self.dirty_cursors.add(cursor_id)
+
+    # --- what operators change ----------------------------------------------------------------------------------------
+
+    def _steer(self, name: str, change: Any, index: RaftIndex) -> GroupResult:
+        cursor = self.cursors.get(change.cursor_id)
+        if cursor is None:
+            return GroupResult(error=CURSOR_GONE)
+        result = GroupResult(cursor=cursor, steered=name, before=cursor.last_sent)
+        steering = cursor.steering or of_cursor(cursor.begun)
+        match name:
+            case "move_cursor":
+                self._move(cursor, steering, change.sequence - 1)
+                steering.epoch, steering.moved_at, result.changed = index, change.at, 1
+            case "skip_sequences":
+                result.runs = list(pairs(change.runs))
+                if steering.skipped.pieces + len(result.runs) > limits.STEERING_RUNS_MAX:
+                    return GroupResult(error=TOO_MANY_SKIPPED)
+                result.changed = self._skip(cursor, steering, result.runs)
+                steering.epoch = index
+            case "send_again":
+                result.runs = list(pairs(change.runs)) or [(1, cursor.last_sent)]
+                result.changed = self._send_again(cursor, result.runs)
+            case "pause_cursor":
+                result.changed = int(steering.paused != change.paused)
+                steering.paused = change.paused
+            case "drop_cursor":
+                self._drop_cursor(cursor, result)
+        cursor.steering = None if steering.idle else steering
+        self.dirty_cursors.add(cursor.cursor_id)
+        return result
+
+    def _move(self, cursor: Cursor, steering: Steering, to: int) -> None:
+        steering.move(cursor.last_sent, cursor.doubt_until, to)
+        for member in cursor.members:
+            member.pending.clear()
+            member.last_sent = min(member.last_sent, to)
+            self.dirty_subscriptions.add(member.subscription_id)
+        cursor.owed.clear()
+        cursor.last_sent, cursor.doubt_until = to, 0
+
+    def _skip(self, cursor: Cursor, steering: Steering, runs: list[tuple[int, int]]) -> int:
+        before = self._unacked(cursor) - len(steering.skipped)
+        for first, last in runs:
+            self.take(cursor, first, last)
+            if last > cursor.last_sent:
+                steering.skipped.merge(Run(max(first, cursor.last_sent + 1), last))
+        return before - self._unacked(cursor) + len(steering.skipped)
+
+    @staticmethod
+    def _unacked(cursor: Cursor) -> int:
+        return len(cursor.owed) + sum(len(member.pending) for member in cursor.members)
+
+    def _send_again(self, cursor: Cursor, runs: list[tuple[int, int]]) -> int:
+        for member in cursor.members:
+            for first, last in runs:
+                for run in member.pending.remove(first, last):
+                    cursor.owed.add(Run(run.first, run.last))
+                    self.dirty_subscriptions.add(member.subscription_id)
+        return sum(run.size for first, last in runs for run in cursor.owed.within(first, last))
+
+    def _drop_cursor(self, cursor: Cursor, result: GroupResult) -> None:
+        result.gone, result.ended = list(cursor.members), True
+        result.changed = 1
+        for member in result.gone:
+            self._unindex_member(cursor, member)
+        self._remove_cursor(cursor)
+
+    def _drop(self, uid: ChannelUid) -> None:
+        channel = self.channels.pop(uid, None)
+        self.dropped.add(uid)
+        self.dirty_channels.add(uid)
+        for part in self.parts:
+            part.drop_channel(uid)
+        self._trim_staging()
+        if channel is None:
+            return
+        for cursor in list(channel.cursors.values()):
+            for member in list(cursor.members):
+                self._unindex_member(cursor, member)
+            self.cursors.pop(cursor.cursor_id, None)
+            self.dirty_cursors.add(cursor.cursor_id)
+
+    def touch_all(self) -> None:
+        """Everything has to be written again: the rows are lost."""
+        self.dirty_cursors.update(self.cursors)
+        self.dirty_subscriptions.update(self.subscriptions)
+        self.dirty_channels.update(self.channels, self.dropped)
+        for part in self.parts:
+            part.dirty.update(part.keys())
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    def _new_id(self) -> int:
+        self.next_id += 1
+        return self.next_id - 1
+
+    def found_cursor(self, uid: ChannelUid, kind: int, name: bytes, client_id: bytes) -> Cursor:
+        """A cursor by what it is called; made at the beginning of its channel if there is none."""
+        made = Cursor(self.next_id, uid, CursorKind(kind), name, client_id, 0)
+        found = self.channel(uid).by_key.get(made.key)
+        if found is not None:
+            return found
+        self._new_id()
+        self._index_cursor(made)
+        return made
+
+    def _index_cursor(self, cursor: Cursor) -> None:
+        channel = self.channel(cursor.uid)
+        self.cursors[cursor.cursor_id] = channel.cursors[cursor.cursor_id] = cursor
+        if cursor.kind is not CursorKind.PLAIN:
+            channel.by_key[cursor.key] = cursor
+
+    def _remove_cursor(self, cursor: Cursor) -> None:
+        channel = self.channel(cursor.uid)
+        del self.cursors[cursor.cursor_id], channel.cursors[cursor.cursor_id]
+        if channel.by_key.get(cursor.key) is cursor:
+            del channel.by_key[cursor.key]
+        self.dirty_cursors.add(cursor.cursor_id)
+
+    def _index_member(self, cursor: Cursor, member: Subscription) -> None:
+        cursor.members.append(member)
+        self.subscriptions[member.subscription_id] = member
+        self.by_incarnation.setdefault(member.incarnation, set()).add(member.subscription_id)
+        if member.reply:
+            self.by_reply[member.reply] = member.subscription_id
+
+    def _unindex_member(self, cursor: Cursor, member: Subscription) -> None:
+        cursor.members.remove(member)
+        del self.subscriptions[member.subscription_id]
+        self.by_reply.pop(member.reply, None)
+        of_client = self.by_incarnation[member.incarnation]
+        of_client.discard(member.subscription_id)
+        if not of_client:
+            del self.by_incarnation[member.incarnation]
+        self.dirty_subscriptions.add(member.subscription_id)
+
+    def _remove_member(self, cursor: Cursor, member: Subscription) -> None:
+        """Take a member out; what it had pending is owed by the cursor."""
+        self._unindex_member(cursor, member)
+        for run in member.pending:
+            cursor.owed.merge(Run(run.first, run.last))
+        if not cursor.members:
+            cursor.inbox, cursor.ack_inbox = member.inbox, member.ack_inbox
+            cursor.max_in_flight, cursor.ack_wait_s = member.max_in_flight, member.ack_wait_s
+            cursor.subscription_id = member.subscription_id
+        self.dirty_cursors.add(cursor.cursor_id)
+
+
+_WIDER: Final[dict[str, Callable[[GroupMachine, Any, RaftIndex], str]]] = {
+    "removal": remove,
+    "restore": restore,
+    "restored_cursor": put_cursor,
+}
+"""Changes that concern more than a part of the state; they give why they were not made, or ""."""
+
+
+def kind_and_name(queue_group: bytes, durable_name: bytes) -> tuple[CursorKind, bytes]:
+    """Which cursor a request means: durable groups are called `durable:group` (STAN-SPEC 5.5)."""
+    if queue_group and durable_name:
+        return CursorKind.DURABLE_QUEUE, durable_name + b":" + queue_group
+    if queue_group:
+        return CursorKind.QUEUE, queue_group
+    if durable_name:
+        return CursorKind.DURABLE, durable_name
+    return CursorKind.PLAIN, b""

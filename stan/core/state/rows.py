@@ -1,0 +1,122 @@
+"""Between a group's machine and its rows: what changed since the last flush, loading, snapshots.
+
+Rows are the protobuf messages of entries.proto, keyed as the tables of stan.state are.
+"""
+
+from collections.abc import Iterable
+
+from stan.core.base.runs import from_flat, pairs
+from stan.core.state.group import Cursor, CursorKind, GroupMachine, Subscription
+from stan.core.state.steering import of_row
+from stan.protocol import entries_pb2 as pb
+from stan.types import ChannelUid
+
+
+def cursor_row(cursor: Cursor) -> pb.Cursor:
+    """The row of one cursor."""
+    return pb.Cursor(
+        cursor_id=cursor.cursor_id,
+        uid=cursor.uid,
+        name=cursor.name,
+        kind=cursor.kind,
+        client_id=cursor.client_id,
+        last_sent=cursor.last_sent,
+        owed=cursor.owed.flat(),
+        inbox=cursor.inbox,
+        ack_inbox=cursor.ack_inbox,
+        max_in_flight=cursor.max_in_flight,
+        ack_wait_s=cursor.ack_wait_s,
+        subscription_id=cursor.subscription_id,
+        doubt_until=cursor.doubt_until,
+        begun=cursor.begun,
+        steering=cursor.steering.row() if cursor.steering is not None else None,
+    )
+
+
+def subscription_row(member: Subscription) -> pb.Subscription:
+    """The row of one subscription."""
+    return pb.Subscription(
+        subscription_id=member.subscription_id,
+        cursor_id=member.cursor_id,
+        client_id=member.client_id,
+        incarnation=member.incarnation,
+        inbox=member.inbox,
+        ack_inbox=member.ack_inbox,
+        ack_key=member.ack_key,
+        max_in_flight=member.max_in_flight,
+        ack_wait_s=member.ack_wait_s,
+        pending=member.pending.flat(),
+        last_sent=member.last_sent,
+        reply=member.reply,
+        joined=member.joined,
+    )
+
+
+def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Iterable[pb.Subscription]) -> None:
+    """Fill a new machine with rows; members join their cursor in the order in which they have joined it."""
+    for row in cursors:
+        cursor = Cursor(
+            cursor_id=row.cursor_id,
+            uid=ChannelUid(row.uid),
+            kind=CursorKind(row.kind),
+            name=row.name,
+            client_id=row.client_id,
+            last_sent=row.last_sent,
+            owed=from_flat(row.owed),
+            inbox=row.inbox,
+            ack_inbox=row.ack_inbox,
+            max_in_flight=row.max_in_flight,
+            ack_wait_s=row.ack_wait_s,
+            subscription_id=row.subscription_id,
+            doubt_until=row.doubt_until,
+            begun=row.begun,
+            steering=of_row(row.steering) if row.HasField("steering") else None,
+        )
+        machine._index_cursor(cursor)  # noqa: SLF001 - this module is the machine's other half
+        machine.next_id = max(machine.next_id, cursor.cursor_id + 1, cursor.subscription_id + 1)
+    for member in sorted(members, key=lambda row: row.joined or row.ack_key):
+        machine._index_member(  # noqa: SLF001
+            machine.cursors[member.cursor_id],
+            Subscription(
+                subscription_id=member.subscription_id,
+                cursor_id=member.cursor_id,
+                client_id=member.client_id,
+                incarnation=member.incarnation,
+                inbox=member.inbox,
+                ack_inbox=member.ack_inbox,
+                ack_key=member.ack_key,
+                max_in_flight=member.max_in_flight,
+                ack_wait_s=member.ack_wait_s,
+                last_sent=member.last_sent,
+                reply=member.reply,
+                joined=member.joined,
+                pending=from_flat(member.pending),
+            ),
+        )
+        machine.next_id = max(machine.next_id, member.subscription_id + 1)
+
+
+def snapshot_group(machine: GroupMachine, snapshot: pb.Snapshot) -> None:
+    """Write the whole state into *snapshot*, in an order that depends on the state alone."""
+    snapshot.cursors.extend(cursor_row(machine.cursors[key]) for key in sorted(machine.cursors))
+    snapshot.subscriptions.extend(subscription_row(machine.subscriptions[key]) for key in sorted(machine.subscriptions))
+    for uid in sorted(machine.channels):
+        if machine.channels[uid].first_sequence:
+            snapshot.first_sequences.extend((uid, machine.channels[uid].first_sequence))
+    snapshot.dropped.extend(sorted(machine.dropped))
+    snapshot.next_id = machine.next_id
+    for part in machine.parts:
+        for key in sorted(part.keys()):
+            snapshot.parts.add(kind=part.KIND, key=key, state=part.row(key) or b"")
+
+
+def restore_group(machine: GroupMachine, snapshot: pb.Snapshot) -> None:
+    """Make a new machine what *snapshot* says."""
+    load_group(machine, snapshot.cursors, snapshot.subscriptions)
+    for uid, first in pairs(snapshot.first_sequences):
+        machine.channel(ChannelUid(uid)).first_sequence = first
+    machine.dropped.update(snapshot.dropped)
+    machine.next_id = max(machine.next_id, snapshot.next_id)
+    parts = {part.KIND: part for part in machine.parts}
+    for row in snapshot.parts:
+        parts[row.kind].load(row.key, row.state)

@@ -1,0 +1,107 @@
+"""What operators have changed about a cursor, in the replicated state: paused, moved, messages skipped.
+
+A cursor that was never changed has none of this. One that was moved back sends messages a second time: `again` tells which
+ones, so that they are flagged; what it has passed without sending it (it began later, was moved ahead, skipped it) is `unsent`
+and is no repeat. Where it cannot be known any more whether a message was sent, it counts as sent. Each move or skip begins an
+*epoch*: what a leader tells of sent and acked messages without knowing of it is only a hint of what was sent.
+
+Invariants: `skipped` and `again` lie above the cursor's last_sent, `unsent` does not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stan import limits
+from stan.core.base.runs import Run, Runs, from_flat, pairs
+from stan.protocol import entries_pb2 as pb
+
+
+@dataclass(slots=True)
+class Steering:
+    """See the module's docstring."""
+
+    paused: bool = False  # nothing is sent; acks count
+    epoch: int = 0  # RaftIndex of the newest move or skip; 0: none
+    moved_at: int = 0  # Unix ns, when the newest move was asked for
+    skipped: Runs = field(default_factory=Runs)
+    again: Runs = field(default_factory=Runs)
+    unsent: Runs = field(default_factory=Runs)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing has to be remembered."""
+        return not self.paused and not self.epoch
+
+    def move(self, last_sent: int, doubt_until: int, to: int) -> None:
+        """The cursor goes from *last_sent* to *to*; up to *doubt_until* more may have been sent."""
+        self.skipped.clear()
+        if to < last_sent:
+            for first, last in self.unsent.missing(to + 1, last_sent):
+                self.again.merge(Run(first, last))
+            self.unsent.remove(to + 1, last_sent)
+        elif to > last_sent:
+            for first, last in self.again.missing(max(last_sent, doubt_until) + 1, to):
+                self.unsent.merge(Run(first, last))
+            self.again.remove(1, to)
+        if doubt_until > max(last_sent, to):
+            self.again.merge(Run(max(last_sent, to) + 1, doubt_until))
+        self._bound()
+
+    def passed(self, last_sent: int) -> None:
+        """The cursor has come to *last_sent*."""
+        if self.skipped:
+            for run in self.skipped.remove(1, last_sent):
+                for first, last in self.again.missing(run.first, run.last):
+                    self.unsent.merge(Run(first, last))
+        if self.again:
+            self.again.remove(1, last_sent)
+        self._bound()
+
+    def was_sent(self, first: int, last: int, last_sent: int) -> None:
+        """[first, last] were sent in an earlier epoch."""
+        self.unsent.remove(first, last)
+        if last > last_sent:
+            self.again.merge(Run(max(first, last_sent + 1), last))
+        self._bound()
+
+    def _bound(self) -> None:
+        """Too many pieces are made fewer: more counts as sent than was."""
+        while self.unsent.pieces > limits.STEERING_RUNS_MAX:
+            self.unsent.remove(1, next(iter(self.unsent)).last)
+        while self.again.pieces > limits.STEERING_RUNS_MAX:
+            pieces = iter(self.again)
+            before, behind = next(pieces), next(pieces)
+            self.again.merge(Run(before.last + 1, behind.first - 1))
+
+    def row(self) -> pb.Steering:
+        """As it is stored."""
+        return pb.Steering(
+            paused=self.paused,
+            epoch=self.epoch,
+            moved_at=self.moved_at,
+            skipped=self.skipped.flat(),
+            again=self.again.flat(),
+            unsent=self.unsent.flat(),
+        )
+
+
+def of_row(row: pb.Steering) -> Steering:
+    """The inverse of `row`."""
+    return Steering(
+        paused=row.paused,
+        epoch=row.epoch,
+        moved_at=row.moved_at,
+        skipped=from_flat(row.skipped),
+        again=from_flat(row.again),
+        unsent=from_flat(row.unsent),
+    )
+
+
+def of_cursor(begun: int) -> Steering:
+    """The first one of a cursor that began with sequence *begun*; 0: not known."""
+    return Steering(unsent=Runs([Run(1, begun - 1)]) if begun > 1 else Runs())
+
+
+def well_formed(runs: Sequence[int]) -> bool:
+    """Whether *runs* are first, last, first, last, ... of sequences."""
+    return len(runs) % 2 == 0 and all(1 <= first <= last for first, last in pairs(runs))

@@ -1,0 +1,371 @@
+"""Transactions of one group: which parts are staged, which commit is under way in which channel, what was committed last.
+
+A part of the group's machine (see parts.py), fed by committed entries alone. The rows of a staged part are a message of the
+group's hidden channel (STAGING_UID). A commit is decided by one entry; what follows only carries it out: steps put its rows into
+the channel, the last one makes them visible.
+
+Promises: at most one commit is under way in a channel; a part that it needs stays until it is whole; a version of an app is
+committed at most once in a channel, and never after a later one; where users are known, an app is that of the user who began it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+from stan import limits
+from stan.core.base.ready import Index
+from stan.errors import APP_OF_ANOTHER, BUSY, STAGED_GONE, STAGED_OTHERWISE, TOO_MANY_APPS
+from stan.protocol import entries_pb2 as pb
+from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
+
+STAGED, UNDER_WAY, COMMITTED, FINISHED = b"s", b"w", b"c", b"f"
+"""First bytes of the keys of rows."""
+
+
+PartName = tuple[bytes, bytes, int]
+"""User, txn, number."""
+
+
+class Refused(NamedTuple):
+    """A change that was not made."""
+
+    error: str
+
+
+class Ended(NamedTuple):
+    """A commit is whole, or was given up and has an error."""
+
+    uid: ChannelUid
+    committed: pb.Committed
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Transactions:
+    """See the module's docstring."""
+
+    KIND: ClassVar[str] = "transactions"
+    CHANGES: ClassVar[tuple[str, ...]] = ("staged", "commit", "commit_step", "drop_staged", "finished")
+    dirty: set[bytes] = field(default_factory=set)
+    staged: dict[int, pb.StagedPart] = field(default_factory=dict)  # by sequence of the hidden channel, ascending
+    parts: dict[int, dict[PartName, int]] = field(default_factory=dict)  # uid -> name -> sequence
+    beginners: dict[tuple[int, bytes], dict[bytes, int]] = field(
+        default_factory=dict
+    )  # uid, app -> user -> parts staged
+    under_way: dict[int, pb.Commit] = field(default_factory=dict)  # by uid
+    committed: dict[tuple[int, bytes], pb.Committed] = field(default_factory=dict)  # by uid and app
+    finished: dict[bytes, pb.Finished] = field(default_factory=dict)  # by app
+    staged_bytes: int = 0
+    emptied: int = 0  # newest sequence of the hidden channel when the last part went
+
+    # --- what readers ask -------------------------------------------------------------------------------------------
+
+    @property
+    def floor(self) -> Sequence:
+        """Messages of the hidden channel below it are of no use any more."""
+        return Sequence(next(iter(self.staged), self.emptied + 1))
+
+    def is_done(self, uid: int, app: bytes, version: int) -> bool:
+        """Whether this version of an app, or a later one, is committed in a channel."""
+        last = self.committed.get((uid, app))
+        return last is not None and version <= last.version
+
+    def find(self, uid: int, user: bytes, txn: bytes, part: int) -> pb.StagedPart | None:
+        """A part that is staged."""
+        sequence = self.parts.get(uid, {}).get((user, txn, part))
+        return None if sequence is None else self.staged[sequence]
+
+    def is_anothers(self, uid: int, app: bytes, user: bytes) -> bool:
+        """Whether an app in a channel is that of another user: he has committed, or else has staged something."""
+        if not user:
+            return False
+        last = self.committed.get((uid, app))
+        if last is not None:
+            return last.user not in (b"", user)
+        begun = self.beginners.get((uid, app), {})
+        return user not in begun and any(begun)
+
+    def is_finished_by_another(self, app: bytes, user: bytes) -> bool:
+        """The same, of the version that is finished."""
+        last = self.finished.get(app)
+        return bool(user) and last is not None and last.user not in (b"", user)
+
+    def staged_before(self, at: int) -> list[int]:
+        """Parts that are older than *at* and that no commit under way needs."""
+        old = [sequence for sequence, part in self.staged.items() if part.at < at]
+        kept = {sequence for commit in self.under_way.values() for sequence in commit.sequences} if old else set()
+        return [sequence for sequence in old if sequence not in kept]
+
+    def visible(self, uid: ChannelUid, index: Index) -> Index:
+        """A channel's *index* as readers may see it: without what a commit under way has put there."""
+        commit = self.under_way.get(uid)
+        return index if commit is None or not commit.done else VisibleIndex(index, commit)
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    def apply(self, name: str, change: object, index: RaftIndex) -> object:  # noqa: ARG002 - as Part has it
+        """See Part.apply: None, a pb.Commit that is under way now, Ended, or Refused."""
+        newest = next(reversed(self.staged), 0)  # told by what is kept on disk: the same before and after a restart
+        result = self._apply(change)
+        if not self.staged:
+            self.emptied = max(self.emptied, newest, change.sequence if isinstance(change, pb.StagedPart) else 0)
+        return result
+
+    def _apply(self, change: object) -> object:
+        match change:
+            case pb.StagedPart():
+                return self._stage(change)
+            case pb.Commit():
+                return self._decide(change)
+            case pb.CommitStep():
+                return self._step(change)
+            case pb.DropStaged():
+                self._drop(change)
+            case pb.Finished():
+                return self._finish(change)
+        return None
+
+    def _stage(self, part: pb.StagedPart) -> object:
+        if self.is_anothers(part.uid, part.app, part.user):
+            return Refused(APP_OF_ANOTHER)
+        if self.is_done(part.uid, part.app, part.version):
+            return None  # of a task that came too late: nobody will ask for it
+        known = self.find(part.uid, part.user, part.txn, part.part)
+        if known is not None:
+            return None if is_same(known, part) else Refused(STAGED_OTHERWISE)
+        self._add(part)
+        self.dirty.add(_key(STAGED, part.sequence))
+        return None
+
+    def _decide(self, commit: pb.Commit) -> object:
+        uid, app = commit.uid, commit.app
+        if self.is_anothers(uid, app, commit.user):
+            return Refused(APP_OF_ANOTHER)
+        known = self.committed.get((uid, app))
+        if known is not None and commit.version <= known.version:
+            self._forget_versions(uid, app, known.version)
+            return Ended(ChannelUid(uid), known)
+        if uid in self.under_way:
+            return Refused(BUSY)
+        parts = [self.staged.get(sequence) for sequence in commit.sequences]
+        if any(part is None or _owner(part) != (commit.user, uid, app, commit.version) for part in parts):
+            return Refused(STAGED_GONE)
+        if known is None and not self._has_room(commit.at):
+            return Refused(TOO_MANY_APPS)
+        commit.count = sum(part.count for part in parts if part is not None)
+        commit.done = 0
+        self.under_way[uid] = commit
+        self.dirty.add(_key(UNDER_WAY, uid))
+        return commit if commit.count else self._end(commit)
+
+    def _step(self, step: pb.CommitStep) -> object:
+        commit = self.under_way.get(step.uid)
+        if commit is None:
+            return None
+        self.dirty.add(_key(UNDER_WAY, step.uid))
+        if step.given_up:
+            del self.under_way[step.uid]
+            self._forget_versions(step.uid, commit.app, commit.version)
+            given_up = pb.Committed(app=commit.app, version=commit.version, user=commit.user)
+            return Ended(ChannelUid(step.uid), given_up, STAGED_GONE)
+        if not commit.done:
+            commit.first_sequence = step.first_sequence
+            commit.timestamp_before = step.timestamp_before
+        commit.done += step.count
+        return self._end(commit) if commit.done >= commit.count else commit
+
+    def _end(self, commit: pb.Commit) -> Ended:
+        uid, app = commit.uid, commit.app
+        committed = pb.Committed(uid=uid, app=app, version=commit.version, at=commit.at, user=commit.user)
+        last = self.committed.get((uid, app))
+        if last is not None and not committed.user:  # asked for by nobody whom NATS tells: it stays his
+            committed.user = last.user
+        if commit.count:
+            committed.first_sequence = commit.first_sequence
+            committed.last_sequence = commit.first_sequence + commit.count - 1
+        self.committed[uid, app] = committed
+        del self.under_way[uid]
+        self.dirty.update((_key(UNDER_WAY, uid), _key(COMMITTED, uid, app)))
+        self._forget_versions(uid, app, commit.version)
+        return Ended(ChannelUid(uid), committed)
+
+    def _drop(self, change: pb.DropStaged) -> None:
+        txns = set(change.txns)
+        kept = {sequence for commit in self.under_way.values() for sequence in commit.sequences}
+        named = [
+            at for (user, txn, _), at in self.parts.get(change.uid, {}).items() if txn in txns and user == change.user
+        ]
+        for sequence in {*named} - kept | {*self.staged_before(change.before)}:
+            self._forget(sequence)
+
+    def _finish(self, change: pb.Finished) -> object:
+        if self.is_finished_by_another(change.app, change.user):
+            return Refused(APP_OF_ANOTHER)
+        known = self.finished.get(change.app)
+        if known is None and len(self.finished) >= limits.APPS_MAX:
+            old = [app for app, last in self.finished.items() if last.at < change.at - limits.APP_MEMORY]
+            for app in old:
+                del self.finished[app]
+                self.dirty.add(FINISHED + app)
+            if not old:
+                return Refused(TOO_MANY_APPS)
+        if known is None or change.version >= known.version:
+            if known is not None and not change.user:
+                change.user = known.user
+            self.finished[change.app] = change
+            self.dirty.add(FINISHED + change.app)
+        return None
+
+    def _has_room(self, at: int) -> bool:
+        """Whether one more app can be remembered; those that nobody has heard of for long make room."""
+        if len(self.committed) < limits.APPS_MAX:
+            return True
+        old = [key for key, last in self.committed.items() if last.at < at - limits.APP_MEMORY]
+        for uid, app in old:
+            del self.committed[uid, app]
+            self.dirty.add(_key(COMMITTED, uid, app))
+        return bool(old)
+
+    # --- parts that come and go ---------------------------------------------------------------------------------------
+
+    def _add(self, part: pb.StagedPart) -> None:
+        self.staged[part.sequence] = part
+        self.parts.setdefault(part.uid, {})[part.user, part.txn, part.part] = part.sequence
+        begun = self.beginners.setdefault((part.uid, part.app), {})
+        begun[part.user] = begun.get(part.user, 0) + 1
+        self.staged_bytes += part.bytes
+
+    def _forget(self, sequence: int) -> None:
+        part = self.staged.pop(sequence)
+        of_channel = self.parts[part.uid]
+        del of_channel[part.user, part.txn, part.part]
+        begun = self.beginners[part.uid, part.app]
+        begun[part.user] -= 1
+        if not begun[part.user]:
+            del begun[part.user]
+        if not begun:
+            del self.beginners[part.uid, part.app]
+        if not of_channel:
+            del self.parts[part.uid]
+        self.staged_bytes -= part.bytes
+        self.dirty.add(_key(STAGED, sequence))
+
+    def _forget_versions(self, uid: int, app: bytes, version: int) -> None:
+        """What an app has staged for a channel up to *version*."""
+        of_channel = [self.staged[sequence] for sequence in self.parts.get(uid, {}).values()]
+        for part in of_channel:
+            if part.app == app and part.version <= version:
+                self._forget(part.sequence)
+
+    def drop_channel(self, uid: ChannelUid) -> None:
+        """See Part."""
+        for sequence in list(self.parts.get(uid, {}).values()):
+            self._forget(sequence)
+        if self.under_way.pop(uid, None) is not None:
+            self.dirty.add(_key(UNDER_WAY, uid))
+        for key in [key for key in self.committed if key[0] == uid]:
+            del self.committed[key]
+            self.dirty.add(_key(COMMITTED, *key))
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    def keys(self) -> Iterable[bytes]:
+        """See Part."""
+        yield from (_key(STAGED, sequence) for sequence in self.staged)
+        yield from (_key(UNDER_WAY, uid) for uid in self.under_way)
+        yield from (_key(COMMITTED, uid, app) for uid, app in self.committed)
+        yield from (FINISHED + app for app in self.finished)
+
+    def row(self, key: bytes) -> bytes | None:
+        """See Part."""
+        kind, number, app = key[:1], int.from_bytes(key[1:9]), key[9:]
+        row: pb.StagedPart | pb.Commit | pb.Committed | pb.Finished | None
+        if kind == STAGED:
+            row = self.staged.get(number)
+        elif kind == UNDER_WAY:
+            row = self.under_way.get(number)
+        elif kind == COMMITTED:
+            row = self.committed.get((number, app))
+        else:
+            row = self.finished.get(key[1:])
+        return None if row is None else row.SerializeToString()
+
+    def load(self, key: bytes, state: bytes) -> None:
+        """See Part; rows come in the order of their keys, or are put into it."""
+        kind = key[:1]
+        if kind == STAGED:
+            part = pb.StagedPart.FromString(state)
+            out_of_order = part.sequence < next(reversed(self.staged), 0)
+            self._add(part)
+            if out_of_order:
+                self.staged = dict(sorted(self.staged.items()))
+        elif kind == UNDER_WAY:
+            commit = pb.Commit.FromString(state)
+            self.under_way[commit.uid] = commit
+        elif kind == COMMITTED:
+            committed = pb.Committed.FromString(state)
+            self.committed[committed.uid, committed.app] = committed
+        else:
+            finished = pb.Finished.FromString(state)
+            self.finished[finished.app] = finished
+
+
+class VisibleIndex:
+    """A channel's index without what the commit under way has put there; `bytes` counts it all the same."""
+
+    __slots__ = ("_commit", "_index", "_last")
+
+    def __init__(self, index: Index, commit: pb.Commit) -> None:
+        self._index = index
+        self._commit = commit
+        self._last = commit.first_sequence - 1
+
+    @property
+    def first_sequence(self) -> Sequence:
+        """See Index."""
+        return Sequence(min(self._index.first_sequence, self._last + 1) if self._last else 0)
+
+    @property
+    def last_sequence(self) -> Sequence:
+        """See Index."""
+        return Sequence(min(self._index.last_sequence, self._last))
+
+    @property
+    def bytes(self) -> int:
+        """See Index."""
+        return self._index.bytes
+
+    def accounted(self, record_bytes: int, count: int) -> int:
+        """See Index."""
+        return self._index.accounted(record_bytes, count)
+
+    @property
+    def last_timestamp(self) -> WallNanos:
+        """See Index."""
+        return WallNanos(self._commit.timestamp_before)
+
+    @property
+    def first_timestamp(self) -> WallNanos:
+        """See Index."""
+        return WallNanos(self._index.first_timestamp if self.first_sequence <= self._last else 0)
+
+    def sequence_at(self, timestamp: WallNanos) -> Sequence:
+        """See Index."""
+        return Sequence(min(self._index.sequence_at(timestamp), self._last + 1) if self._last else 0)
+
+    def first_within_bytes(self, bytes_max: int) -> Sequence:
+        """See Index."""
+        return Sequence(min(self._index.first_within_bytes(bytes_max), self._last))
+
+
+def is_same(one: pb.StagedPart, other: pb.StagedPart) -> bool:
+    """Whether two parts of one name come from the same request."""
+    return (_owner(one), one.count, one.bytes) == (_owner(other), other.count, other.bytes)
+
+
+def _owner(part: pb.StagedPart) -> tuple[bytes, int, bytes, int]:
+    return part.user, part.uid, part.app, part.version
+
+
+def _key(kind: bytes, number: int, app: bytes = b"") -> bytes:
+    return kind + number.to_bytes(8) + app

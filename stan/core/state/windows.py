@@ -1,0 +1,213 @@
+"""Ids of rows that producers have sent: what was stored once is not stored again, whoever leads.
+
+A *window* holds the ids that one producer has sent to one channel in the two newest versions of its work; a version's ids come in
+chunks, which are the rows on disk: what is added costs its own size and that of one small chunk, never that of the window. A part
+of a group's replicated state (stan.core.state.parts): ids are added by the entries that hold their rows, and time is what these
+entries tell. Promises: an id is known from the moment at which its row is stored, until two versions have come that are newer
+than the last one in which it was sent, or the producer was not heard for a day.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, ClassVar
+
+from stan import limits
+from stan.protocol import entries_pb2 as pb
+from stan.protocol.rows import ID_BYTES, IdSet
+from stan.types import ChannelUid, RaftIndex
+
+VERSIONS_MAX = 2
+"""Of which a window keeps the ids."""
+CHUNK_BYTES = 4096
+"""A chunk that is smaller is added to; a larger one is left as it is."""
+
+_CLOCK = b""
+_TIME = Struct("<q")
+_WINDOW = Struct(">IB")  # uid, length of the producer's name, which follows
+_CHUNK = Struct(">QI")  # version, number; behind a window's key
+
+Name = tuple[ChannelUid, bytes]
+"""Of a window: channel and producer."""
+
+
+@dataclass(slots=True)
+class Version:
+    """The ids of one version."""
+
+    known: IdSet = field(default_factory=IdSet)
+    chunks: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Window:
+    """See the module's docstring."""
+
+    heard: int  # Unix ns
+    versions: dict[int, Version] = field(default_factory=dict)
+
+    def is_past(self, version: int) -> bool:
+        """Whether ids of *version* are not kept any more."""
+        return len(self.versions) >= VERSIONS_MAX and version < min(self.versions)
+
+
+class Windows:
+    """See the module's docstring."""
+
+    KIND: ClassVar[str] = "windows"
+    CHANGES: ClassVar[tuple[str, ...]] = ("remember_ids",)
+
+    def __init__(self) -> None:
+        self.windows: dict[Name, Window] = {}  # the one that was heard last is last, unless some were just loaded
+        self._loaded = False
+        self.now = 0  # Unix ns, as far as entries have told; it never goes back
+        self.ids = 0
+        self.dirty: set[bytes] = set()
+
+    # --- what the leader asks -----------------------------------------------------------------------------------------
+
+    def is_past(self, uid: ChannelUid, producer: bytes, version: int) -> bool:
+        """Whether nobody knows any more which rows of that version are stored."""
+        window = self.windows.get((uid, producer))
+        return window is not None and window.is_past(version)
+
+    def missing(self, uid: ChannelUid, producer: bytes, ids: bytes) -> bytes:
+        """Of each of *ids*, 1 if its row is not stored, else 0."""
+        missing = b"\1" * (len(ids) // ID_BYTES)
+        window = self.windows.get((uid, producer))
+        for version in window.versions.values() if window is not None else ():
+            missing = both(missing, version.known.missing(ids))
+        return missing
+
+    def unheard(self, uid: ChannelUid, producer: bytes, version: int, ids: bytes) -> bytes:
+        """Of each of *ids*, 1 if it was not sent in that version yet, else 0."""
+        window = self.windows.get((uid, producer))
+        kept = window.versions.get(version) if window is not None else None
+        return kept.known.missing(ids) if kept is not None else b"\1" * (len(ids) // ID_BYTES)
+
+    def has_room(self, uid: ChannelUid, producer: bytes, version: int, count: int) -> bool:
+        """Whether *count* more ids can be remembered."""
+        window = self.windows.get((uid, producer))
+        kept = window.versions.get(version) if window is not None else None
+        return (
+            (len(kept.known) if kept is not None else 0) + count <= limits.WINDOW_IDS_MAX
+            and self.ids + count <= limits.GROUP_IDS_MAX
+            and (window is not None or len(self.windows) < limits.WINDOWS_MAX)
+        )
+
+    # --- changes --------------------------------------------------------------------------------------------------------
+
+    def apply(self, name: str, change: Any, index: RaftIndex) -> None:  # noqa: ARG002 - as Part has it
+        """Remember the ids of rows that are stored from now on, and forget whom nobody has heard for long."""
+        told: pb.RememberIds = change
+        if self._loaded:
+            self._loaded = False
+            self.windows = dict(sorted(self.windows.items(), key=lambda item: item[1].heard))
+        self.now = max(self.now, told.at)
+        self.dirty.add(_CLOCK)
+        named = ChannelUid(told.uid), told.producer
+        window = self.windows.pop(named, None) or Window(self.now)
+        self.windows[named] = window
+        window.heard = self.now
+        self.dirty.add(_key(named))
+        if not window.is_past(told.version):
+            self._add(named, window, told)
+        while (oldest := next(iter(self.windows))) != named:
+            if self.windows[oldest].heard > self.now - limits.PRODUCER_AGE_MAX:
+                break
+            self._forget(oldest)
+
+    def _add(self, named: Name, window: Window, told: pb.RememberIds) -> None:
+        version = window.versions.setdefault(told.version, Version())
+        before = len(version.known)
+        version.known.add(told.ids)
+        self.ids += len(version.known) - before
+        if version.chunks and len(version.chunks[-1]) < CHUNK_BYTES:
+            version.chunks[-1] += told.ids
+        else:
+            version.chunks.append(told.ids)
+        self.dirty.add(_chunk_key(named, told.version, len(version.chunks) - 1))
+        if len(window.versions) > VERSIONS_MAX:
+            self._forget_version(named, window, min(window.versions))
+
+    def _forget_version(self, named: Name, window: Window, number: int) -> None:
+        version = window.versions.pop(number)
+        self.ids -= len(version.known)
+        self.dirty.update(_chunk_key(named, number, chunk) for chunk in range(len(version.chunks)))
+
+    def _forget(self, named: Name) -> None:
+        window = self.windows.pop(named)
+        for number in list(window.versions):
+            self._forget_version(named, window, number)
+        self.dirty.add(_key(named))
+
+    def drop_channel(self, uid: ChannelUid) -> None:
+        """See Part."""
+        for named in [named for named in self.windows if named[0] == uid]:
+            self._forget(named)
+
+    # --- rows -----------------------------------------------------------------------------------------------------------
+
+    def keys(self) -> Iterator[bytes]:
+        """See Part."""
+        if self.now:
+            yield _CLOCK
+        for named, window in self.windows.items():
+            yield _key(named)
+            for number, version in window.versions.items():
+                yield from (_chunk_key(named, number, chunk) for chunk in range(len(version.chunks)))
+
+    def row(self, key: bytes) -> bytes | None:
+        """See Part."""
+        if key == _CLOCK:
+            return _TIME.pack(self.now)
+        named, rest = _named(key)
+        window = self.windows.get(named)
+        if window is None:
+            return None
+        if not rest:
+            return _TIME.pack(window.heard)
+        number, chunk = _CHUNK.unpack(rest)
+        version = window.versions.get(number)
+        return version.chunks[chunk] if version is not None and chunk < len(version.chunks) else None
+
+    def load(self, key: bytes, state: bytes) -> None:
+        """See Part."""
+        if key == _CLOCK:
+            (self.now,) = _TIME.unpack(state)
+            return
+        named, rest = _named(key)
+        window = self.windows.setdefault(named, Window(0))
+        if not rest:
+            (window.heard,) = _TIME.unpack(state)
+            self._loaded = True
+            return
+        number, chunk = _CHUNK.unpack(rest)
+        version = window.versions.setdefault(number, Version())
+        version.chunks += [b""] * (chunk + 1 - len(version.chunks))
+        version.chunks[chunk] = state
+        before = len(version.known)
+        version.known.add(state)
+        self.ids += len(version.known) - before
+
+
+def both(one: bytes, other: bytes) -> bytes:
+    """Two masks of as many bytes, 0 or 1 each, as one: 1 where both have it."""
+    size = len(one)
+    return (int.from_bytes(one, "big") & int.from_bytes(other, "big")).to_bytes(size, "big")
+
+
+def _key(named: Name) -> bytes:
+    uid, producer = named
+    return _WINDOW.pack(uid, len(producer)) + producer
+
+
+def _chunk_key(named: Name, version: int, chunk: int) -> bytes:
+    return _key(named) + _CHUNK.pack(version, chunk)
+
+
+def _named(key: bytes) -> tuple[Name, bytes]:
+    """A window's name, and what follows it in a key."""
+    uid, length = _WINDOW.unpack_from(key)
+    end = _WINDOW.size + length
+    return (ChannelUid(uid), key[_WINDOW.size : end]), key[end:]
