@@ -30,7 +30,9 @@ LAYERS: tuple[set[str], ...] = (
     {"stan.protocol"},
     {"stan.core"},
     {"stan.log", "stan.state", "stan.raft"},
-    {"stan.edge", "stan.monitor", "stan.migration"},
+    {"stan.edge"},
+    {"stan.monitor", "stan.migration"},
+    {"stan.server"},
     {"stan.cli"},
 )
 """Lowest first. A module imports from its own layer and from those below."""
@@ -53,7 +55,7 @@ IMPURE_ALL_THE_SAME = {
 }
 
 THIRD_PARTY = {
-    "nats": ("stan.edge.connection", "stan_client"),
+    "nats": ("stan.edge.nats.connection", "stan_client"),
     "pysyncobj": ("stan.raft",),
     "aiohttp": ("stan.monitor",),
     "aiosqlite": ("stan.state.database", "stan.state.opening", "stan.log.sqlfile"),
@@ -67,7 +69,7 @@ THIRD_PARTY = {
     "fastavro": ("pyspark_stan.pipeline",),
     "cryptography": ("stan.log", "stan.migration.crypto"),
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.
-    "google": ("stan.protocol", "stan.core", "stan.edge", "stan_client"),
+    "google": ("stan.protocol", "stan.core", "stan.edge", "stan.server", "stan_client"),
     "_stan_kernel": ("stan.protocol.kernel",),
     "_stan_client_kernel": ("stan.protocol.client_kernel",),
     "_stan_rows_kernel": ("stan.protocol.rows",),

@@ -60,7 +60,7 @@ def _unreadable(config: Config) -> Iterator[str]:
             missing.add(setting.value)
             yield f"{_place(setting)}: {name}: {problem}"
     if config.nats.tls is not None and not missing:
-        from stan.edge.connection import tls_context  # noqa: PLC0415 - slow to import, seldom needed
+        from stan.edge.nats.connection import tls_context  # noqa: PLC0415 - slow to import, seldom needed
 
         try:
             tls_context(config.nats.tls)

@@ -12,8 +12,8 @@ from stan.cli.natsconf import load
 from stan.cli.options import View, injected
 from stan.cli.output import Sheet, show
 from stan.cli.settings import parse
-from stan.edge.accounts import accounts
-from stan.edge.nats_process import quoted
+from stan.edge.nats.accounts import accounts
+from stan.edge.nats.nats_process import quoted
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The file, as of `stan-server -c FILE`.", dir_okay=False)]
 Flags = Annotated[list[str] | None, typer.Argument(metavar="[-- FLAGS...]", help="Flags of stan-server beside it.")]

@@ -18,7 +18,7 @@ from stan_client.connection import CONNECT_FAILURES
 from stan.cli.common import CliError, Target
 from stan.cli.processes import READY, Child, accepts, free_port, heed_cancellation, refuse_dead, stan_server, stop_all
 from stan.config import RAFT_GROUPS_CLUSTERED, ClusterConfig
-from stan.edge.nats_process import find_binary
+from stan.edge.nats.nats_process import find_binary
 from stan.errors import StartError
 from stan.protocol.placement import channel_group
 from stan.raft.placement import place

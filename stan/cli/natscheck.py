@@ -9,7 +9,7 @@ import subprocess
 
 from stan import limits
 from stan.config import EmbeddedConfig
-from stan.edge.nats_process import find_binary, unnamed_file
+from stan.edge.nats.nats_process import find_binary, unnamed_file
 from stan.errors import StartError
 from stan.types import SECOND
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stan.cli.settings import Parsed
-    from stan.edge.embedded import EmbeddedNats
     from stan.edge.log import ServerLog
+    from stan.edge.nats.embedded import EmbeddedNats
 
 LIVE: Final = frozenset(
     {

@@ -2,7 +2,7 @@
 
 Promises: flags, exit codes and signals of the original (STAN-SPEC 12.5). nats-server is started first, and what takes long
 to import is imported while it starts, because old test harnesses expect an answer within half a second.
-Never holds logic of the broker, which is `stan.edge.server.serve`.
+Never holds logic of the broker, which is `stan.server.server.serve`.
 """
 
 import errno
@@ -17,7 +17,7 @@ from stan import COMPATIBLE_VERSION, __version__, limits
 from stan.cli.hiding import hide_arguments
 from stan.cli.settings import Action, Parsed, parse
 from stan.edge.log import ServerLog
-from stan.edge.nats_process import NatsProcess, find_binary, new_secret, version
+from stan.edge.nats.nats_process import NatsProcess, find_binary, new_secret, version
 from stan.errors import Aborted, StartError
 from stan.log.files import OWNER_ALONE
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stan.cli.natsconf import Document
     from stan.cli.reload import Reloader
     from stan.config import Config
-    from stan.edge.embedded import EmbeddedNats
+    from stan.edge.nats.embedded import EmbeddedNats
 
 _NAME = "nats-streaming-server"
 _EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 128 + signal.SIGTERM}
@@ -153,7 +153,7 @@ def _with_accounts(config: "Config") -> "Config":
     """Let the embedded nats-server know the users that have permissions."""
     if config.permissions is None or not config.permissions.users or config.nats.urls:
         return config
-    from stan.edge.accounts import with_accounts  # noqa: PLC0415 - slow to import, and not always needed
+    from stan.edge.nats.accounts import with_accounts  # noqa: PLC0415 - slow to import, and not always needed
 
     return with_accounts(config, new_secret())
 
@@ -172,7 +172,7 @@ def _run(
     with quick_nats(web_sockets=any(url.startswith("ws") for url in config.nats.urls)):
         import asyncio  # noqa: PLC0415
 
-        from stan.edge.server import serve  # noqa: PLC0415
+        from stan.server.server import serve  # noqa: PLC0415
     gc.freeze()
     gc.enable()
 
@@ -204,7 +204,7 @@ def _run(
 def _embedded(config: "Config", process: NatsProcess | None, log: ServerLog) -> "EmbeddedNats | None":
     if process is None:
         return None
-    from stan.edge.embedded import EmbeddedNats  # noqa: PLC0415 - imports asyncio
+    from stan.edge.nats.embedded import EmbeddedNats  # noqa: PLC0415 - imports asyncio
 
     return EmbeddedNats(config.embedded, log, process)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVarTuple
 from stan import limits
 from stan.core.base.ready import Delivery, Fetch, Fetched, Proposal, Ready
 from stan.core.broker import Broker
-from stan.edge.gateway import Gateway
+from stan.edge.nats.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.runtime import Runtime
 from stan.errors import Aborted, DiskFull, Frozen, InDoubt, NotNow, fault

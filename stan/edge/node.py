@@ -6,19 +6,19 @@ from typing import Any
 from stan import limits
 from stan.config import Config
 from stan.core.broker import Broker
-from stan.edge.connection import Connection, hint
 from stan.edge.driver import Driver
-from stan.edge.embedded import EmbeddedNats
-from stan.edge.gateway import Gateway
 from stan.edge.log import ServerLog, redacted
+from stan.edge.nats.connection import Connection, hint
+from stan.edge.nats.embedded import EmbeddedNats
+from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import AsyncRuntime
-from stan.edge.storage import Storage
+from stan.edge.storage.storage import Storage
 from stan.errors import Frozen, StanError, StartError
 from stan.types import SECOND
 
 
 class Node:
-    """One running broker; what is special to a broker alone and to a member of a cluster is said in stan.edge.server."""
+    """One running broker; what is special to a broker alone and to a member of a cluster is said in stan.server.server."""
 
     broker: Broker
     gateway: Gateway

@@ -12,7 +12,7 @@ from functools import partial
 from stan import limits
 from stan.core.broker import Broker
 from stan.core.shared import META_GROUP
-from stan.edge.gateway import Gateway
+from stan.edge.nats.gateway import Gateway
 from stan.errors import DiskFull, NotNow
 from stan.raft.group import RaftGroup
 from stan.raft.turns import Turns

@@ -14,8 +14,8 @@ from pathlib import Path
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.core.state.rows import snapshot_group
-from stan.edge.groupfiles import snapshot_bytes, snapshot_path
-from stan.edge.manifest import MIGRATING, NAME, Manifest, boot_id, lock_directory, new_nuid, write_manifest
+from stan.edge.storage.groupfiles import snapshot_bytes, snapshot_path
+from stan.edge.storage.manifest import MIGRATING, NAME, Manifest, boot_id, lock_directory, new_nuid, write_manifest
 from stan.errors import StartError
 from stan.log.filelog import FileLog
 from stan.log.files import OsFiles, write_durably

@@ -17,7 +17,7 @@ from stan.core.shared import Group, Shared
 from stan.core.state.deleted import deleted_from
 from stan.core.state.group import Cursor, Subscription
 from stan.core.state.meta import ChannelInfo
-from stan.edge.embedded import EmbeddedNats
+from stan.edge.nats.embedded import EmbeddedNats
 from stan.types import WallNanos
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@
 Publishes and acks are many, and to give a subject another name costs NATS as much as to deliver a message. So a client is told
 to publish and ack on `_STAN.from.<user>.…` itself: what is said there crosses as it is, out of that user's account alone.
 What clients name (replies, inboxes) is never sent to but behind `_STAN.to.<user>.`, so nobody can have the broker say anything
-in its own account, where servers speak to each other. The accounts are made by stan.edge.accounts.
+in its own account, where servers speak to each other. The accounts are made by stan.edge.nats.accounts.
 """
 
 from google.protobuf.message import DecodeError

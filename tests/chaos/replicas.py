@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from itertools import combinations
 
-from stan.edge.manifest import read_manifest
+from stan.edge.storage.manifest import read_manifest
 from stan.log.filelog import FileLog
 from stan.types import GroupId, RaftIndex
 from tests.kit.cluster import StanCluster

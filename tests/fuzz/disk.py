@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from stan.core.state.group import GroupMachine
 from stan.core.state.rows import restore_group
-from stan.edge.manifest import Manifest, read_manifest
+from stan.edge.storage.manifest import Manifest, read_manifest
 from stan.errors import Damage, StanError
 from stan.invariant import InvariantError
 from stan.log.filelog import FileLog

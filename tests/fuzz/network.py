@@ -6,9 +6,9 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
-from stan.edge.fetching import FetchRequest, locate
-from stan.edge.roster import Roster
-from stan.edge.transfer_words import Offer, Part, Words, decode, encode
+from stan.edge.cluster.roster import Roster
+from stan.edge.serving.fetching import FetchRequest, locate
+from stan.edge.storage.transfer_words import Offer, Part, Words, decode, encode
 from stan.errors import Damage
 from stan.log.types import Entry
 from stan.protocol import client_kernel_py, kernel_py, node_pb2, rows_py, wire_py

@@ -9,8 +9,8 @@ from pathlib import Path
 from stan.cli import contexts
 from stan.cli.archive import ArchiveError, Index, SavedChannel, Writer, blocks, read_index
 from stan.cli.exchange import LineError, _row
-from stan.edge.lease import Holder
-from stan.edge.partitioning import decode_list, encode_lists
+from stan.edge.serving.partitioning import decode_list, encode_lists
+from stan.edge.standby.lease import Holder
 from stan.errors import StartError, WrongKey
 from stan.log.vault import Sealer, Vault
 from stan.protocol.entries import BATCH_HEADER

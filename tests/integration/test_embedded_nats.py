@@ -18,10 +18,10 @@ import pytest
 
 from stan import limits
 from stan.config import EmbeddedConfig, LogConfig
-from stan.edge import nats_process
-from stan.edge.embedded import EmbeddedNats
 from stan.edge.log import ServerLog
-from stan.edge.nats_process import NatsProcess, find_binary, version
+from stan.edge.nats import nats_process
+from stan.edge.nats.embedded import EmbeddedNats
+from stan.edge.nats.nats_process import NatsProcess, find_binary, version
 from stan.errors import StartError
 from stan.types import SECOND
 from tests.kit.ports import free_port
@@ -256,7 +256,7 @@ async def test_parent_killed_leaves_no_process_behind():
 import os, sys
 from stan.config import EmbeddedConfig, LogConfig
 from stan.edge.log import ServerLog
-from stan.edge.nats_process import NatsProcess
+from stan.edge.nats.nats_process import NatsProcess
 process = NatsProcess(EmbeddedConfig(host="127.0.0.1", port=int(sys.argv[1])), ServerLog(LogConfig()))
 print(process.pid, flush=True)
 sys.stdin.read()

@@ -30,13 +30,13 @@ async def serve(config, embedded, log, stop, reloading):
     await stop.wait()
 
 if os.environ.get("STUB_NO_NATS"):
-    from stan.edge import nats_process
+    from stan.edge.nats import nats_process
     sys.executable = "/nowhere/python"
     os.environ["PATH"] = "/nowhere"
     nats_process._of_wheel = lambda name: iter(())
-module = types.ModuleType("stan.edge.server")
+module = types.ModuleType("stan.server.server")
 module.serve = serve
-sys.modules["stan.edge.server"] = module
+sys.modules["stan.server.server"] = module
 from stan.cli.server import main
 sys.exit(main())
 """
@@ -142,10 +142,10 @@ class Module(types.ModuleType):
             self.ref = weakref.ref(owner, lambda _: os.kill(os.getpid(), signal.SIGTERM))
             del owner
         return super().__getattribute__(name)
-module = Module("stan.edge.server")
+module = Module("stan.server.server")
 """
     code = STUB.replace("import os, sys, types", "import os, signal, sys, types, weakref")
-    code = code.replace('module = types.ModuleType("stan.edge.server")', dropping)
+    code = code.replace('module = types.ModuleType("stan.server.server")', dropping)
     argv = [sys.executable, "-c", code, "-a", "127.0.0.1", "-p", str(free_port())]
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=20, cwd=ROOT, check=False)
 

@@ -18,7 +18,7 @@ LAUNCHER = """
 import os, signal, sys
 from stan.cli.server import main
 from stan.core.base.ready import Delivery
-from stan.edge.gateway import Gateway
+from stan.edge.nats.gateway import Gateway
 
 send = Gateway.send
 

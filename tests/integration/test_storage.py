@@ -12,8 +12,8 @@ import stan_client
 from stan.config import ClusterConfig, Config, LogConfig, StoreConfig
 from stan.core.broker import Broker
 from stan.edge.log import ServerLog
-from stan.edge.manifest import Manifest, boot_id, open_manifest, recorded_node_id, write_manifest
-from stan.edge.storage import Storage
+from stan.edge.storage.manifest import Manifest, boot_id, open_manifest, recorded_node_id, write_manifest
+from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StartError
 from stan.types import GroupId
 from tests.kit.server import StanServer, until

@@ -12,7 +12,7 @@ from random import Random
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.base.ready import Answer, Delivery, Fetched
 from stan.core.broker import Broker, apply_entry
-from stan.edge.gateway import Gateway
+from stan.edge.nats.gateway import Gateway
 from stan.protocol import entries_pb2 as pb
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stan.config import Config, MonitorConfig, StoreConfig
-from stan.edge.asking import Asking
+from stan.edge.nats.asking import Asking
 from stan.protocol import admin_pb2 as admin
 from stan.protocol import extension_pb2 as pb
 from stan.protocol import wire_pb2 as wire

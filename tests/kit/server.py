@@ -18,7 +18,7 @@ from typing import Self
 
 import pytest
 
-from stan.edge.nats_process import find_binary
+from stan.edge.nats.nats_process import find_binary
 from tests.kit.ports import accepts, free_port
 
 ROOT = Path(__file__).parents[2]

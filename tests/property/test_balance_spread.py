@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stan import limits
-from stan.edge.balance import Balance, leaders
+from stan.edge.cluster.balance import Balance, leaders
 from stan.raft.placement import place
 from stan.types import SECOND
 

@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stan.core.base.runs import Run, Runs
-from stan.edge.fetching import answer, locate
+from stan.edge.serving.fetching import answer, locate
 from stan.errors import MESSAGE_TOO_LARGE
 from stan.log.index import BatchIndex
 from stan.log.segment import Row

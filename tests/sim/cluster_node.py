@@ -1,5 +1,5 @@
-"""One node of a simulated cluster, over its lives: stan.edge.member on a disk that crashes, a clock that drifts, a process that
-is stopped and goes on, and a supervisor that starts it again."""
+"""One node of a simulated cluster, over its lives: stan.edge.cluster.member on a disk that crashes, a clock that drifts, a
+process that is stopped and goes on, and a supervisor that starts it again."""
 
 import random
 import re
@@ -7,11 +7,11 @@ import struct
 from pathlib import Path
 
 from stan.config import ClusterConfig, Config, HeartbeatConfig, StoreConfig, StoreLimits
-from stan.edge.groupfiles import Disk, groups_on_disk
-from stan.edge.join import remembered
-from stan.edge.member import Member, World, held_groups
+from stan.edge.cluster.join import remembered
+from stan.edge.cluster.member import Member, World, held_groups
 from stan.edge.node import Node
-from stan.edge.storage import Storage
+from stan.edge.storage.groupfiles import Disk, groups_on_disk
+from stan.edge.storage.storage import Storage
 from stan.errors import StanError
 from stan.patterns import ChannelLimits
 from stan.protocol import wire_pb2 as wire
@@ -175,7 +175,7 @@ class ClusterNode:
         self._task(self.member.load(), self._loaded)
 
     def _task(self, work, done):
-        """stan.edge.member.World.run."""
+        """stan.edge.cluster.member.World.run."""
 
         def ended(problem):
             if problem is None or isinstance(problem, (StanError, OSError)):

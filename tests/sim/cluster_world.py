@@ -3,7 +3,8 @@ the checks.
 
 Safety phase: faults at random, and aimed at the moments that matter: after a vote, an ack, a leadership, within a transfer. Then
 a quorum (or everything) is healed, and there must be progress: backlogs drained, every node whole, all groups led, all replicas
-equal. The nodes are the production code (stan.edge.member); only time, NATS, files and SQLite's file are the simulation's.
+equal. The nodes are the production code (stan.edge.cluster.member); only time, NATS, files and SQLite's file are the
+simulation's.
 """
 
 import errno

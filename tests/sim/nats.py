@@ -143,7 +143,8 @@ class ClientPort(Port):
 
 
 class NodePort(Port):
-    """A node's connection: `stan.edge.gateway.Link`, bytes in and out. `run(call, *args)` is how anything reaches the node."""
+    """A node's connection: `stan.edge.nats.gateway.Link`, bytes in and out. `run(call, *args)` is how anything reaches the
+    node."""
 
     asks_for_503 = True
     max_payload = 1 << 20

@@ -56,7 +56,7 @@ class Tasks:
 
 
 async def in_thread(call):
-    """`stan.edge.storage.Offload`."""
+    """`stan.edge.storage.storage.Offload`."""
     await Pause()
     result = call()
     await Pause()

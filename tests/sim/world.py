@@ -12,10 +12,10 @@ from stan.config import Config, HeartbeatConfig, StoreConfig
 from stan.core.broker import Broker
 from stan.core.state.rows import snapshot_group
 from stan.edge.driver import Driver
-from stan.edge.gateway import Gateway
-from stan.edge.groupfiles import Disk
+from stan.edge.nats.gateway import Gateway
 from stan.edge.node import Node as EdgeNode
-from stan.edge.storage import Storage
+from stan.edge.storage.groupfiles import Disk
+from stan.edge.storage.storage import Storage
 from stan.errors import StanError
 from stan.protocol import entries_pb2 as pb
 from stan.raft.solo import Solo

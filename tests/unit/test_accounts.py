@@ -3,8 +3,8 @@
 import subprocess
 
 from stan.config import Config
-from stan.edge.accounts import BROKER, accounts, with_accounts
-from stan.edge.nats_process import find_binary
+from stan.edge.nats.accounts import BROKER, accounts, with_accounts
+from stan.edge.nats.nats_process import find_binary
 from stan.permissions import NatsUser, Permissions, Right, Rule
 
 NKEY = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"

@@ -8,12 +8,12 @@ import pytest
 
 from stan import errors, limits
 from stan.config import Config, Setting, StoreConfig
-from stan.edge import administration
-from stan.edge.administration import Administration
 from stan.monitor.view import View
 from stan.protocol import admin_pb2 as pb
 from stan.protocol.frames import Frame
 from stan.raft.group import RaftGroup
+from stan.server import administration
+from stan.server.administration import Administration
 from stan.types import SECOND
 from tests.kit.desk import CLUSTERED, Desk, Node
 

@@ -8,8 +8,8 @@ import pytest
 from stan import limits
 from stan.config import Config
 from stan.core.broker import Broker
-from stan.edge.asking import Asking
-from stan.edge.gateway import Gateway
+from stan.edge.nats.asking import Asking
+from stan.edge.nats.gateway import Gateway
 from stan.errors import Refused, Unanswered
 from stan.monitor.dashboard.cached import Cached, Work
 from stan.protocol import admin_pb2 as admin

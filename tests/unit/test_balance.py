@@ -3,7 +3,7 @@
 import pytest
 
 from stan import limits
-from stan.edge.balance import Balance, leaders
+from stan.edge.cluster.balance import Balance, leaders
 from stan.raft.placement import Placement
 from stan.types import SECOND
 

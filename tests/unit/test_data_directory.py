@@ -12,14 +12,14 @@ import pytest
 
 from stan.config import ClusterConfig, Config, EncryptionConfig, LogConfig, StoreConfig
 from stan.core.broker import Broker
-from stan.edge.groupfiles import Voters, read_snapshot, snapshot_bytes
 from stan.edge.log import ServerLog
-from stan.edge.server import why_not
-from stan.edge.storage import Storage
+from stan.edge.storage.groupfiles import Voters, read_snapshot, snapshot_bytes
+from stan.edge.storage.storage import Storage
 from stan.errors import StanError
 from stan.log.files import OsFiles
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind
+from stan.server.server import why_not
 from stan.types import GroupId
 from tests.kit.batches import batch, entry
 

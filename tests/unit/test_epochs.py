@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stan.edge.epochs import Epochs, copy_file, link_file
-from stan.edge.manifest import lock_directory, open_manifest
+from stan.edge.standby.epochs import Epochs, copy_file, link_file
+from stan.edge.storage.manifest import lock_directory, open_manifest
 from stan.errors import StartError
 from stan.log.filelog import FileLog
 from tests.kit.batches import batch, entry

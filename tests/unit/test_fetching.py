@@ -6,8 +6,8 @@ from stan import errors, limits
 from stan.config import ClusterConfig, Config
 from stan.core.base.ready import Fetched
 from stan.core.broker import Broker
-from stan.edge.fetching import Fetching
-from stan.edge.gateway import FIRST_REQUEST_SID, Gateway
+from stan.edge.nats.gateway import FIRST_REQUEST_SID, Gateway
+from stan.edge.serving.fetching import Fetching
 from stan.errors import Damage
 from stan.log.index import BatchIndex
 from stan.log.segment import Row

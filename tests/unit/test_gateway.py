@@ -8,8 +8,8 @@ from stan import limits
 from stan.config import Config
 from stan.core.base.ready import Answer, Delivery
 from stan.core.broker import Broker
-from stan.edge.gateway import Gateway
-from stan.edge.member import Member
+from stan.edge.cluster.member import Member
+from stan.edge.nats.gateway import Gateway
 from stan.errors import FAULT
 from stan.invariant import InvariantError
 from stan.permissions import NatsUser, Permissions, Right, Rule

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from stan import limits
-from stan.edge.gateway import Gateway
-from stan.edge.heard import Heard, Piece, Taken
+from stan.edge.nats.gateway import Gateway
+from stan.edge.nats.heard import Heard, Piece, Taken
 from stan.protocol import kernel, rows
 from stan.protocol import wire_pb2 as wire
 from stan.types import SECOND
@@ -63,7 +63,7 @@ def test_a_gap_makes_everything_before_incomplete():
 
 
 def test_pieces_are_joined_up_to_a_size_and_not_over_a_bound(monkeypatch):
-    monkeypatch.setattr("stan.edge.heard.JOINED_BYTES", 4)
+    monkeypatch.setattr("stan.edge.nats.heard.JOINED_BYTES", 4)
     heard = Heard()
     for at, data in enumerate((b"a", b"bcd-", b"ef", b"g", b"hij"), 1):
         heard.add(Piece(at * SECOND, data, len(data.strip(b"-"))))
@@ -136,7 +136,7 @@ def test_what_nodes_say_to_each_other_is_not_kept(node):
 
 
 def test_who_looks_at_much_again_lets_heartbeats_leave_meanwhile(node, monkeypatch):
-    monkeypatch.setattr("stan.edge.heard.JOINED_BYTES", 1)
+    monkeypatch.setattr("stan.edge.nats.heard.JOINED_BYTES", 1)
     for number in range(5):
         node.hears(pub_frame("foo", f"{number}", b"x"))
     breaths = []
@@ -179,7 +179,7 @@ def calls_to_take_over(count):
 @pytest.mark.skipif("python" in (kernel.NAME, rows.NAME), reason="the plain kernels look at each message")
 def test_looking_again_at_more_messages_takes_no_more_calls(monkeypatch):
     """At hundreds of thousands, the links to the other nodes went down meanwhile, and with them the leadership."""
-    monkeypatch.setattr("stan.edge.heard.JOINED_BYTES", 1)  # no batch has both what is in the log and what is not
+    monkeypatch.setattr("stan.edge.nats.heard.JOINED_BYTES", 1)  # no batch has both what is in the log and what is not
     assert calls_to_take_over(2000) == calls_to_take_over(200)
 
 

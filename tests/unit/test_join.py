@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from stan.config import ClusterConfig, Config, StoreConfig
-from stan.edge.join import remembered
-from stan.edge.manifest import Manifest, Nodes, write_manifest
+from stan.edge.cluster.join import remembered
+from stan.edge.storage.manifest import Manifest, Nodes, write_manifest
 from stan.log.files import OsFiles
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from stan import limits
-from stan.edge import lease as module
-from stan.edge.lease import Holder, Keeper, Lease, LeaseFiles, Watch
+from stan.edge.standby import lease as module
+from stan.edge.standby.lease import Holder, Keeper, Lease, LeaseFiles, Watch
 from stan.errors import LostLock
 from stan.types import SECOND
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from stan.edge.membership import Holding, Seen, Step, may_close, observers, step
+from stan.edge.cluster.membership import Holding, Seen, Step, may_close, observers, step
 
 EVERYBODY = "abcdef"
 

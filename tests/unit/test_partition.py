@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from stan import limits
 from stan.config import ChannelOverride, ClusterConfig, Config, StoreLimits
 from stan.core.partition import Partition, conflict
-from stan.edge.gateway import ACK_SID, PUB_SID, Gateway
-from stan.edge.partitioning import Partitioning, decode_list, encode_lists
+from stan.edge.nats.gateway import ACK_SID, PUB_SID, Gateway
+from stan.edge.serving.partitioning import Partitioning, decode_list, encode_lists
 from stan.errors import StartError
 from stan.patterns import matches
 from stan.protocol import wire_pb2 as wire

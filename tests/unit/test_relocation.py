@@ -8,9 +8,9 @@ import pytest
 from stan import limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.state.meta import MetaMachine
-from stan.edge.manifest import Manifest
-from stan.edge.relocation import Relocation
-from stan.edge.roster import Roster
+from stan.edge.cluster.relocation import Relocation
+from stan.edge.cluster.roster import Roster
+from stan.edge.storage.manifest import Manifest
 from stan.errors import NotNow
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.node_pb2 import NodeHello

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from stan import limits
-from stan.edge.roster import Roster, Settings
+from stan.edge.cluster.roster import Roster, Settings
 from stan.protocol.node_pb2 import NodeHello
 from stan.raft.placement import place
 from stan.types import MILLISECOND, SECOND

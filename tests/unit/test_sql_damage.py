@@ -4,7 +4,7 @@ import pytest
 
 from stan.config import Config, StoreConfig
 from stan.core.broker import Broker
-from stan.edge.sqlstorage import SqlStorage
+from stan.edge.storage.sqlstorage import SqlStorage
 from stan.errors import StanError
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stan.edge.server import why_not
+from stan.server.server import why_not
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from stan.config import Config, LogConfig, StoreConfig
 from stan.core.broker import Broker
 from stan.edge.log import ServerLog
-from stan.edge.storage import Storage
+from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StartError
 from stan.log.recovery import segment_name
 from stan.log.segment import SegmentHeader

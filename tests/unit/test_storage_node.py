@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from stan.edge.manifest import Nodes, read_manifest, recorded_nodes
+from stan.edge.storage.manifest import Nodes, read_manifest, recorded_nodes
 from stan.errors import Damage, Frozen, StartError
 from stan.protocol import entries_pb2 as pb
 from stan.state.database import Changes

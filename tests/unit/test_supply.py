@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stan.edge.supply import Supply
+from stan.edge.cluster.supply import Supply
 from stan.errors import Damage, NotNow
 
 

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from stan import limits
-from stan.edge.manifest import read_manifest, write_manifest
-from stan.edge.transfer_words import Offer, Part, Verb, Words, decode, encode
+from stan.edge.storage.manifest import read_manifest, write_manifest
+from stan.edge.storage.transfer_words import Offer, Part, Verb, Words, decode, encode
 from stan.errors import Damage, NotNow, StartError, WrongKey
 from stan.log.files import OsFiles
 from stan.log.segment import SEGMENT_HEADER_SIZE, decode_segment_header

@@ -12,8 +12,8 @@ from stan.cli import operating
 from stan.cli.main import app
 from stan.config import Config
 from stan.core.broker import Broker
-from stan.edge.gateway import Gateway
-from stan.edge.verifying import Verifying
+from stan.edge.nats.gateway import Gateway
+from stan.edge.serving.verifying import Verifying
 from stan.errors import Damage
 from stan.log.index import BatchIndex
 from stan.log.segment import Row

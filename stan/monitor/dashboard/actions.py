@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from stan import limits
-from stan.edge.asking import Asking
+from stan.edge.nats.asking import Asking
 from stan.monitor.dashboard.tables import BadQuestionError
 from stan.monitor.dashboard.wording import count, name_of_key
 from stan.protocol import admin_pb2 as admin

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from stan import limits
-from stan.edge.asking import Asking
+from stan.edge.nats.asking import Asking
 from stan.monitor.view import Breath
 from stan.protocol import admin_pb2 as admin
 

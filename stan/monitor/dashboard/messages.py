@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from stan import limits
-from stan.edge.asking import Asking
+from stan.edge.nats.asking import Asking
 from stan.monitor.dashboard.wording import millis
 from stan.monitor.words import shown
 from stan.protocol import extension_pb2 as pb

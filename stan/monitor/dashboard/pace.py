@@ -9,7 +9,7 @@ from collections import OrderedDict
 from itertools import pairwise
 
 from stan import limits
-from stan.edge.asking import Asking
+from stan.edge.nats.asking import Asking
 from stan.protocol import extension_pb2 as pb
 from stan.types import SECOND
 

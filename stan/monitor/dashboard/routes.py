@@ -14,9 +14,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from stan import limits
-from stan.edge.asking import Asking, hear_events
-from stan.edge.ft import STANDBY
+from stan.edge.nats.asking import Asking, hear_events
 from stan.edge.node import Node
+from stan.edge.standby.ft import STANDBY
 from stan.errors import StanError, Unanswered
 from stan.monitor import health
 from stan.monitor.dashboard.api import Api

@@ -13,7 +13,7 @@ from heapq import nlargest
 from typing import Any, NamedTuple
 
 from stan import limits
-from stan.edge.asking import Asking
+from stan.edge.nats.asking import Asking
 from stan.errors import StanError
 from stan.monitor.dashboard import listing
 from stan.monitor.dashboard.cached import Cached

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stan import limits
-from stan.edge.nats_process import DEFAULT_HOST, DEFAULT_PORT, NatsProcess
+from stan.edge.nats.nats_process import DEFAULT_HOST, DEFAULT_PORT, NatsProcess
 from stan.errors import StartError
 from stan.types import SECOND
 

@@ -17,23 +17,22 @@ from stan import limits
 from stan.config import Config
 from stan.core.base.ready import Index
 from stan.core.broker import Broker
-from stan.edge.administration import Administration
-from stan.edge.connection import Connection
+from stan.edge.cluster.join import joined, remembered
+from stan.edge.cluster.member import Done, Member, World, held_groups
 from stan.edge.driver import Driver
-from stan.edge.embedded import EmbeddedNats
-from stan.edge.fetching import Fetching
-from stan.edge.gateway import Gateway
-from stan.edge.groupfiles import groups_on_disk
-from stan.edge.join import joined, remembered
 from stan.edge.log import ServerLog
-from stan.edge.manifest import new_nuid, recorded_node_id
-from stan.edge.member import Done, Member, World, held_groups
+from stan.edge.nats.connection import Connection
+from stan.edge.nats.embedded import EmbeddedNats
+from stan.edge.nats.gateway import Gateway
 from stan.edge.node import Node
-from stan.edge.partitioning import Partitioning
 from stan.edge.reloading import Reloading
 from stan.edge.runtime import Ticker
-from stan.edge.storage import Storage
-from stan.edge.verifying import Verifying
+from stan.edge.serving.fetching import Fetching
+from stan.edge.serving.partitioning import Partitioning
+from stan.edge.serving.verifying import Verifying
+from stan.edge.storage.groupfiles import groups_on_disk
+from stan.edge.storage.manifest import new_nuid, recorded_node_id
+from stan.edge.storage.storage import Storage
 from stan.errors import StanError, StartError, go_quote
 from stan.monitor.view import View
 from stan.protocol import kernel
@@ -42,10 +41,11 @@ from stan.protocol.channels import OWN_INBOXES, publication
 from stan.protocol.doors import ack_subjects, reply_subject, with_users
 from stan.raft.link import HEADER_BYTES
 from stan.raft.solo import Solo
+from stan.server.administration import Administration
 from stan.types import SECOND, ChannelUid, GroupId, WallNanos
 
 if TYPE_CHECKING:
-    from stan.edge.lease import Lease
+    from stan.edge.standby.lease import Lease
 
 NODE_PAYLOAD_MIN = limits.RAFT_FRAME_BYTES_MAX + HEADER_BYTES
 """Bytes of the largest payload between two nodes."""
@@ -69,7 +69,7 @@ async def serve(
         if not config.ft_group:
             await _serve(view, embedded, log, stop, reloading)
             return
-        from stan.edge.ft import GroupMember  # noqa: PLC0415 - few want it
+        from stan.edge.standby.ft import GroupMember  # noqa: PLC0415 - few want it
 
         async def serve_active(config: Config, lease: "Lease") -> None:
             view.config = config
@@ -155,7 +155,7 @@ def _node_id(config: Config) -> str:
 
 async def _open_storage(config: Config, node_id: str, log: ServerLog, lease: "Lease | None") -> Storage:
     if config.store.kind == "sql":
-        from stan.edge.sqlstorage import SqlStorage  # noqa: PLC0415 - few want it
+        from stan.edge.storage.sqlstorage import SqlStorage  # noqa: PLC0415 - few want it
 
         return await SqlStorage.open_file(config, lease.fence if lease is not None else None)
     if config.cluster is None:

@@ -1,7 +1,7 @@
 """One nats-server as a child process: finding the binary, starting it, following its log, telling when it has ended.
 
 Promises: the child dies with us, even when we are killed; no secret is on its command line or in a named file; its log
-lines come out in ours, and the last ones are kept for error texts. Never restarts anything (see stan.edge.embedded).
+lines come out in ours, and the last ones are kept for error texts. Never restarts anything (see stan.edge.nats.embedded).
 Imports neither asyncio nor NATS, so that the broker's other modules can be imported while nats-server starts.
 """
 

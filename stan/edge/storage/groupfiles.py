@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.config import EncryptionConfig
-from stan.edge.manifest import RESTORE, Manifest, read_document, write_document, write_manifest
+from stan.edge.storage.manifest import RESTORE, Manifest, read_document, write_document, write_manifest
 from stan.errors import Damage
 from stan.log.filelog import FileLog
 from stan.log.files import Files, OsFiles, read_file, remove_directory, write_durably

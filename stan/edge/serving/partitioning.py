@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.core.partition import conflict
-from stan.edge.gateway import Gateway
+from stan.edge.nats.gateway import Gateway
 from stan.errors import Aborted, StartError, go_quote
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import publication

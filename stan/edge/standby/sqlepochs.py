@@ -1,4 +1,5 @@
-"""The same as stan.edge.epochs for a store in one SQLite file: `<source>.ft/` is the root, `<source>` leads to the newest file.
+"""The same as stan.edge.standby.epochs for a store in one SQLite file: `<source>.ft/` is the root, `<source>` leads to the newest
+file.
 
 A file that somebody may be writing to is copied, and its write-ahead log after it: that holds every page which a checkpoint moves
 meanwhile. Should the file itself change while both are copied, they are copied again, as a second log may have begun.
@@ -10,9 +11,9 @@ from pathlib import Path
 
 from stan import limits
 from stan.config import StoreConfig
-from stan.edge.epochs import Epochs, copy_file, link_file
-from stan.edge.manifest import lock_file
-from stan.edge.sqlstorage import lock_path, shared_path
+from stan.edge.standby.epochs import Epochs, copy_file, link_file
+from stan.edge.storage.manifest import lock_file
+from stan.edge.storage.sqlstorage import lock_path, shared_path
 from stan.errors import StartError
 
 WAL = "-wal"

@@ -11,7 +11,7 @@ from stan.core.base.complaints import Complaints
 from stan.core.base.oversize import deliverable
 from stan.core.base.ready import Answer, Delivery, Send
 from stan.core.broker import Broker
-from stan.edge.heard import Heard, Piece, Taken
+from stan.edge.nats.heard import Heard, Piece, Taken
 from stan.errors import fault, go_quote
 from stan.invariant import invariant
 from stan.protocol import kernel

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stan import limits
-from stan.edge.groupfiles import read_snapshot, snapshot_bytes, snapshot_path
-from stan.edge.transfer_words import LENGTH, OFFER, Offer, Part, Status, Verb, Words, decode, encode
+from stan.edge.storage.groupfiles import read_snapshot, snapshot_bytes, snapshot_path
+from stan.edge.storage.transfer_words import LENGTH, OFFER, Offer, Part, Status, Verb, Words, decode, encode
 from stan.errors import Damage, NotNow, StanError
 from stan.log.filelog import FileLog
 from stan.log.files import Files, remove_directory

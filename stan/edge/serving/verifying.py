@@ -18,7 +18,7 @@ from stan.core.broker import Broker
 from stan.core.requests.answering import VERSIONS
 from stan.core.shared import shown
 from stan.core.state.meta import ChannelInfo
-from stan.edge.gateway import Gateway
+from stan.edge.nats.gateway import Gateway
 from stan.edge.reads import ATTEMPTS
 from stan.edge.runtime import Runtime
 from stan.errors import BUSY, INVALID_ADMIN, UNKNOWN_CHANNEL, UNKNOWN_VERSION, Damage

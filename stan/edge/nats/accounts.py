@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from stan.config import Config
-from stan.edge.nats_process import quoted
+from stan.edge.nats.nats_process import quoted
 from stan.permissions import NatsUser, Right
 from stan.protocol.channels import REPLIES, Subjects
 from stan.protocol.doors import BROKER, FROM, TO, ack_subject, reply_subject

@@ -2,16 +2,16 @@
 
     leader ── hint: this group, from me ──► member ── requests ──► leader ── answers ──► member: finish, install, take part again
 
-What travels and what becomes of it is the matter of stan.edge.transfer and of the storage. Promises: one group is received at a
-time; whatever is lost on the way is asked for again; a transfer that goes nowhere is given up, and the leader's next hint begins
-it anew. Subjects: `<node>.transfer` takes hints and requests, `<node>.received` answers.
+What travels and what becomes of it is the matter of stan.edge.storage.transfer and of the storage. Promises: one group is
+received at a time; whatever is lost on the way is asked for again; a transfer that goes nowhere is given up, and the leader's
+next hint begins it anew. Subjects: `<node>.transfer` takes hints and requests, `<node>.received` answers.
 """
 
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from stan import limits
-from stan.edge.transfer import Receiver, Sender, Step
+from stan.edge.storage.transfer import Receiver, Sender, Step
 from stan.errors import NotNow
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
@@ -19,7 +19,7 @@ from stan.raft.group import RaftGroup
 from stan.types import GroupId, Nanos
 
 if TYPE_CHECKING:
-    from stan.edge.member import Member
+    from stan.edge.cluster.member import Member
 
 _HINT = Struct("<BH")
 _HINT_VERB = 0  # a request of a transfer begins with its version, which is above

@@ -7,7 +7,7 @@ again. No clock, no network.
 
 from collections.abc import Iterable, Mapping
 
-from stan.edge.storage import Note, Storage
+from stan.edge.storage.storage import Note, Storage
 from stan.protocol.node_pb2 import NodeHello, StateHash
 from stan.types import GroupId, RaftIndex
 

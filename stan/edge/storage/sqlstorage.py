@@ -10,8 +10,8 @@ from pathlib import Path
 
 from stan.config import Config
 from stan.core.broker import Broker
-from stan.edge.manifest import lock_file
-from stan.edge.storage import Storage
+from stan.edge.storage.manifest import lock_file
+from stan.edge.storage.storage import Storage
 from stan.errors import Aborted, Frozen, NotNow, StartError, go_quote
 from stan.log.files import OsFiles, close_to_others
 from stan.log.sqlfile import SqlError, SqlFile

@@ -25,7 +25,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 
 from stan import limits
-from stan.edge.manifest import boot_id
+from stan.edge.storage.manifest import boot_id
 from stan.errors import LostLock, go_quote
 from stan.log.files import OsFiles
 from stan.types import SECOND, Nanos

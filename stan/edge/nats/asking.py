@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from stan.edge.gateway import Gateway
+from stan.edge.nats.gateway import Gateway
 from stan.errors import Refused, Unanswered
 from stan.protocol import admin_pb2 as admin
 from stan.protocol.channels import extension_subject

@@ -1,8 +1,8 @@
 """A server of a fault tolerance group: standby until it gets the lease of the store, then active to its end (STAN-SPEC 10).
 
-Servers tell each other over NATS that one is active; who may be is decided by the lease alone (stan.edge.lease). A standby has
-opened nothing of the store and listens to nothing of the clients'. An active one that has lost the lease ends at once, in the
-original's words.
+Servers tell each other over NATS that one is active; who may be is decided by the lease alone (stan.edge.standby.lease). A
+standby has opened nothing of the store and listens to nothing of the clients'. An active one that has lost the lease ends at
+once, in the original's words.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.config import Config
-from stan.edge.connection import Connection
-from stan.edge.epochs import Epochs
-from stan.edge.lease import Keeper, Lease, LeaseFiles, Watch
 from stan.edge.log import ServerLog, redacted
+from stan.edge.nats.connection import Connection
 from stan.edge.runtime import CLOCK
+from stan.edge.standby.epochs import Epochs
+from stan.edge.standby.lease import Keeper, Lease, LeaseFiles, Watch
 from stan.errors import LostLock, StanError, StartError, go_quote
 from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
@@ -72,7 +72,7 @@ def _epochs(config: Config) -> Epochs:
     """The data directories of the store that is shared. Raises StartError."""
     store = config.store
     if store.kind == "sql" and store.source is not None:
-        from stan.edge.sqlepochs import SqlEpochs  # noqa: PLC0415 - few want it
+        from stan.edge.standby.sqlepochs import SqlEpochs  # noqa: PLC0415 - few want it
 
         return SqlEpochs(store.source)
     if store.directory is None:

@@ -1,6 +1,6 @@
 """The data directories of a store that several servers share: each server that takes the store over works in one of its own.
 
-    <root>/ft/             the leases (stan.edge.lease)
+    <root>/ft/             the leases (stan.edge.standby.lease)
     <root>/epoch-<n>/      the data, of whoever has or had the lease <n>; the newest one is whole, older ones go
     <root>/epoch-<n>.building/
 
@@ -19,9 +19,9 @@ from pathlib import Path
 
 from stan import limits
 from stan.config import StoreConfig
-from stan.edge.groupfiles import LOST_FOUND
-from stan.edge.manifest import NAME as MANIFEST
-from stan.edge.manifest import SHARED, lock_directory, refuse_foreign
+from stan.edge.storage.groupfiles import LOST_FOUND
+from stan.edge.storage.manifest import NAME as MANIFEST
+from stan.edge.storage.manifest import SHARED, lock_directory, refuse_foreign
 from stan.log.files import OsFiles
 
 _EPOCH = re.compile(r"epoch-(\d{10})")

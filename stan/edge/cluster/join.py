@@ -8,11 +8,11 @@ from random import Random
 import stan
 from stan import limits
 from stan.config import Config
-from stan.edge.connection import Connection
+from stan.edge.cluster.roster import Roster, Settings
 from stan.edge.log import redacted
-from stan.edge.manifest import read_manifest, recorded_nodes
-from stan.edge.roster import Roster, Settings
+from stan.edge.nats.connection import Connection
 from stan.edge.runtime import Ticker
+from stan.edge.storage.manifest import read_manifest, recorded_nodes
 from stan.errors import StartError
 from stan.log.files import Files
 from stan.protocol import kernel

@@ -19,7 +19,7 @@ from stan.core.base.runs import Runs
 from stan.core.broker import Broker
 from stan.core.shared import shown
 from stan.core.state.deleted import behind, below_newest
-from stan.edge.gateway import Gateway
+from stan.edge.nats.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_that_fill
 from stan.edge.runtime import Runtime
 from stan.errors import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL, UNREADABLE

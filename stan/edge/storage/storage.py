@@ -17,9 +17,9 @@ from stan.config import Config
 from stan.core.broker import Broker, apply_entry
 from stan.core.shared import META_GROUP
 from stan.core.state.rows import restore_group, snapshot_group
-from stan.edge.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters, groups_on_disk, snapshot_bytes
 from stan.edge.log import ServerLog
-from stan.edge.manifest import (
+from stan.edge.storage.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters, groups_on_disk, snapshot_bytes
+from stan.edge.storage.manifest import (
     Manifest,
     Nodes,
     boot_id,
@@ -29,7 +29,7 @@ from stan.edge.manifest import (
     open_manifest,
     recorded_node_id,
 )
-from stan.edge.transfer import Export, Receiver, Sender, goes_on
+from stan.edge.storage.transfer import Export, Receiver, Sender, goes_on
 from stan.errors import Damage, Frozen, NotNow, StanError, StartError, fault
 from stan.log.filelog import FileLog
 from stan.log.files import close_to_others

@@ -21,7 +21,7 @@ import stan
 from stan import limits
 from stan.core.requests.answering import VERSIONS
 from stan.core.shared import META_GROUP
-from stan.edge.member import Member
+from stan.edge.cluster.member import Member
 from stan.edge.node import Node
 from stan.errors import ALONE, BUSY, INVALID_ADMIN, TOO_MANY_REQUESTS, UNKNOWN_VERSION
 from stan.monitor.health import ready, trouble

@@ -3,9 +3,9 @@
     metadata: nodes, version ─► placement ─► groups that this node leads: one step of the walk at a time
                                         └──► groups that it holds: opened when placed here, closed when nobody counts on them
 
-The decisions are those of stan.edge.membership. Promises: of a group that it leads a node changes one voter at a time; a copy is
-closed only when no configuration names this node, its leader goes by the same nodes and is done, and that has been so for a
-while; what is closed is put aside. A node that was removed ends when it is needed by no group.
+The decisions are those of stan.edge.cluster.membership. Promises: of a group that it leads a node changes one voter at a time; a
+copy is closed only when no configuration names this node, its leader goes by the same nodes and is done, and that has been so for
+a while; what is closed is put aside. A node that was removed ends when it is needed by no group.
 """
 
 from functools import partial
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from stan import limits
 from stan.core.shared import META_GROUP
-from stan.edge import manifest
-from stan.edge.membership import Holding, Seen, may_close, observers, step
-from stan.edge.roster import difference
+from stan.edge.cluster.membership import Holding, Seen, may_close, observers, step
+from stan.edge.cluster.roster import difference
+from stan.edge.storage import manifest
 from stan.errors import NotNow
 from stan.raft.group import RaftGroup
 from stan.raft.placement import Placement, place
 from stan.types import GroupId, Nanos
 
 if TYPE_CHECKING:
-    from stan.edge.member import Member
+    from stan.edge.cluster.member import Member
 
 
 class Relocation:

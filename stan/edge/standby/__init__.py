@@ -1,0 +1,1 @@
+"""Fault tolerance by a shared store: who holds the lease leads, the others wait."""

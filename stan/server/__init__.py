@@ -1,0 +1,1 @@
+"""A whole server: the composition root above edge and monitor."""
