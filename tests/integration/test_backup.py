@@ -9,7 +9,7 @@ import stan_client
 from stan_client.blocking import BlockingClient
 from typer.testing import CliRunner
 
-from stan.cli.archive import read_index
+from stan.cli.commands.archive import read_index
 from stan.cli.main import app
 from stan.protocol import admin_pb2 as pb
 from tests.kit.batches import rows_of

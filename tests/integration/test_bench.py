@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from stan.cli.bench import shares
-from stan.cli.bench_report import Report, Sample, add_latency, human_bytes, percentile
+from stan.cli.bench.bench import shares
+from stan.cli.bench.bench_report import Report, Sample, add_latency, human_bytes, percentile
 from tests.kit.fake_broker import free_port
 
 

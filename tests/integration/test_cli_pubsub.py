@@ -11,8 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from stan import errors
+from stan.cli.commands.pubsub import parse_start
 from stan.cli.main import app
-from stan.cli.pubsub import parse_start
 from tests.kit.fake_broker import eventually, free_port
 
 

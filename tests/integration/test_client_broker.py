@@ -4,7 +4,7 @@ import pytest
 import stan_client
 
 from stan import errors
-from stan.cli.bench_broker import own_broker
+from stan.cli.bench.bench_broker import own_broker
 from tests.kit.fake_broker import eventually
 
 

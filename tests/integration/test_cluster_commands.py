@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from stan.cli import local_cluster
-from stan.cli.bench_failover import FailoverReport, _bench
-from stan.cli.common import CliError
-from stan.cli.demo_cluster import tell_cluster
-from stan.cli.failover import Load, outage, running_load
-from stan.cli.local_cluster import LocalCluster
-from stan.cli.processes import Child
+from stan.cli.bench.bench_failover import FailoverReport, _bench
+from stan.cli.bench.failover import Load, outage, running_load
+from stan.cli.demo.demo_cluster import tell_cluster
+from stan.cli.support import local_cluster
+from stan.cli.support.common import CliError
+from stan.cli.support.local_cluster import LocalCluster
+from stan.cli.support.processes import Child
 from tests.kit.fake_broker import FakeBroker
 
 NODE = """

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from stan_client import Message, StanClientError
 
-from stan.cli.demo_tally import Figure, Ledger, Tally, figures_of_log, figures_of_reader
+from stan.cli.support.demo_tally import Figure, Ledger, Tally, figures_of_log, figures_of_reader
 
 ROOT = Path(__file__).parents[2]
 END_SECONDS_MAX = 90

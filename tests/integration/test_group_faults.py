@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(120)
 LAUNCHER = """
 import sys
 import stan.core.broker, stan.edge.storage.storage
-from stan.cli.server import main
+from stan.server.main import main
 from stan.invariant import invariant
 
 def checked(call):

@@ -143,7 +143,7 @@ def test_exit_codes_tell_how_it_went(tmp_path):
 
 
 def run_server(directory):
-    command = [sys.executable, "-m", "stan.cli.server", "-p", "-1", "-st", "FILE", "-dir", str(directory)]
+    command = [sys.executable, "-m", "stan.server.main", "-p", "-1", "-st", "FILE", "-dir", str(directory)]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=ENV)
 
 

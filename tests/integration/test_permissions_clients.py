@@ -215,7 +215,7 @@ def test_what_cannot_be_is_refused_at_start(tmp_path, text, flags, complaint):
     command = [
         sys.executable,
         "-m",
-        "stan.cli.server",
+        "stan.server.main",
         "-p",
         "-1",
         *(words if "-sc" in words else ["-c", str(file), *words]),

@@ -37,7 +37,7 @@ if os.environ.get("STUB_NO_NATS"):
 module = types.ModuleType("stan.server.server")
 module.serve = serve
 sys.modules["stan.server.server"] = module
-from stan.cli.server import main
+from stan.server.main import main
 sys.exit(main())
 """
 
@@ -378,6 +378,6 @@ def test_notice_of_idle_options_is_logged_once(start):
 
 def test_what_takes_long_is_not_imported_before_nats_server_starts():
     heavy = {"asyncio", "nats", "uvloop", "aiosqlite", "google.protobuf", "typer", "rich", "logging", "tempfile"}
-    code = f"import sys, stan.cli.server; print(sorted({heavy!r} & sys.modules.keys()))"
+    code = f"import sys, stan.server.main; print(sorted({heavy!r} & sys.modules.keys()))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert result.stdout == "[]\n"

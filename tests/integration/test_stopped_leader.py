@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(180)
 
 LAUNCHER = """
 import os, signal, sys
-from stan.cli.server import main
+from stan.server.main import main
 from stan.core.base.ready import Delivery
 from stan.edge.nats.gateway import Gateway
 

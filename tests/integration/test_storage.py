@@ -220,5 +220,5 @@ def data_directory(tmp_path):
 
 
 def run_server(directory, *flags):
-    command = [sys.executable, "-m", "stan.cli.server", "-p", "-1", "-st", "FILE", "-dir", str(directory), *flags]
+    command = [sys.executable, "-m", "stan.server.main", "-p", "-1", "-st", "FILE", "-dir", str(directory), *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=os.environ)

@@ -8,8 +8,8 @@ import os
 import sys
 from pathlib import Path
 
-from stan.cli.server import main
 from stan.log.files import OsFiles
+from stan.server.main import main
 
 
 def fill_while_exists(path):

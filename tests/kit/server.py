@@ -24,7 +24,7 @@ from tests.kit.ports import accepts, free_port
 ROOT = Path(__file__).parents[2]
 CLUSTER_ID = "test-cluster"
 READY = "Streaming Server is ready"
-COMMAND = (sys.executable, "-m", "stan.cli.server")
+COMMAND = (sys.executable, "-m", "stan.server.main")
 START_SECONDS_MAX = 30.0  # a loaded machine; on an idle one it is half a second
 END_SECONDS_MAX = 30.0
 POLL_SECONDS = 0.005

@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stan.cli.filekeys import FILE_ONLY, SECTIONS, TOP
-from stan.cli.flags import TABLE
-from stan.cli.natsconf import ConfError
-from stan.cli.natsconf import parse as parse_conf
-from stan.cli.reload import plan
-from stan.cli.settings import Parsed, parse
 from stan.config import Config
+from stan.server.reload import plan
+from stan.settings.filekeys import FILE_ONLY, SECTIONS, TOP
+from stan.settings.flags import TABLE
+from stan.settings.natsconf import ConfError
+from stan.settings.natsconf import parse as parse_conf
+from stan.settings.settings import Parsed, parse
 
 KEYS = sorted(
     {*TOP, *SECTIONS, *(key for _, keys in SECTIONS.values() for key in keys), *FILE_ONLY, "channels", "streaming"}

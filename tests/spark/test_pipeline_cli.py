@@ -22,10 +22,10 @@ from rich.live import Live
 from stan_client.blocking import BlockingClient
 from typer.testing import CliRunner
 
-from stan.cli import pipeline_screen
-from stan.cli.demo_spark import Load, figures_of
-from stan.cli.demo_tally import Tally
+from stan.cli.commands import pipeline_screen
+from stan.cli.demo.demo_spark import Load, figures_of
 from stan.cli.main import app
+from stan.cli.support.demo_tally import Tally
 from tests.kit.server import ROOT, until
 from tests.spark.filling import fill
 

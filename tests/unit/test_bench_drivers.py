@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stan.cli.bench_drivers import Job, PublishDriver
+from stan.cli.bench.bench_drivers import Job, PublishDriver
 
 
 @pytest.fixture

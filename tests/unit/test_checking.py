@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from stan.cli.checking import examine
 from stan.cli.main import app
-from stan.cli.natsconf import ConfError
-from stan.cli.natsconf import parse as parse_conf
+from stan.settings.checking import examine
+from stan.settings.natsconf import ConfError
+from stan.settings.natsconf import parse as parse_conf
 
 ROOT = Path(__file__).parents[2]
 

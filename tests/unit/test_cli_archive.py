@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from stan.cli.archive import (
+from stan.cli.commands.archive import (
     ArchiveError,
     Index,
     SavedChannel,

@@ -7,8 +7,8 @@ import stan_client
 from stan_client.admin import Nodes
 from typer.testing import CliRunner
 
-from stan.cli import operating
 from stan.cli.main import app
+from stan.cli.support import operating
 from stan.protocol import admin_pb2 as pb
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 

@@ -7,10 +7,10 @@ import stan_client
 from stan_client.admin import Nodes
 from typer.testing import CliRunner
 
-from stan.cli import args, operating
 from stan.cli.main import ENTRIES, app, loaded, watch_alone
-from stan.cli.options import Sure, View
-from stan.cli.output import Sheet, present
+from stan.cli.support import args, operating
+from stan.cli.support.options import Sure, View
+from stan.cli.support.output import Sheet, present
 from stan.protocol import admin_pb2 as pb
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
@@ -131,7 +131,7 @@ def test_a_question_is_answered_with_yes_or_no(monkeypatch):
         def isatty(self):
             return True
 
-    monkeypatch.setattr("stan.cli.options.sys.stdin", Terminal())
+    monkeypatch.setattr("stan.cli.support.options.sys.stdin", Terminal())
     assert Sure().ask("Removes it.") is False
     monkeypatch.setattr("typer.confirm", lambda *_args, **_more: True)
     assert Sure().ask("Removes it.") is True

@@ -6,10 +6,10 @@ import stat
 import pytest
 from typer.testing import CliRunner
 
-from stan.cli import contexts
-from stan.cli.common import CliError, Target
 from stan.cli.main import app
-from stan.cli.options import resolved
+from stan.cli.support import contexts
+from stan.cli.support.common import CliError, Target
+from stan.cli.support.options import resolved
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stan.cli import values
+from stan.settings import values
 
 S = values.SECOND_NS
 

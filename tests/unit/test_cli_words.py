@@ -2,10 +2,10 @@
 
 import pytest
 
-from stan.cli import cursors
-from stan.cli.cursor_sheets import cursors_sheet, told_runs, why_sheet
-from stan.cli.facts import facts
-from stan.cli.output import Sheet, clean, table
+from stan.cli.commands import cursors
+from stan.cli.commands.cursor_sheets import cursors_sheet, told_runs, why_sheet
+from stan.cli.support.facts import facts
+from stan.cli.support.output import Sheet, clean, table
 from stan.protocol import admin_pb2 as pb
 from tests.kit.fake_operator import channel, durable, member
 

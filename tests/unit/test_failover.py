@@ -2,10 +2,10 @@
 
 import pytest
 
-from stan.cli.bench_failover import FailoverReport, spread_of
-from stan.cli.demo_tally import Figure
-from stan.cli.failover import Pauses, Round
-from stan.cli.local_cluster import group_of, leads
+from stan.cli.bench.bench_failover import FailoverReport, spread_of
+from stan.cli.bench.failover import Pauses, Round
+from stan.cli.support.demo_tally import Figure
+from stan.cli.support.local_cluster import group_of, leads
 
 MS = 1_000_000
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stan.cli.flags import GROUPS, TABLE
-from stan.cli.goflags import Flag, FlagError, Kind, parse_bool, parse_duration, parse_int, parse_size, scan
-from stan.cli.help import help_text
-from stan.cli.settings import Action, parse
 from stan.config import ClusterConfig, Config
+from stan.server.help import help_text
+from stan.settings.flags import GROUPS, TABLE
+from stan.settings.goflags import Flag, FlagError, Kind, parse_bool, parse_duration, parse_int, parse_size, scan
+from stan.settings.settings import Action, parse
 
 SECOND = 1_000_000_000
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stan.cli import natsconf
-from stan.cli.natsconf import ConfError, Moment, Node, load, parse
-from stan.cli.natstext import render
+from stan.settings import natsconf
+from stan.settings.natsconf import ConfError, Moment, Node, load, parse
+from stan.settings.natstext import render
 
 
 def plain(data):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from stan.cli.natsconf import parse as parse_conf
-from stan.cli.settings import parse
 from stan.config import Config, TlsConfig
+from stan.settings.natsconf import parse as parse_conf
+from stan.settings.settings import parse
 
 OWN = "own-secret"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from stan.cli.natsconf import parse
-from stan.cli.permissions import read_permissions
 from stan.permissions import NatsUser, Permissions, Right, Rule, covers
+from stan.settings.natsconf import parse
+from stan.settings.permissions import read_permissions
 
 HIDDEN = "geheim"
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stan import limits
-from stan.cli.settings import parse
 from stan.config import Config, RequestLimits
 from stan.core.base.rates import Rates
 from stan.protocol import admin_pb2 as admin
 from stan.protocol import extension_pb2 as ext
 from stan.protocol import wire_pb2 as wire
+from stan.settings.settings import parse
 from stan.types import SECOND
 from tests.kit.desk import Desk
 from tests.unit.test_streamconf import serve

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from stan.cli.reload import LIVE, plan
-from stan.cli.settings import parse
 from stan.config import ChannelLimits, ChannelOverride, Config, HeartbeatConfig, LogConfig, StoreLimits
 from stan.edge.log import ServerLog
 from stan.edge.reloading import Reloading
+from stan.server.reload import LIVE, plan
+from stan.settings.settings import parse
 from stan.types import SECOND
 from tests.kit.desk import Desk
 from tests.unit.test_core_channels import exists, kept

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stan.cli.settings import parse
 from stan.config import Config
+from stan.settings.settings import parse
 from tests.unit.test_streamconf import serve
 
 HIDDEN = "swordfish"

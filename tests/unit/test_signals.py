@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from stan.cli import signals
 from stan.errors import StartError
+from stan.server import signals
 
 
 @pytest.fixture

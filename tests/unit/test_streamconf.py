@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stan.cli.filekeys import CHANNEL, CLUSTER, FILE, LIMITS, SECTIONS, SQL, TLS, TOP, Want
-from stan.cli.goflags import parse_duration
-from stan.cli.natsconf import parse as parse_conf
-from stan.cli.settings import Parsed, parse
-from stan.cli.streamconf import duration_problem
 from stan.config import ChannelOverride, ClusterConfig, Config, TlsConfig
+from stan.settings.filekeys import CHANNEL, CLUSTER, FILE, LIMITS, SECTIONS, SQL, TLS, TOP, Want
+from stan.settings.goflags import parse_duration
+from stan.settings.natsconf import parse as parse_conf
+from stan.settings.settings import Parsed, parse
+from stan.settings.streamconf import duration_problem
 
 SECOND = 1_000_000_000
 

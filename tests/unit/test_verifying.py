@@ -8,8 +8,8 @@ from stan_client.admin import Nodes
 from typer.testing import CliRunner
 
 from stan import errors, limits
-from stan.cli import operating
 from stan.cli.main import app
+from stan.cli.support import operating
 from stan.config import Config
 from stan.core.broker import Broker
 from stan.edge.nats.gateway import Gateway
@@ -235,8 +235,8 @@ def test_a_copy_that_retention_shortens_is_read_again(servers):
 
 
 def test_a_copy_that_stays_behind_is_told(servers, monkeypatch):
-    monkeypatch.setattr("stan.cli.verify.LAG_PATIENCE_S", 0.0)
-    monkeypatch.setattr("stan.cli.verify.LAG_PAUSE_S", 0.001)
+    monkeypatch.setattr("stan.cli.commands.verify.LAG_PATIENCE_S", 0.0)
+    monkeypatch.setattr("stan.cli.commands.verify.LAG_PAUSE_S", 0.001)
     behind = found(last_sequence=8, messages=8, next_sequence=9)
     stays = found(last_sequence=8, messages=0, next_sequence=9)
     code, told = verify(servers, [found()], [behind, *[stays] * 50])

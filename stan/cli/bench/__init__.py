@@ -1,0 +1,1 @@
+"""`stan bench`: loads, measurements, reports."""

@@ -1,0 +1,112 @@
+"""The clients of `stan bench --client python`: stan_client as an application uses it, one call per message.
+
+Measures the client as much as the broker. Everything else is as in bench_drivers.
+"""
+
+import contextlib
+import time
+from collections import deque
+from typing import Final
+
+import stan_client
+
+from stan.cli.bench.bench_drivers import ACK_WAIT_S, Driver, Job
+from stan.cli.bench.bench_report import add_latency
+
+TURN_MESSAGES_MAX: Final = 256
+"""Publishes before the event loop gets its turn."""
+
+
+class PythonDriver(Driver):
+    """A driver with a stan_client."""
+
+    client: stan_client.Client
+
+    async def prepare(self) -> None:
+        """Connect."""
+        job: Job = self.job
+        self.client = await stan_client.connect(
+            job.cluster_id,
+            self.name,
+            servers=job.server,
+            nats_options=job.nats_options,
+            connect_timeout_s=10,
+            max_pub_acks_in_flight=job.window,
+            resubscribe=False,
+            connection_lost=self.finish,
+        )
+
+    async def leave(self) -> None:
+        """Close."""
+        with contextlib.suppress(stan_client.StanClientError):
+            await self.client.close()
+
+
+class PythonPublishDriver(PythonDriver):
+    """publish_async with a window."""
+
+    async def run(self) -> None:
+        """Publish all; done with the last ack."""
+        self.sent_ns: deque[int] = deque()
+        data, channel = bytes(self.job.size), self.job.channel
+        room = 0
+        self.began_ns = time.monotonic_ns()
+        for _ in range(self.count):
+            if not room:
+                room = min(await self.client.room(), TURN_MESSAGES_MAX)
+            room -= 1
+            self.sent_ns.append(time.monotonic_ns())
+            self.client.publish_async(channel, data, on_ack=self.on_ack)
+            if self.finished.done():
+                break
+        await self.finished
+
+    def on_ack(self, _guid: str, error: stan_client.StanClientError | None) -> None:
+        """One ack; they come in the order of the publishes."""
+        if error is not None:
+            self.finish(error)
+            return
+        now = time.monotonic_ns()
+        add_latency(self.latencies, now - self.sent_ns.popleft(), 1)
+        self.done += 1
+        if self.done == self.count:
+            self.ended_ns = now
+            self.finish()
+
+
+class PythonSubscribeDriver(PythonDriver):
+    """subscribe with a callback."""
+
+    async def prepare(self) -> None:
+        """Subscribe; what is in the channel may come at once."""
+        await super().prepare()
+        self.last = 0
+        await self.client.subscribe(
+            self.job.channel,
+            self.on_message,
+            start=stan_client.new_only() if self.job.new_only else stan_client.everything(),
+            max_in_flight=self.job.in_flight,
+            ack_wait_s=ACK_WAIT_S,
+        )
+
+    async def run(self) -> None:
+        """Everything happens as messages arrive."""
+        await self.finished
+
+    def on_message(self, message: stan_client.Message) -> None:
+        """One message."""
+        now = time.monotonic_ns()
+        if not self.began_ns:
+            self.began_ns = now
+        if message.redelivered:
+            self.redelivered += 1
+            return
+        self.done += 1
+        self.out_of_order |= message.sequence <= self.last
+        self.last = message.sequence
+        if self.done == self.count:
+            self.ended_ns = now
+            self.finish()
+
+
+DRIVERS: Final[dict[str, type[Driver]]] = {"python-pub": PythonPublishDriver, "python-sub": PythonSubscribeDriver}

@@ -1,0 +1,318 @@
+"""`stan backup` and `stan restore`: channels with their sequences, times, limits and positions, in files, and back.
+
+    backup    positions ─► newest sequence ─► messages up to it, block by block ─► index, last
+    restore   check the files ─► channel, messages, positions, end, each request repeated until it is done
+
+Promises: a message that a saved position counts as sent is in the backup, so nothing is skipped after a restore; what was acked
+while the backup was made may come again. A restore that was interrupted goes on where the same command is given again.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import stan_client
+import typer
+from stan_client.session import text_of
+
+import stan
+from stan.cli.commands.archive import (
+    ArchiveError,
+    Index,
+    SavedChannel,
+    Writer,
+    read_index,
+    saved_messages,
+    saved_positions,
+    write_index,
+)
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
+from stan.cli.support.operating import operating
+from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.output import Sheet, show
+from stan.cli.support.progress import bar
+from stan.errors import UNKNOWN_CHANNEL
+from stan.patterns import matches, valid_name
+from stan.protocol import admin_pb2 as pb
+from stan.protocol.extension_pb2 import FetchResponse
+from stan.protocol.rows import columns, pack_rows
+from stan.settings.values import counted
+
+PATIENCE_S: Final = 60.0
+"""How long one request may take: a leader may be replaced meanwhile."""
+NAMES_SHOWN_MAX: Final = 20
+"""Of channels in an error."""
+TOGETHER_MAX: Final = 4
+"""Channels that are read or written at once."""
+REQUEST_ROOM: Final = 1024
+"""Bytes of a request beside its channel, its runs and its rows."""
+KEPT_KINDS: Final = (pb.DURABLE, pb.DURABLE_QUEUE)
+"""Positions that outlive their members."""
+
+
+# --- backup ---------------------------------------------------------------------------------------------------------------
+
+
+@injected
+def backup(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to be made.")],
+    pattern: Annotated[str, typer.Option("--channels", help="Only channels that match: orders.> for example.")] = ">",
+    *,
+    target: Target,
+    view: View,
+) -> None:
+    """Save channels with their messages, durables, queue groups and edited limits into a directory, while all goes on."""
+    _checked_pattern(pattern)
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise CliError(f"{directory} exists, and is not an empty directory.", EXIT_USAGE)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CliError(f"{directory} cannot be made: {error.strerror}.") from None
+    run(_backup(target, directory, pattern, view))
+
+
+async def _backup(target: Target, directory: Path, pattern: str, view: View) -> int:
+    async with operating(target, timeout_s=PATIENCE_S) as direct:
+        found = await direct.admin.channels(pattern)
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        index = Index(target.cluster_id, secrets.token_hex(16), made, f"stan {stan.__version__}")
+        gone: list[str] = []
+        try:
+            with bar("Saving", sum(one.messages for one in found)) as advance:
+
+                async def one(at: int, status: pb.ChannelStatus) -> SavedChannel | None:
+                    saved = await _save(direct, directory, f"{at:06d}", status, advance)
+                    if saved is None:
+                        gone.append(text_of(status.name))
+                    return saved
+
+                saved = await _together(one(at, status) for at, status in enumerate(found, 1))
+            index.channels = [channel for channel in saved if channel is not None]
+            write_index(directory, index)
+        except OSError as error:
+            raise CliError(f"The backup is not whole: {error}.") from None
+    show(_told(index, f"Saved in {directory}", gone), view)
+    return 0
+
+
+async def _save(
+    direct: stan_client.Direct, directory: Path, file: str, status: pb.ChannelStatus, advance: Callable[[int], None]
+) -> SavedChannel | None:
+    """Save one channel; None if it was deleted meanwhile."""
+    name, admin = text_of(status.name), direct.admin
+    positions = [one for one in await admin.subscriptions(name) if one.kind in KEPT_KINDS]
+    now = await admin.channel(name)  # behind the positions: what they count as sent is there
+    if now is None or now.uid != status.uid:
+        return None
+    kept = Writer(directory / f"{file}.positions")
+    kept.write(pb.SubscriptionsResponse(cursors=positions).SerializeToString())
+    kept.close()
+    writer, count, first = Writer(directory / f"{file}.messages"), 0, 0
+    try:
+        if now.messages:
+            answers = direct.read_range(name, max(now.first_sequence, 1), now.last_sequence, uid=now.uid)
+            async with aclosing(answers):
+                async for found in answers:
+                    if not found.count:
+                        continue
+                    first = first or found.runs[0].first_sequence
+                    writer.write(FetchResponse(runs=found.runs, records=found.records).SerializeToString())
+                    count += found.count
+                    advance(found.count)
+    except stan_client.ChannelReplacedError:
+        return None
+    except stan_client.ServerError as error:
+        if UNKNOWN_CHANNEL in str(error):
+            return None
+        raise
+    finally:
+        writer.close()
+    edited = {field.name: int(value) for field, value in now.edited.ListFields()}
+    last = now.last_sequence
+    return SavedChannel(name, file, now.group, first or last + 1, last, count, len(positions), edited)
+
+
+# --- restore --------------------------------------------------------------------------------------------------------------
+
+
+@injected
+def restore(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What stan backup has made.")],
+    pattern: Annotated[str, typer.Option("--channels", help="Only channels that match: orders.> for example.")] = ">",
+    *,
+    target: Target,
+    view: View,
+    sure: Sure,
+) -> None:
+    """Put channels of a backup back, which must not exist, or be empty and without subscriptions.
+
+    Sequences, times, durables and queue groups with what is pending are as they were. The files are checked first.
+    """
+    _checked_pattern(pattern)
+    try:
+        index = read_index(directory)
+        names = [one.name for one in index.channels]
+        index.channels = [one for one in index.channels if matches(pattern, one.name)]
+        if names and not index.channels:
+            raise CliError(
+                f"No channel of the backup matches {pattern!r}. It has: {', '.join(names[:NAMES_SHOWN_MAX])}"
+            )
+        with bar("Checking", sum(one.messages for one in index.channels)) as advance:
+            for channel in index.channels:
+                saved_positions(directory, channel)
+                for answer in saved_messages(directory, channel):
+                    advance(sum(run.count for run in answer.runs))
+    except ArchiveError as error:
+        raise CliError(f"Nothing was restored. {error}") from None
+    messages = sum(channel.messages for channel in index.channels)
+    if not sure.ask(
+        f"Restores {counted(len(index.channels), 'channel')} with {counted(messages, 'message')} of the backup of cluster "
+        f"{index.cluster_id} from {index.made} into cluster {target.cluster_id} at {target.server}."
+    ):
+        return
+    run(_restore(target, directory, index, view))
+
+
+async def _restore(target: Target, directory: Path, index: Index, view: View) -> int:
+    async with operating(target, timeout_s=PATIENCE_S) as direct:
+        payload_max = direct.max_payload
+        with bar("Restoring", sum(one.messages for one in index.channels)) as advance:
+
+            async def one(channel: SavedChannel) -> None:
+                try:
+                    await _put_back(direct, directory, index.backup, channel, payload_max, advance)
+                except stan_client.ServerError as error:
+                    raise CliError(
+                        f"Channel {channel.name} was not restored: {error}. Channels before it are whole; the same command "
+                        "goes on once the reason is gone."
+                    ) from None
+                except ArchiveError as error:
+                    raise CliError(f"Channel {channel.name} was not restored: {error}") from None
+
+            await _together(one(channel) for channel in index.channels)
+    show(_told(index, "Restored", []), view)
+    return 0
+
+
+async def _put_back(
+    direct: stan_client.Direct,
+    directory: Path,
+    backup_name: str,
+    channel: SavedChannel,
+    payload_max: int,
+    advance: Callable[[int], None],
+) -> None:
+    """Restore one channel. Raises ServerError, ArchiveError."""
+    admin, name = direct.admin, channel.name
+    await admin.restore_channel(name, backup_name, channel.first_sequence, pb.Limits(**channel.limits))
+    for answer in saved_messages(directory, channel):
+        for runs, rows in _requests(answer, payload_max - REQUEST_ROOM - len(name.encode("utf-8", "surrogateescape"))):
+            await admin.restore_rows(name, backup_name, runs, rows)
+            advance(sum(run.count for run in runs))
+    for position in saved_positions(directory, channel):
+        await admin.restore_cursor(name, backup_name, position)
+    await admin.restore_end(name, backup_name, channel.last_sequence)
+
+
+def _requests(answer: FetchResponse, room: int) -> Iterator[tuple[list[pb.RestoredRun], bytes]]:
+    """The messages of an answer as runs and rows that fit into *room* bytes."""
+    count = sum(run.count for run in answer.runs)
+    found = columns(answer.records, count, headers=True)
+    runs = [pb.RestoredRun(first_sequence=r.first_sequence, count=r.count, timestamp=r.timestamp) for r in answer.runs]
+    pending = [(runs, 0, count)]
+    while pending:
+        part, first, size = pending.pop()
+        rows = pack_rows(
+            found.data_offsets,
+            found.data,
+            first,
+            size,
+            replies=(found.reply_offsets, found.replies, first),
+            headers=(found.headers or [])[first : first + size],
+        )
+        weight = len(rows) + sum(run.ByteSize() + 4 for run in part)
+        if weight <= room or size == 1:
+            yield part, rows
+            continue
+        half = size // 2
+        left, right = _cut(part, half)
+        pending += [(right, first + half, size - half), (left, first, half)]
+
+
+def _cut(runs: list[pb.RestoredRun], count: int) -> tuple[list[pb.RestoredRun], list[pb.RestoredRun]]:
+    """The first *count* messages of *runs*, and the others."""
+    left: list[pb.RestoredRun] = []
+    for at, run_ in enumerate(runs):
+        if run_.count >= count:
+            head = pb.RestoredRun(first_sequence=run_.first_sequence, count=count, timestamp=run_.timestamp)
+            rest = pb.RestoredRun(
+                first_sequence=run_.first_sequence + count, count=run_.count - count, timestamp=run_.timestamp
+            )
+            return [*left, head], [*([rest] if rest.count else []), *runs[at + 1 :]]
+        left.append(run_)
+        count -= run_.count
+    return left, []
+
+
+# --- both -------------------------------------------------------------------------------------------------------------------
+
+
+def _checked_pattern(pattern: str) -> None:
+    if not valid_name(pattern, wildcards=True):
+        raise CliError(f"--channels: {pattern!r} is no name or pattern of channels.", EXIT_USAGE)
+
+
+async def _together(work: Iterator[Awaitable[Any]]) -> list[Any]:
+    """The results of all, in order, some at once; the first failure ends the others."""
+    room = asyncio.Semaphore(TOGETHER_MAX)
+
+    async def one(job: Awaitable[Any]) -> Any:
+        async with room:
+            return await job
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(job)) for job in work]
+    except* (CliError, stan_client.StanClientError, OSError) as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _told(index: Index, head: str, gone: list[str]) -> Sheet:
+    """What was done, a line each."""
+    rows = [
+        (one.name, f"{one.messages:,}", f"{one.first_sequence:,}", f"{one.last_sequence:,}", f"{one.positions:,}")
+        for one in index.channels
+    ]
+    messages = sum(one.messages for one in index.channels)
+    foot = f"{head}: {counted(len(rows), 'channel')}, {counted(messages, 'message')}."
+    if gone:
+        foot += f" Deleted meanwhile: {', '.join(gone)}."
+    return Sheet(
+        columns=("channel", ">messages", ">first", ">last", ">durables and groups"),
+        rows=rows,
+        document={
+            "cluster_id": index.cluster_id,
+            "made": index.made,
+            "messages": messages,
+            "channels": [
+                {
+                    "name": one.name,
+                    "messages": one.messages,
+                    "first_sequence": one.first_sequence,
+                    "last_sequence": one.last_sequence,
+                    "positions": one.positions,
+                }
+                for one in index.channels
+            ],
+            "deleted_meanwhile": gone,
+        },
+        names=[one.name for one in index.channels],
+        foot=foot,
+        empty="",
+    )

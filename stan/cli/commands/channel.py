@@ -1,0 +1,373 @@
+"""`stan channel`: what there is of channels, and what is changed of them. Messages and copies are in modules of their own."""
+
+import asyncio
+import time
+from typing import Annotated, Any, Final
+
+import stan_client
+import typer
+from stan_client.session import text_of
+
+from stan.cli.commands.channel_messages import get
+from stan.cli.commands.cursors import KINDS, full_name, lag, state_of
+from stan.cli.commands.verify import verify
+from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
+from stan.cli.support.facts import facts
+from stan.cli.support.operating import no_channel, operating
+from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.output import Sheet, done, present
+from stan.protocol import admin_pb2 as pb
+from stan.settings import values
+from stan.settings.values import counted, told_age, told_duration, told_size, told_time
+
+SORTS: Final = {
+    "name": lambda one: one.name,
+    "messages": lambda one: -one.messages,
+    "bytes": lambda one: -one.bytes,
+    "newest": lambda one: -one.last_timestamp,
+    "subscriptions": lambda one: -one.subscriptions,
+}
+SUBS_MAX: Final = (1 << 32) - 1
+SINGLE: Final = {"max_msgs", "max_subs"}
+
+app = typer.Typer(
+    help="Channels: what there is, messages, limits, copies.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+# --- what there is ----------------------------------------------------------------------------------------------------------
+
+
+@app.command("list")
+@injected
+def list_(
+    pattern: Pattern = ">",
+    sort: Annotated[str, typer.Option(help=f"By {', '.join(SORTS)}.")] = "name",
+    empty: Annotated[bool, typer.Option("--empty", help="Only those without messages.")] = False,  # noqa: FBT002
+    idle: Annotated[str, typer.Option(help="Only those without a new message for so long: 1h, 7d.")] = "",
+    *,
+    target: Target,
+    view: View,
+) -> None:
+    """Channels with their messages, age and subscriptions."""
+    checked_pattern(pattern)
+    if sort not in SORTS:
+        raise CliError(f"--sort is one of {', '.join(SORTS)}.", EXIT_USAGE)
+    idle_ns = parsed("--idle", values.duration_ns, idle) if idle else 0
+
+    async def main() -> int:
+        async with operating(target) as direct:
+
+            async def sheet() -> Sheet:
+                found = await direct.admin.channels(pattern)
+                now = time.time_ns()
+                found = [one for one in found if not empty or not one.messages]
+                found = [one for one in found if not idle_ns or now - one.last_timestamp >= idle_ns]
+                return channels_sheet(sorted(found, key=SORTS[sort]), now)
+
+            return await present(sheet, view)()
+
+    run(main())
+
+
+def channels_sheet(found: list[pb.ChannelStatus], now_ns: int) -> Sheet:
+    """The table of channels."""
+    names = [text_of(one.name) for one in found]
+
+    def rows() -> list[tuple[str, ...]]:
+        return [
+            (
+                name,
+                f"{one.messages:,}",
+                told_size(one.bytes),
+                f"{one.first_sequence:,}",
+                f"{one.last_sequence:,}",
+                told_age(one.last_timestamp, now_ns),
+                f"{one.subscriptions:,}",
+                f"{one.offline:,}",
+                str(one.group),
+            )
+            for name, one in zip(names, found, strict=True)
+        ]
+
+    messages, size = sum(one.messages for one in found), sum(one.bytes for one in found)
+    return Sheet(
+        columns=(
+            *("channel", ">messages", ">size", ">first", ">last", ">newest", ">subscribed", ">offline"),
+            ">group",
+        ),
+        rows=rows,
+        document=lambda: {"channels": [facts(one) for one in found]},
+        names=names,
+        foot=f"{counted(len(found), 'channel')}, {counted(messages, 'message')}, {told_size(size)}" if found else "",
+        empty="No channels. They come with their first message or subscription: stan pub CHANNEL hello",
+    )
+
+
+@app.command("show")
+@injected
+def show_(channel: Channel, *, target: Target, view: View) -> None:
+    """One channel: messages, limits, and everybody who reads it."""
+
+    async def main() -> int:
+        async with operating(target) as direct:
+
+            async def sheet() -> Sheet:
+                status = await status_of(direct, channel)
+                return channel_sheet(status, await direct.admin.subscriptions(channel), time.time_ns())
+
+            return await present(sheet, view)()
+
+    run(main())
+
+
+def channel_sheet(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_ns: int) -> Sheet:
+    """All of one channel."""
+    name = text_of(status.name)
+    rows = [
+        ("channel", name),
+        ("messages", f"{status.messages:,} ({told_size(status.bytes)})"),
+        ("first", f"{status.first_sequence:,}, {told_time(status.first_timestamp)}"),
+        ("last", f"{status.last_sequence:,}, {told_time(status.last_timestamp)}"),
+        ("deleted between", f"{status.deleted:,}"),
+        ("group", str(status.group)),
+        *limit_rows(status),
+    ]
+    for cursor in cursors:
+        what = f"{state_of(cursor, now_ns)}, {cursor.waiting:,} waiting, {cursor.pending:,} unacked"
+        rows.append((KINDS[cursor.kind], f"{full_name(cursor)}: {what}"))
+    document = {"channel": facts(status), "cursors": [facts(cursor) for cursor in cursors]}
+    behind = max((lag(cursor) for cursor in cursors), default=0)
+    return Sheet(rows=rows, document=document, names=[name], foot=f"Worst lag: {behind:,}" if cursors else "")
+
+
+def limit_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
+    """The limits of a channel, and which of them were edited."""
+    tell: dict[str, Any] = {
+        "max_bytes": told_size,
+        "max_age": told_duration,
+        "max_inactivity": told_duration,
+    }
+    rows = []
+    for field in pb.Limits.DESCRIPTOR.fields:
+        value = getattr(status.limits, field.name)
+        told = tell.get(field.name, "{:,}".format)(value) if value else "no limit"
+        edited = " (edited)" if status.edited.HasField(field.name) else ""
+        rows.append((field.name.replace("_", " "), told + edited))
+    return rows
+
+
+async def status_of(direct: stan_client.Direct, channel: str) -> pb.ChannelStatus:
+    """What there is of one channel. Raises CliError: there is none, with names that are like it."""
+    status = await direct.admin.channel(checked_channel(channel))
+    if status is None:
+        raise await no_channel(direct, channel)
+    return status
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------------
+
+
+@app.command("create")
+@injected
+def create(channel: Channel, *, target: Target) -> None:
+    """Make a channel, empty; one that is there stays as it is."""
+    checked_channel(channel)
+
+    async def main() -> int:
+        async with operating(target) as direct:
+            answer = await direct.admin.create_channel(channel)
+        done(f"Channel {channel} is {'made' if answer.changed else 'there already'}.")
+        return 0
+
+    run(main())
+
+
+@app.command("purge")
+@injected
+def purge(
+    channel: Channel,
+    seq: Annotated[str, typer.Option("--seq", help="Remove messages up to this sequence.")] = "",
+    keep: Annotated[str, typer.Option("--keep", help="Remove all but so many newest.")] = "",
+    before: Annotated[
+        str, typer.Option("--before", help="Remove those older than: 1h, 2026-11-22T10:00:00Z, @unix.")
+    ] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Remove all messages.")] = False,  # noqa: FBT002
+    *,
+    target: Target,
+    sure: Sure,
+) -> None:
+    """Remove messages; sequences go on where they are."""
+    if sum(map(bool, (seq, keep, before, everything))) != 1:
+        raise CliError("Give one of --all, --seq N, --keep N, --before TIME.", EXIT_USAGE)
+    up_to = parsed("--seq", values.number, seq) if seq else None
+    kept = parsed("--keep", values.number, keep) if keep else 0
+    time_ns = at_time("--before", before) if before else 0
+
+    async def main() -> int:
+        async with operating(target) as direct:
+            status = await status_of(direct, channel)
+            last = await direct.seq_at_time(channel, time_ns) - 1 if before else up_to
+            gone, told = _purged(status, last, kept)
+            if not gone:
+                done(f"Nothing to remove: channel {channel} has {told_messages(status)}.")
+                return 0
+            if not sure.ask(
+                f"Removes {told} of channel {channel} for good, of {told_messages(status)}. "
+                "Whoever has not got them will not get them."
+            ):
+                return 0
+            if last is None:
+                answer = await direct.admin.purge(channel, keep=kept)
+            else:
+                answer = await direct.admin.purge(channel, up_to=last)
+        done(
+            f"{counted(answer.changed, 'message')} of channel {channel} removed; it has "
+            f"{answer.first_sequence:,} to {answer.last_sequence:,} now."
+            if answer.last_sequence >= answer.first_sequence
+            else f"{counted(answer.changed, 'message')} of channel {channel} removed; it is empty."
+        )
+        return 0
+
+    run(main())
+
+
+def _purged(status: pb.ChannelStatus, last: int | None, kept: int) -> tuple[int, str]:
+    """How many messages go at most, and which: those up to *last*, else all but the *kept* newest."""
+    if last is None:
+        gone = max(0, status.messages - kept)
+        return gone, f"the {counted(gone, 'oldest message', 'oldest messages')}" if kept else "all messages"
+    last = min(last, status.last_sequence)
+    gone = min(status.messages, max(0, last - status.first_sequence + 1))
+    most = "at most " if status.deleted else ""
+    return gone, f"{most}{counted(gone, 'message')}, {status.first_sequence:,} to {last:,},"
+
+
+def told_messages(status: pb.ChannelStatus) -> str:
+    """How many messages there are, and which."""
+    if not status.messages:
+        return "no messages"
+    return f"{counted(status.messages, 'message')} ({status.first_sequence:,} to {status.last_sequence:,})"
+
+
+@app.command("delete")
+@injected
+def delete(channel: Channel, *, target: Target, sure: Sure) -> None:
+    """Remove a channel with its messages, durables and queue groups."""
+
+    async def main() -> int:
+        async with operating(target) as direct:
+            status = await status_of(direct, channel)
+            cursors = await direct.admin.subscriptions(channel)
+            readers = ", ".join(full_name(one) for one in cursors[:10] if one.kind != pb.PLAIN)
+            if not sure.ask(
+                f"Removes channel {channel} for good: {told_messages(status)}, {counted(status.subscriptions, 'subscription')}, "
+                f"{counted(status.offline, 'offline durable or group', 'offline durables and groups')}"
+                f"{f' ({readers})' if readers else ''}."
+            ):
+                return 0
+            await direct.admin.delete_channel(channel, uid=status.uid)
+        done(f"Channel {channel} is deleted.")
+        return 0
+
+    run(main())
+
+
+@app.command("delete-message")
+@injected
+def delete_message(
+    channel: Channel,
+    sequence: Annotated[str, typer.Argument(help="Of the message.")],
+    *,
+    target: Target,
+    sure: Sure,
+) -> None:
+    """Remove one message; its sequence stays unused."""
+    number = parsed("SEQUENCE", values.number, sequence)
+
+    async def main() -> int:
+        async with operating(target) as direct:
+            status = await status_of(direct, channel)
+            if not status.first_sequence <= number <= status.last_sequence:
+                raise CliError(f"Channel {channel} has no message {number:,}: it has {told_messages(status)}.")
+            if not sure.ask(
+                f"Removes message {number:,} of channel {channel} for good. Whoever has not got it will not get it."
+            ):
+                return 0
+            answer = await direct.admin.delete_message(channel, number)
+        done(f"Message {number:,} of channel {channel} is {'deleted' if answer.changed else 'gone already'}.")
+        return 0
+
+    run(main())
+
+
+@app.command("limits")
+@injected
+def limits(
+    channel: Channel,
+    max_msgs: Annotated[str, typer.Option(help="Messages; 0: no limit.")] = "",
+    max_bytes: Annotated[str, typer.Option(help="Size: 10MiB; 0: no limit.")] = "",
+    max_age: Annotated[str, typer.Option(help="Age: 24h; 0: no limit.")] = "",
+    max_subs: Annotated[str, typer.Option(help="Subscriptions; 0: no limit.")] = "",
+    max_inactivity: Annotated[str, typer.Option(help="Deleted when unused for so long: 7d; 0: never.")] = "",
+    reset: Annotated[bool, typer.Option("--reset", help="Take all edits back: as configured.")] = False,  # noqa: FBT002
+    *,
+    target: Target,
+    view: View,
+    sure: Sure,
+) -> None:
+    """Show a channel's limits; with options, change them without a restart."""
+    edited = _edited(
+        max_msgs=max_msgs, max_bytes=max_bytes, max_age=max_age, max_subs=max_subs, max_inactivity=max_inactivity
+    )
+    changes = edited.ListFields()
+
+    async def main() -> int:
+        async with operating(target) as direct:
+            status = await status_of(direct, channel)
+            if changes or reset:
+                told = ", ".join(f"{field.name} {value:,}" for field, value in changes)
+                what = " and ".join(
+                    filter(None, ["takes all edits back" if reset else "", f"sets {told}" if told else ""])
+                )
+                if not sure.ask(
+                    f"For channel {channel}, {what}. It has {told_messages(status)} ({told_size(status.bytes)}); "
+                    "messages above the limits are removed for good, the oldest first."
+                ):
+                    return 0
+                await direct.admin.edit_limits(channel, edited, reset=reset)
+                status = await status_of(direct, channel)
+            found = status
+
+            async def sheet() -> Sheet:
+                await asyncio.sleep(0)
+                document = {"channel": channel, "limits": facts(found.limits), "edited": facts(found.edited)}
+                return Sheet(rows=[("channel", channel), *limit_rows(found)], document=document, names=[channel])
+
+            return await present(sheet, View(view.json, view.names))()
+
+    run(main())
+
+
+def _edited(**given: str) -> pb.Limits:
+    """The limits that were told. Raises CliError with all that are wrong."""
+    parse = {"max_bytes": values.size_bytes, "max_age": values.duration_ns, "max_inactivity": values.duration_ns}
+    found, complaints = {}, []
+    for name, text in given.items():
+        if text:
+            try:
+                found[name] = parse.get(name, values.number)(text)
+                if name == "max_subs" and found[name] > SUBS_MAX:
+                    raise ValueError(f"{text!r} is too much; 0 is no limit")
+            except ValueError as error:
+                complaints.append(f"--{name.replace('_', '-')}: {error}.")
+    if complaints:
+        raise CliError("\n".join(complaints), EXIT_USAGE)
+    return pb.Limits(**found)
+
+
+app.command("get")(get)
+app.command("verify")(verify)

@@ -1,0 +1,148 @@
+"""`stan channel get`: messages of a channel by sequence, time or from the end, without a subscription, for people and pipes."""
+
+import base64
+import json
+import sys
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final, NamedTuple
+
+import stan_client
+import typer
+
+from stan.cli.support.args import Channel, at_time, checked_channel, parsed
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, out, run
+from stan.cli.support.operating import is_unknown, no_channel, operating
+from stan.cli.support.options import injected
+from stan.cli.support.output import clean, write
+from stan.settings import values
+from stan.settings.values import told_time
+
+SHAPES: Final = ("text", "json", "base64", "hex", "raw")
+
+
+@injected
+def get(
+    channel: Channel,
+    seq: Annotated[str, typer.Option("--seq", help="From this sequence: 17; or a range: 17-42.")] = "",
+    time: Annotated[str, typer.Option("--time", help="From this time: 1h (ago), 2026-11-22T10:00:00Z, @unix.")] = "",
+    newest: Annotated[int, typer.Option("--newest", min=0, help="The so many newest.")] = 0,
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="So many at most; 0: to the end.")] = 0,
+    shape: Annotated[str, typer.Option("--as", help=f"{', '.join(SHAPES)}.")] = "text",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with everything.")] = False,  # noqa: FBT002
+    *,
+    target: Target,
+) -> None:
+    """Look at messages. Without options the newest; --seq alone gives one.
+
+    --as raw writes payloads as they are, one behind the other; json prints the payload's JSON indented.
+    """
+    checked_channel(channel)
+    if shape not in SHAPES:
+        raise CliError(f"--as is one of {', '.join(SHAPES)}.", EXIT_USAGE)
+    if sum(map(bool, (seq, time, newest))) > 1:
+        raise CliError("--seq, --time and --newest exclude each other.", EXIT_USAGE)
+    time_ns = at_time("--time", time) if time else 0
+    wanted = _range(seq, count) if seq else Wanted(stan_client.newest(newest or max(count, 1)), count)
+    run(_get(target, channel, wanted._replace(time_ns=time_ns), "full" if as_json else shape))
+
+
+class Wanted(NamedTuple):
+    """Which messages."""
+
+    start: stan_client.Start
+    bound: int = 0  # so many at most; 0: all
+    last: int = 0  # sequence; 0: to the end
+    time_ns: int = 0  # instead of start
+
+
+def _range(seq: str, count: int) -> Wanted:
+    first, dash, end = seq.partition("-")
+    number = parsed("--seq", values.number, first)
+    last = parsed("--seq", values.number, end) if end else 0
+    if number < 1 or (end and last < number):
+        raise CliError(f"--seq: {seq!r} is no sequence from 1 on, and no range of them.", EXIT_USAGE)
+    alone = not dash and not count
+    return Wanted(stan_client.from_sequence(number), 1 if alone else count, number if alone else last)
+
+
+async def _get(target: Target, channel: str, wanted: Wanted, shape: str) -> int:
+    shown = 0
+    start, bound, last, time_ns = wanted
+    async with operating(target) as direct:
+        try:
+            if time_ns:
+                start = stan_client.from_sequence(await direct.seq_at_time(channel, time_ns))
+            async for message in _messages(direct, channel, start, bound):
+                if last and message.sequence > last:
+                    break
+                _show(message, shape)
+                shown += 1
+                if shown == bound:
+                    break
+            if not shown:
+                info = (await direct.info([channel])).get(channel)
+                has = f"it has {info.first:,} to {info.last:,}" if info and info.first <= info.last else "it is empty"
+                raise CliError(f"Channel {channel} has no such message: {has}.")
+        except stan_client.ServerError as error:
+            if is_unknown(error):
+                raise await no_channel(direct, channel) from None
+            raise
+    return 0
+
+
+async def _messages(
+    direct: stan_client.Direct, channel: str, start: stan_client.Start, bound: int
+) -> AsyncIterator[stan_client.Message]:
+    """One request if few are wanted, else a whole channel with several on their way."""
+    if bound == 1:
+        for message in await direct.fetch(channel, start=start, count=1):
+            yield message
+        return
+    async for message in direct.read(channel, start_at=start):
+        yield message
+
+
+def _show(message: stan_client.Message, shape: str) -> None:
+    if shape == "full":
+        write([json.dumps(document(message), ensure_ascii=False)])
+    elif shape == "raw":
+        sys.stdout.buffer.write(message.data)
+        sys.stdout.buffer.flush()
+    elif shape == "base64":
+        write([base64.b64encode(message.data).decode()])
+    elif out.is_terminal:
+        when = told_time(message.timestamp_ns)
+        reply = f", reply {clean(message.reply)}" if message.reply else ""
+        head = f"#{message.sequence:,}  {when}  {len(message.data):,} bytes{reply}"
+        write([head, *_payload(message.data, shape)])
+    else:
+        write(_payload(message.data, shape))
+
+
+def _payload(data: bytes, shape: str) -> list[str]:
+    if shape == "hex":
+        return [data.hex(" ")]
+    text = data.decode("utf-8", "surrogateescape")
+    if shape == "json":
+        try:
+            return json.dumps(json.loads(data), indent=2, ensure_ascii=False).splitlines()
+        except ValueError:
+            pass
+    return [clean(line) for line in text.splitlines() or [""]] if out.is_terminal else [text]
+
+
+def document(message: stan_client.Message) -> dict[str, Any]:
+    """A message as one JSON object: `data` if the payload is UTF-8, else `data_base64`."""
+    shown: dict[str, Any] = {
+        "sequence": message.sequence,
+        "channel": message.channel,
+        "timestamp_ns": message.timestamp_ns,
+        "time": told_time(message.timestamp_ns),
+    }
+    if message.reply:
+        shown["reply"] = message.reply
+    try:
+        shown["data"] = message.data.decode()
+    except UnicodeDecodeError:
+        shown["data_base64"] = base64.b64encode(message.data).decode()
+    return shown

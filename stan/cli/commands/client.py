@@ -1,0 +1,142 @@
+"""`stan client`: who is connected."""
+
+import time
+from typing import Annotated
+
+import typer
+from stan_client.session import text_of
+
+from stan.cli.commands.cursor_sheets import cursor_document
+from stan.cli.commands.cursors import KINDS, full_name, state_of
+from stan.cli.support.common import CliError, Target, run
+from stan.cli.support.facts import facts
+from stan.cli.support.operating import near, operating
+from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.output import Sheet, done, present
+from stan.protocol import admin_pb2 as pb
+from stan.settings.values import counted
+
+
+def _named(client: str) -> str:
+    if not client:
+        raise typer.BadParameter("a client id is not empty.")
+    return client
+
+
+ClientName = Annotated[str, typer.Argument(metavar="CLIENT", help="Client id.", callback=_named)]
+
+app = typer.Typer(
+    help="Clients: who is connected, and what they read.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command("list")
+@injected
+def list_(
+    failing: Annotated[bool, typer.Option("--failing", help="Only those that do not answer heartbeats.")] = False,  # noqa: FBT002
+    *,
+    target: Target,
+    view: View,
+) -> None:
+    """All clients, and whether they answer."""
+
+    async def main() -> int:
+        async with operating(target) as direct:
+
+            async def sheet() -> Sheet:
+                found = await direct.admin.clients()
+                return clients_sheet([one for one in found if one.failing or not failing])
+
+            return await present(sheet, view)()
+
+    run(main())
+
+
+def clients_sheet(found: list[pb.ClientStatus]) -> Sheet:
+    """One a line."""
+    names = [text_of(one.client_id) for one in found]
+    rows = [
+        (name, _state(one), f"{one.ping_interval_s}s x {one.ping_max_out}", text_of(one.heartbeat_inbox))
+        for name, one in zip(names, found, strict=True)
+    ]
+    return Sheet(
+        columns=("client", "state", "pings", "heartbeat inbox"),
+        rows=rows,
+        document={"clients": [facts(one) for one in found]},
+        names=names,
+        foot=counted(len(found), "client") if found else "",
+        empty="No clients.",
+    )
+
+
+def _state(client: pb.ClientStatus) -> str:
+    return "not answering" if client.failing else "well"
+
+
+@app.command("show")
+@injected
+def show(client: ClientName, *, target: Target, view: View) -> None:
+    """One client and its subscriptions."""
+
+    async def main() -> int:
+        async with operating(target) as direct:
+
+            async def sheet() -> Sheet:
+                found = await direct.admin.clients(client)
+                cursors = await direct.admin.subscriptions(client_id=client)
+                if not found and not cursors:
+                    names = [text_of(one.client_id) for one in await direct.admin.clients()]
+                    raise CliError(f"There is no client {client!r}.{near(client, names)} All of them: stan client list")
+                return client_sheet(client, found, cursors, time.time_ns())
+
+            return await present(sheet, view)()
+
+    run(main())
+
+
+def client_sheet(client: str, found: list[pb.ClientStatus], cursors: list[pb.CursorStatus], now_ns: int) -> Sheet:
+    """All of one; without a client: what is kept for it while it is not connected."""
+    rows = [("client", client), ("state", _state(found[0]) if found else "not connected")]
+    for one in found:
+        rows += [
+            ("heartbeats", f"to {text_of(one.heartbeat_inbox)}"),
+            ("pings", f"every {one.ping_interval_s} s, closed after {one.ping_max_out} without an answer"),
+        ]
+    for cursor in cursors:
+        told = f"{text_of(cursor.channel)} {full_name(cursor)}: {state_of(cursor, now_ns)}, {cursor.waiting:,} waiting"
+        rows.append((KINDS[cursor.kind], f"{told}, {cursor.pending:,} unacked"))
+    document = {
+        "client": facts(found[0]) if found else None,
+        "cursors": [cursor_document(cursor, now_ns) for cursor in cursors],
+    }
+    return Sheet(rows=rows, document=document, names=[client])
+
+
+@app.command("evict")
+@injected
+def evict(client: ClientName, *, target: Target, sure: Sure) -> None:
+    """Close a client as if it had done so itself; its durables stay."""
+
+    async def main() -> int:
+        async with operating(target) as direct:
+            found = await direct.admin.clients(client)
+            if not found:
+                names = [text_of(one.client_id) for one in await direct.admin.clients()]
+                raise CliError(f"There is no client {client!r}.{near(client, names)} All of them: stan client list")
+            count = sum(
+                text_of(member.client_id) == client
+                for cursor in await direct.admin.subscriptions(client_id=client)
+                for member in cursor.members
+            )
+            if not sure.ask(
+                f"Closes client {client} ({_state(found[0])}) and its {counted(count, 'subscription')}; its durables keep their "
+                "positions. A client that still runs may connect again."
+            ):
+                return 0
+            await direct.admin.evict_client(client)
+        done(f"Client {client} is closed.")
+        return 0
+
+    run(main())

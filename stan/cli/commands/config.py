@@ -1,0 +1,84 @@
+"""`stan config`: a configuration file of the server, checked, shown, or told to another NATS, without starting anything."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stan.cli.support.common import EXIT_FAILED, fail
+from stan.cli.support.options import View, injected
+from stan.cli.support.output import Sheet, show
+from stan.edge.nats.accounts import accounts
+from stan.edge.nats.nats_process import quoted
+from stan.settings.checking import Found, examine
+from stan.settings.natsconf import load
+from stan.settings.settings import parse
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The file, as of `stan-server -c FILE`.", dir_okay=False)]
+Flags = Annotated[list[str] | None, typer.Argument(metavar="[-- FLAGS...]", help="Flags of stan-server beside it.")]
+
+app = typer.Typer(
+    help="Configuration files of the server: check, show, accounts.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command("check")
+@injected
+def check(file: File, flags: Flags = None, *, view: View) -> None:
+    """Say everything that is wrong with a file, each with file and line, of NATS's part too; 0: all is well, 1: it is not.
+
+    Warnings name options without effect, and unknown ones; they are no failure.
+    """
+    found = examine(file, flags or [], os.environ)
+    show(verdict(file, found), view)
+    if found.complaints:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def verdict(file: Path, found: Found) -> Sheet:
+    """What to say about a file."""
+    lines = [f"error: {line}" for line in found.complaints] + [f"warning: {line}" for line in found.notices]
+    state = f"{len(found.complaints)} to mend" if found.complaints else "can be served"
+    document: dict[str, Any] = {
+        "file": str(file),
+        "ok": not found.complaints,
+        "errors": list(found.complaints),
+        "warnings": list(found.notices),
+    }
+    return Sheet(
+        head="\n".join(lines), foot=f"{file}: {state}", document=document, names=list(found.complaints), empty=""
+    )
+
+
+@app.command("show")
+@injected
+def show_(file: File, flags: Flags = None, *, view: View) -> None:
+    """Show each option in force with its value and where it comes from; secrets are masked. 1: the file cannot be served."""
+    found = examine(file, flags or [], os.environ)
+    if found.complaints:
+        fail("\n".join((*found.complaints, f"{file}: {len(found.complaints)} to mend, so nothing is in force")))
+    rows = [(setting.name, setting.value, setting.source) for setting in found.settings]
+    document = {"options": [setting._asdict() for setting in found.settings]}
+    names = [setting.name for setting in found.settings]
+    show(Sheet(columns=("OPTION", "VALUE", "FROM"), rows=rows, document=document, names=names), view)
+
+
+@app.command("accounts")
+def accounts_(file: File, flags: Flags = None) -> None:
+    """Print the accounts that a NATS which somebody else runs needs for the users in `permissions`; passwords as in the file.
+
+    The login of the broker's own user is `username` and `password` of the file.
+    """
+    parsed = parse(["-c", str(file), *(flags or [])], load, os.environ)
+    if parsed.complaints:
+        fail("\n".join(parsed.complaints))
+    config = parsed.config
+    if config.permissions is None or not config.permissions.users:
+        fail(f"{file}: there are no users in permissions")
+    if not (config.nats.user and config.nats.password):
+        fail(f"{file}: the broker's own login is missing: username and password")
+    login = f"user: {quoted(config.nats.user)}, password: {quoted(config.nats.password)}"
+    typer.echo(accounts(config, login), nl=False)

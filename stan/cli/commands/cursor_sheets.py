@@ -1,0 +1,105 @@
+"""Tables and documents of positions: durables, queue groups, subscriptions. Pure."""
+
+from typing import Any, Final
+
+from stan_client.session import text_of
+
+from stan.cli.commands.cursors import KINDS, full_name, lag, name_of, state_of, why, window
+from stan.cli.support.facts import facts
+from stan.cli.support.output import Sheet
+from stan.protocol import admin_pb2 as pb
+from stan.settings.values import NEVER, counted, told_age, told_duration
+
+RUNS_SHOWN: Final = 12
+
+
+def cursor_document(cursor: pb.CursorStatus, now_ns: int) -> dict[str, Any]:
+    """One position as JSON: what the server says, and its name, state, lag and window."""
+    return {
+        "name": name_of(cursor),
+        "state": state_of(cursor, now_ns),
+        "lag": lag(cursor),
+        "window": window(cursor),
+        **facts(cursor),
+    }
+
+
+def cursors_sheet(found: list[pb.CursorStatus], noun: str, now_ns: int) -> Sheet:
+    """Many of them, one a line."""
+
+    def rows() -> list[tuple[str, ...]]:
+        return [
+            (
+                text_of(one.channel),
+                full_name(one),
+                state_of(one, now_ns),
+                f"{one.waiting:,}",
+                f"{one.pending:,}/{window(one):,}",
+                told_age(one.oldest_pending, now_ns),
+                f"{one.redelivered:,}",
+                str(len(one.members)),
+            )
+            for one in found
+        ]
+
+    return Sheet(
+        columns=("channel", noun, "state", ">waiting", ">unacked", ">oldest", ">redelivered", ">online"),
+        rows=rows,
+        document=lambda: {"cursors": [cursor_document(one, now_ns) for one in found]},
+        names=[full_name(one) for one in found],
+        foot=f"{counted(len(found), noun)}, worst lag {max(map(lag, found)):,}" if found else "",
+        empty=f"No {noun}s.",
+    )
+
+
+def cursor_sheet(cursor: pb.CursorStatus, now_ns: int) -> Sheet:
+    """All of one."""
+    wait = told_duration(cursor.ack_wait_s * 1_000_000_000)
+    rows = [
+        ("channel", text_of(cursor.channel)),
+        (KINDS[cursor.kind], full_name(cursor)),
+        ("state", state_of(cursor, now_ns)),
+        ("next message", f"{cursor.last_sent + 1:,} of {cursor.first_sequence:,} to {cursor.last_sequence:,}"),
+        ("acked up to", f"{cursor.acked_up_to:,}"),
+        ("waiting", f"{cursor.waiting:,} not sent yet"),
+        ("unacked", f"{cursor.pending:,} of {window(cursor):,}: {told_runs(list(cursor.pending_runs))}"),
+        ("to be sent again", f"{cursor.owed:,}: {told_runs(list(cursor.owed_runs))}"),
+        ("oldest unacked", f"sent {told_age(cursor.oldest_pending, now_ns)} ago" if cursor.oldest_pending else NEVER),
+        ("last ack", f"{told_age(cursor.last_ack, now_ns)} ago" if cursor.last_ack else "not seen by this leader"),
+        ("ack wait", wait),
+        ("redelivered", f"{cursor.redelivered:,} since this leader leads"),
+    ]
+    for member in cursor.members:
+        trouble = [word for word, so in (("window full", member.stalled), ("not answering", member.failing)) if so]
+        told = f"{text_of(member.client_id)}: {member.pending:,} of {member.max_in_flight:,} unacked"
+        rows.append((f"member {member.subscription_id}", ", ".join([told, *trouble])))
+    if not cursor.members:
+        rows.append(("members", "nobody is online"))
+    return Sheet(rows=rows, document={"cursor": cursor_document(cursor, now_ns)}, names=[full_name(cursor)])
+
+
+def why_sheet(cursor: pb.CursorStatus, command: str, now_ns: int) -> Sheet:
+    """Why it gets nothing."""
+    state, reasons = state_of(cursor, now_ns), why(cursor, command, now_ns)
+    head = f"{KINDS[cursor.kind].capitalize()} {full_name(cursor)} of channel {text_of(cursor.channel)}: {state}."
+    return Sheet(
+        rows=[(reason,) for reason in reasons],
+        document={
+            "channel": text_of(cursor.channel),
+            "name": full_name(cursor),
+            "state": state,
+            "reasons": reasons,
+            "cursor": cursor_document(cursor, now_ns),
+        },
+        names=[full_name(cursor)],
+        head=head,
+    )
+
+
+def told_runs(runs: list[int]) -> str:
+    """`17, 20-25 and 3 more`; `-` for none."""
+    told = [
+        f"{first}" if first == last else f"{first}-{last}" for first, last in zip(runs[::2], runs[1::2], strict=False)
+    ]
+    more = f" and {len(told) - RUNS_SHOWN} more" if len(told) > RUNS_SHOWN else ""
+    return ", ".join(told[:RUNS_SHOWN]) + more or NEVER

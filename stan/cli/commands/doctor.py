@@ -1,0 +1,215 @@
+"""`stan doctor`: one page that says what is wrong, and what to do about it; the worst first.
+
+Exit code 0: nothing that needs doing. 1: something does. 3, 4: NATS, or the servers, cannot be reached.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import stan_client
+from stan_client.admin import Nodes
+from stan_client.session import text_of
+
+from stan.cli.commands.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, in_vain, lag, state_of
+from stan.cli.support.common import EXIT_FAILED, Target, run
+from stan.cli.support.contexts import without_secrets
+from stan.cli.support.groups import (
+    behind,
+    groups_of,
+    leaderless,
+    name_of,
+    odd_hashes,
+    odd_words,
+    reasons,
+    told_leaderless,
+    troubles,
+)
+from stan.cli.support.operating import operating
+from stan.cli.support.options import View, injected
+from stan.cli.support.output import Sheet, show
+from stan.protocol import admin_pb2 as pb
+from stan.settings.values import SECOND_NS, counted, told_age, told_duration, told_size
+
+DISK_LOW: Final = 10
+"""Percent of a disk that should be free."""
+CLOCK_NS: Final = 2 * SECOND_NS
+"""Clocks may differ by this much; more moves ages and starts by time."""
+REPLICA_LAG: Final = 10_000
+"""Entries that a copy may be behind."""
+OFFLINE_NS: Final = 7 * 24 * 3600 * SECOND_NS
+WORST, BAD, NOTE = "broken", "attention", "note"
+SHOWN_EACH: Final = 5
+"""Of the same kind; the rest is counted."""
+
+
+class Finding(NamedTuple):
+    """One thing, and what to do about it."""
+
+    level: str
+    kind: str
+    text: str
+    step: str = ""
+
+
+@injected
+def doctor(*, target: Target, view: View) -> None:
+    """Look at everything, and say what is wrong and what to do."""
+
+    async def main() -> int:
+        began = time.monotonic()
+        async with operating(target) as direct:
+            connected_ms = 1000 * (time.monotonic() - began)
+            nodes = await direct.admin.nodes()
+            found = [*of_nodes(nodes), *of_groups(nodes), *of_clocks(nodes, time.time_ns())]
+            well = [f"NATS answers at {without_secrets(target.server)} ({connected_ms:.0f} ms)"]
+            if leaderless(groups_of(nodes)):
+                well.append("channels and durables were not looked at: groups have no leader")
+            else:
+                found += await _of_channels(direct, well)
+        answer = "answers" if len(nodes.answers) == 1 else "answer"
+        well.append(f"{counted(len(nodes.answers), 'node')} of cluster {target.cluster_id} {answer}")
+        order = (WORST, BAD, NOTE)
+        found.sort(key=lambda one: order.index(one.level))
+        show(doctor_sheet(found, well), view)
+        return EXIT_FAILED if any(one.level != NOTE for one in found) else 0
+
+    run(main())
+
+
+async def _of_channels(direct: stan_client.Direct, well: list[str]) -> list[Finding]:
+    now = time.time_ns()
+    channels = await direct.admin.channels()
+    cursors = await direct.admin.subscriptions()
+    clients = await direct.admin.clients()
+    messages, size = sum(one.messages for one in channels), sum(one.bytes for one in channels)
+    well.append(f"{counted(len(channels), 'channel')}, {counted(messages, 'message')}, {told_size(size)}")
+    positions = counted(len(cursors), "subscription, durable or group", "subscriptions, durables and groups")
+    well.append(f"{counted(len(clients), 'client')}, {positions}")
+    return [*of_channels(channels), *of_cursors(cursors, now), *of_clients(clients)]
+
+
+def of_nodes(nodes: Nodes) -> Iterator[Finding]:
+    """Nodes one by one, and whether they fit together."""
+    for name in nodes.missing:
+        yield Finding(
+            WORST, "node", f"Node {name} does not answer.", "Start its stan-server; see its log and its NATS."
+        )
+    without = [group.number for group in leaderless(groups_of(nodes))]
+    for node in nodes.answers:
+        name = name_of(node)
+        for reason in reasons(node, without):
+            yield Finding(BAD, "node", f"Node {name} is not ready: {reason}.", f"stan node show '{name}'")
+        if node.disk_total and 100 * node.disk_free < DISK_LOW * node.disk_total:
+            left = f"{told_size(node.disk_free)} of {told_size(node.disk_total)}"
+            step = "stan channel list --sort bytes; then limits (stan channel limits) or more disk"
+            yield Finding(BAD, "disk", f"Node {name}: {left} of the disk are free.", step)
+        yield from _of_settings(node)
+    versions = sorted({node.product for node in nodes.answers})
+    if len(versions) > 1:
+        yield Finding(NOTE, "version", f"Nodes run different versions: {', '.join(versions)}.", "Finish the upgrade.")
+
+
+def _of_settings(node: pb.NodeStatus) -> Iterator[Finding]:
+    name, store = name_of(node), node.store.lower()
+    if store == "memory":
+        yield Finding(
+            NOTE, "store", f"Node {name} keeps messages in memory: a restart loses them.", "-st FILE -dir DIR"
+        )
+    elif node.sync and node.sync != "always":
+        text = f"Node {name} syncs {node.sync}: a loss of power may lose acknowledged messages."
+        yield Finding(BAD, "sync", text, "--sync always")
+    if node.kernel == "python":
+        text = f"Node {name} runs the kernel in plain Python, which is slower."
+        yield Finding(NOTE, "kernel", text, "Install a C compiler, then install stan again.")
+
+
+def of_groups(nodes: Nodes) -> Iterator[Finding]:
+    """Leaders and copies."""
+    groups = groups_of(nodes)
+    if told := told_leaderless(groups):
+        text = f"{told[0].upper()}{told[1:]}: its channels take and deliver nothing."
+        yield Finding(WORST, "leader", text, "Start nodes until a majority of its voters is there: stan group list")
+    for group in groups:
+        if odd_hashes(group):
+            text = f"Group {group.number}: copies that have applied the same differ ({odd_words(group)})."
+            step = "Stop the node that differs (stan group list --json), move its directory away, start it: it is filled anew."
+            yield Finding(WORST, "copies", text, step)
+        if behind(group) > REPLICA_LAG:
+            text = f"Group {group.number}: a copy is {behind(group):,} entries behind."
+            yield Finding(BAD, "copies", text, "stan group list --watch: does it catch up?")
+        for node, trouble in troubles(group):
+            text = f"Group {group.number} on node {node}: {trouble}."
+            yield Finding(WORST, "group", text, "See the log of that node; a frozen log needs a restart.")
+
+
+def of_clocks(nodes: Nodes, now_ns: int) -> Iterator[Finding]:
+    """Clocks that do not agree with the one here; the way of the answer is counted in."""
+    for node in nodes.answers:
+        if node.now and abs(node.now - now_ns) > CLOCK_NS + 3 * SECOND_NS * bool(nodes.missing):
+            text = f"The clock of node {name_of(node)} differs from the one here by {told_duration(abs(node.now - now_ns))}."
+            yield Finding(BAD, "clock", text, "Run NTP on both machines.")
+
+
+def of_channels(channels: list[pb.ChannelStatus]) -> Iterator[Finding]:
+    """Channels at their limits."""
+    for channel in channels:
+        limits = channel.limits
+        if limits.max_subs and channel.subscriptions + channel.offline >= limits.max_subs:
+            name = text_of(channel.name)
+            text = f"Channel {name} has all {limits.max_subs:,} subscriptions that it may have."
+            yield Finding(BAD, "limit", text, f"stan channel limits {name} --max-subs N, or stan durable list {name}")
+
+
+def of_cursors(cursors: list[pb.CursorStatus], now_ns: int) -> Iterator[Finding]:
+    """Whoever waits in vain."""
+    for cursor in sorted(cursors, key=lag, reverse=True):
+        state, channel = state_of(cursor, now_ns), text_of(cursor.channel)
+        kind = KINDS[cursor.kind]
+        word = "queue" if cursor.kind in QUEUES else "durable"
+        waits = f"{counted(lag(cursor), 'message')} wait{'s' if lag(cursor) == 1 else ''}"
+        step = f"stan {word} why {channel} {full_name(cursor)}" if kind != "plain" else f"stan channel show {channel}"
+        who = f"{kind.capitalize()} {full_name(cursor)} of channel {channel}"
+        if state == PAUSED and lag(cursor):
+            yield Finding(
+                NOTE, "paused", f"{who} is paused; {waits}.", f"stan {word} resume {channel} {full_name(cursor)}"
+            )
+        elif state == OFFLINE:
+            old = bool(cursor.last_ack) and now_ns - cursor.last_ack > OFFLINE_NS
+            since = f" since {told_age(cursor.last_ack, now_ns)}" if old else ""
+            yield Finding(BAD if old else NOTE, "offline", f"{who} is offline{since}; {waits}.", step)
+        elif in_vain(cursor, now_ns):
+            yield Finding(BAD, state, f"{who}: {state}; {waits}.", step)
+
+
+def of_clients(clients: list[pb.ClientStatus]) -> Iterator[Finding]:
+    """Clients that do not answer."""
+    for client in clients:
+        if client.failing:
+            name = text_of(client.client_id)
+            yield Finding(BAD, "client", f"Client {name} does not answer heartbeats.", f"stan client show {name}")
+
+
+def doctor_sheet(found: list[Finding], well: list[str]) -> Sheet:
+    """One page."""
+    shown: list[Finding] = []
+    counts: dict[str, int] = {}
+    for one in found:
+        counts[one.kind] = counts.get(one.kind, 0) + 1
+        if counts[one.kind] <= SHOWN_EACH:
+            shown.append(one)
+    rows: list[tuple[str, ...]] = []
+    for one in shown:
+        rows.append((one.level, one.text))
+        if one.step:
+            rows.append(("", f"-> {one.step}"))
+    rows += [("", f"and {count - SHOWN_EACH} more: {kind}") for kind, count in counts.items() if count > SHOWN_EACH]
+    rows += [("ok", line) for line in well]
+    needs = sum(one.level != NOTE for one in found)
+    head = f"{counted(needs, 'thing needs', 'things need')} attention." if needs else "All is well."
+    return Sheet(
+        rows=rows,
+        document={"well": not needs, "findings": [one._asdict() for one in found], "looked_at": well},
+        names=[one.text for one in found],
+        head=head,
+    )

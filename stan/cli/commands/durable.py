@@ -1,0 +1,374 @@
+"""`stan durable` and `stan queue`: the positions of durables and of queue groups; the same commands for both.
+
+Each command finds its position by channel and name, tells what it will do, and asks the leader of the channel's group for it.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import stan_client
+import typer
+from stan_client.admin import which
+from stan_client.session import text_of
+
+from stan.cli.commands import cursors
+from stan.cli.commands.cursor_sheets import cursor_sheet, cursors_sheet, why_sheet
+from stan.cli.commands.cursors import full_name, lag, name_of
+from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
+from stan.cli.support.operating import near, no_channel, operating
+from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.output import Sheet, done, present
+from stan.protocol import admin_pb2 as pb
+from stan.settings import values
+from stan.settings.values import counted
+
+SORTS: Final = {
+    "name": lambda one: (one.channel, full_name(one)),
+    "lag": lambda one: -lag(one),
+    "oldest": lambda one: one.oldest_pending or 1 << 63,
+    "redelivered": lambda one: -one.redelivered,
+}
+OWNER_HELP: Final = "Client id of its owner, if several have a durable of this name; also CLIENT/NAME."
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the durable, or of the queue group.")]
+Owner = Annotated[str, typer.Option("--client", help=OWNER_HELP)]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What a set of commands is for."""
+
+    word: str  # of the command line
+    noun: str
+    kinds: frozenset[int]
+
+    @property
+    def command(self) -> str:
+        """Before the name of a command."""
+        return f"stan {self.word}"
+
+
+DURABLE: Final = Family("durable", "durable", cursors.DURABLES)
+QUEUE: Final = Family("queue", "queue group", cursors.QUEUES)
+
+
+# --- finding one ------------------------------------------------------------------------------------------------------------
+
+
+async def found(
+    direct: stan_client.Direct, family: Family, channel: str, name: str, owner: str = ""
+) -> pb.CursorStatus:
+    """The position that is meant. Raises CliError: there is none, with the next step, or there are several."""
+    every = await direct.admin.subscriptions(checked_channel(channel))
+    matching = [one for one in every if one.kind in family.kinds and name in (name_of(one), full_name(one))]
+    matching = matching or [one for one in every if one.kind in family.kinds and name == text_of(one.queue_group)]
+    if owner:
+        matching = [one for one in matching if text_of(one.client_id) == owner]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(full_name(one) for one in matching[:5])
+        raise CliError(f"Several are called {name!r}: {names}. Say which, as CLIENT/NAME or with --client.", EXIT_USAGE)
+    raise await _missing(direct, family, channel, name, every)
+
+
+async def _missing(
+    direct: stan_client.Direct, family: Family, channel: str, name: str, every: list[pb.CursorStatus]
+) -> CliError:
+    if not every and await direct.admin.channel(channel) is None:
+        return await no_channel(direct, channel)
+    other = QUEUE if family is DURABLE else DURABLE
+    if any(one.kind in other.kinds and name in (name_of(one), full_name(one)) for one in every):
+        return CliError(f"{name!r} of channel {channel} is a {other.noun}: use `{other.command}`.")
+    ours = [one for one in every if one.kind in family.kinds]
+    hint = near(name, [name_of(one) for one in ours]) or near(name, [full_name(one) for one in ours])
+    if not hint:
+        elsewhere = [
+            text_of(one.channel)
+            for one in await direct.admin.subscriptions()
+            if one.kind in family.kinds and name in (name_of(one), full_name(one))
+        ]
+        hint = f" There is one of channel {' and '.join(elsewhere[:3])}." if elsewhere else ""
+    gone = " One that was unsubscribed is gone, with its position." if not hint else ""
+    return CliError(
+        f"Channel {channel} has no {family.noun} {name!r}.{hint}{gone} All of them: {family.command} list {channel}"
+    )
+
+
+def _on(family: Family, target: Target, channel: str, name: str, owner: str, then: "Then") -> None:
+    """Run a command on the position that is meant."""
+
+    async def main() -> int:
+        async with operating(target) as direct:
+            return await then(direct, await found(direct, family, channel, name, owner))
+
+    run(main())
+
+
+Then = Callable[[stan_client.Direct, pb.CursorStatus], Awaitable[int]]
+
+
+def _which(cursor: pb.CursorStatus) -> pb.Which:
+    return which(text_of(cursor.channel), cursor_id=cursor.cursor_id)
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------------
+
+
+def _add_list(app: typer.Typer, family: Family) -> None:
+    @app.command("list")
+    @injected
+    def list_(
+        pattern: Pattern = ">",
+        sort: Annotated[str, typer.Option(help=f"By {', '.join(SORTS)}.")] = "name",
+        bad: Annotated[bool, typer.Option("--bad", help="Only those for which messages wait in vain.")] = False,  # noqa: FBT002
+        client: Annotated[str, typer.Option("--client", help="Only those of this client.")] = "",
+        *,
+        target: Target,
+        view: View,
+    ) -> None:
+        """All of them with their state, lag and window."""
+        checked_pattern(pattern)
+        if sort not in SORTS:
+            raise CliError(f"--sort is one of {', '.join(SORTS)}.", EXIT_USAGE)
+
+        async def main() -> int:
+            async with operating(target) as direct:
+
+                async def sheet() -> Sheet:
+                    every = await direct.admin.subscriptions(pattern, client_id=client)
+                    now = time.time_ns()
+                    ours = [one for one in every if one.kind in family.kinds]
+                    ours = [one for one in ours if not bad or cursors.in_vain(one, now)]
+                    return cursors_sheet(sorted(ours, key=SORTS[sort]), family.noun, now)
+
+                return await present(sheet, view)()
+
+        run(main())
+
+
+def _add_looking(app: typer.Typer, family: Family) -> None:
+    @app.command("show")
+    @injected
+    def show(channel: Channel, name: Name, owner: Owner = "", *, target: Target, view: View) -> None:
+        """One of them: position, window, members, what is unacked."""
+
+        async def main() -> int:
+            async with operating(target) as direct:
+
+                async def sheet() -> Sheet:
+                    cursor = await found(direct, family, channel, name, owner)
+                    return cursor_sheet(cursor, time.time_ns())
+
+                return await present(sheet, view)()
+
+        run(main())
+
+    @app.command("why")
+    @injected
+    def why(channel: Channel, name: Name, owner: Owner = "", *, target: Target, view: View) -> None:
+        """Why it gets nothing, in words, and what to do about it."""
+
+        async def main() -> int:
+            async with operating(target) as direct:
+
+                async def sheet() -> Sheet:
+                    cursor = await found(direct, family, channel, name, owner)
+                    return why_sheet(cursor, family.command, time.time_ns())
+
+                return await present(sheet, view)()
+
+        run(main())
+
+
+# --- moving -----------------------------------------------------------------------------------------------------------------
+
+
+def _add_move(app: typer.Typer, family: Family) -> None:
+    @app.command("move")
+    @injected
+    def move(
+        channel: Channel,
+        name: Name,
+        seq: Annotated[str, typer.Option("--seq", help="The next message it gets.")] = "",
+        at: Annotated[str, typer.Option("--time", help="From that time on: 2026-11-22T10:00:00Z, @unix.")] = "",
+        back: Annotated[str, typer.Option("--back", help="From so long ago on: 1h, 30m, 2d.")] = "",
+        new: Annotated[bool, typer.Option("--new", help="Only what comes from now on.")] = False,  # noqa: FBT002
+        everything: Annotated[bool, typer.Option("--all", help="All that there is, again.")] = False,  # noqa: FBT002
+        owner: Owner = "",
+        *,
+        target: Target,
+        sure: Sure,
+    ) -> None:
+        """Set what it gets next: `move orders billing --back 1h` sends the last hour again."""
+        if sum(map(bool, (seq, at, back, new, everything))) != 1:
+            raise CliError("Give one of --seq N, --time TIME, --back 1h, --new, --all.", EXIT_USAGE)
+        sequence = parsed("--seq", values.number, seq) if seq else 0
+        moment = _moment(at, back)
+
+        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
+            wanted = cursor.last_sequence + 1 if new else cursor.first_sequence if everything else sequence
+            if moment:
+                wanted = await direct.seq_at_time(channel, moment)
+            wanted = min(max(wanted, cursor.first_sequence, 1), cursor.last_sequence + 1)
+            if not sure.ask(_told_move(family, cursor, wanted)):
+                return 0
+            to = {"new_only": True} if new else {"all": True} if everything else {"sequence": wanted}
+            await direct.admin.move(_which(cursor), **to)
+            done(f"{family.noun.capitalize()} {full_name(cursor)} of channel {channel}: message {wanted:,} comes next.")
+            return 0
+
+        _on(family, target, channel, name, owner, then)
+
+
+def _add_skipping(app: typer.Typer, family: Family) -> None:
+    @app.command("skip")
+    @injected
+    def skip(
+        channel: Channel,
+        name: Name,
+        sequences: Annotated[list[str], typer.Argument(metavar="SEQ...", help="Messages: 17, or 17-20.")],
+        owner: Owner = "",
+        *,
+        target: Target,
+        sure: Sure,
+    ) -> None:
+        """Leave messages out, as if they had been acked: past one that a client cannot handle."""
+        runs = _runs(sequences)
+
+        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
+            told, count = ", ".join(sequences), sum(runs[1::2]) - sum(runs[::2]) + len(runs) // 2
+            if not sure.ask(
+                f"{family.noun.capitalize()} {full_name(cursor)} of channel {channel} never gets "
+                f"{counted(count, 'message')} ({told}), unless it is moved back. The messages stay in the channel."
+            ):
+                return 0
+            answer = await direct.admin.skip(_which(cursor), runs)
+            done(f"{counted(answer.changed, 'message')} skipped.")
+            return 0
+
+        _on(family, target, channel, name, owner, then)
+
+    @app.command("redeliver")
+    @injected
+    def redeliver(
+        channel: Channel,
+        name: Name,
+        sequences: Annotated[
+            list[str] | None, typer.Argument(metavar="[SEQ...]", help="Only these: 17, or 17-20.")
+        ] = None,
+        owner: Owner = "",
+        *,
+        target: Target,
+    ) -> None:
+        """Send what is not acked again now, without waiting for its ack wait."""
+        runs = _runs(sequences or [])
+
+        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
+            answer = await direct.admin.redeliver(_which(cursor), runs)
+            done(f"{counted(answer.changed, 'message')} {'is' if answer.changed == 1 else 'are'} sent again.")
+            return 0
+
+        _on(family, target, channel, name, owner, then)
+
+
+def _moment(at: str, back: str) -> int:
+    """Unix ns of --time or --back; 0 without them."""
+    if back:
+        return max(time.time_ns() - parsed("--back", values.duration_ns, back), 1)
+    return at_time("--time", at) if at else 0
+
+
+def _told_move(family: Family, cursor: pb.CursorStatus, wanted: int) -> str:
+    now = cursor.last_sent + 1
+    head = (
+        f"Moves {family.noun} {full_name(cursor)} of channel {text_of(cursor.channel)}: message {wanted:,} comes next, "
+        f"instead of {now:,} (of {cursor.first_sequence:,} to {cursor.last_sequence:,})."
+    )
+    if wanted < now:
+        head += f" {counted(now - wanted, 'message')} that it got {'comes' if now - wanted == 1 else 'come'} again."
+    elif wanted > now:
+        head += f" {counted(wanted - now, 'message')} {'is' if wanted - now == 1 else 'are'} left out."
+    if cursor.pending:
+        head += f" {counted(cursor.pending, 'message')} sent and not acked: those before {wanted:,} are let go of."
+    return head
+
+
+def _runs(sequences: list[str]) -> list[int]:
+    """first, last, ... in order. Raises CliError with all that are none."""
+    runs, complaints = [], []
+    for text in sequences:
+        first, _, last = text.partition("-")
+        try:
+            run_ = (values.number(first), values.number(last or first))
+            if not 0 < run_[0] <= run_[1]:
+                raise ValueError(f"{text!r} is no sequence from 1 on, and no range of them")
+            runs.append(run_)
+        except ValueError as error:
+            complaints.append(f"SEQ: {error}.")
+    if complaints:
+        raise CliError("\n".join(complaints), EXIT_USAGE)
+    return [number for run_ in sorted(runs) for number in run_]
+
+
+# --- holding and ending -------------------------------------------------------------------------------------------------------
+
+
+def _add_holding(app: typer.Typer, family: Family) -> None:
+    @app.command("pause")
+    @injected
+    def pause(channel: Channel, name: Name, owner: Owner = "", *, target: Target) -> None:
+        """Send nothing until `resume`; acks count, messages are kept for it."""
+
+        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
+            await direct.admin.pause(_which(cursor))
+            done(f"Paused. Go on: {family.command} resume {channel} {full_name(cursor)}")
+            return 0
+
+        _on(family, target, channel, name, owner, then)
+
+    @app.command("resume")
+    @injected
+    def resume(channel: Channel, name: Name, owner: Owner = "", *, target: Target) -> None:
+        """Go on after `pause`."""
+
+        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
+            await direct.admin.resume(_which(cursor))
+            done(f"It goes on: {counted(cursor.waiting, 'message')} wait{'s' if cursor.waiting == 1 else ''}.")
+            return 0
+
+        _on(family, target, channel, name, owner, then)
+
+    @app.command("delete")
+    @injected
+    def delete(channel: Channel, name: Name, owner: Owner = "", *, target: Target, sure: Sure) -> None:
+        """Forget it with its position; members that are online are closed."""
+
+        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
+            members = counted(len(cursor.members), "member")
+            if not sure.ask(
+                f"Forgets {family.noun} {full_name(cursor)} of channel {channel} for good: its position (message "
+                f"{cursor.last_sent + 1:,} would come next), {cursor.pending:,} unacked messages; {members} online "
+                f"{'is' if len(cursor.members) == 1 else 'are'} closed. The messages stay in the channel."
+            ):
+                return 0
+            await direct.admin.delete_cursor(_which(cursor))
+            done(f"{family.noun.capitalize()} {full_name(cursor)} is deleted.")
+            return 0
+
+        _on(family, target, channel, name, owner, then)
+
+
+def _app(family: Family, text: str) -> typer.Typer:
+    app = typer.Typer(help=text, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+    for add in (_add_list, _add_looking, _add_move, _add_skipping):
+        add(app, family)
+    _add_holding(app, family)
+    return app
+
+
+durables = _app(DURABLE, "Durables: where each is, why it gets nothing, and moving it.")
+queues = _app(QUEUE, "Queue groups, durable ones as DURABLE:GROUP: where each is, why it gets nothing, and moving it.")

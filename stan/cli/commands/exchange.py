@@ -1,0 +1,262 @@
+"""`stan export` and `stan import`: one channel as lines that other programs read and write.
+
+    jsonl    {"sequence": 7, "time_ns": 1795300000000000000, "data": "text"} a line; `data_base64` if it is no UTF-8, `reply` and
+             `headers` (pairs of texts) if there are any; to import, `data` or `data_base64` is enough
+    lines    the payloads alone, each a line
+
+An import makes new messages, with new sequences and times: what keeps them is a backup. Promises: what an import says is stored
+is stored; a line that is wrong is told by its number, and nothing from it on is stored.
+"""
+
+import base64
+import json
+import secrets
+import sys
+from array import array
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Final, NamedTuple
+
+import stan_client
+import typer
+
+from stan.cli.support.args import Channel, checked_channel
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, run
+from stan.cli.support.operating import is_unknown, no_channel, operating
+from stan.cli.support.options import injected
+from stan.cli.support.progress import bar
+from stan.protocol.rows import ID_BYTES, Headers, columns, pack_rows
+from stan.settings.values import counted
+
+SHAPES: Final = ("jsonl", "lines")
+PATIENCE_S: Final = 60.0
+REQUEST_ROOM: Final = 2048
+"""Bytes of a request beside its channel and its rows."""
+ROW_ROOM: Final = 64
+"""Bytes of a row beside its payload, its reply and its headers: lengths, tags, its id, what subscribers get with it."""
+REQUEST_ROWS_MAX: Final = 10_000
+LINE_BYTES_MAX: Final = 1 << 27
+
+Shape = Annotated[str, typer.Option("--as", help="jsonl, or lines: payloads alone.")]
+
+
+# --- export -----------------------------------------------------------------------------------------------------------------
+
+
+@injected
+def export(
+    channel: Channel,
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="To be made; stdout without it.")] = None,
+    shape: Shape = "jsonl",
+    first: Annotated[int, typer.Option("--from", min=1, help="First sequence.")] = 1,
+    last: Annotated[int, typer.Option("--to", min=0, help="Last sequence; 0: the newest.")] = 0,
+    *,
+    target: Target,
+) -> None:
+    """Write a channel's messages as lines."""
+    _check(channel, shape)
+    if file is not None and file.exists():
+        raise CliError(f"{file} exists.", EXIT_USAGE)
+    run(_export(target, channel, file, shape, (first, last)))
+
+
+async def _export(target: Target, channel: str, file: Path | None, shape: str, span: tuple[int, int]) -> int:
+    async with operating(target, timeout_s=PATIENCE_S) as direct:
+        try:
+            status = (await direct.info([channel])).get(channel)
+            if status is None:
+                raise await no_channel(direct, channel)
+            first, last = max(span[0], status.first, 1), min(span[1] or status.last, status.last)
+            count = 0
+            with _opened(file) as out, bar("Exporting", max(0, last - first + 1)) as advance:
+                answers = direct.read_range(channel, first, last, uid=status.uid) if first <= last else None
+                if answers is not None:
+                    async with aclosing(answers):
+                        async for found in answers:
+                            out.write(b"".join(_lines(found, shape)))
+                            count += found.count
+                            advance(found.count)
+        except stan_client.ServerError as error:
+            if is_unknown(error):
+                raise await no_channel(direct, channel) from None
+            raise
+        except OSError as error:
+            raise CliError(f"The export is not whole: {error}.") from None
+    if file is not None:
+        err.print(f"{counted(count, 'message')} of {channel} in {file}.", markup=False, highlight=False)
+    return 0
+
+
+@contextmanager
+def _opened(file: Path | None) -> Iterator[BinaryIO]:
+    if file is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with file.open("xb") as out:
+        yield out
+
+
+def _lines(found: stan_client.Fetched, shape: str) -> Iterator[bytes]:
+    messages = found.messages()
+    if shape == "lines":
+        for message in messages:
+            yield message.data + b"\n"
+        return
+    headers = columns(found.records, found.count, headers=True).headers or []
+    for message, pairs in zip(messages, headers, strict=True):
+        told: dict[str, Any] = {"sequence": message.sequence, "time_ns": message.timestamp_ns}
+        try:
+            told["data"] = message.data.decode()
+        except UnicodeDecodeError:
+            told["data_base64"] = base64.b64encode(message.data).decode()
+        if message.reply:
+            told["reply"] = message.reply
+        if pairs:
+            told["headers"] = [[_text(key), _text(value)] for key, value in pairs]
+        yield json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n"
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+# --- import -----------------------------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """One message to be stored."""
+
+    data: bytes
+    reply: bytes
+    headers: Headers
+
+    @property
+    def size(self) -> int:
+        """Bytes of a request that it needs, at most."""
+        return len(self.data) + len(self.reply) + sum(len(k) + len(v) + ROW_ROOM for k, v in self.headers) + ROW_ROOM
+
+
+class LineError(Exception):
+    """A line that is no message."""
+
+
+@injected
+def import_(
+    channel: Channel,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="What export has made; stdin without it.")
+    ] = None,
+    shape: Shape = "jsonl",
+    *,
+    target: Target,
+) -> None:
+    """Publish each line of a file as a message of a channel, which is made if it does not exist."""
+    _check(channel, shape)
+    if file is not None and not file.is_file():
+        raise CliError(f"There is no file {file}.", EXIT_USAGE)
+    if file is None and sys.stdin.isatty():
+        raise CliError("Give a FILE, or pipe something in.", EXIT_USAGE)
+    run(_import(target, channel, file, shape, file.stat().st_size if file is not None else None))
+
+
+async def _import(target: Target, channel: str, file: Path | None, shape: str, total: int | None) -> int:
+    producer = f"import-{secrets.token_hex(8)}"  # a request that is repeated stores nothing twice
+    stored, number, version = 0, 0, 0
+    async with operating(target, timeout_s=PATIENCE_S) as direct:
+        room = direct.max_payload - REQUEST_ROOM - 2 * len(channel.encode("utf-8", "surrogateescape"))
+        with _source(file) as source, bar("Importing", total) as advance:
+            pending: list[Row] = []
+            size = read = 0
+
+            async def send() -> None:
+                nonlocal stored, size, read, version
+                if pending:
+                    ids = b"".join((stored + at).to_bytes(ID_BYTES, "big") for at in range(len(pending)))
+                    count = len(pending)
+                    await direct.publish_batch(
+                        channel, _packed(pending), count, producer=producer, version=version, ids=ids
+                    )
+                    version += 1  # the server remembers the ids of two
+                    stored += len(pending)
+                    pending.clear()
+                advance(read)
+                size = read = 0
+
+            try:
+                for number, line in enumerate(iter(lambda: source.readline(LINE_BYTES_MAX), b""), 1):  # noqa: B007
+                    row = _row(line, shape)
+                    if row is not None:
+                        if row.size > room:
+                            raise LineError(f"{len(row.data):,} bytes are more than NATS takes in one message")
+                        if size + row.size > room or len(pending) == REQUEST_ROWS_MAX:
+                            await send()
+                        pending.append(row)
+                        size += row.size
+                    read += len(line)
+                await send()
+            except LineError as error:
+                await send()
+                raise CliError(
+                    f"{file or 'stdin'}:{number}: {error}. Stored are the {counted(stored, 'message')} before it, in {channel}."
+                ) from None
+            except stan_client.StanClientError as error:
+                raise CliError(
+                    f"{error}\nStored are the first {counted(stored, 'message')} at least; line {number} was read last."
+                ) from None
+    err.print(f"{counted(stored, 'message')} stored in {channel}.", markup=False, highlight=False)
+    return 0
+
+
+@contextmanager
+def _source(file: Path | None) -> Iterator[BinaryIO]:
+    if file is None:
+        yield sys.stdin.buffer
+        return
+    with file.open("rb") as source:
+        yield source
+
+
+def _row(line: bytes, shape: str) -> Row | None:
+    """The message of a line; None for an empty one between JSON. Raises LineError."""
+    if shape == "lines":
+        return Row(line.removesuffix(b"\n"), b"", ())
+    if not line.strip():
+        return None
+    try:
+        said = json.loads(line)
+        if not isinstance(said, dict) or ("data" in said) == ("data_base64" in said):
+            raise LineError("a line is an object with either data or data_base64")
+        data = _bytes(said["data"]) if "data" in said else base64.b64decode(said["data_base64"], validate=True)
+        headers = tuple((_bytes(key), _bytes(value)) for key, value in said.get("headers", ()))
+        return Row(data, _bytes(said.get("reply", "")), headers)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise LineError(str(error) or type(error).__name__) from None
+
+
+def _bytes(text: object) -> bytes:
+    if not isinstance(text, str):
+        raise LineError(f"{text!r} is no text")
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _packed(pending: list[Row]) -> bytes:
+    def column(values: list[bytes]) -> tuple[bytes, bytes]:
+        offsets = array("i", [0])
+        for value in values:
+            offsets.append(offsets[-1] + len(value))
+        if sys.byteorder == "big":
+            offsets.byteswap()
+        return offsets.tobytes(), b"".join(values)
+
+    offsets, data = column([row.data for row in pending])
+    replies = (*column([row.reply for row in pending]), 0) if any(row.reply for row in pending) else None
+    headers = [row.headers for row in pending] if any(row.headers for row in pending) else None
+    return pack_rows(offsets, data, 0, len(pending), replies=replies, headers=headers)
+
+
+def _check(channel: str, shape: str) -> None:
+    checked_channel(channel)
+    if shape not in SHAPES:
+        raise CliError(f"--as is one of {', '.join(SHAPES)}.", EXIT_USAGE)

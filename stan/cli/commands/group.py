@@ -1,0 +1,117 @@
+"""`stan group`: the groups of channels, who leads each, who has a copy, and how far."""
+
+from typing import Annotated
+
+import typer
+from stan_client.admin import Nodes
+
+from stan.cli.support.args import parsed
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
+from stan.cli.support.facts import facts
+from stan.cli.support.groups import behind, groups_of, leaderless, odd_hashes
+from stan.cli.support.operating import operating
+from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.output import Sheet, done, present
+from stan.settings import values
+
+app = typer.Typer(
+    help="Groups: each holds a share of the channels, has one leader and copies on other nodes. Group 0 is the metadata.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command("list")
+@injected
+def list_(*, target: Target, view: View) -> None:
+    """Leader, term, copies and their lag of each group."""
+
+    async def main() -> int:
+        async with operating(target) as direct:
+
+            async def sheet() -> Sheet:
+                return groups_sheet(await direct.admin.nodes())
+
+            return await present(sheet, view)()
+
+    run(main())
+
+
+def groups_sheet(nodes: Nodes) -> Sheet:
+    """One a line."""
+    groups = groups_of(nodes)
+    rows = []
+    for group in groups:
+        voters = sorted({voter for _, status in group.copies for voter in status.voters})
+        trouble = [f"{node}: {status.trouble}" for node, status in group.copies if status.trouble]
+        trouble += ["states differ"] if odd_hashes(group) else []
+        rows.append(
+            (
+                str(group.number) if group.number else "0 (metadata)",
+                group.leader or "NONE",
+                f"{group.term:,}",
+                f"{max(status.committed for _, status in group.copies):,}",
+                f"{behind(group):,}",
+                ", ".join(voters or [node for node, _ in group.copies]),
+                "; ".join(trouble),
+            )
+        )
+    document = {
+        "groups": [
+            {
+                "group": group.number,
+                "leader": group.leader,
+                "term": group.term,
+                "lag": behind(group),
+                "copies": [{"node": node, **facts(status)} for node, status in group.copies],
+            }
+            for group in groups
+        ],
+        "missing": nodes.missing,
+    }
+    without = len(leaderless(groups))
+    told = [f"{without} groups have no leader: their channels take and deliver nothing."] if without else []
+    told += [f"Nodes that do not answer: {', '.join(nodes.missing)}."] if nodes.missing else []
+    return Sheet(
+        columns=("group", "leader", ">term", ">committed", ">lag", "voters", "trouble"),
+        rows=rows,
+        document=document,
+        names=[str(group.number) for group in groups],
+        foot=" ".join(told),
+    )
+
+
+@app.command("step-down")
+@injected
+def step_down(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Number; 0: the metadata.")],
+    to: Annotated[str, typer.Option("--to", help="The node that shall lead; without it, whoever is best.")] = "",
+    *,
+    target: Target,
+    sure: Sure,
+) -> None:
+    """Have a group's leader hand over to another node."""
+    number = parsed("GROUP", values.number, group)
+
+    async def main() -> int:
+        async with operating(target) as direct:
+            groups = {one.number: one for one in groups_of(await direct.admin.nodes())}
+            if number not in groups:
+                raise CliError(f"There is no group {number}; there are 0 to {max(groups, default=0)}.", EXIT_USAGE)
+            found = groups[number]
+            if to and to not in {node for node, _ in found.copies}:
+                nodes = ", ".join(node for node, _ in found.copies)
+                raise CliError(f"Node {to!r} has no copy of group {number}; {nodes} have.", EXIT_USAGE)
+            if to and to == found.leader:
+                done(f"{to} leads group {number} already.")
+                return 0
+            if not sure.ask(
+                f"{found.leader or 'Nobody'} leads group {number}, and hands over to {to or 'whoever is best'}: its channels "
+                "pause for a fraction of a second. Leaderships are spread again by themselves later."
+            ):
+                return 0
+            await direct.admin.step_down(number, to)
+        done(f"Group {number} is handed over. Watch it: stan group list --watch")
+        return 0
+
+    run(main())

@@ -1,0 +1,188 @@
+"""`stan migrate`: moves what another server has left on disk into a new data directory of ours.
+
+Promises: the old directory is only read, and nothing is moved while its server seems to run. Exit code 0: everything is moved;
+5: moved, but something was damaged or missing, and is told by file and offset; 1: nothing is moved, and the new directory is
+no store.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Table
+from stan_client.connection import CONNECT_FAILURES, Connection
+from stan_client.inbox import Inbox, no_responders
+from stan_client.session import fresh_id
+
+from stan import limits
+from stan.cli.support.common import DEFAULT_SERVER, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, err, out
+from stan.cli.support.contexts import without_secrets
+from stan.config import RAFT_GROUPS_ALONE
+from stan.errors import StanError
+from stan.migration.crypto import CIPHERS
+from stan.migration.moving import Asked, Plan, move
+from stan.migration.report import ChannelReport, Report
+from stan.types import SECOND
+
+EXIT_INCOMPLETE: Final = 5
+PROBLEMS_SHOWN: Final = 20
+ASK_S: Final = 1.0
+"""How long an answer of the old server's is waited for."""
+
+app = typer.Typer(
+    help="Move in from another server.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def migrate() -> None:
+    """Move in from another server."""
+
+
+@app.command("stan-filestore")
+def stan_filestore(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The --dir of the old server, which is stopped.")],
+    to: Annotated[Path | None, typer.Option("--to", metavar="NEWDIR", help="Directory to be made.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look and report.")] = False,  # noqa: FBT002
+    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,  # noqa: FBT002
+    encryption_key: Annotated[
+        str,
+        typer.Option(envvar="NATS_STREAMING_ENCRYPTION_KEY", show_envvar=True, help="Key of an encrypted store."),
+    ] = "",
+    encryption_cipher: Annotated[
+        str, typer.Option(help="AES or CHACHA, as the old server had it; each message tells its own.")
+    ] = "",
+    plain: Annotated[bool, typer.Option("--plain", help="Nothing is encrypted, even if it looks so.")] = False,  # noqa: FBT002
+    cluster_id: Annotated[str, typer.Option(help="Cluster id, if the store does not tell it.")] = "",
+    raft_groups: Annotated[
+        int, typer.Option(min=1, max=limits.RAFT_GROUPS_MAX, help="The --raft_groups of the new server.")
+    ] = RAFT_GROUPS_ALONE,
+    server: Annotated[
+        str, typer.Option("--server", "-s", help="NATS of the old server: it is asked whether that still answers.")
+    ] = DEFAULT_SERVER,
+    stopped: Annotated[bool, typer.Option("--stopped", help="The old server is stopped for sure.")] = False,  # noqa: FBT002
+) -> None:
+    """Read the FILE store of a NATS Streaming Server, plain or encrypted, into a new data directory.
+
+    Sequences, timestamps, durables and queue groups with what is pending stay as they are.
+    """
+    if encryption_cipher and encryption_cipher.upper() not in CIPHERS:
+        _fail("encryption cipher not supported", EXIT_USAGE)
+    if (to is None) != dry_run:
+        _fail("give either --to NEWDIR or --dry-run", EXIT_USAGE)
+    plan = Plan(
+        source=directory,
+        target=to,
+        key=(os.environ.get("NATS_STREAMING_ENCRYPTION_KEY") or encryption_key).encode(),
+        plain=plain,
+        cluster_id=cluster_id,
+        raft_groups=raft_groups,
+        stopped=stopped,
+        watch_s=limits.MIGRATION_WATCH / SECOND,
+        ask=lambda name: asyncio.run(_ask(server, name)),
+    )
+    try:
+        report = _move(plan)
+    except (StanError, OSError) as error:
+        _fail(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        _fail("Interrupted; the new directory is not a store. The same command begins again.", EXIT_INTERRUPTED)
+    if as_json:
+        sys.stdout.write(json.dumps(_facts(report), indent=2) + "\n")
+    else:
+        _show(report, plan)
+    raise typer.Exit(EXIT_INCOMPLETE if report.problem_count else 0)
+
+
+def _move(plan: Plan) -> Report:
+    """Do it, with a bar on a terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+        task = bar.add_task("Reading" if plan.target is None else "Moving", total=None)
+        return move(plan, lambda total: bar.update(task, total=total), lambda size: bar.advance(task, size))
+
+
+async def _ask(server: str, cluster_id: str) -> Asked:
+    """Whether a server of that cluster answers at that NATS, by a request that none can take for a client's."""
+    where, link = without_secrets(server), Connection()
+    try:
+        await link.open(server.split(","), {}, ASK_S)
+    except CONNECT_FAILURES as error:
+        return Asked(told=f"it could not be asked at {where} ({str(error) or type(error).__name__})")
+    try:
+        inbox = Inbox(link, f"_INBOX.{fresh_id()}", ASK_S)
+        await inbox.open()
+        answer = await inbox.ask(f"_STAN.discover.{cluster_id}".encode(), b"")
+    finally:
+        await link.shut()
+    if answer is None or no_responders(answer):
+        return Asked(told=f"no server of cluster {cluster_id} answers at {where}")
+    return Asked(f"a server of cluster {cluster_id} answers at {where}")
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    err.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(code)
+
+
+def _facts(report: Report) -> dict[str, object]:
+    facts = asdict(report)
+    facts["problems"] = [problem._asdict() for problem in report.problems]
+    return facts
+
+
+def _show(report: Report, plan: Plan) -> None:
+    table = Table(title=f"{escape(report.directory)}, cluster id {escape(report.cluster_id) or 'unknown'}")
+    for title in ("channel", "messages", "first", "last", "bytes", "durables and groups", "problems"):
+        right = title not in ("channel", "durables and groups")
+        table.add_column(title, justify="right" if right else "left", overflow="fold")
+    for channel in report.channels:
+        numbers = (channel.messages, channel.first, channel.last, channel.bytes)
+        cells = [f"{number:,}" for number in numbers]
+        trouble = str(channel.problems or "")
+        table.add_row(escape(channel.name), *cells, escape(_positions(channel)), trouble)
+    out.print(table)
+    for note in report.notes:
+        out.print(f"Note: {note}.", markup=False, highlight=False, soft_wrap=True)
+    for problem in report.problems[:PROBLEMS_SHOWN]:
+        text = f"{problem.file}: offset {problem.offset}: {problem.text}"
+        out.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    untold = report.problem_count - len(report.problems[:PROBLEMS_SHOWN])
+    if untold > 0:
+        out.print(f"and {untold:,} more; --json tells {len(report.problems):,}", style="yellow")
+    lost = sum(channel.lost for channel in report.channels)
+    gone = f" {lost:,} are lost." if lost else ""
+    done = f"{report.messages:,} messages in {len(report.channels):,} channels"
+    if plan.target is None:
+        out.print(f"{done} can be moved.{gone}", highlight=False)
+        return
+    out.print(f"{done} are moved.{gone}", highlight=False)
+    groups = "" if plan.raft_groups == RAFT_GROUPS_ALONE else f" --raft_groups {plan.raft_groups}"
+    start = f"Start with: stan-server -st file -dir {plan.target} -cid {report.cluster_id}{groups}"
+    out.print(start, markup=False, highlight=False, soft_wrap=True)
+
+
+def _positions(channel: ChannelReport) -> str:
+    lines = []
+    for position in channel.positions:
+        who = f"{position.client_id}/{position.name}" if position.client_id else position.name
+        pending = f", {position.pending:,} pending" if position.pending else ""
+        lines.append(f"{who}: sent {position.last_sent:,}{pending}")
+    if channel.subscriptions_ended:
+        lines.append(f"{channel.subscriptions_ended} not durable, ended")
+    return "\n".join(lines)

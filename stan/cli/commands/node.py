@@ -1,0 +1,191 @@
+"""`stan node`: the nodes of a cluster, what each is and has, and taking them in and out."""
+
+import time
+from typing import Annotated
+
+import typer
+from stan_client.admin import Nodes
+
+from stan.cli.support.common import CliError, Target, run
+from stan.cli.support.facts import facts
+from stan.cli.support.groups import name_of
+from stan.cli.support.operating import near, operating
+from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.output import Sheet, done, present
+from stan.protocol import admin_pb2 as pb
+from stan.settings.values import NEVER, told_age, told_size, told_time
+
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its id.")]
+
+app = typer.Typer(
+    help="Nodes: who is there, how they are, taking them in and out.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def state_of(node: pb.NodeStatus) -> str:
+    """`ready`, or what is missing."""
+    return ", ".join(node.not_ready) or ("ready, read replica" if node.replica else "ready")
+
+
+def leads(node: pb.NodeStatus) -> int:
+    """How many groups it leads."""
+    return sum(group.role == "leader" for group in node.groups)
+
+
+@app.command("list")
+@injected
+def list_(*, target: Target, view: View) -> None:
+    """All nodes, those that do not answer too."""
+
+    async def main() -> int:
+        async with operating(target) as direct:
+
+            async def sheet() -> Sheet:
+                return nodes_sheet(await direct.admin.nodes(), time.time_ns())
+
+            return await present(sheet, view)()
+
+    run(main())
+
+
+def nodes_sheet(nodes: Nodes, now_ns: int) -> Sheet:
+    """One a line."""
+    rows: list[tuple[str, ...]] = [
+        (
+            name_of(one),
+            state_of(one),
+            f"{leads(one)}/{len(one.groups)}",
+            told_age(one.started, now_ns),
+            f"{one.messages_in:,}",
+            f"{one.messages_out:,}",
+            disk_left(one),
+            told_size(one.rss),
+            one.product,
+        )
+        for one in nodes.answers
+    ]
+    rows += [(name, "does not answer", *[NEVER] * 7) for name in nodes.missing]
+    return Sheet(
+        columns=(
+            *("node", "state", ">leads", ">up", ">in", ">out", ">disk free", ">memory"),
+            "version",
+        ),
+        rows=rows,
+        document={"nodes": [facts(one) for one in nodes.answers], "missing": nodes.missing},
+        names=[name_of(one) for one in nodes.answers] + nodes.missing,
+        foot=f"{len(nodes.missing)} of {len(rows)} nodes do not answer." if nodes.missing else "",
+    )
+
+
+def disk_left(node: pb.NodeStatus) -> str:
+    """Of the disk with its files."""
+    if not node.disk_total:
+        return NEVER
+    return f"{told_size(node.disk_free)} ({100 * node.disk_free // node.disk_total}%)"
+
+
+@app.command("show")
+@injected
+def show(node: NodeName = "", *, target: Target, view: View) -> None:
+    """One node and its groups."""
+
+    async def main() -> int:
+        async with operating(target) as direct:
+
+            async def sheet() -> Sheet:
+                nodes = await direct.admin.nodes()
+                found = [one for one in nodes.answers if node in (one.node, name_of(one))]
+                if not found:
+                    raise _unknown(node, nodes)
+                return node_sheet(found[0], time.time_ns())
+
+            return await present(sheet, view)()
+
+    run(main())
+
+
+def _unknown(node: str, nodes: Nodes) -> CliError:
+    if node in nodes.missing:
+        return CliError(f"Node {node} does not answer. Does its stan-server run, and reach NATS?")
+    names = [name_of(one) for one in nodes.answers] + nodes.missing
+    return CliError(f"There is no node {node!r}.{near(node, names)} There are: {', '.join(names)}.")
+
+
+def node_sheet(one: pb.NodeStatus, now_ns: int) -> Sheet:
+    """All of one."""
+    rows = [
+        ("node", name_of(one)),
+        ("state", state_of(one)),
+        ("version", f"{one.product}, kernel {one.kernel}, server id {one.server_id}"),
+        ("started", f"{told_time(one.started)} ({told_age(one.started, now_ns)} ago)"),
+        ("store", f"{one.store}, sync {one.sync}"),
+        ("disk free", disk_left(one)),
+        ("memory", told_size(one.rss)),
+        ("clients", f"{one.clients:,}"),
+        ("channels", f"{one.channels:,}"),
+        ("in", f"{one.messages_in:,} messages, {told_size(one.bytes_in)} since it started"),
+        ("out", f"{one.messages_out:,} messages, {told_size(one.bytes_out)}"),
+        ("monitoring", one.monitor or "off"),
+    ]
+    for group in one.groups:
+        title = f"group {group.group}" if group.group else "metadata"
+        told = f"{group.role}, term {group.term}, applied {group.applied:,} of {group.last_index:,}"
+        leader = f", led by {group.leader or 'nobody'}" if group.role != "leader" else ""
+        rows.append((title, told + leader + (f": {group.trouble}" if group.trouble else "")))
+    return Sheet(rows=rows, document={"node": facts(one)}, names=[name_of(one)])
+
+
+@app.command("add")
+@injected
+def add(node: NodeName, *, target: Target, sure: Sure) -> None:
+    """Take a node in: it gets copies of groups, and votes in them once it has them.
+
+    Start it first, with --join; all nodes need -cluster_allow_add_remove_node.
+    """
+
+    async def main() -> int:
+        async with operating(target) as direct:
+            nodes = await direct.admin.nodes()
+            members = {name for one in nodes.answers for name in one.nodes}
+            if node in members:
+                done(f"Node {node} is in the cluster already.")
+                return 0
+            if not sure.ask(
+                f"Takes node {node} into the cluster of {', '.join(sorted(members)) or 'one server alone'}: groups move to it, "
+                "one after the other, each with a pause of a fraction of a second."
+            ):
+                return 0
+            await direct.admin.add_node(node)
+        done(f"Node {node} is being taken in. Watch it: stan group list --watch")
+        return 0
+
+    run(main())
+
+
+@app.command("remove")
+@injected
+def remove(node: NodeName, *, target: Target, sure: Sure) -> None:
+    """Take a node out: its groups move to the others, then it ends by itself."""
+
+    async def main() -> int:
+        async with operating(target) as direct:
+            nodes = await direct.admin.nodes()
+            members = sorted({name for one in nodes.answers for name in one.nodes})
+            if members and node not in members:
+                raise CliError(
+                    f"There is no node {node!r} in the cluster.{near(node, members)} There are: {', '.join(members)}."
+                )
+            kept = ", ".join(name for name in members if name != node) or "nobody"
+            absent = f" These do not answer now: {', '.join(nodes.missing)}." if nodes.missing else ""
+            if not sure.ask(
+                f"Takes node {node} out; what remains with copies of everything: {kept}.{absent} The process of "
+                f"{node} ends when it is in no group any more."
+            ):
+                return 0
+            await direct.admin.remove_node(node)
+        done(f"Node {node} is being taken out. Watch it: stan group list --watch")
+        return 0
+
+    run(main())

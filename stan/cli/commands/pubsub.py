@@ -1,0 +1,366 @@
+"""`stan pub` and `stan sub`: messages from a shell into a channel, and from a channel into a shell.
+
+Output is for pipes unless stdout is a terminal: `stan sub` then writes each payload and a newline, nothing else. A message
+is acked after it was written out. Never buffers a whole channel or a whole input.
+"""
+
+import asyncio
+import base64
+import io
+import json
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import stan_client
+import typer
+from rich.markup import escape
+
+from stan.cli.support.common import (
+    EXIT_FAILED,
+    ClientId,
+    Target,
+    err,
+    out,
+    run,
+    stop_on_signals,
+)
+from stan.cli.support.options import injected
+from stan.settings.values import SECOND_NS, duration_ns, number
+
+PUBLISHES_PER_TURN_MAX: Final = 256
+"""Messages encoded before the event loop gets its turn."""
+
+STDIN_CHUNK_BYTES: Final = 65536
+STDIN_CHUNKS_MAX: Final = 4
+"""What is read ahead of stdin."""
+
+PAUSE_MIN_S: Final = 0.001
+"""Shorter pauses of --rate are not slept but saved up."""
+
+
+# --- pub -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publishing:
+    """What `stan pub` is to do."""
+
+    channel: str
+    count: int
+    rate: float
+    wait: bool
+    reply: str
+
+
+@injected
+def pub(
+    channel: Annotated[str, typer.Argument(help="Channel to publish to.")],
+    message: Annotated[str | None, typer.Argument(help="The message; without it, what stdin holds.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Publish each message this often.")] = 1,
+    size: Annotated[
+        int | None, typer.Option(min=0, help="Publish zero bytes of this size instead of a message.")
+    ] = None,
+    rate: Annotated[float, typer.Option(min=0, help="Messages a second at most; 0 is no limit.")] = 0,
+    file: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Publish a file's contents.")] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Publish each line of stdin.")] = False,  # noqa: FBT002
+    wait: Annotated[  # noqa: FBT002
+        bool,
+        typer.Option("--sync/--async", help="Wait for the ack of each message before the next; or only at the end."),
+    ] = False,
+    reply: Annotated[str, typer.Option(help="Reply subject handed to subscribers.")] = "",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing when all went well.")] = False,  # noqa: FBT002
+    client_id: ClientId = "",
+    *,
+    target: Target,
+) -> None:
+    """Publish messages to a channel and wait for their acks."""
+    target = replace(target, client_id=client_id)
+    given = [message is not None, size is not None, file is not None, lines]
+    if sum(given) > 1:
+        raise typer.BadParameter("MESSAGE, --size, --file and --lines exclude each other.")
+    if not any(given) and sys.stdin.isatty():
+        raise typer.BadParameter("Give a MESSAGE, --size, --file or --lines, or pipe something in.")
+    payloads = _payloads(message, size, file, lines=lines)
+    job = Publishing(channel=channel, count=count, rate=rate, wait=wait, reply=reply)
+    run(_publish(target, job, payloads, quiet=quiet))
+
+
+async def _payloads(message: str | None, size: int | None, file: Path | None, *, lines: bool) -> AsyncIterator[bytes]:
+    if lines:
+        async for line in _stdin_lines():
+            yield line
+    elif size is not None:
+        yield bytes(size)
+    elif file is not None:
+        yield file.read_bytes()  # noqa: ASYNC240 - before anything else happens
+    elif message is not None:
+        yield message.encode("utf-8", "surrogateescape")
+    else:
+        yield sys.stdin.buffer.read()
+
+
+async def _stdin_lines() -> AsyncIterator[bytes]:
+    """Lines of stdin as they come. A thread reads, because a pipe may be silent for long while acks and pings must go on."""
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes] = asyncio.Queue(maxsize=STDIN_CHUNKS_MAX)
+
+    def read() -> None:
+        source = sys.stdin.buffer
+        while True:
+            chunk = source.read1(STDIN_CHUNK_BYTES) if isinstance(source, io.BufferedReader) else source.read()
+            asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
+            if not chunk:
+                return
+
+    threading.Thread(target=read, daemon=True, name="stdin").start()
+    rest = b""
+    while chunk := await chunks.get():
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest.removesuffix(b"\r")
+
+
+async def _paced(payloads: AsyncIterator[bytes], job: Publishing) -> AsyncIterator[bytes]:
+    """Each payload `count` times, at most `rate` a second."""
+    loop = asyncio.get_running_loop()
+    began, done = loop.time(), 0
+    async for data in payloads:
+        for _ in range(job.count):
+            if job.rate:
+                ahead = done / job.rate - (loop.time() - began)
+                if ahead > PAUSE_MIN_S:
+                    await asyncio.sleep(ahead)
+            yield data
+            done += 1
+
+
+class Tally:
+    """Counts what was published and what came of it."""
+
+    def __init__(self) -> None:
+        self.published = self.bytes = self.in_flight = 0
+        self.failures: list[stan_client.StanClientError] = []
+        self.idle = asyncio.Event()  # nothing in flight
+
+    def sent(self, data: bytes) -> None:
+        """One more is on its way."""
+        self.published, self.bytes, self.in_flight = self.published + 1, self.bytes + len(data), self.in_flight + 1
+        self.idle.clear()
+
+    def settle(self, _guid: str, error: stan_client.StanClientError | None) -> None:
+        """One came to its end; an OnAck."""
+        self.in_flight -= 1
+        if error is not None:
+            self.failures.append(error)
+        if not self.in_flight:
+            self.idle.set()
+
+
+async def _publish(target: Target, job: Publishing, payloads: AsyncIterator[bytes], *, quiet: bool) -> int:
+    tally = Tally()
+    began = time.monotonic()
+    async with target.connect("pub") as client:
+        room = 0
+        async for data in _paced(payloads, job):
+            if room == 0:
+                room = min(await client.room(), PUBLISHES_PER_TURN_MAX)
+                await asyncio.sleep(0)  # acks come in, bytes go out
+            tally.sent(data)
+            client.publish_async(job.channel, data, reply=job.reply, on_ack=tally.settle)
+            room -= 1
+            if job.wait:
+                await tally.idle.wait()
+            if tally.failures:
+                break
+        if tally.in_flight:
+            await tally.idle.wait()
+    if tally.failures:
+        text = f"{len(tally.failures)} of {tally.published} messages were not acked: {tally.failures[0]}"
+        err.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+        return EXIT_FAILED
+    if not quiet:
+        messages = "1 message" if tally.published == 1 else f"{tally.published:,} messages"
+        text = f"Published {messages} ({tally.bytes:,} bytes) to {job.channel}"
+        err.print(f"{text} in {time.monotonic() - began:.2f} s", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+# --- sub -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """What `stan sub` is to do."""
+
+    channel: str
+    start: stan_client.Start
+    durable: str
+    queue: str
+    manual: bool
+    ack_wait_s: int
+    in_flight: int
+    count: int
+    until_end: bool
+    idle_s: float
+    as_json: bool
+    unsubscribe: bool
+
+
+def parse_start(text: str) -> stan_client.Start:
+    """A --from option: first, last, new, seq:N, since:DURATION (90s, 15m, 1h, 2d) or at:TIME (ISO 8601).
+
+    Raises:
+        typer.BadParameter: anything else.
+    """
+    simple = {"first": stan_client.everything, "last": stan_client.last_received, "new": stan_client.new_only}
+    if text in simple:
+        return simple[text]()
+    kind, _, value = text.partition(":")
+    try:
+        if kind == "seq":
+            return stan_client.from_sequence(number(value))
+        if kind == "since":
+            return stan_client.ago(duration_ns(value) / SECOND_NS)
+        if kind == "at":
+            return stan_client.from_time(datetime.fromisoformat(value))
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(f"{text!r}: {error}.") from None
+    raise typer.BadParameter(f"{text!r} is none of first, last, new, seq:N, since:1h, at:2026-01-31T12:00.")
+
+
+@injected
+def sub(
+    channel: Annotated[str, typer.Argument(help="Channel to read.")],
+    start: Annotated[str, typer.Option("--from", help="first, last, new, seq:N, since:1h, at:TIME.")] = "new",
+    durable: Annotated[
+        str, typer.Option(help="Durable name; the server remembers the position (needs --client-id).")
+    ] = "",
+    queue: Annotated[str, typer.Option(help="Queue group; its members share the messages.")] = "",
+    manual: Annotated[bool, typer.Option("--manual", help="Do not ack: messages come again.")] = False,  # noqa: FBT002
+    ack_wait: Annotated[int, typer.Option(min=1, help="Seconds until an unacked message comes again.")] = 30,
+    in_flight: Annotated[int, typer.Option(min=1, help="Messages sent ahead of their acks.")] = 1024,
+    count: Annotated[int, typer.Option(min=0, help="Leave after this many messages; 0 is no limit.")] = 0,
+    until_end: Annotated[bool, typer.Option("--until-end", help="Leave at the end of what is there now.")] = False,  # noqa: FBT002
+    idle: Annotated[float, typer.Option(min=0, help="With --until-end: seconds of silence that mean the end.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,  # noqa: FBT002
+    unsubscribe: Annotated[bool, typer.Option("--unsubscribe", help="Forget the durable on exit.")] = False,  # noqa: FBT002
+    client_id: ClientId = "",
+    *,
+    target: Target,
+) -> None:
+    """Read a channel: payloads, one a line, or JSON."""
+    if durable and not queue and not client_id:
+        raise typer.BadParameter("A durable belongs to a client id: add --client-id.")
+    target = replace(target, client_id=client_id)
+    job = Listening(
+        channel=channel,
+        start=parse_start(start),
+        durable=durable,
+        queue=queue,
+        manual=manual,
+        ack_wait_s=ack_wait,
+        in_flight=in_flight,
+        count=count,
+        until_end=until_end,
+        idle_s=idle,
+        as_json=as_json,
+        unsubscribe=unsubscribe,
+    )
+    run(_listen(target, job))
+
+
+async def _listen(target: Target, job: Listening) -> int:
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    async with target.connect("sub") as client:
+        end = await _last_sequence(client, job) if job.until_end else 0
+        subscription = await client.subscribe(
+            job.channel,
+            queue=job.queue,
+            durable=job.durable,
+            start=job.start,
+            max_in_flight=job.in_flight,
+            ack_wait_s=job.ack_wait_s,
+            manual_acks=True,  # acked below, once written
+        )
+        try:
+            await _show(subscription, job, stop, end)
+        finally:
+            sys.stdout.flush()
+            await (subscription.unsubscribe() if job.unsubscribe else subscription.close())
+    return 0
+
+
+async def _last_sequence(client: stan_client.Client, job: Listening) -> int:
+    """Sequence of the channel's newest message; 0 when it has none."""
+    probe = await client.subscribe(job.channel, start=stan_client.last_received(), max_in_flight=1, manual_acks=True)
+    try:
+        return (await asyncio.wait_for(anext(probe), job.idle_s)).sequence
+    except TimeoutError:
+        return 0
+    finally:
+        await probe.close()
+
+
+async def _show(subscription: stan_client.Subscription, job: Listening, stop: asyncio.Event, end: int) -> None:
+    shown = 0
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        while not stop.is_set():
+            arrival = asyncio.ensure_future(anext(subscription))
+            done, _ = await asyncio.wait(
+                {arrival, stopped}, timeout=job.idle_s if job.until_end else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            if arrival not in done:
+                arrival.cancel()
+                return
+            message = arrival.result()
+            _write(message, as_json=job.as_json)
+            shown += 1
+            if not job.manual:
+                message.ack()
+            if shown == job.count or (job.until_end and message.sequence >= end):
+                return
+    finally:
+        stopped.cancel()
+
+
+def _write(message: stan_client.Message, *, as_json: bool) -> None:
+    if as_json:
+        line = json.dumps(describe(message), ensure_ascii=False).encode("utf-8", "surrogateescape")
+        sys.stdout.buffer.write(line + b"\n")
+    elif out.is_terminal:
+        when = datetime.fromtimestamp(message.timestamp_ns / 1e9, UTC).astimezone().isoformat(" ", "milliseconds")
+        again = f" [yellow]redelivered {message.redelivery_count}[/]" if message.redelivered else ""
+        text = escape(message.data.decode("utf-8", "replace"))
+        out.print(f"[bold cyan]#{message.sequence}[/] [dim]{when}[/]{again} {text}", highlight=False, soft_wrap=True)
+        return
+    else:
+        sys.stdout.buffer.write(message.data + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def describe(message: stan_client.Message) -> dict[str, str | int | bool]:
+    """A message as --json shows it: `data` when the payload is UTF-8, else `data_base64`."""
+    shown: dict[str, str | int | bool] = {
+        "sequence": message.sequence,
+        "channel": message.channel,
+        "timestamp_ns": message.timestamp_ns,
+        "redelivered": message.redelivered,
+        "redelivery_count": message.redelivery_count,
+    }
+    if message.reply:
+        shown["reply"] = message.reply
+    try:
+        shown["data"] = message.data.decode()
+    except UnicodeDecodeError:
+        shown["data_base64"] = base64.b64encode(message.data).decode()
+    return shown

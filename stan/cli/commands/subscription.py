@@ -1,0 +1,114 @@
+"""`stan subscription`: everything that is subscribed now, member by member."""
+
+import time
+from typing import Annotated
+
+import typer
+from stan_client.session import text_of
+
+from stan.cli.commands.cursor_sheets import cursor_document
+from stan.cli.commands.cursors import KINDS, full_name, state_of
+from stan.cli.support.args import Channel, Pattern, checked_channel, checked_pattern, parsed
+from stan.cli.support.common import CliError, Target, run
+from stan.cli.support.operating import no_channel, operating
+from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.output import Sheet, done, present
+from stan.protocol import admin_pb2 as pb
+from stan.settings import values
+from stan.settings.values import counted
+
+app = typer.Typer(
+    help="Subscriptions that are online, of all kinds.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command("list")
+@injected
+def list_(
+    pattern: Pattern = ">",
+    client: Annotated[str, typer.Option("--client", help="Only those of this client.")] = "",
+    *,
+    target: Target,
+    view: View,
+) -> None:
+    """Each subscription with its number, client and window."""
+    checked_pattern(pattern)
+
+    async def main() -> int:
+        async with operating(target) as direct:
+
+            async def sheet() -> Sheet:
+                found = await direct.admin.subscriptions(pattern, client_id=client)
+                return members_sheet(found, client, time.time_ns())
+
+            return await present(sheet, view)()
+
+    run(main())
+
+
+def members_sheet(found: list[pb.CursorStatus], client: str, now_ns: int) -> Sheet:
+    """One member a line."""
+    online = [
+        (cursor, member) for cursor in found for member in cursor.members if client in ("", text_of(member.client_id))
+    ]
+    rows = [
+        (
+            text_of(cursor.channel),
+            str(member.subscription_id),
+            text_of(member.client_id),
+            KINDS[cursor.kind],
+            full_name(cursor),
+            state_of(cursor, now_ns),
+            f"{cursor.waiting:,}",
+            f"{member.pending:,}/{member.max_in_flight:,}",
+        )
+        for cursor, member in online
+    ]
+    return Sheet(
+        columns=("channel", ">number", "client", "kind", "name or inbox", "state", ">waiting", ">unacked"),
+        rows=rows,
+        document={"cursors": [cursor_document(cursor, now_ns) for cursor in found if cursor.members]},
+        names=[str(member.subscription_id) for _, member in online],
+        foot=counted(len(online), "subscription") if online else "",
+        empty="Nobody is subscribed.",
+    )
+
+
+@app.command("evict")
+@injected
+def evict(
+    channel: Channel,
+    number: Annotated[str, typer.Argument(metavar="NUMBER", help="As `stan subscription list` tells it.")],
+    *,
+    target: Target,
+    sure: Sure,
+) -> None:
+    """Close one subscription; a durable keeps its position."""
+    wanted = parsed("NUMBER", values.number, number)
+    checked_channel(channel)
+
+    async def main() -> int:
+        async with operating(target) as direct:
+            found = await direct.admin.subscriptions(channel)
+            of = next(
+                ((one, member) for one in found for member in one.members if member.subscription_id == wanted), None
+            )
+            if of is None:
+                if not found and await direct.admin.channel(channel) is None:
+                    raise await no_channel(direct, channel)
+                raise CliError(f"Channel {channel} has no subscription {wanted}. All: stan subscription list {channel}")
+            cursor, member = of
+            kept = "; its position is kept" if cursor.kind in (pb.DURABLE, pb.DURABLE_QUEUE) else ""
+            if not sure.ask(
+                f"Closes subscription {wanted} of client {text_of(member.client_id)} on channel {channel} "
+                f"({KINDS[cursor.kind]} {full_name(cursor)}), with {member.pending:,} unacked messages{kept}. "
+                "The client is not told; it gets nothing more."
+            ):
+                return 0
+            await direct.admin.evict_member(channel, wanted)
+        done(f"Subscription {wanted} is closed.")
+        return 0
+
+    run(main())

@@ -1,0 +1,167 @@
+"""`stan top`: which channels move, and who falls behind; live on a terminal, one measurement in a pipe."""
+
+import asyncio
+import json
+import time
+from typing import Annotated, Final, NamedTuple
+
+import stan_client
+import typer
+from stan_client.session import text_of
+
+from stan.cli.commands.cursors import full_name, in_vain, lag, state_of
+from stan.cli.support.args import Pattern, checked_pattern
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, out, run, stop_on_signals
+from stan.cli.support.operating import operating
+from stan.cli.support.options import injected
+from stan.cli.support.output import Sheet, text_of_sheet, write
+from stan.protocol import admin_pb2 as pb
+from stan.settings.values import counted, told_age, told_rate, told_size, told_time
+
+SORTS: Final = ("rate", "lag", "redelivered", "messages", "name")
+HEIGHT: Final = 24
+
+
+class Sample(NamedTuple):
+    """What there was at one moment."""
+
+    at: float  # seconds, monotonic
+    channels: list[pb.ChannelStatus]
+    cursors: list[pb.CursorStatus]
+
+
+class Line(NamedTuple):
+    """One channel between two samples."""
+
+    name: str
+    rate: float  # messages a second that came in
+    messages: int
+    bytes: int
+    lag: int  # of the worst
+    worst: str  # who that is, and how it is
+    redelivered: float  # a second
+    last_timestamp: int
+
+
+@injected
+def top(
+    pattern: Pattern = ">",
+    sort: Annotated[str, typer.Option(help=f"By {', '.join(SORTS)}.")] = "rate",
+    interval: Annotated[float, typer.Option("--interval", "-i", min=0.2, help="Seconds between two looks.")] = 2.0,
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="Looks; 0: until Ctrl-C, one in a pipe.")] = 0,
+    lines: Annotated[int, typer.Option("--lines", min=0, help="Channels shown; 0: what fits.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document a look.")] = False,  # noqa: FBT002
+    *,
+    target: Target,
+) -> None:
+    """Channels by what comes in, by lag, or by redeliveries."""
+    checked_pattern(pattern)
+    if sort not in SORTS:
+        raise CliError(f"--sort is one of {', '.join(SORTS)}.", EXIT_USAGE)
+    live = out.is_terminal and not as_json
+    run(_top(target, pattern, sort, (interval, count or (0 if live else 1), lines), as_json=as_json))
+
+
+async def _top(target: Target, pattern: str, sort: str, pace: tuple[float, int, int], *, as_json: bool) -> int:
+    interval, count, lines = pace
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    live, looks = out.is_terminal and not as_json, 0
+    async with operating(target) as direct:
+        before = await sampled(direct, pattern)
+        while not stop.is_set():
+            try:
+                await asyncio.wait_for(stop.wait(), interval)
+            except TimeoutError:
+                try:
+                    after = await sampled(direct, pattern)
+                except stan_client.RequestTimeoutError as error:  # a leader may be changing
+                    err.print(f"{error}; asking again", markup=False, highlight=False, soft_wrap=True)
+                    continue
+                found = ordered(measured(before, after, time.time_ns()), sort)
+                before = after
+                if as_json:
+                    write([json.dumps({"channels": [line._asdict() for line in found]}, ensure_ascii=False)])
+                else:
+                    fits = lines or (max(1, (out.height or HEIGHT) - 5) if live else len(found))
+                    _draw(top_sheet(found, fits, time.time_ns()), sort, live=live)
+                looks += 1
+                if looks == count:
+                    break
+    return 0
+
+
+def _draw(sheet: Sheet, sort: str, *, live: bool) -> None:
+    if live:
+        out.clear()
+        write([f"stan top, by {sort}, {told_time(time.time_ns())}; Ctrl-C ends it."])
+    write(text_of_sheet(sheet))
+
+
+async def sampled(direct: stan_client.Direct, pattern: str) -> Sample:
+    """Look once."""
+    channels, cursors = await asyncio.gather(direct.admin.channels(pattern), direct.admin.subscriptions(pattern))
+    return Sample(time.monotonic(), channels, cursors)
+
+
+def measured(before: Sample, after: Sample, now_ns: int) -> list[Line]:
+    """What happened between two samples, by channel."""
+    took = max(after.at - before.at, 1e-6)
+    last = {one.uid: one.last_sequence for one in before.channels}
+    again = {(one.channel, one.cursor_id): one.redelivered for one in before.cursors}
+    by_channel: dict[bytes, list[pb.CursorStatus]] = {}
+    for cursor in after.cursors:
+        by_channel.setdefault(cursor.channel, []).append(cursor)
+    found = []
+    for channel in after.channels:
+        cursors = by_channel.get(channel.name, [])
+        worst = max(cursors, key=lambda one: (lag(one), in_vain(one, now_ns)), default=None)
+        repeats = sum(
+            max(0, one.redelivered - again.get((one.channel, one.cursor_id), one.redelivered)) for one in cursors
+        )
+        came = max(0, channel.last_sequence - last.get(channel.uid, 0))
+        told = f"{full_name(worst)}: {state_of(worst, now_ns)}" if worst is not None and lag(worst) else ""
+        found.append(
+            Line(
+                name=text_of(channel.name),
+                rate=round(came / took, 2),
+                messages=channel.messages,
+                bytes=channel.bytes,
+                lag=lag(worst) if worst is not None else 0,
+                worst=told,
+                redelivered=round(repeats / took, 2),
+                last_timestamp=channel.last_timestamp,
+            )
+        )
+    return found
+
+
+def ordered(found: list[Line], sort: str) -> list[Line]:
+    """By that column, the largest first; names from the beginning."""
+    if sort == "name":
+        return sorted(found, key=lambda line: line.name)
+    return sorted(found, key=lambda line: (-getattr(line, sort), line.name))
+
+
+def top_sheet(found: list[Line], fits: int, now_ns: int) -> Sheet:
+    """The first of them."""
+    rows = [
+        (
+            line.name,
+            told_rate(line.rate),
+            f"{line.messages:,}",
+            told_size(line.bytes),
+            f"{line.lag:,}",
+            told_rate(line.redelivered),
+            told_age(line.last_timestamp, now_ns),
+            line.worst,
+        )
+        for line in found[:fits]
+    ]
+    total = f"{told_rate(sum(line.rate for line in found))} messages/s into {counted(len(found), 'channel')}"
+    return Sheet(
+        columns=("channel", ">in/s", ">messages", ">size", ">lag", ">again/s", ">newest", "who is behind"),
+        rows=rows,
+        head=total,
+        empty="No channels.",
+    )

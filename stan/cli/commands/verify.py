@@ -1,0 +1,241 @@
+"""`stan channel verify`: every node reads its copy of a channel from the disk, and the copies are held against each other.
+
+    leader tells first and last ─► each node counts and sums up its copy, slice by slice ─► compare
+
+Promises: exit code 0 only if every copy that there should be was read whole, without damage, and all sums are the same. A copy
+that retention shortens meanwhile is read again; one that lags is waited for.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Final
+
+import stan_client
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from stan_client.session import text_of
+
+from stan import limits
+from stan.cli.support.args import checked_channel
+from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, err, run
+from stan.cli.support.groups import groups_of, odd_hashes, odd_words
+from stan.cli.support.operating import no_channel, operating
+from stan.cli.support.options import View, injected
+from stan.cli.support.output import Sheet, show
+from stan.protocol import admin_pb2 as pb
+from stan.settings.values import counted, told_size
+
+ATTEMPTS: Final = 3
+"""Readings of a channel that retention shortens meanwhile."""
+LAG_PATIENCE_S: Final = 10.0
+LAG_PAUSE_S: Final = 0.2
+
+
+@dataclass(slots=True)
+class Copy:
+    """What one node has of a channel."""
+
+    node: str
+    first_sequence: int = 0
+    last_sequence: int = 0
+    messages: int = 0
+    bytes: int = 0
+    crc: int = 0
+    damaged: list[dict[str, Any]] = field(default_factory=list)
+    problem: str = ""  # why it could not be read
+
+    @property
+    def sums(self) -> tuple[int, int, int]:
+        """What has to be the same everywhere."""
+        return self.messages, self.bytes, self.crc
+
+
+@dataclass(slots=True)
+class Verdict:
+    """One channel."""
+
+    channel: str
+    first_sequence: int
+    last_sequence: int
+    copies: list[Copy]
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether all copies are there, whole, and the same."""
+        return not self.problem and bool(self.copies) and self.words == "the same everywhere"
+
+    @property
+    def words(self) -> str:
+        """What came out."""
+        if self.problem:
+            return self.problem
+        wrong = [f"{copy.node}: {copy.problem}" for copy in self.copies if copy.problem]
+        wrong += [
+            f"{copy.node or 'the server'}: {counted(len(copy.damaged), 'damaged batch', 'damaged batches')}"
+            for copy in self.copies
+            if copy.damaged
+        ]
+        whole = [copy for copy in self.copies if not copy.problem and not copy.damaged]
+        if len({copy.sums for copy in whole}) > 1:
+            wrong.append("copies differ: " + ", ".join(f"{copy.node} {copy.crc:08x}" for copy in whole))
+        return "; ".join(wrong) or "the same everywhere"
+
+
+class Shortened(Exception):  # noqa: N818 - what happened
+    """Retention has removed messages that were being read."""
+
+
+@injected
+def verify(
+    channel: Annotated[str, typer.Argument(help="Name of the channel; or --all.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="All channels.")] = False,  # noqa: FBT002
+    *,
+    target: Target,
+    view: View,
+) -> None:
+    """Read all copies of a channel from the disks, check their checksums, and compare them."""
+    if bool(channel) == every:
+        raise CliError("Give a CHANNEL, or --all.", EXIT_USAGE)
+    if channel:
+        checked_channel(channel)
+    run(_verify(target, channel, view))
+
+
+async def _verify(target: Target, channel: str, view: View) -> int:
+    async with operating(target) as direct:
+        found = await direct.admin.channels(channel or ">")
+        if channel and not found:
+            raise await no_channel(direct, channel)
+        nodes = await direct.admin.nodes()
+        holders: dict[int, list[str]] = {}
+        for node in nodes.answers:
+            for group in node.groups:
+                holders.setdefault(group.group, []).append(node.node)
+        room = asyncio.Semaphore(limits.VERIFIES_UNDER_WAY_MAX)
+        with _bar() as bar:
+            task = bar.add_task(
+                "Verifying", total=sum(one.messages * len(holders.get(one.group, "x")) for one in found)
+            )
+
+            async def one(status: pb.ChannelStatus) -> Verdict:
+                nodes_of = holders.get(status.group) or [""]
+                async with room:
+                    return await verified(direct, status, nodes_of, lambda count: bar.advance(task, count))
+
+            verdicts = await asyncio.gather(*map(one, found))
+    odd = {group.number: odd_words(group) for group in groups_of(nodes) if odd_hashes(group)}
+    for status, verdict in zip(found, verdicts, strict=True):
+        verdict.problem = verdict.problem or "; ".join(
+            f"states of group {number} differ" for number in (0, status.group) if number in odd
+        )
+    show(verdicts_sheet(verdicts, nodes.missing, odd), view)
+    return 0 if all(verdict.ok for verdict in verdicts) and not nodes.missing and not odd else EXIT_FAILED
+
+
+def _bar() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+
+
+async def verified(
+    direct: stan_client.Direct, status: pb.ChannelStatus, nodes: list[str], progress: Callable[[int], None]
+) -> Verdict:
+    """All copies of one channel, compared."""
+    name, first, last = text_of(status.name), max(status.first_sequence, 1), status.last_sequence
+    for _ in range(ATTEMPTS):
+        verdict = Verdict(name, first, last, [Copy(node) for node in nodes])
+        if first > last:
+            return verdict
+        results = await asyncio.gather(
+            *(_read(direct, status, copy, (first, last), progress) for copy in verdict.copies), return_exceptions=True
+        )
+        for copy, result in zip(verdict.copies, results, strict=True):
+            if isinstance(result, stan_client.StanClientError):
+                copy.problem = f"cannot be read ({result})"
+            elif isinstance(result, BaseException) and not isinstance(result, Shortened):
+                raise result
+        if not any(isinstance(result, Shortened) for result in results):
+            return verdict
+        first = max(first, *(copy.first_sequence for copy in verdict.copies))
+    verdict.problem = "retention removes messages faster than they are read"
+    return verdict
+
+
+async def _read(
+    direct: stan_client.Direct,
+    status: pb.ChannelStatus,
+    copy: Copy,
+    span: tuple[int, int],
+    progress: Callable[[int], None],
+) -> None:
+    """Read one copy to its end. Raises Shortened."""
+    (first, last), loop = span, asyncio.get_running_loop()
+    at, until = first, loop.time() + LAG_PATIENCE_S
+    while at <= last:
+        request = pb.VerifyRequest(
+            version=1, node=copy.node, channel=status.name, uid=status.uid, to=last, crc=copy.crc, **{"from": at}
+        )
+        answer = await direct.admin.verify(request)
+        copy.first_sequence, copy.last_sequence = answer.first_sequence, answer.last_sequence
+        if answer.first_sequence > at:
+            raise Shortened
+        copy.messages += answer.messages
+        copy.bytes += answer.bytes
+        copy.crc = answer.crc
+        for damage in answer.damaged:
+            copy.damaged.append({"first": damage.first_sequence, "last": damage.last_sequence, "text": damage.text})
+        progress(answer.messages)
+        if answer.next_sequence > at:
+            at, until = answer.next_sequence, loop.time() + LAG_PATIENCE_S
+        elif loop.time() > until:
+            copy.problem = f"ends with message {answer.last_sequence:,}, {last:,} is the newest"
+            return
+        else:
+            await asyncio.sleep(LAG_PAUSE_S)
+
+
+def verdicts_sheet(verdicts: list[Verdict], missing: list[str], odd: Mapping[int, str] | None = None) -> Sheet:
+    """What came out, one channel a line; *odd*: groups whose state is not the same everywhere, and where."""
+    rows = []
+    for verdict in verdicts:
+        whole = verdict.copies[0] if verdict.copies else Copy("")
+        rows.append(
+            (
+                verdict.channel,
+                f"{whole.messages:,}",
+                told_size(whole.bytes),
+                f"{whole.crc:08x}",
+                str(len(verdict.copies)),
+                verdict.words,
+            )
+        )
+    bad = [verdict.channel for verdict in verdicts if not verdict.ok]
+    foot = [
+        f"{copy.node or 'the server'}: messages {damage['first']:,} to {damage['last']:,}: {damage['text']}"
+        for verdict in verdicts
+        for copy in verdict.copies
+        for damage in copy.damaged
+    ]
+    foot += [f"Group {number}: {words}." for number, words in (odd or {}).items()]
+    if missing:
+        foot.append(f"Not verified, for they do not answer: {', '.join(missing)}.")
+    if bad or odd:
+        foot.append(
+            "A node with a damaged or different copy: stop it, move its data directory away, start it again; it is filled from "
+            "the others."
+        )
+    document = {
+        "ok": not bad and not missing and not odd,
+        "missing": missing,
+        "channels": [{**asdict(verdict), "ok": verdict.ok, "result": verdict.words} for verdict in verdicts],
+    }
+    return Sheet(
+        columns=("channel", ">messages", ">size", ">crc", ">copies", "result"),
+        rows=rows,
+        document=document,
+        names=bad,
+        foot="\n".join(foot),
+        empty="No channels.",
+    )

@@ -1,0 +1,1 @@
+"""`stan demo`: a broker, a cluster and Spark shown at work."""

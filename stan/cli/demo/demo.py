@@ -1,0 +1,229 @@
+"""`stan demo`: half a minute that shows what the broker promises, with a kill -9 in the middle of the load.
+
+With --cluster, see demo_cluster; with --spark, demo_spark. Starts a broker of its own in a temporary directory, speaks to it with
+the client library only, and believes nothing: every figure is counted from what was acknowledged and received. Exit code 0 only
+if all of it holds. Leaves no process and no file behind. Each step is a function that tells in one sentence what it shows.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Final
+
+import stan_client
+import typer
+from stan_client import Client, Message, everything
+
+from stan.cli.demo.demo_broker import CLUSTER_ID, DemoBroker
+from stan.cli.demo.demo_cluster import tell_cluster
+from stan.cli.demo.demo_screen import fact, rate, step, verdict
+from stan.cli.demo.demo_spark import tell_spark
+from stan.cli.support.common import run_until_signalled
+from stan.cli.support.demo_tally import Figure, Ledger, Tally, figures_of_log, figures_of_reader
+
+ORDERS: Final = "orders"
+LOAD: Final = "load"
+MESSAGES: Final = 20_000
+READ_BEFORE_CLOSE: Final = 5_000
+MEMBERS: Final = 3
+UNACKED: Final = 3
+ACK_WAIT_S: Final = 1
+LOAD_ACK_WAIT_S: Final = 2
+ACK_TIMEOUT_S: Final = 2.0
+IN_FLIGHT_MAX: Final = 2_000  # publishes without ack
+BURST: Final = 200  # messages published before the readers get their turn
+KILL_AFTER_ACKS: Final = 60_000
+ACKS_AFTER_RESTART: Final = 60_000
+
+
+def demo(
+    cluster: Annotated[  # noqa: FBT002
+        bool, typer.Option("--cluster", help="Three nodes, of which the leader is killed under load.")
+    ] = False,
+    spark: Annotated[  # noqa: FBT002
+        bool, typer.Option("--spark", help="A pipeline on Spark, whose driver is killed under load.")
+    ] = False,
+) -> None:
+    """Show in half a minute what the broker promises, on a broker of its own that is killed under load."""
+    if cluster and spark:
+        raise typer.BadParameter("give one of --cluster and --spark")
+    run_until_signalled(tell_cluster() if cluster else tell_spark() if spark else _tell())
+
+
+async def _tell() -> int:
+    began = time.monotonic()
+    step(
+        1,
+        "A broker",
+        "One process with its own nats-server; messages go to files, each fsynced before it is acknowledged.",
+    )
+    async with DemoBroker() as broker:
+        fact(f"stan-server, pid {broker.pid}, {broker.url}, files in {broker.directory}")
+        async with _client(broker, "demo-shop") as client:
+            await _publish(client)
+            await _replay(broker, client)
+            await _resume_durable(broker, client)
+            await _share(broker)
+            await _redeliver(broker, client)
+        figures = await _survive(broker)
+    return verdict(figures, time.monotonic() - began)
+
+
+@contextlib.asynccontextmanager
+async def _client(broker: DemoBroker, client_id: str) -> AsyncIterator[Client]:
+    client = await stan_client.connect(
+        CLUSTER_ID,
+        client_id,
+        servers=broker.url,
+        ack_timeout_s=ACK_TIMEOUT_S,
+        max_pub_acks_in_flight=IN_FLIGHT_MAX,
+        ping_interval_s=1,
+    )
+    try:
+        yield client
+    finally:
+        with contextlib.suppress(stan_client.StanClientError):
+            await client.close()
+
+
+# --- the quiet part -------------------------------------------------------------------------------------------------
+
+
+async def _publish(client: Client) -> None:
+    step(2, "Publishing", "An ack means: stored, in one order for everybody, and safe from a crash.")
+    began = time.monotonic()
+    acked = await client.publish_many(ORDERS, (b"%d" % number for number in range(1, MESSAGES + 1)))
+    fact(f"acknowledged: {rate(acked, began)}")
+
+
+async def _replay(broker: DemoBroker, client: Client) -> None:
+    step(3, "A subscription from the beginning", "Messages stay; whoever comes later can have all of them.")
+    began, tally = time.monotonic(), Tally()
+    subscription = await client.subscribe(ORDERS, tally.take, start=everything())
+    await broker.until(lambda: tally.missing(MESSAGES) == 0, "all messages")
+    fact(f"received in order: {rate(tally.received, began)}")
+    await subscription.close()
+
+
+async def _resume_durable(broker: DemoBroker, client: Client) -> None:
+    step(4, "A durable", "The broker remembers what was acknowledged under a name, also while nobody listens.")
+    first, second = Tally(), Tally()
+
+    def take(message: Message) -> None:
+        if message.sequence <= READ_BEFORE_CLOSE:
+            first.take(message)
+            message.ack()
+
+    reader = await client.subscribe(ORDERS, take, durable="billing", start=everything(), manual_acks=True)
+    await broker.until(lambda: first.last == READ_BEFORE_CLOSE, "the durable")
+    await reader.close()
+    second.mark()
+    reader = await client.subscribe(ORDERS, second.take, durable="billing")
+    await broker.until(lambda: second.last == MESSAGES, "the durable, resumed")
+    await reader.close()
+    fact(f"acknowledged up to {first.last:,}, closed, resumed: went on at {second.marked_at:,}, up to {second.last:,}")
+
+
+async def _share(broker: DemoBroker) -> None:
+    step(5, "A queue group", "Each message goes to one of the members, so that they share the work.")
+    group, shares = Tally(), [0] * MEMBERS
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(MEMBERS):
+
+            def take(message: Message, number: int = number) -> None:
+                shares[number] += 1
+                group.take(message)
+
+            member = await stack.enter_async_context(_client(broker, f"demo-member-{number + 1}"))
+            await member.subscribe(ORDERS, take, queue="packing", start=everything(), max_in_flight=100)
+        await broker.until(lambda: group.missing(MESSAGES) == 0, "the group")
+    parts = " + ".join(f"{share:,}" for share in shares)
+    fact(f"{parts} = {group.received:,} messages, {group.flagged + group.unexplained} of them twice")
+
+
+async def _redeliver(broker: DemoBroker, client: Client) -> None:
+    step(6, "No ack", f"What is not acknowledged within its ack wait ({ACK_WAIT_S} s) comes again, and says so.")
+    began, tally = time.monotonic(), Tally()
+
+    def take(message: Message) -> None:
+        tally.take(message)
+        if message.redelivered:
+            message.ack()
+
+    subscription = await client.subscribe(
+        ORDERS, take, start=everything(), max_in_flight=UNACKED, ack_wait_s=ACK_WAIT_S, manual_acks=True
+    )
+    await broker.until(lambda: tally.flagged >= UNACKED, "the messages to come again")
+    seconds = time.monotonic() - began
+    await subscription.close()
+    fact(f"{UNACKED} messages left unacknowledged: {UNACKED} came again after {seconds:.1f} s, flagged as redelivered")
+
+
+# --- the crash ------------------------------------------------------------------------------------------------------
+
+
+async def _survive(broker: DemoBroker) -> list[Figure]:
+    step(7, "kill -9 under load", "Messages flow, the broker is killed in the middle of it and started again.")
+    durable, group, ledger = Tally(), Tally(), Ledger()
+    async with contextlib.AsyncExitStack() as stack:
+        writer = await stack.enter_async_context(_client(broker, "demo-writer"))
+        reader = await stack.enter_async_context(_client(broker, "demo-reader"))
+        await reader.subscribe(LOAD, durable.take, durable="ledger", start=everything(), ack_wait_s=LOAD_ACK_WAIT_S)
+        for number in range(MEMBERS):
+            member = await stack.enter_async_context(_client(broker, f"demo-worker-{number + 1}"))
+            await member.subscribe(
+                LOAD, group.take, queue="workers", durable="workers", start=everything(), ack_wait_s=LOAD_ACK_WAIT_S
+            )
+        writing = asyncio.ensure_future(_write(writer, ledger))
+        try:
+            await _kill_and_restart(broker, ledger, durable, group)
+        finally:
+            writing.cancel()
+            await asyncio.wait([writing])
+        await broker.until(lambda: ledger.in_flight == 0, "the last acks")
+        stored = await _read_back(broker, reader, writer)
+        last = len(stored)
+        await broker.until(lambda: durable.missing(last) == 0 and group.missing(last) == 0, "the readers to catch up")
+    return [
+        *figures_of_log(ledger, stored),
+        *figures_of_reader("durable", durable, last, ordered=True),
+        *figures_of_reader("queue group", group, last, ordered=False),
+    ]
+
+
+async def _write(client: Client, ledger: Ledger) -> None:
+    """Publish 1, 2, 3, ... until cancelled, as fast as the window of IN_FLIGHT_MAX without ack allows."""
+    while True:
+        for _ in range(min(await client.room(), BURST)):
+            data, settle = ledger.publish()
+            client.publish_async(LOAD, data, on_ack=settle)
+        await asyncio.sleep(0)
+
+
+async def _kill_and_restart(broker: DemoBroker, ledger: Ledger, durable: Tally, group: Tally) -> None:
+    await broker.until(
+        lambda: len(ledger.acked) >= KILL_AFTER_ACKS and min(durable.last, group.last) > 1 and ledger.in_flight > 0,
+        "the load",
+    )
+    pid, killed = broker.pid, time.monotonic()
+    fact(f"{len(ledger.acked):,} acknowledged, {ledger.in_flight} under way: kill -9 {pid}")
+    await broker.kill()
+    acked = len(ledger.acked)
+    durable.mark()
+    group.mark()
+    fact(f"dead; durable at {durable.last:,}, group at {group.last:,}")
+    await broker.start()
+    fact(f"started again on the same files, pid {broker.pid}: ready {time.monotonic() - killed:.1f} s after the kill")
+    await broker.until(lambda: len(ledger.acked) >= acked + ACKS_AFTER_RESTART, "the load after the restart")
+    fact("writer and subscribers went on by themselves; reading the channel back")
+
+
+async def _read_back(broker: DemoBroker, reader: Client, writer: Client) -> list[bytes]:
+    """All data of the channel in its order, up to a message that is published last."""
+    end = b"0"
+    await writer.publish(LOAD, end)
+    tally = Tally()
+    await reader.subscribe(LOAD, tally.take, start=everything())
+    await broker.until(lambda: tally.seen.get(tally.last) == end and not tally.missing(tally.last), "the whole channel")
+    return [tally.seen[sequence] for sequence in range(1, tally.last)]

@@ -1,0 +1,1 @@
+"""What commands share: arguments, output, contexts, sessions with a cluster."""

@@ -1,0 +1,88 @@
+"""Arguments that several commands take: channels, times, sizes; wrong ones end the command with what would be right."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+from stan_client.session import text_of
+
+from stan.cli.support.common import EXIT_USAGE, CliError, run_fast
+from stan.cli.support.operating import open_direct
+from stan.cli.support.options import resolved
+from stan.patterns import valid_name
+from stan.settings import values
+
+COMPLETION_S: Final = 1.5
+"""A shell waits no longer for names than this."""
+COMPLETIONS_MAX: Final = 200
+
+T = TypeVar("T")
+
+
+def parsed(option: str, parse: Callable[..., T], *arguments: Any) -> T:
+    """The result of *parse*; its ValueError becomes the command's, naming the option."""
+    try:
+        return parse(*arguments)
+    except ValueError as error:
+        raise CliError(f"{option}: {error}.", EXIT_USAGE) from None
+
+
+def at_time(option: str, text: str) -> int:
+    """A time, as Unix ns."""
+    return parsed(option, values.time_ns, text, time.time_ns())
+
+
+def checked_channel(name: str) -> str:
+    """A channel's name. Raises CliError: it can be none."""
+    if not valid_name(name, wildcards=False):
+        raise CliError(
+            f"{name!r} can be no channel: tokens separated by dots, without spaces, `*` and `>`.", EXIT_USAGE
+        )
+    return name
+
+
+def checked_pattern(pattern: str) -> str:
+    """A pattern of channels. Raises CliError: it can be none."""
+    if not valid_name(pattern, wildcards=True):
+        raise CliError(
+            f"{pattern!r} is no pattern: tokens separated by dots, `*` is any one, `>` all that follow.", EXIT_USAGE
+        )
+    return pattern
+
+
+def channel_names(incomplete: str) -> list[str]:
+    """Channels that begin so, for a shell; none if the servers do not say so quickly. Knows the environment and the context in
+    use, not what else is in the line."""
+    with contextlib.suppress(Exception):
+        return run_fast(_channels(incomplete))
+    return []
+
+
+async def _channels(incomplete: str) -> list[str]:
+    async with asyncio.timeout(COMPLETION_S):
+        direct = open_direct(resolved(_environment()), COMPLETION_S)
+        await direct.open()
+        try:
+            found = await direct.admin.channels()
+        finally:
+            await direct.close()
+    names = (text_of(channel.name) for channel in found)
+    return [name for name in names if name.startswith(incomplete)][:COMPLETIONS_MAX]
+
+
+def _environment() -> dict[str, str]:
+    keys = ("server", "cluster_id", "creds", "nkey", "user", "password", "token", "tls_ca", "tls_cert", "tls_key")
+    return {key: os.environ[f"STAN_{key.upper()}"] for key in keys if os.environ.get(f"STAN_{key.upper()}")}
+
+
+Channel = Annotated[str, typer.Argument(metavar="CHANNEL", help="Name of the channel.", autocompletion=channel_names)]
+Pattern = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATTERN", help="Of channels: `*` is any one token, `>` all that follow.", show_default=False
+    ),
+]

@@ -1,0 +1,180 @@
+"""What all subcommands of `stan` share: how to reach the cluster, how to run, how to fail.
+
+Promises that every failure is one sentence with the next step on stderr, and an exit code a script can use: 1 refused or failed,
+2 wrong usage, 3 NATS not reachable, 4 no answer for this cluster id, 130 interrupted. Colours and tables only on a terminal.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn, TypeVar
+
+import stan_client
+import typer
+from rich.console import Console
+from stan_client.connection import CONNECT_FAILURES
+from stan_client.session import fresh_id
+
+from stan.cli.support.contexts import without_secrets
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_UNREACHABLE: Final = 3
+EXIT_NO_ANSWER: Final = 4
+EXIT_INTERRUPTED: Final = 130
+
+DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"
+DEFAULT_CLUSTER_ID: Final = "test-cluster"
+
+ClientId = Annotated[str, typer.Option("--client-id", help="Client id; a fresh one if not given.")]
+
+T = TypeVar("T")
+
+out = Console()
+err = Console(stderr=True)
+
+
+class CliError(Exception):
+    """A failure with its exit code; the text names the cause and the next step."""
+
+    def __init__(self, text: str, code: int = EXIT_FAILED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Which cluster, as whom."""
+
+    server: str = DEFAULT_SERVER
+    cluster_id: str = DEFAULT_CLUSTER_ID
+    client_id: str = ""
+    creds: Path | None = None
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    nkey: Path | None = None
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+    def nats_options(self) -> dict[str, Any]:
+        """Credentials as stan_client.connection.for_nats takes them."""
+        given = {
+            "user_credentials": self.creds,
+            "nkeys_seed": self.nkey,
+            "user": self.user,
+            "password": self.password,
+            "token": self.token,
+            "tls_ca": self.tls_ca,
+            "tls_cert": self.tls_cert,
+            "tls_key": self.tls_key,
+        }
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+    @contextlib.asynccontextmanager
+    async def connect(self, purpose: str) -> AsyncIterator[stan_client.Client]:
+        """A connected client, closed behind the block; *purpose* begins a fresh client id."""
+        client_id = self.client_id or f"stan-{purpose}-{fresh_id()}"
+        with explained(self):
+            client = await stan_client.connect(
+                self.cluster_id, client_id, servers=self.server, nats_options=self.nats_options()
+            )
+        try:
+            yield client
+        finally:
+            with contextlib.suppress(stan_client.StanClientError):
+                await client.close()
+
+
+@contextlib.contextmanager
+def explained(target: Target) -> Iterator[None]:
+    """Turn what connecting may raise into a CliError with the next step."""
+    try:
+        yield
+    except stan_client.ConnectRequestTimeoutError as error:
+        raise CliError(
+            f"{error}\nNATS answers at {without_secrets(target.server)}, but no server of cluster {target.cluster_id!r} does. "
+            "Is stan-server running there, and is its cluster id the same (--cluster-id)?",
+            EXIT_NO_ANSWER,
+        ) from None
+    except stan_client.ServerError as error:
+        hint = (
+            " Choose another --client-id, or close the client that uses it."
+            if "already registered" in str(error)
+            else ""
+        )
+        raise CliError(f"The server refuses: {error}.{hint}") from None
+    except ImportError as error:
+        raise CliError(
+            f"--creds and --nkey need the package nkeys ({error}). Install it: pip install nkeys", EXIT_USAGE
+        ) from None
+    except CONNECT_FAILURES as error:
+        reason = str(error) or type(error).__name__
+        step = "Is the server running there (--server, or the context: `stan context show`)?"
+        if "authorization" in reason.lower():
+            step = "Check --creds, --nkey, --user, --password or --token, or the context (`stan context show`)."
+        if "secure connection not available" in reason:
+            step = "It offers no TLS, so nothing was said to it. In clear: nats://, and no certificates (`stan context show`)."
+        where = without_secrets(target.server)
+        raise CliError(f"Cannot connect to {where}: {reason}. {step}", EXIT_UNREACHABLE) from None
+
+
+def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
+    """Leave with a sentence and an exit code."""
+    err.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(code)
+
+
+def run(main: Coroutine[Any, Any, int]) -> None:
+    """Run a command to its end and leave with its exit code; failures as the module's text says."""
+    try:
+        code = run_fast(main)
+    except CliError as error:
+        err.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
+        code = error.code
+    except stan_client.StanClientError as error:
+        err.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
+        code = EXIT_FAILED
+    except BrokenPipeError:
+        code = EXIT_FAILED  # the reader of our output has left
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    raise typer.Exit(code)
+
+
+def run_until_signalled(main: Coroutine[Any, Any, int]) -> None:
+    """`run`, as a task that Ctrl-C, SIGTERM and SIGHUP cancel, so that everything is cleaned up behind it."""
+    run(_cancellable(main))
+
+
+async def _cancellable(main: Coroutine[Any, Any, int]) -> int:
+    task = asyncio.ensure_future(main)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        err.print("Interrupted; processes and files are removed.")
+        return EXIT_INTERRUPTED
+
+
+def run_fast(main: Coroutine[Any, Any, T]) -> T:
+    """asyncio.run, on uvloop where it is there."""
+    try:
+        import uvloop  # noqa: PLC0415 - not installed everywhere
+    except ImportError:
+        return asyncio.run(main)
+    result: T = uvloop.run(main)
+    return result
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """SIGINT and SIGTERM set *stop* instead of tearing the loop down, so that acks and closes still leave."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C then raises KeyboardInterrupt
+            loop.add_signal_handler(number, stop.set)

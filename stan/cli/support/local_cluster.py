@@ -1,0 +1,200 @@
+"""A cluster of our own for one command: N `stan-server` processes over one nats-server, files in a temporary directory.
+
+Promises that all processes and files are gone when the block ends, however it ends. Who leads a group is read from the nodes'
+logs; a node that is killed keeps its files and can be started again.
+"""
+
+import asyncio
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, Self
+
+from stan_client import StanClientError
+from stan_client.connection import CONNECT_FAILURES
+
+from stan.cli.support.common import CliError, Target
+from stan.cli.support.processes import (
+    READY,
+    Child,
+    accepts,
+    free_port,
+    heed_cancellation,
+    refuse_dead,
+    stan_server,
+    stop_all,
+)
+from stan.config import RAFT_GROUPS_CLUSTERED, ClusterConfig
+from stan.edge.nats.nats_process import find_binary
+from stan.errors import StartError
+from stan.protocol.placement import channel_group
+from stan.raft.placement import place
+
+NODES_MAX: Final = 15
+WAIT_S: Final = 60.0
+"""Whatever is waited for has to happen within this; on an idle machine all of it does within a few seconds."""
+POLL_S: Final = 0.005
+REPLICAS: Final = ClusterConfig().replicas
+UNLIMITED: Final = ("-mm", "0", "-mb", "0")
+
+_ROLE = re.compile(r"group (\d+): leads (?:in term (\d+)|no more)\s")
+
+
+def leads(log: str) -> dict[int, int]:
+    """Groups that a node leads, by what it has logged since it was started -> the term."""
+    last = {int(role[1]): role[2] for role in _ROLE.finditer(log)}
+    return {group: int(term) for group, term in last.items() if term is not None}
+
+
+class LocalCluster:
+    """Nodes n1, n2, ...; `async with` starts and removes them."""
+
+    def __init__(self, nodes: int, cluster_id: str, *, prefix: str = "stan-cluster-") -> None:
+        self.cluster_id = cluster_id
+        self.names = [f"n{number}" for number in range(1, nodes + 1)]
+        self.nodes: dict[str, Child] = {}
+        self.directory = Path()
+        self.port = 0
+        self._prefix = prefix
+        self._nats: Child | None = None
+
+    @property
+    def url(self) -> str:
+        """Where NATS answers."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def target(self) -> Target:
+        """How clients reach it."""
+        return Target(server=self.url, cluster_id=self.cluster_id)
+
+    # --- begin and end --------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self.directory = Path(tempfile.mkdtemp(prefix=self._prefix))
+        try:
+            self.port = free_port()
+            await self._start_nats()
+            for name in self.names:
+                self.nodes[name] = self._node(name)
+            await self.start(*self.names)
+        except BaseException:
+            await self._remove()
+            raise
+        return self
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Remove everything; what a client could not do becomes a CliError that shows the ends of the logs."""
+        log_ends = "\n".join(child.log_end() for child in self.nodes.values())
+        await self._remove()
+        if isinstance(error, (StanClientError, *CONNECT_FAILURES)):
+            raise CliError(f"{error or type(error).__name__}. {log_ends}") from error
+
+    async def _start_nats(self) -> None:
+        try:
+            binary = find_binary()
+        except StartError as error:
+            raise CliError(str(error)) from error
+        command = (str(binary), "-a", "127.0.0.1", "-p", str(self.port))
+        nats = self._nats = Child("nats-server", command, self.directory / "nats-server.log")
+        await nats.start()
+        await self.until(lambda: accepts(self.port), "nats-server to start")
+
+    def _node(self, name: str) -> Child:
+        peers = ",".join(self.names)
+        return stan_server(
+            name,
+            self.directory / f"{name}.log",
+            *("-ns", self.url, "-cid", self.cluster_id, "-st", "FILE", "-dir", str(self.directory / name), *UNLIMITED),
+            *("-clustered", "-cluster_node_id", name, "-cluster_peers", peers),
+            *(("-cluster_bootstrap",) if len(self.names) == 1 else ()),
+        )
+
+    async def _remove(self) -> None:
+        try:
+            await stop_all(self.nodes.values())
+        finally:
+            try:
+                if self._nats is not None:
+                    await self._nats.kill()
+            finally:
+                shutil.rmtree(self.directory, ignore_errors=True)
+
+    # --- nodes ----------------------------------------------------------------------------------------------------------
+
+    async def start(self, *names: str) -> None:
+        """Start nodes, the first time or again; returns when they serve.
+
+        Raises:
+            CliError: one of them ended, or did not get ready in time.
+        """
+        for name in names:
+            await self.nodes[name].start()
+        await self.until(lambda: all(READY in self.nodes[name].log() for name in names), f"{', '.join(names)} to start")
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL for one node, as a power cut would."""
+        await self.nodes[name].kill()
+
+    def leader(self, group: int) -> str | None:
+        """The running node that leads *group* by what the logs say; None while there is none."""
+        terms = {name: leads(node.log()).get(group, 0) for name, node in self.nodes.items() if node.running}
+        best = max(terms, key=terms.__getitem__, default="")
+        return best if terms.get(best) else None
+
+    async def leader_of(self, channel: str) -> str:
+        """The node that leads the group of *channel*, once there is one."""
+        group = group_of(channel)
+        await self.until(lambda: self.leader(group) is not None, f"a leader of group {group}")
+        return self.leader(group) or ""
+
+    async def settled(self) -> None:
+        """Wait until each group is led by the node that had better lead it: no handover disturbs what comes then."""
+        wanted = place(RAFT_GROUPS_CLUSTERED, self.names, REPLICAS)
+        await self.until(
+            lambda: all(self.leader(group) == placed.preferred for group, placed in wanted.items()),
+            "leaderships to settle",
+        )
+
+    def followers(self, group: int) -> list[str]:
+        """The other nodes that keep *group*, running or not."""
+        leader = self.leader(group)
+        return [name for name in self.names if name != leader and self._files(name, group).is_dir()]
+
+    async def caught_up(self, name: str, group: int) -> None:
+        """Wait until a node that was away has as much of *group* as its leader has now: files of the same log are as long."""
+        await self.until(lambda: self.leader(group) is not None, f"a leader of group {group}")
+        leader = self.leader(group) or name
+        wanted = self._written(leader, group)
+        await self.until(lambda: self._written(name, group) >= wanted, f"{name} to catch up with {leader}")
+
+    def _files(self, name: str, group: int) -> Path:
+        return self.directory / name / "groups" / str(group)
+
+    def _written(self, name: str, group: int) -> int:
+        return sum(path.stat().st_size for path in self._files(name, group).glob("*.log"))
+
+    async def until(self, condition: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> None:
+        """Wait for *condition*.
+
+        Raises:
+            CliError: a process ended by itself, or *wait_s* have passed; the text tells *what* was waited for.
+        """
+        deadline = asyncio.get_running_loop().time() + wait_s
+        while not condition():
+            heed_cancellation()
+            refuse_dead(self._children(), what)
+            if asyncio.get_running_loop().time() > deadline:
+                ends = "\n".join(child.log_end() for child in self._children())
+                raise CliError(f"Waited {wait_s:g} s in vain for {what}. {ends}")
+            await asyncio.sleep(POLL_S)
+
+    def _children(self) -> Iterable[Child]:
+        return [child for child in (self._nats, *self.nodes.values()) if child is not None]
+
+
+def group_of(channel: str) -> int:
+    """The group that holds *channel*."""
+    return channel_group(channel.encode(), RAFT_GROUPS_CLUSTERED)

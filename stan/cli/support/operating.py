@@ -1,0 +1,79 @@
+"""The way from a command to the servers: a connection without registration, and failures that name the next step."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from difflib import get_close_matches
+
+import stan_client
+from stan_client.session import text_of
+
+from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, explained
+from stan.cli.support.contexts import without_secrets
+from stan.cli.support.groups import groups_of, told_leaderless
+from stan.errors import UNKNOWN_CHANNEL
+
+PATIENCE_S = 10.0
+"""How long an answer is waited for."""
+NODES_PATIENCE_S = 2.0
+"""How long the nodes are waited for when nobody answers something else."""
+NEAR_MAX = 3
+"""Names that are suggested instead of a wrong one."""
+
+
+def open_direct(target: Target, timeout_s: float) -> stan_client.Direct:
+    """What asks; tests put another one in its place."""
+    return stan_client.Direct(
+        target.server, target.cluster_id, name="stan-cli", timeout_s=timeout_s, nats_options=target.nats_options()
+    )
+
+
+@contextlib.asynccontextmanager
+async def operating(target: Target, *, timeout_s: float = PATIENCE_S) -> AsyncIterator[stan_client.Direct]:
+    """A connection; what goes wrong inside of the block becomes a CliError."""
+    with explained(target):
+        direct = open_direct(target, timeout_s)
+        await direct.open()
+    try:
+        yield direct
+    except stan_client.RequestTimeoutError as error:
+        raise CliError(f"{error}\n{await _silence(direct, target)}", EXIT_NO_ANSWER) from None
+    except stan_client.ServerError as error:
+        raise CliError(f"The server refuses: {error}.") from None
+    finally:
+        await direct.close()
+
+
+async def _silence(direct: stan_client.Direct, target: Target) -> str:
+    """Why nobody may have answered, as far as the nodes tell."""
+    try:
+        nodes = await direct.admin.nodes(patience_s=NODES_PATIENCE_S)
+    except stan_client.StanClientError:
+        return (
+            f"NATS answers at {without_secrets(target.server)}, but no server of cluster {target.cluster_id!r} does. Is the "
+            "cluster id right (--cluster-id), does stan-server run there?"
+        )
+    told = told_leaderless(groups_of(nodes))
+    if not told:
+        return "The nodes answer, and every group has a leader: ask again; if it stays so, see stan doctor."
+    away = f" These nodes do not answer: {', '.join(nodes.missing)}." if nodes.missing else ""
+    return f"{told[0].upper()}{told[1:]}.{away} Start nodes until a majority is there: stan group list"
+
+
+def near(wrong: str, names: Iterable[str]) -> str:
+    """A sentence with the names that may have been meant, "" if there is none."""
+    found = get_close_matches(wrong, list(names), NEAR_MAX, 0.5)
+    return f" Did you mean {' or '.join(found)}?" if found else ""
+
+
+async def no_channel(direct: stan_client.Direct, channel: str) -> CliError:
+    """The error that there is no such channel, with names that are like it."""
+    names = [text_of(one.name) for one in await direct.admin.channels()]
+    if not names:
+        return CliError(f"There is no channel {channel!r}; there are no channels at all.")
+    hint = near(channel, names)
+    return CliError(f"There is no channel {channel!r}.{hint} All of them: stan channel list")
+
+
+def is_unknown(error: stan_client.ServerError) -> bool:
+    """Whether a server says that there is no such channel."""
+    return UNKNOWN_CHANNEL in str(error)

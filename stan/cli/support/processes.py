@@ -1,0 +1,169 @@
+"""Server processes of our own: started, watched by their log files, killed, started again, and never left behind.
+
+For `stan bench --start`, `stan bench failover` and `stan demo`. Each process has its log in a file and is in a session of its
+own, so that Ctrl-C reaches the command alone, which then stops them in order. Never touches a process that ran before.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from stan.cli.support.common import CliError
+
+STOP_WAIT_S: Final = 15.0
+LOG_LINES_SHOWN: Final = 15
+READY: Final = "Streaming Server is ready"
+
+
+class Child:
+    """One process, the same command each time that it is started."""
+
+    def __init__(
+        self, name: str, command: Iterable[str], log_file: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            name: for error texts.
+            command: program and arguments.
+            log_file: gets all that it prints, over all starts.
+            environment: variables beside our own.
+        """
+        self.name = name
+        self._command = tuple(command)
+        self._log_file = log_file
+        self._environment = dict(environment or {})
+        self._began_at = 0  # length of the log when it was started
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs, else 0."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def died(self) -> bool:
+        """Whether it has ended without having been asked to."""
+        return self._process is not None and self._process.returncode is not None
+
+    async def start(self) -> None:
+        """Start it; it is not ready yet."""
+        with self._log_file.open("ab") as log:
+            self._began_at = log.seek(0, os.SEEK_END)
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                    **self._environment,
+                },
+                start_new_session=True,
+            )
+
+    async def kill(self) -> None:
+        """SIGKILL, as the kernel or a power cut would; returns when it is dead."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+    async def stop(self) -> None:
+        """Ask it to end, and kill it if it does not."""
+        process = self._process
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_WAIT_S)
+        except TimeoutError:
+            await self.kill()
+        except BaseException:
+            await self.kill()
+            raise
+        self._process = None
+
+    async def end(self) -> int:
+        """Ask it to end, and wait until it does; returns its exit code."""
+        if self._process is None:
+            raise RuntimeError(f"{self.name} does not run")
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+        return await self._process.wait()
+
+    def log(self) -> str:
+        """What it has printed since it was last started."""
+        if not self._log_file.exists():
+            return ""
+        with self._log_file.open("rb") as file:
+            file.seek(self._began_at)
+            return file.read().decode(errors="replace")
+
+    def log_end(self) -> str:
+        """The last lines, for an error text."""
+        return f"The log of {self.name} ends so:\n" + "\n".join(self.log().splitlines()[-LOG_LINES_SHOWN:])
+
+
+def stan_server(name: str, log_file: Path, *flags: str) -> Child:
+    """A `stan-server` with *flags*, of the package that runs now."""
+    return Child(name, (sys.executable, "-P", "-m", "stan.server.main", *flags), log_file)
+
+
+async def stop_all(children: Iterable[Child]) -> None:
+    """Stop all at the same time; all are gone even if this is cancelled."""
+    stopping = [asyncio.ensure_future(child.stop()) for child in children]
+    if not stopping:
+        return
+    try:
+        await asyncio.wait(stopping)
+    except asyncio.CancelledError:
+        for task in stopping:
+            task.cancel()  # a stop that is cancelled kills
+        await asyncio.wait(stopping)
+        raise
+
+
+def refuse_dead(children: Iterable[Child], what: str) -> None:
+    """CliError if one of them died while *what* was waited for."""
+    for child in children:
+        if child.died:
+            raise CliError(f"Waited for {what}, but {child.name} has ended. {child.log_end()}")
+
+
+def heed_cancellation() -> None:
+    """Raise CancelledError if this task was cancelled: asyncio.wait_for of Python 3.11 may swallow that."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def free_port() -> int:
+    """A TCP port of this machine that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def accepts(port: int) -> bool:
+    """Whether somebody listens on *port* of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""Whether `stan-server` could start with a file and flags, found out without starting it.
+
+Promises: complaints of the streaming part, of nats-server about its part, and about files that are named and cannot be used,
+all at once; nothing is changed, and nothing listens.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stan.config import Config, Setting
+from stan.errors import StartError
+from stan.settings.natscheck import check
+from stan.settings.natsconf import load
+from stan.settings.settings import Action, parse
+
+_READ: Final = ("credentials", "nkey_seed_file", "tls_client_cert", "tls_client_key", "tls_client_cacert")
+"""Settings that name files which are read at start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is to be said about a configuration."""
+
+    complaints: tuple[str, ...]
+    notices: tuple[str, ...]
+    settings: tuple[Setting, ...]
+
+
+def examine(file: Path, flags: Sequence[str], environ: Mapping[str, str]) -> Found:
+    """Look at *file* as `stan-server -c file flags` would; asks nats-server, too."""
+    parsed = parse(["-c", str(file), *flags], lambda name: load(name, environ), environ, own_password="-")  # noqa: S106
+    if parsed.action not in {Action.SERVE, Action.CHECK}:
+        return Found((parsed.complaint or "the flags ask for something else than to serve",), (), ())
+    config = parsed.config
+    complaints = [*parsed.complaints, *config.validate(), *_unreadable(config)]
+    if not config.nats.urls:
+        complaints += check(config.embedded)
+    return Found(tuple(sorted(dict.fromkeys(complaints), key=_by_line)), config.notices, config.shown())
+
+
+_LINE = re.compile(r"(?P<file>[^\s:]+):(?P<line>[0-9]+)(?=: )")
+
+
+def _by_line(complaint: str) -> tuple[str, int]:
+    """Complaints about one file come together, by line, behind those that name no place."""
+    found = _LINE.match(complaint)
+    return (found["file"], int(found["line"])) if found else ("", 0)
+
+
+def _unreadable(config: Config) -> Iterator[str]:
+    """Files that our connection or the monitoring pages need."""
+    files = {setting.name: setting for setting in config.shown() if setting.name in _READ and setting.value}
+    missing = set()
+    for name, setting in files.items():
+        problem = _problem(Path(setting.value))
+        if problem:
+            missing.add(setting.value)
+            yield f"{_place(setting)}: {name}: {problem}"
+    if config.nats.tls is not None and not missing:
+        from stan.edge.nats.connection import tls_context  # noqa: PLC0415 - slow to import, seldom needed
+
+        try:
+            tls_context(config.nats.tls)
+        except (OSError, StartError, ValueError) as error:
+            yield f"TLS towards NATS: {error}"
+
+
+def _place(setting: Setting) -> str:
+    return setting.source if ":" in setting.source else f"-{setting.name}"
+
+
+def _problem(file: Path) -> str:
+    try:
+        with file.open("rb"):
+            return ""
+    except OSError as error:
+        return f"{file}: {(error.strerror or str(error)).lower()}"

@@ -1,0 +1,368 @@
+"""The configuration language of NATS: from a file to values that know where they stand.
+
+Promises: maps with `:`, `=` or nothing between key and value, arrays, quoted and bare strings, `(` blocks `)`, numbers with
+size suffixes, switches, comments, `$NAME` from an outer block or the environment, and `include`; an error is a ConfError
+that names file and line. Files, includes, nesting and the number of values are bounded. Knows no key, executes nothing.
+Modelled on the conf package of nats-server.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from stan.errors import StanError, go_quote
+from stan.settings.goflags import INT64_MAX, INT64_MIN, parse_size
+
+FILE_BYTES_MAX: Final = 1024 * 1024
+INCLUDES_MAX: Final = 100
+"""Files that one file may include, those within included ones counted in."""
+NESTING_MAX: Final = 64
+"""Blocks, arrays, included files and variables of the environment within each other."""
+VALUES_MAX: Final = 100_000
+"""Values in a file once all its variables are put in."""
+ERRORS_MAX: Final = 50
+"""Errors behind which reading goes on."""
+
+
+class Moment(str):
+    """A date and time, as written: `2026-01-31T12:00:00Z`."""
+
+    __slots__ = ()
+
+
+Data: TypeAlias = "str | bool | int | float | Moment | list[Node] | Document"
+Document: TypeAlias = dict[str, "Node"]
+
+
+@dataclass(slots=True)
+class Node:
+    """One value and where it stands; `line` is that of its key where it has one."""
+
+    data: Data
+    file: str
+    line: int
+    variable: str = ""  # the name it was looked up by, if it was
+    referenced: bool = False  # it was looked up by a variable elsewhere
+    size: int = 1  # values in it, itself counted in
+
+    @property
+    def place(self) -> str:
+        """As complaints begin."""
+        return f"{self.file}:{self.line}"
+
+
+class ConfError(StanError):
+    """The text cannot be read; says in which file and line.
+
+    Attributes:
+        others: further errors, found behind this one.
+        document: what could be read all the same.
+    """
+
+    def __init__(self, file: str, line: int, text: str) -> None:
+        super().__init__(f"{file}:{line}: {text}" if line else f"{file}: {text}")
+        self.others: list[ConfError] = []
+        self.document: Document = {}
+
+
+def load(file: Path, environ: Mapping[str, str] | None = None) -> Document:
+    """Read *file* and what it includes; variables may come from *environ*, by default the process's.
+
+    Raises:
+        ConfError: something in it cannot be read, or an included file.
+        OSError: *file* cannot.
+    """
+    return parse(_read(str(file)), str(file), os.environ if environ is None else environ, _read)
+
+
+def parse(
+    data: bytes, file: str, environ: Mapping[str, str] | None = None, read: Callable[[str], bytes] | None = None
+) -> Document:
+    """Values of *data*, which stands in *file*; without *read* nothing can be included.
+
+    Raises:
+        ConfError: it cannot be read; holds all errors that were found, as far as reading could go on behind the first.
+    """
+    sources = _Sources({} if environ is None else environ, read)
+    try:
+        found = _Parser(sources, data, file, (os.path.realpath(file),)).document()
+    except ConfError as error:
+        sources.errors.append(error)
+        found = {}
+    if sources.errors:
+        first, *first.others = sources.errors
+        first.document = found
+        raise first
+    return found
+
+
+def _read(file: str) -> bytes:
+    with open(file, "rb") as stream:  # noqa: PTH123 - names are joined as texts here
+        return stream.read(FILE_BYTES_MAX + 1)
+
+
+class _Sources:
+    """Where text may come from besides the file, and how much of it came."""
+
+    def __init__(self, environ: Mapping[str, str], read: Callable[[str], bytes] | None) -> None:
+        self.environ = environ
+        self.read = read
+        self.included = 0
+        self.errors: list[ConfError] = []  # behind which reading went on
+
+
+_BLANK = re.compile(r"[ \t]*+")
+_SPACE = re.compile(r"\s*+")
+_GAP = re.compile(r"(?:[\s;,]|\#[^\n]*+|//[^\n]*+)*+")  # between entries, and between elements of an array
+_REST = re.compile(r"[ \t]*+(?=[\n\r;,\]}\#]|//|\Z)")  # what may follow a value
+_KEY = re.compile(r"""\"([^"]*+)"|'([^']*+)'|([^\s:="'][^\s:=]*+)""")
+_NAME = re.compile(r"""\"([^"]*+)"|'([^']*+)'|([^\s;}"']++)""")
+_DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*+)"', re.DOTALL)
+_SINGLE = re.compile(r"'([^']*+)'")
+_BLOCK = re.compile(r"\((.*?\n)[ \t]*\)(?=\n|\Z)", re.DOTALL)
+_BARE = re.compile(r"(?:[^ \t\n\r;,\]}\\]|\\.)++")
+_LINE = re.compile(r"[^\n]*+")
+_OPENING = re.compile(r"""[\[\]{}()"']""")
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", '"': '"', "\\": "\\"}
+_INTEGER = re.compile(r"-?[0-9]+(?:[kmgtpe](?:b|i|ib)?)?", re.IGNORECASE | re.ASCII)
+_FLOAT = re.compile(r"-?[0-9]+\.[0-9]+", re.ASCII)
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
+_SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_HASHED = ("$2a$", "$2b$", "$2y$")  # passwords hashed by bcrypt are no variables
+
+
+class _Parser:
+    """Reads one text from its begin to its end."""
+
+    def __init__(self, sources: _Sources, data: bytes, file: str, parents: tuple[str, ...], depth: int = 0) -> None:
+        self._sources = sources
+        self._text = data.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+        self._file = file
+        self._parents = parents  # real names of this file and of those that include it
+        self._depth = depth
+        self._scopes: list[Document] = []
+        self._at = 0
+        self._line = 1
+        self._counted = 0  # up to here lines are counted
+        if len(data) > FILE_BYTES_MAX:
+            raise self._error(f"is larger than {FILE_BYTES_MAX} bytes")
+
+    def document(self) -> Document:
+        """The whole text, as entries, which may stand in braces."""
+        self._skip(_GAP)
+        braces = self._text.startswith("{", self._at)
+        self._at += braces
+        found = self._entries("}" if braces else "")
+        self._skip(_GAP)
+        if self._at < len(self._text):
+            raise self._error("nothing can follow the closing brace")
+        self._size(found.values())
+        return found
+
+    def alone(self) -> Node:
+        """The whole text, as one value."""
+        self._skip(_BLANK)
+        node = self._value()
+        self._skip(_GAP)
+        if self._at < len(self._text):
+            raise self._error("is more than one value")
+        return node
+
+    def _entries(self, close: str) -> Document:
+        """Entries up to *close*, which is taken, or to the end."""
+        found: Document = {}
+        self._scopes.append(found)
+        while not self._closed(close):
+            scopes, depth = len(self._scopes), self._depth
+            try:
+                self._entry(found)
+                self._end_of_value()
+            except ConfError as error:
+                rest = _LINE.match(self._text, self._at)
+                if rest is None or _OPENING.search(rest[0]) or len(self._sources.errors) >= ERRORS_MAX:
+                    raise  # no telling where the next entry begins
+                del self._scopes[scopes:]
+                self._depth = depth
+                self._sources.errors.append(error)
+                self._at = rest.end()
+        self._scopes.pop()
+        return found
+
+    def _entry(self, found: Document) -> None:
+        line = self._line_now()
+        match = _KEY.match(self._text, self._at)
+        if match is None:
+            raise self._error(f"a key was expected, not {go_quote(self._text[self._at])}")
+        self._at = match.end()
+        bare = match[3]
+        if bare is not None and bare.lower() == "include" and self._text[self._at : self._at + 1].isspace():
+            found |= self._include()
+            return
+        if bare is not None and bare.endswith("{"):
+            raise self._error(f"a space is missing before the brace of {go_quote(bare)}")
+        self._skip(_SPACE)
+        if self._text[self._at : self._at + 1] in (":", "="):
+            self._at += 1
+        self._skip(_BLANK)
+        node = self._value()
+        node.line = line
+        key = next(key for key in match.groups() if key is not None)
+        found.pop(key, None)  # the entry that counts is the last one, also for its place
+        found[key] = node
+
+    def _value(self) -> Node:
+        line = self._line_now()
+        match self._text[self._at : self._at + 1]:
+            case "{" | "[" as opening:
+                return self._nested(opening, line)
+            case '"':
+                return Node(self._unescaped(self._take(_DOUBLE, "the string has no end")), self._file, line)
+            case "'":
+                return Node(self._take(_SINGLE, "the string has no end"), self._file, line)
+            case "(":
+                return Node(self._take(_BLOCK, "the block has no `)` on a line by itself"), self._file, line)
+            case _:
+                return self._bare(line)
+
+    def _nested(self, opening: str, line: int) -> Node:
+        self._at += 1
+        self._depth += 1
+        if self._depth > NESTING_MAX:
+            raise self._error(f"more than {NESTING_MAX} blocks within each other")
+        data: Document | list[Node] = self._entries("}") if opening == "{" else self._elements()
+        self._depth -= 1
+        return Node(data, self._file, line, size=self._size(data.values() if isinstance(data, dict) else data))
+
+    def _size(self, nodes: Iterable[Node]) -> int:
+        size = 1 + sum(node.size for node in nodes)
+        if size > VALUES_MAX:
+            raise self._error(f"more than {VALUES_MAX} values")
+        return size
+
+    def _elements(self) -> list[Node]:
+        found: list[Node] = []
+        while not self._closed("]"):
+            found.append(self._value())
+            self._end_of_value()
+        return found
+
+    def _bare(self, line: int) -> Node:
+        match = _BARE.match(self._text, self._at)
+        if match is None:
+            raise self._error("a value was expected")
+        self._at = match.end()
+        text = match[0]
+        if "\\" in text:
+            return Node(self._unescaped(text), self._file, line)
+        if text.startswith("$") and not text.startswith(_HASHED):
+            return self._variable(text[1:], line)
+        if text.lower() in _SWITCHES:
+            return Node(_SWITCHES[text.lower()], self._file, line)
+        if _MOMENT.fullmatch(text):
+            return Node(Moment(text), self._file, line)
+        if not (_INTEGER.fullmatch(text) or _FLOAT.fullmatch(text)):
+            return Node(text, self._file, line)
+        try:
+            number = float(text) if "." in text else parse_size(text)
+        except ValueError:
+            number = INT64_MAX + 1
+        if not INT64_MIN <= number <= INT64_MAX:
+            raise self._error(f"the number {text[:40]} is out of range")
+        return Node(number, self._file, line)
+
+    def _variable(self, name: str, line: int) -> Node:
+        """The value last given to *name* in this block or one around it, else in the environment."""
+        for scope in reversed(self._scopes):
+            if name in scope:
+                scope[name].referenced = True
+                return Node(scope[name].data, self._file, line, name, size=scope[name].size)
+        text = self._sources.environ.get(name)
+        if text is None:
+            raise self._error(f"variable reference for '{name}' can not be found")
+        if self._depth >= NESTING_MAX:
+            raise self._error(f"the variable {name} needs itself")
+        inner = _Parser(self._sources, os.fsencode(text), f"${name}", self._parents, self._depth + 1)
+        try:
+            node = inner.alone()
+        except ConfError as error:
+            raise self._error(f"the variable {name} of the environment: {error}") from None
+        return Node(node.data, self._file, line, size=node.size)
+
+    def _include(self) -> Document:
+        self._skip(_BLANK)
+        match = _NAME.match(self._text, self._at)
+        if match is None:
+            raise self._error("the name of a file was expected")
+        self._at = match.end()
+        name = next(name for name in match.groups() if name is not None)
+        file = os.path.join(os.path.dirname(self._file), name)  # noqa: PTH118, PTH120
+        real = os.path.realpath(file.replace("\0", ""))
+        if real in self._parents:
+            raise self._error(f"{file} includes itself")
+        if self._depth >= NESTING_MAX or self._sources.included == INCLUDES_MAX or self._sources.read is None:
+            raise self._error(f"{file} is one file too many to include")
+        self._sources.included += 1
+        try:
+            data = self._sources.read(file)
+        except (OSError, ValueError) as error:
+            reason = (getattr(error, "strerror", "") or str(error)).lower()
+            raise self._error(f"open {file}: {reason}") from None
+        return _Parser(self._sources, data, file, (*self._parents, real), self._depth + 1).document()
+
+    # --- the text -------------------------------------------------------------------------------------------------------
+
+    def _closed(self, close: str) -> bool:
+        """Whether the next thing is *close*, which is taken, or the end of the text if that is "".."""
+        self._skip(_GAP)
+        if self._at == len(self._text):
+            if close:
+                raise self._error(f"the end was reached, `{close}` is missing")
+            return True
+        if close and self._text[self._at] == close:
+            self._at += 1
+            return True
+        return False
+
+    def _end_of_value(self) -> None:
+        match = _REST.match(self._text, self._at)
+        if match is None:
+            follows = self._text[self._at : self._at + 20].strip().split("\n")[0]
+            raise self._error(f"the value must end the line, but {go_quote(follows)} follows")
+        self._at = match.end()
+
+    def _skip(self, pattern: re.Pattern[str]) -> None:
+        match = pattern.match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
+
+    def _take(self, pattern: re.Pattern[str], problem: str) -> str:
+        match = pattern.match(self._text, self._at)
+        if match is None:
+            raise self._error(problem)
+        self._at = match.end()
+        return match[1]
+
+    def _unescaped(self, text: str) -> str:
+        """Put in what backslashes stand for; an x and two digits are a byte."""
+
+        def char(match: re.Match[str]) -> str:
+            if len(match[1]) == 3:
+                code = int(match[1][1:], 16)
+                return chr(code if code < 0x80 else 0xDC00 + code)
+            if match[1] not in _ESCAPES:
+                raise self._error(f'{go_quote(match[0])} is no escape; there are \\xXX, \\t, \\n, \\r, \\" and \\\\')
+            return _ESCAPES[match[1]]
+
+        return _ESCAPE.sub(char, text).encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+
+    def _line_now(self) -> int:
+        self._line += self._text.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return self._line
+
+    def _error(self, text: str) -> ConfError:
+        return ConfError(self._file, self._line_now(), text)

@@ -1,0 +1,128 @@
+"""Settings of NATS: of the nats-server that we start, and of our own connection, which it knows without being told; pure."""
+
+from collections.abc import Iterator
+
+from stan.config import EmbeddedConfig, NatsConfig, TlsConfig, parse_nats_urls
+from stan.errors import ConfigError
+from stan.settings.flags import TABLE
+from stan.settings.given import Values, clustered
+from stan.settings.goflags import Kind
+
+OWN_USER = "_stan-server"
+"""What our own connection is called among the users of the embedded nats-server."""
+
+
+def nats_settings(values: Values) -> NatsConfig:
+    """Our own connection to NATS."""
+    urls: tuple[str, ...] = ()
+    if values.text("nats_server"):
+        try:
+            urls = parse_nats_urls(values.text("nats_server"))
+        except ConfigError as error:
+            values.complaints.extend(error.complaints)
+    embedded = _embedded_tls(values) if not urls else None
+    files = [values.path(key) for key in ("tls_client_cert", "tls_client_key", "tls_client_cacert")]
+    tls = embedded
+    if values.flag("secure") or any(files):
+        tls = TlsConfig(
+            client_cert=files[0] or (embedded.client_cert if embedded else None),
+            client_key=files[1] or (embedded.client_key if embedded and not files[0] else None),
+            client_ca=files[2],
+            server_name=values.text("tls_server_name"),
+            skip_verify=values.flag("tls_skip_verify"),
+            pinned=embedded.pinned if embedded else None,
+        )
+    own = not urls and _is_own(values)
+    if own:
+        user, password, token = OWN_USER, values.own_password, ""
+    else:
+        told = any(values.text(flag) for flag in ("user", "pass", "auth"))
+        login = values.file.login if values.file and not told else {}
+        user, password, token = (
+            values.text(flag) or login.get(flag) or values.text(option)
+            for flag, option in (("user", "username"), ("pass", "password"), ("auth", "token"))
+        )
+    return NatsConfig(
+        urls=urls,
+        user=user,
+        password=password,
+        token=token,
+        credentials=values.path("credentials"),
+        nkey_seed_file=values.path("nkey_seed_file"),
+        tls=tls,
+        own=own,
+    )
+
+
+def _is_own(values: Values) -> bool:
+    """Whether our connection is a user of its own of the embedded nats-server."""
+    if values.file and values.file.own_user:
+        return True
+    named = any(values.text(key) for key in ("credentials", "nkey_seed_file"))
+    return bool(values.own_password and values.text("user") and not named)
+
+
+def _embedded_tls(values: Values) -> TlsConfig | None:
+    """TLS towards our own nats-server: its certificate is known; where it wants one of clients, it is shown its own."""
+    file = values.file
+    verify = values.flag("tlsverify") or bool(file and file.verify)
+    on = values.flag("tls") or values.flag("tlsverify") or bool(file and file.tls and "tls" not in values.given)
+    files = file.certificate if file else {}
+    certificate = values.path("tlscert") or files.get("cert_file")
+    key = values.path("tlskey") or files.get("key_file")
+    if not on or certificate is None:
+        return None
+    return TlsConfig(
+        pinned=certificate, client_cert=certificate if verify else None, client_key=key if verify else None
+    )
+
+
+def embedded_settings(values: Values) -> EmbeddedConfig:
+    """The nats-server that we start."""
+    config_file = values.file.nats_file if values.file else values.path("config")
+    if values.text("routes") and not (config_file or {"cluster", "cluster_listen"} & values.given.keys()):
+        values.complaints.append("solicited routes require cluster capabilities, e.g. --cluster")
+    hidden = _hidden(values)
+    return EmbeddedConfig(
+        host=values.text("addr"),
+        port=values.number("port"),
+        pages=bool(values.number("http_port") or values.number("https_port")),
+        user=values.text("user"),
+        password=values.text("pass"),
+        token=values.text("auth"),
+        own_user=OWN_USER if _is_own(values) else "",
+        own_password=values.own_password if _is_own(values) else "",
+        routes=tuple(url for each in values.text("routes").split(",") if (url := each.strip())) if hidden else (),
+        listen_routes=(values.text("cluster") or values.text("cluster_listen")) if hidden else "",
+        config_file=config_file,
+        config_text=values.file.nats_text if values.file else None,
+        ports_file_dir=values.path("ports_file_dir"),
+        extra_args=tuple(_passed(values, hidden, named=config_file is not None)),
+    )
+
+
+_ROUTES = frozenset({"routes", "cluster", "cluster_listen"})
+
+
+def _hidden(values: Values) -> frozenset[str]:
+    """Flags that nats-server must not get as arguments, which everybody on the machine can read: URLs with passwords."""
+    told = _ROUTES & values.given.keys()
+    if not any("@" in values.text(key) for key in told):
+        return frozenset()
+    if values.file and values.file.cluster:
+        names = " and ".join(f"-{key}" for key in sorted(told))
+        values.complaints.append(f"{names} with a password: put it into the cluster block of the file, which there is")
+    return frozenset(told)
+
+
+def _passed(values: Values, hidden: frozenset[str], *, named: bool) -> Iterator[str]:
+    """Spell the flags that are nats-server's business for it; *named*: its file may name the NATS cluster."""
+    for flag in TABLE:
+        if flag.passed and flag.key in values.given and flag.key not in hidden:
+            value = values.given[flag.key]
+            text = str(value).lower() if flag.kind is Kind.BOOL else str(value)
+            yield f"--{flag.key}={text}"
+    routed = _ROUTES & values.given.keys()
+    if clustered(values) and routed and not (named or "cluster_name" in values.given):
+        # Servers that begin together would each invent a name, and refuse each other's routes for a while.
+        yield f"--cluster_name={values.text('cluster_id')}"

@@ -1,0 +1,102 @@
+"""The block `permissions` of the configuration file: users and rules, all mistakes with their lines; pure.
+
+Users are whom NATS lets in: `{ user: alice, password: x, clients: "orders-*" }`. Rules stand in `allow`:
+`{ user: alice, client: "orders-1", publish: "orders.>", subscribe: ["orders.>", audit] }`. What fits nobody is forbidden.
+"""
+
+from typing import Final
+
+from stan.errors import go_quote
+from stan.permissions import NatsUser, Permissions, Right, Rule
+from stan.settings.natsconf import Document, Node
+
+RIGHTS: Final = {
+    "publish": Right.PUBLISH,
+    "subscribe": Right.SUBSCRIBE,
+    "durable": Right.DURABLE,
+    "admin_read": Right.ADMIN_READ,
+    "admin_write": Right.ADMIN_WRITE,
+}
+_USER_KEYS: Final = ("user", "password", "nkey", "clients")
+
+
+def read_permissions(node: Node) -> Permissions:
+    """What a block says; what is wrong with it is among the complaints of what is returned."""
+    found = _Reader()
+    users: list[NatsUser] = []
+    rules: list[Rule] = []
+    for name, each in found.map(node, "permissions").items():
+        match name.lower():
+            case "users":
+                users += [found.user(item) for item in found.items(each, name)]
+            case "allow":
+                rules += [found.rule(item) for item in found.items(each, name)]
+            case _:
+                found.complain(
+                    each, f"permissions have {go_quote('users')} and {go_quote('allow')}, not {go_quote(name)}"
+                )
+    if not rules and not found.complaints:
+        found.complain(node, "permissions without a rule in allow forbid everything to everybody")
+    return Permissions(rules, users, found.complaints)
+
+
+class _Reader:
+    """Typed access to nodes; collects what is not as it must be."""
+
+    def __init__(self) -> None:
+        self.complaints: list[str] = []
+
+    def complain(self, node: Node, text: str) -> None:
+        self.complaints.append(f"{node.place}: {text}")
+
+    def map(self, node: Node, what: str) -> Document:
+        if isinstance(node.data, dict):
+            return node.data
+        self.complain(node, f"expected {what} to be a map in braces")
+        return {}
+
+    def items(self, node: Node, name: str) -> list[Node]:
+        if isinstance(node.data, list):
+            return node.data
+        self.complain(node, f"expected {name} to be a list in brackets")
+        return []
+
+    def text(self, node: Node, name: str) -> str:
+        if isinstance(node.data, int) and not isinstance(node.data, bool):
+            return str(node.data)
+        if isinstance(node.data, str) and node.data:
+            return node.data
+        self.complain(node, f"expected {name} to be a string that is not empty")
+        return ""
+
+    def texts(self, node: Node, name: str) -> tuple[str, ...]:
+        nodes = node.data if isinstance(node.data, list) else [node]
+        return tuple(filter(None, (self.text(one, name) for one in nodes)))
+
+    def user(self, node: Node) -> NatsUser:
+        told: dict[str, str] = {}
+        clients: tuple[str, ...] = ()
+        for name, each in self.map(node, "a user").items():
+            if name.lower() == "clients":
+                clients = self.texts(each, name)
+            elif name.lower() in _USER_KEYS:
+                told[name.lower()] = self.text(each, name)
+            else:
+                self.complain(each, f"a user has {', '.join(_USER_KEYS)}, not {go_quote(name)}")
+        name = told.get("user", "")
+        password, nkey = told.get("password", ""), told.get("nkey", "")
+        return NatsUser(name=name, password=password, nkey=nkey, clients=clients, where=node.place)
+
+    def rule(self, node: Node) -> Rule:
+        told: dict[str, str] = {}
+        rights: dict[Right, tuple[str, ...]] = {}
+        for name, each in self.map(node, "a rule").items():
+            key = name.lower()
+            if key in ("user", "client"):
+                told[key] = self.text(each, name)
+            elif key in RIGHTS:
+                rights[RIGHTS[key]] = self.texts(each, name)
+            else:
+                words = ", ".join(("user", "client", *RIGHTS))
+                self.complain(each, f"a rule has {words}, not {go_quote(name)}")
+        return Rule(user=told.get("user", ""), client=told.get("client", ""), rights=rights, where=node.place)

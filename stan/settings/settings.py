@@ -1,0 +1,322 @@
+"""From a command line to what `stan-server` shall do; pure.
+
+Promises: `parse` never prints, exits, or opens a file by itself; it tells what to do, the exit code and the settings. All
+bad values are found at once, those of configuration files with file and line. Modelled on the original's option
+processing (STAN-SPEC 12.1, 12.2).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from stan.config import (
+    ChannelLimits,
+    ClusterConfig,
+    Config,
+    EncryptionConfig,
+    HeartbeatConfig,
+    LogConfig,
+    MonitorConfig,
+    RequestLimits,
+    StoreConfig,
+    StoreKind,
+    StoreLimits,
+    SyncKind,
+)
+from stan.errors import go_quote
+from stan.permissions import Permissions
+from stan.settings.flags import TABLE
+from stan.settings.given import Values, clustered
+from stan.settings.goflags import FlagError, scan
+from stan.settings.natssettings import OWN_USER, embedded_settings, nats_settings
+from stan.settings.natsusers import Login
+from stan.settings.shown import shown
+
+if TYPE_CHECKING:
+    from stan.settings.streamconf import Reader
+
+_CLUSTER_ONLY = (
+    *("cluster_node_id", "cluster_bootstrap", "cluster_peers", "cluster_log_path", "replicas"),
+    "cluster_raft_logging",
+)
+_NATS_LOGINS = frozenset(
+    {"authorization", "accounts", "no_auth_user", "operator", "resolver", "trusted_keys", "system_account"}
+)
+"""Keys of NATS that tell whom it lets in."""
+_STORES: dict[str, StoreKind] = {"MEMORY": "memory", "FILE": "file", "SQL": "sql"}
+
+
+class Action(Enum):
+    """What the command line asks for."""
+
+    SERVE = "serve"
+    HELP = "help"
+    VERSION = "version"
+    HELP_TLS = "help_tls"
+    CHECK = "check"
+    SIGNAL = "signal"
+    REFUSE = "refuse"  # only `complaint` to show
+
+
+_LOGINS = frozenset({"user", "pass", "auth", "nats_server"})
+"""Flags beside which the users of a file do not count."""
+
+_WORDS = {"version": Action.VERSION, "help": Action.HELP, "help_tls": Action.HELP_TLS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """A command line, understood."""
+
+    action: Action
+    complaint: str = ""  # shown on standard error before anything else
+    exit_code: int = 0
+    config: Config = field(default_factory=Config)
+    complaints: tuple[str, ...] = ()  # why these settings cannot be served
+    signal: str = ""
+    files: tuple[str, ...] = ()  # of settings, that the command line names
+
+
+def parse(
+    argv: Sequence[str],
+    read: "Reader | None" = None,
+    environ: Mapping[str, str] | None = None,
+    own_password: str = "",
+) -> Parsed:
+    """Understand the arguments behind the program's name, and the files that they name as far as *read* reads them; secrets may
+    come from *environ*. With *own_password* our connection is a user of its own where the embedded nats-server has users.
+
+    A line that cannot be read asks for the help with exit code 0, as the original does (STAN-SPEC 12.5).
+    """
+    try:
+        scanned = scan(argv, TABLE)
+    except FlagError as error:
+        return Parsed(action=Action.HELP, complaint=str(error))
+    values = Values(scanned.values, environ=environ or {})
+    for argument in scanned.arguments:
+        if argument.lower() not in _WORDS:
+            text = f"unrecognized command: {go_quote(argument)}"
+            return Parsed(action=Action.REFUSE, complaint=text, exit_code=1)
+        return Parsed(action=_WORDS[argument.lower()])
+    for key, action in _WORDS.items():
+        if values.flag(key):
+            return Parsed(action=action)
+    if values.text("signal"):
+        return Parsed(action=Action.SIGNAL, signal=values.text("signal"))
+    streaming, nats = values.path("stan_config"), values.path("config")
+    if read is not None and (streaming or nats):
+        from stan.settings.streamconf import read_files  # noqa: PLC0415 - not needed without a file
+
+        own = Login(OWN_USER, own_password) if own_password and not _LOGINS & scanned.values.keys() else None
+        values = Values(scanned.values, read_files(streaming, nats, read, own), environ or {})
+    values.own_password = own_password
+    config = _config(values)
+    config = replace(config, settings=tuple(shown(config, values.given, values.sources, values.file)))
+    action = Action.CHECK if values.flag("t") else Action.SERVE
+    files = tuple(dict.fromkeys(str(file) for file in (streaming, nats) if file))
+    return Parsed(action=action, config=config, files=files, complaints=(*_refused(values), *values.complaints))
+
+
+def _config(values: Values) -> Config:
+    return Config(
+        cluster_id=values.text("cluster_id"),
+        discover_prefix=values.text("discover_prefix"),
+        store=_store(values),
+        limits=_limits(values),
+        requests=RequestLimits(
+            clients=values.number("max_clients"),
+            message_bytes=values.size("max_msg_bytes"),
+            rate=values.number("max_request_rate"),
+            client_rate=values.number("max_client_request_rate"),
+        ),
+        heartbeat=HeartbeatConfig(
+            interval_ns=values.number("hb_interval"),
+            timeout_ns=values.number("hb_timeout"),
+            fail_count=values.number("hb_fail_count"),
+        ),
+        nats=nats_settings(values),
+        embedded=embedded_settings(values),
+        monitor=_monitor(values),
+        log=_log(values),
+        cluster=_cluster(values),
+        partitioning=values.flag("partitioning"),
+        ft_group=values.text("ft_group"),
+        encryption=_encryption(values),
+        permissions=_permissions(values),
+        replace_durable=values.flag("replace_durable"),
+        reply_prefixes=tuple(prefix for one in values.text("reply_prefixes").split(",") if (prefix := one.strip())),
+        pid_file=values.path("pid"),
+        notices=tuple(_notices(values)),
+    )
+
+
+def _store(values: Values) -> StoreConfig:
+    name = values.text("store")
+    kind = _STORES.get(name.upper())
+    if kind is None:
+        values.complaints.append(f"unsupported store type: {name}")
+    elif kind == "file":
+        values.complaints.extend(_file_complaints(values))
+    elif kind == "sql" and values.text("sql_driver").lower() not in {"", "sqlite", "sqlite3"}:
+        driver = values.text("sql_driver")
+        values.complaints.append(
+            f"{values.name('sql_driver')}: a SQL store is a SQLite file here, {driver} is not served: use sqlite"
+        )
+    sync: SyncKind = "always"
+    interval = values.number("file_auto_sync")
+    if kind != "sql" and not values.flag("file_sync"):
+        sync = "interval" if interval > 0 else "never"
+    return StoreConfig(
+        kind=kind or "memory",
+        directory=values.path("dir") or (values.path("cluster_log_path") if clustered(values) else None),
+        source=values.path("sql_source"),
+        sync=sync,
+        sync_interval_ns=max(interval, 0),
+        raft_groups=values.number("raft_groups"),
+        truncate_bad_eof=values.flag("file_truncate_bad_eof"),
+    )
+
+
+def _encryption(values: Values) -> EncryptionConfig | None:
+    key = values.text("encryption_key")
+    if not (key or values.flag("encrypt")):
+        return None
+    return EncryptionConfig(key=key.encode("utf-8", "surrogateescape"), cipher=values.text("encryption_cipher"))
+
+
+def _permissions(values: Values) -> Permissions | None:
+    found = values.file.permissions if values.file else None
+    if found is None or not found.users or values.file is None:
+        return found
+    given = [values.name(flag) for flag in ("user", "pass", "auth") if values.text(flag)]
+    given += [f"{name} ({where})" for name, where in values.file.nats_names.items() if name in _NATS_LOGINS]
+    if given and not values.text("nats_server"):
+        values.complaints.append(f"the users in permissions are all whom NATS lets in: leave out {', '.join(given)}")
+    return found
+
+
+def _file_complaints(values: Values) -> Iterator[str]:
+    """Check options of the FILE store, also those without effect here (STAN-SPEC 8.3)."""
+    if values.size("file_buffer_size") < 0:
+        yield "buffer size value must be a positive number"
+    if values.size("file_read_buffer_size") < 0:
+        yield "read buffer size value must be a positive number"
+    if values.number("file_compact_interval") < 1:
+        yield "compact interval value must at least be 1 seconds"
+    if values.number("file_compact_frag") < 1:
+        yield "compact fragmentation value must at least be 1"
+    if values.size("file_compact_min_size") < 0:
+        yield "compact minimum file size value must be a positive number"
+    if not 1 <= values.number("file_crc_poly") <= 0xFFFFFFFF:
+        yield "crc polynomial should be between 1 and 4294967295"
+    slices = values.number("file_slice_max_msgs"), values.size("file_slice_max_bytes")
+    if min(*slices, values.number("file_slice_max_age")) < 0:
+        yield "slice max values must be positive numbers"
+    if values.number("file_fds_limit") < 0:
+        yield "file descriptor limit must be a positive number"
+    if values.number("file_parallel_recovery") < 1:
+        yield "parallel recovery value must be at least 1"
+
+
+def _cluster(values: Values) -> ClusterConfig | None:
+    if not clustered(values):
+        return None
+    if values.text("ft_group"):
+        values.complaints.append("fault tolerance groups and clustering exclude each other: leave out -ft_group")
+    told = [values.name(key) for key in ("raft_groups", "replicas") if key in values.given]
+    if values.flag("join") and told:
+        values.complaints.append(f"a node that joins learns {' and '.join(told)} from the running cluster")
+    node_id = values.text("cluster_node_id")
+    peers = [peer for name in values.text("cluster_peers").split(",") if (peer := name.strip())]
+    return ClusterConfig(
+        node_id=node_id,
+        peers=tuple(dict.fromkeys(peer for peer in peers if peer != node_id)),
+        bootstrap=values.flag("cluster_bootstrap"),
+        join=values.flag("join"),
+        replica=values.flag("replica"),
+        replicas=values.number("replicas"),
+        allow_add_remove=values.flag("cluster_allow_add_remove_node"),
+        raft_logging=values.flag("cluster_raft_logging"),
+    )
+
+
+def _limits(values: Values) -> StoreLimits:
+    return StoreLimits(
+        channels=values.number("max_channels"),
+        default=ChannelLimits(
+            msgs=values.number("max_msgs"),
+            bytes=values.size("max_bytes"),
+            age_ns=values.number("max_age"),
+            subscriptions=values.number("max_subs"),
+            inactivity_ns=values.number("max_inactivity"),
+        ),
+        per_channel=values.file.channels if values.file else {},
+    )
+
+
+def _monitor(values: Values) -> MonitorConfig:
+    plain, secure = values.number("http_port"), values.number("https_port")
+    if plain and secure:
+        values.complaints.append(f"can't specify both HTTP ({plain}) and HTTPs ({secure}) ports")
+    files = values.file.certificate if values.file else {}
+    return MonitorConfig(
+        host=values.text("http_host") or MonitorConfig().host,
+        port=secure or plain,
+        secure=bool(secure),
+        certificate=values.path("tlscert") or files.get("cert_file"),
+        key=values.path("tlskey") or files.get("key_file"),
+        dashboard_actions=values.flag("dashboard_actions"),
+        hosts=tuple(name for part in values.text("http_hosts").split(",") if (name := part.strip().lower())),
+    )
+
+
+def _log(values: Values) -> LogConfig:
+    both = values.flag("DV") or values.flag("DVV")
+    streaming = values.flag("SDV")
+    return LogConfig(
+        debug=values.flag("stan_debug") if "stan_debug" in values.given else streaming,
+        trace=values.flag("stan_trace") if "stan_trace" in values.given else streaming,
+        nats_debug=values.flag("debug") or both,
+        nats_trace=values.flag("trace") or values.flag("VV") or both,
+        file=values.path("log"),
+        file_bytes_max=values.number("log_size_limit"),
+        logtime=values.flag("logtime"),
+        logtime_utc=values.flag("logtime_utc"),
+        syslog=values.flag("syslog") or bool(values.text("remote_syslog")),
+        remote_syslog=values.text("remote_syslog"),
+        syslog_name=values.text("syslog_name"),
+    )
+
+
+def _refused(values: Values) -> list[str]:
+    """One complaint for each option that this version does not serve and that was set to something else than unset."""
+    return [
+        f"{values.name(flag.key)}: {flag.refused}"
+        for flag in TABLE
+        if flag.refused and values.given.get(flag.key, flag.default) != flag.default
+    ]
+
+
+def _notices(values: Values) -> Iterator[str]:
+    idle = [values.name(flag.key) for flag in TABLE if flag.idle and flag.key in values.given]
+    if values.file:
+        yield from values.file.notices
+        if values.flag("tls_skip_verify"):
+            yield "TLS certificate chain and hostname will not be verified. DO NOT USE IN PRODUCTION!"
+        idle += [f"{name} ({where})" for name, where in values.file.idle]
+        if values.file.permissions is not None:
+            yield from values.file.permissions.notices()
+    if values.sources.get("encryption_key") == "flag":
+        yield "Others on this machine may have seen the encryption key of the command line: NATS_STREAMING_ENCRYPTION_KEY"
+    if values.flag("encrypt") and values.text("store").upper() == "MEMORY":
+        yield f"{values.name('encrypt')} has no effect with the MEMORY store, which writes nothing"
+    if idle:
+        yield f"Options without effect in this version: {', '.join(idle)}"
+    if clustered(values):
+        if values.text("dir") and values.text("cluster_log_path"):
+            yield f"{values.name('cluster_log_path')} has no effect: one log for everything, in {values.text('dir')}"
+        return
+    lonely = [values.name(key) for key in _CLUSTER_ONLY if key in values.given]
+    if lonely:
+        yield f"Options without effect, as -clustered is not given: {', '.join(lonely)}"

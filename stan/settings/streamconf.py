@@ -1,0 +1,322 @@
+"""What a configuration file says to the streaming server, and what of it is NATS's; pure.
+
+Promises: every key of STAN-SPEC 12.3 under each of its names, as values of the flags or of `FILE_ONLY`
+(`stan.settings.filekeys`); all values of a wrong type are found at once, in the original's words, with file and line; keys that
+nobody knows are ignored with a notice each. Opens no file: it is given a reader.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from stan.config import ChannelOverride, Setting, go_duration
+from stan.errors import go_quote
+from stan.permissions import Permissions
+from stan.settings.filekeys import (
+    CHANNEL,
+    NATS,
+    OVERRIDES,
+    PAGES,
+    PER_CHANNEL_NAMES,
+    SECTIONS,
+    SHARED_BLOCKS,
+    STREAMING,
+    TOP,
+    Keys,
+    Want,
+)
+from stan.settings.flags import TABLE
+from stan.settings.goflags import Kind, Value, parse_duration
+from stan.settings.natsconf import ConfError, Document, Moment, Node
+from stan.settings.natstext import render
+from stan.settings.natsusers import Login, login_of, with_user
+from stan.settings.permissions import read_permissions
+
+Reader = Callable[[Path], Document]
+
+
+class Place(NamedTuple):
+    """Where a setting comes from."""
+
+    name: str
+    where: str
+
+
+@dataclass(slots=True)
+class FileSettings:
+    """What was found in the files."""
+
+    values: dict[str, Value] = field(default_factory=dict)  # by key of a flag, or of FILE_ONLY
+    places: dict[str, Place] = field(default_factory=dict)
+    channels: dict[str, ChannelOverride] = field(default_factory=dict)
+    overrides: list[Setting] = field(default_factory=list)  # the same, to be shown
+    idle: list[Place] = field(default_factory=list)  # without effect in this version, and no flag
+    complaints: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    own: Login | None = None  # the user to add to those of nats-server
+    nats_file: Path | None = None  # for nats-server, None: nothing is for it
+    nats_text: bytes | None = None  # what it shall read instead of that file, if that holds more than is for it
+    certificate: dict[str, Path] = field(default_factory=dict)  # cert_file, key_file of that nats-server
+    tls: bool = False  # it speaks TLS with clients ...
+    verify: bool = False  # ... and wants to see their certificates
+    cluster: bool = False  # it has a cluster block
+    own_user: bool = False  # our own connection is among its users
+    nats_names: dict[str, str] = field(default_factory=dict)  # what nats-server's part begins with, and where
+    permissions: Permissions | None = None
+    login: dict[str, str] = field(default_factory=dict)  # user, pass, auth that clients of that nats-server need
+
+
+def read_files(streaming: Path | None, nats: Path | None, read: Reader, own: Login | None = None) -> FileSettings:
+    """Read the files of `-sc` and `-c`, either of which stands for the other where only one is given (STAN-SPEC 12.1); *own*
+    becomes a user of the nats-server, if that has users and nothing tells which of them we are.
+    """
+    found = FileSettings(own=own)
+    ours, other = streaming or nats, nats or streaming
+    if ours is None or other is None:
+        return found
+    document = _document(ours, read, found)
+    if document is not None:
+        mine, rest = _split(document, found, shared=ours == other)
+        _Section(found).top(mine)
+        if ours == other:
+            _hand_over(other, document, rest, found)
+    if ours != other and (document := _document(other, read, found)) is not None:
+        _, rest = _split(document, FileSettings(), shared=True)
+        unused = {name: node for name, node in document.items() if rest.get(name) is not node and not node.referenced}
+        found.notices += [f"{node.place}: {name} has no effect, as -sc names {ours}" for name, node in unused.items()]
+        _hand_over(other, document, rest, found)
+    return found
+
+
+def _document(file: Path, read: Reader, found: FileSettings) -> Document | None:
+    try:
+        return read(file)
+    except ConfError as error:
+        found.complaints += map(str, (error, *error.others))
+        return error.document or None
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        found.complaints.append(f"open {file}: {reason.lower()}")
+    return None
+
+
+def _split(document: Document, found: FileSettings, *, shared: bool) -> tuple[Document, Document]:
+    """What in a file is the streaming server's, and what NATS's if the file is for both."""
+    blocks = [node for name, node in document.items() if name.lower() == "streaming"]
+    if not shared:
+        if blocks:
+            return _map(blocks[-1], "streaming section", found), {}
+        return document, {}
+    if blocks:
+        rest = {name: node for name, node in document.items() if name.lower() not in STREAMING}
+        for name, node in document.items():
+            if name.lower() in STREAMING - {"streaming"} and not node.referenced:
+                found.notices.append(f"{node.place}: {name} has no effect beside a streaming block")
+        return _map(blocks[-1], "streaming section", found), rest
+    mine: Document = {}
+    rest = {}
+    for name, node in document.items():
+        if name.lower() in SHARED_BLOCKS and isinstance(node.data, dict):
+            ours = {key: each for key, each in node.data.items() if key.lower() in SHARED_BLOCKS[name.lower()]}
+            if ours:
+                ours |= {key: each for key, each in node.data.items() if key.lower() == "insecure"}
+                mine[name] = replace(node, data=ours, variable="")
+            theirs = {key: each for key, each in node.data.items() if key not in ours}
+            if theirs or not ours:
+                rest[name] = replace(node, data=theirs, variable="") if ours else node
+        else:
+            (mine if name.lower() in STREAMING else rest)[name] = node
+    return mine, rest
+
+
+def _hand_over(file: Path, document: Document, rest: Document, found: FileSettings) -> None:
+    """Note what nats-server shall read."""
+    rest = _take_pages(rest, found)
+    _look_at_tls(rest, found)
+    logins = [name for name in rest if name.lower() == "authorization"]
+    if logins:
+        found.login = login_of(rest[logins[-1]])
+        if found.own is not None and not _IDENTITIES & found.values.keys():
+            joined = with_user(rest[logins[-1]], found.own)
+            found.own_user = joined is not None
+            rest = rest if joined is None else rest | {logins[-1]: joined}
+    whole = rest == document
+    if not whole:
+        text, used = render(rest, str(file))
+        kept = {
+            name: node for name, node in rest.items() if not node.referenced or id(node) in used or name.lower() in NATS
+        }
+        if len(kept) < len(rest):
+            text, _ = render(kept, str(file))
+        rest, found.nats_text = kept, text if kept else None
+    found.nats_file = file if rest or whole else None
+    found.nats_names = {name.lower(): node.place for name, node in rest.items()}
+
+
+_IDENTITIES = {"username", "nkey_seed_file", "credentials", "nats_server"}
+"""Settings that tell who our connection is, or that it goes elsewhere."""
+
+
+def _look_at_tls(rest: Document, found: FileSettings) -> None:
+    """Note what clients of nats-server, such as we, have to expect."""
+    found.cluster = any(name.lower() == "cluster" for name in rest)
+    tls = next((node.data for name, node in rest.items() if name.lower() == "tls"), None)
+    if isinstance(tls, dict):
+        keys = {name.lower(): node.data for name, node in tls.items()}
+        found.tls = True
+        found.verify = any(keys.get(name) is True for name in ("verify", "verify_and_map"))
+        files = {name: keys.get(name) for name in ("cert_file", "key_file")}
+        found.certificate = {name: Path(file) for name, file in files.items() if isinstance(file, str)}
+
+
+def _take_pages(rest: Document, found: FileSettings) -> Document:
+    """Note where the monitoring pages are to be, and leave it out of *rest*: they are ours, nats-server's are among them."""
+    for name, node in rest.items():
+        key = PAGES.get(name.lower())
+        if key is None:
+            continue
+        host, _, port = str(node.data).rpartition(":")
+        if _kind(node) not in {"int64", "string"} or not re.fullmatch(r"-?[0-9]{1,9}", port, re.ASCII):
+            found.complaints.append(
+                f"{node.place}: could not parse {name}: expected a port or host:port, got {_shown(node)}"
+            )
+            continue
+        found.values[key] = int(port)
+        found.places[key] = Place(name, node.place)
+        if host:
+            found.values["http_host"] = host.strip("[]")
+    return {name: node for name, node in rest.items() if name.lower() not in PAGES}
+
+
+def _map(node: Node, what: str, found: FileSettings) -> Document:
+    if isinstance(node.data, dict):
+        return node.data
+    found.complaints.append(f"{node.place}: expected {what} to be a map/struct, got {_shown(node)}")
+    return {}
+
+
+class _Section:
+    """Reads entries of one block after the other into what was found."""
+
+    def __init__(self, found: FileSettings) -> None:
+        self._found = found
+
+    def top(self, document: Document) -> None:
+        """Everything of the streaming server's."""
+        for name, node in document.items():
+            if name.lower() == "permissions":
+                self._found.permissions = read_permissions(node)
+                self._found.places["permissions"] = Place(name, node.place)
+                continue
+            section = SECTIONS.get(name.lower())
+            if section is None:
+                self._entry(name, node, TOP)
+                continue
+            what, keys = section
+            inner = _map(node, what, self._found)
+            if what == "cluster" and isinstance(node.data, dict):
+                self._set("clustered", Place(name, node.place), value=True)
+            for key, each in inner.items():
+                if what == "store limits" and key.lower() in PER_CHANNEL_NAMES:
+                    self._channels(_map(each, "per channel limits", self._found))
+                else:
+                    self._entry(key, each, keys)
+
+    def _entry(self, name: str, node: Node, keys: Keys) -> None:
+        read = self._read(name, node, keys)
+        if read is None:
+            return
+        key, value = read
+        place = Place(name, node.place)
+        if not key:
+            self._found.idle.append(place)
+        elif key == "store" and str(value).upper() not in {"MEMORY", "FILE", "SQL"}:
+            self._found.complaints.append(f"{node.place}: unknown store type: {value}")
+        else:
+            self._set(key, place, value)
+
+    def _set(self, key: str, place: Place, value: Value) -> None:
+        self._found.values[key] = str(value) if key in _SIZES else value
+        self._found.places[key] = place
+
+    def _channels(self, channels: Document) -> None:
+        for channel, block in channels.items():
+            limits: dict[str, int] = {}
+            for name, node in _map(block, "channel limits", self._found).items():
+                read = self._read(name, node, CHANNEL)
+                if read is not None:
+                    limits[OVERRIDES[read[0]]] = int(read[1]) or -1  # 0 is no limit here, where it would inherit
+                    text = go_duration(int(read[1])) if OVERRIDES[read[0]].endswith("_ns") else str(read[1])
+                    self._found.overrides.append(Setting(f"channels.{channel}.{read[0]}", text, node.place))
+            self._found.channels[channel] = ChannelOverride(**limits)
+
+    def _read(self, name: str, node: Node, keys: Keys) -> tuple[str, Value] | None:
+        """The setting that an entry is and its value; None if it is none, or not as it must be."""
+        if name.lower() not in keys:
+            if not node.referenced:
+                self._found.notices.append(f"{node.place}: unknown option {go_quote(name)} is ignored")
+            return None
+        key, want = keys[name.lower()]
+        nodes = node.data if want is Want.LIST and isinstance(node.data, list) else [node]
+        wanted = Want.STRING if want is Want.LIST and nodes is node.data else want
+        values = [self._value(name, each, wanted) for each in nodes]
+        if any(value is None for value in values):
+            return None
+        return key, ",".join(map(str, values)) if want is Want.LIST else values[0]  # type: ignore[return-value]
+
+    def _value(self, name: str, node: Node, want: Want) -> Value | None:
+        """The value of one entry; None, and a complaint, if it is not as it must be."""
+        kind = "string" if want is Want.DURATION else want.value
+        data = node.data
+        problem = ""
+        if _kind(node) != kind:
+            problem = f"parameter {go_quote(name)} value is expected to be {kind}, got {_kind(node)}"
+        elif isinstance(data, str) and any("\ud800" <= char <= "\udfff" for char in data):
+            problem = f"parameter {go_quote(name)} value is not UTF-8"
+        elif want is Want.DURATION and isinstance(data, str):
+            try:
+                return parse_duration(data)
+            except ValueError:
+                problem = duration_problem(data)
+        if not problem and isinstance(data, str | int):
+            return data
+        self._found.complaints.append(f"{node.place}: {problem}")
+        return None
+
+
+_SIZES = {flag.key for flag in TABLE if flag.kind is Kind.SIZE}
+
+
+def _kind(node: Node) -> str:
+    """The kind of a value as Go names it."""
+    kinds = {bool: "bool", int: "int64", float: "float64", str: "string", Moment: "struct", list: "slice", dict: "map"}
+    return kinds[type(node.data)]
+
+
+def _shown(node: Node) -> str:
+    """A value as Go prints it."""
+    if isinstance(node.data, list):
+        return f"[{' '.join(_shown(each) for each in node.data)}]"
+    if isinstance(node.data, dict):
+        return f"map[{' '.join(f'{name}:{_shown(each)}' for name, each in node.data.items())}]"
+    return str(node.data).lower() if isinstance(node.data, bool) else str(node.data)
+
+
+_UNIT = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)([^0-9.]*)", re.ASCII)
+
+
+def duration_problem(text: str) -> str:
+    """Why Go's time.ParseDuration does not take *text*, in its words."""
+    parts: Iterable[re.Match[str]] = _UNIT.finditer(text)
+    if _WELL_FORMED.fullmatch(text):
+        for unit in (part[1] for part in parts):
+            if not unit:
+                return f"time: missing unit in duration {go_quote(text)}"
+            if unit not in {"ns", "us", "µs", "μs", "ms", "s", "m", "h"}:
+                return f"time: unknown unit {go_quote(unit)} in duration {go_quote(text)}"
+    return f"time: invalid duration {go_quote(text)}"
+
+
+_WELL_FORMED = re.compile(r"[+-]?(?:(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)[^0-9.]*+)++", re.ASCII)
