@@ -16,18 +16,20 @@ from stan import limits
 from stan.config import Config
 from stan.core.admin.channel_changes import ChannelChanges
 from stan.core.admin.inquiries import Inquiries
+from stan.core.admin.managing import Managing
 from stan.core.admin.positions import Positions
+from stan.core.admin.reporting import Reporting
 from stan.core.admin.restoring import Restoring
 from stan.core.base.events import Clock
+from stan.core.base.partition import Partition
 from stan.core.base.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
 from stan.core.clients.admission import Admission
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import Nodes
 from stan.core.clients.subscribing import Subscribing
-from stan.core.extensions import extensions
+from stan.core.extensions import of_clients, of_operators
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.steered import is_outdated
-from stan.core.partition import Partition
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import Channels
 from stan.core.publishing.committing import Committing
@@ -90,7 +92,20 @@ class Broker:
             subjects.unsub.encode(): lambda frame: self.subscribing.leave(frame, unsubscribe=True),
             subjects.sub_close.encode(): lambda frame: self.subscribing.leave(frame, unsubscribe=False),
         }
-        self.extensions = extensions(self)
+        self.admin_requests = {
+            **of_operators(
+                Reporting(self.shared, self.channels, self.answering),
+                Managing(self.shared, self.answering, self.clients, self.nodes),
+                self.positions,
+            ),
+            **self.channel_changes.requests(),
+            **self.restoring.requests(),
+        }
+        asked = {
+            **of_clients(self.batching, self.staging, self.committing, self.inquiries),
+            **{f"admin.{kind}": handle for kind, handle in self.admin_requests.items()},
+        }
+        self.extensions = {f"{subjects.extension}.{kind}": handle for kind, handle in asked.items()}
         if self.shared.clustered:
             self.requests[subjects.meta.encode()] = self._asked_for_meta
         if config.cluster is not None and config.cluster.allow_add_remove:

@@ -3,24 +3,25 @@
 Requests of operators (`.admin.<request>`, stan/protocol/admin.proto) stand in a table of their own.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+from stan.core.admin.inquiries import Inquiries
 from stan.core.admin.managing import Managing
+from stan.core.admin.positions import Positions
 from stan.core.admin.reporting import Reporting
+from stan.core.publishing.batching import Batching
+from stan.core.publishing.committing import Committing
+from stan.core.publishing.staging import Staging
 from stan.protocol.frames import Frame
-
-if TYPE_CHECKING:
-    from stan.core.broker import Broker
 
 Handle = Callable[[Frame], None]
 
 
-def extensions(broker: "Broker") -> dict[str, Handle]:
-    """By subject."""
-    prefix = broker.shared.subjects.extension
-    batching, staging, committing, inquiries = broker.batching, broker.staging, broker.committing, broker.inquiries
-    taken: dict[str, Handle] = {
+def of_clients(
+    batching: Batching, staging: Staging, committing: Committing, inquiries: Inquiries
+) -> Mapping[str, Handle]:
+    """Requests of clients, by kind."""
+    return {
         "batch": batching.batch,
         "stage": staging.stage,
         "commit": committing.commit,
@@ -32,15 +33,10 @@ def extensions(broker: "Broker") -> dict[str, Handle]:
         "cursor_set": inquiries.set_cursor,
         "cursors": inquiries.cursors,
     }
-    taken |= {f"admin.{kind}": handle for kind, handle in admin_requests(broker).items()}
-    return {f"{prefix}.{kind}": handle for kind, handle in taken.items()}
 
 
-def admin_requests(broker: "Broker") -> dict[str, Handle]:
-    """Requests of operators that the core answers, by kind."""
-    reporting = Reporting(broker.shared, broker.channels, broker.answering)
-    managing = Managing(broker.shared, broker.answering, broker.clients, broker.nodes)
-    positions = broker.positions
+def of_operators(reporting: Reporting, managing: Managing, positions: Positions) -> Mapping[str, Handle]:
+    """Requests of operators that the core answers, by kind; channel changes and restores have tables of their own."""
     return {
         "evict_client": managing.evict_client,
         "add_node": managing.add_node,
@@ -48,8 +44,6 @@ def admin_requests(broker: "Broker") -> dict[str, Handle]:
         "channels": reporting.channels_asked,
         "subscriptions": reporting.subscriptions_asked,
         "clients": reporting.clients_asked,
-        **broker.channel_changes.requests(),
-        **broker.restoring.requests(),
         "move": positions.move,
         "skip": positions.skip,
         "redeliver": positions.redeliver,

@@ -5,38 +5,73 @@ Each part of the broker (publishing, clients, subscribing, channels) holds this 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVarTuple
+from typing import Any, Protocol, TypeVarTuple
 
 from stan.config import Config
 from stan.core.base.complaints import Complaints
 from stan.core.base.events import Clock, Events
 from stan.core.base.oversize import MESSAGE_ROOM, PAYLOAD_DEFAULT
+from stan.core.base.partition import ELSEWHERE, Partition
 from stan.core.base.rates import Rates
 from stan.core.base.ready import Answer, Delivery, Index, Indexes, Proposal, Ready
 from stan.core.base.runs import Runs
 from stan.core.base.timers import Timers
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.marks import Marked
-from stan.core.partition import ELSEWHERE, Partition
-from stan.core.state.group import GroupMachine
+from stan.core.state.group import GroupMachine, Subscription
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.errors import go_quote
 from stan.protocol import entries_pb2 as pb
+from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
 from stan.protocol.doors import user_of
 from stan.protocol.entries import Kind
-from stan.protocol.frames import Sender
+from stan.protocol.frames import Frame, Publishes, Sender
 from stan.protocol.placement import channel_group
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
-
-if TYPE_CHECKING:
-    from stan.core.clients.admission import Admission
 
 META_GROUP = GroupId(0)
 NUMBER_DIGITS_MAX = 19
 """Of the requests to clients; what has more is not ours, and int() would raise beyond a few thousand."""
 
 Parts = TypeVarTuple("Parts")
+
+
+class Door(Protocol):
+    """Judges by the permissions what clients ask; see stan.core.clients.admission."""
+
+    with_users: bool  # NATS tells which user asks
+
+    def owns(self, reply: bytes, client: Client) -> bool:
+        """Whether who wants an answer there is the user whose client that is."""
+
+    def ack_prefix(self, client: Client) -> bytes:
+        """What the ack inboxes of a client begin with; b"": it is no user's."""
+
+    def is_of(self, user: bytes, client: Client) -> bool:
+        """Whether that is the user whose client it is."""
+
+    def may_ack(self, user: bytes, sub: Subscription) -> bool:
+        """Whether acks of a user count for a subscription."""
+
+    def own(self, subject: str) -> str:
+        """Where a server asks for what *subject* tells, of itself and the other nodes."""
+
+    def judged(self, batch: Publishes) -> list[bool]:
+        """For each publisher of a batch, all known, whether he may publish to its channel."""
+
+    def subscription_refusal(self, request: wire.SubscriptionRequest, reply: bytes) -> str:
+        """Why a registered client may not subscribe so; "" if it may."""
+
+    def leave_refusal(self, client_id: bytes, reply: bytes, channel: bytes, *, ends_durable: bool) -> str:
+        """Why a subscription may not be ended by who asks there; "" if it may."""
+
+    def may_keep(self, client: Client, channel: bytes, *, durable: bool) -> bool:
+        """Whether a subscription from before this server was started may go on."""
+
+    def admit(self, frame: Frame) -> Frame | None:
+        """The request as it is to be handled; None if it is not, and whoever has to has said why."""
+
 
 Done = Callable[[object, str], None]
 """Called once with the result of the entry (MetaResult, GroupResult, True), or with None and why it was not taken."""
@@ -83,7 +118,7 @@ class Shared:
     totals: Totals = field(default_factory=Totals)
     clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))
     connected: bool = True  # to NATS
-    door: "Admission | None" = None  # judges by the permissions; None: everybody may do everything
+    door: Door | None = None  # judges by the permissions; None: everybody may do everything
     asked_users: dict[int, bytes] = field(default_factory=dict)  # number of a request -> the user who was asked
     leads_meta: bool = False
     meta_lease: bool = True  # no other node can lead the metadata meanwhile

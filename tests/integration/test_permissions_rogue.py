@@ -13,7 +13,6 @@ import nats.errors
 import pytest
 import stan_client
 
-from stan.core.extensions import extensions
 from stan.protocol import admin_pb2 as admin
 from stan.protocol import extension_pb2 as ext
 from stan.protocol import wire_pb2 as wire
@@ -189,7 +188,7 @@ def test_rogue_cannot_read_by_fetch(server):
 
 
 def test_rogue_cannot_administer(server):
-    kinds = [kind.partition(".x.test-cluster.admin.")[2] for kind in extensions(Desk().broker) if ".admin." in kind]
+    kinds = [kind.partition(".x.test-cluster.admin.")[2] for kind in Desk().broker.extensions if ".admin." in kind]
     assert len(kinds) > 15
 
     async def scene(alice, rogue):

@@ -7,7 +7,6 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-from stan.core.extensions import extensions
 from stan.protocol import admin_pb2 as admin
 from stan.protocol import extension_pb2 as ext
 from stan.protocol import wire_pb2 as wire
@@ -36,7 +35,7 @@ OF_EDGE = (
     "none",
     "admin.none",
 )
-KINDS = sorted({name.removeprefix(f"_STAN.x.{CLUSTER_ID}.") for name in extensions(Desk().broker)} | {*OF_EDGE})
+KINDS = sorted({name.removeprefix(f"_STAN.x.{CLUSTER_ID}.") for name in Desk().broker.extensions} | {*OF_EDGE})
 BEFORE = (
     "_STAN.from.alice.",
     "_STAN.from.mallory.",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stan import limits
 from stan.config import ChannelOverride, ClusterConfig, Config, StoreLimits
-from stan.core.partition import Partition, conflict
+from stan.core.base.partition import Partition, conflict
 from stan.edge.nats.gateway import ACK_SID, PUB_SID, Gateway
 from stan.edge.serving.partitioning import Partitioning, decode_list, encode_lists
 from stan.errors import StartError

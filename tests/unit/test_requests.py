@@ -5,7 +5,6 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from stan import errors, limits
-from stan.core.extensions import admin_requests
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.protocol import admin_pb2, extension_pb2, wire_pb2
 from stan.protocol.frames import Frame
@@ -149,7 +148,7 @@ def test_huge_names_in_requests_are_neither_judged_nor_told_nor_kept(desk, kind,
 
 def test_all_requests_of_operators_are_among_the_kinds(desk):
     known = {name.removesuffix("Request").lower() for kind in KINDS for name in [kind.DESCRIPTOR.name]}
-    kinds = {kind.replace("_", "") for kind in admin_requests(desk.broker)} - {"addnode", "removenode"}
+    kinds = {kind.replace("_", "") for kind in desk.broker.admin_requests} - {"addnode", "removenode"}
     assert {kind.removesuffix("member") for kind in kinds} <= known | {"evict"}
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from stan import limits
-from stan.core.partition import Latecomers
+from stan.core.requests.latecomers import Latecomers
 from stan.core.shared import META_GROUP, Shared
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.frames import Sender

@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from stan import limits
-from stan.core.partition import conflict
+from stan.core.base.partition import conflict
 from stan.edge.nats.gateway import Gateway
 from stan.errors import Aborted, StartError, go_quote
 from stan.protocol import wire_pb2 as wire
