@@ -29,7 +29,6 @@ from stan.core.clients.nodes import Nodes
 from stan.core.clients.subscribing import Subscribing
 from stan.core.extensions import of_clients, of_operators
 from stan.core.leader.dispatch import Dispatch
-from stan.core.leader.steered import is_outdated
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import Channels
 from stan.core.publishing.committing import Committing
@@ -224,7 +223,7 @@ class Broker:
             if isinstance(step, Publishes):
                 self.publishing.take_sorted(next(left))
             elif isinstance(step, Acks):
-                if not is_outdated(shared.groups[group].dispatch, step.key, shared.clock.wall):
+                if not shared.groups[group].dispatch.is_outdated(step.key, shared.clock.wall):
                     self.step_acks((step,))
             elif step not in done and step not in followed:
                 self.step_frame(step)

@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import Any, Final
 
 from stan import errors
-from stan.core.leader.steered import follow
 from stan.core.publishing.channels import Channels
 from stan.core.requests.answering import Answering
 from stan.core.requests.asked import Asked
@@ -166,7 +165,7 @@ class Positions:
         group = self.shared.groups[number]
         if not group.leads or result.cursor is None:
             return
-        follow(group.dispatch, result)
+        group.dispatch.steered(result)
         channel = self.channels.by_uid.get(result.cursor.uid)
         if result.ended and channel is not None:
             self.channels.watch_idle(channel)

@@ -15,9 +15,8 @@ from stan.core.base.ready import Delivery, Fetch, Fetched, Index, Indexes, Ready
 from stan.core.base.runs import Run, Runs, pairs
 from stan.core.base.timers import PartTimers, Timers
 from stan.core.leader.cursors import LiveCursor, LiveMember
-from stan.core.leader.steered import steer
-from stan.core.state.group import Cursor, GroupMachine, Subscription
-from stan.core.state.removing import removed_runs
+from stan.core.leader.steered import follow, steer
+from stan.core.state.group import Cursor, GroupMachine, GroupResult, Subscription, removed_runs
 from stan.protocol import entries_pb2 as pb
 from stan.types import ChannelUid, Nanos, WallNanos
 
@@ -104,7 +103,7 @@ class Dispatch:
         member = LiveMember(sub)
         live.members.append(member)
         self.by_ack_key[sub.ack_key] = self.by_subscription[sub.subscription_id] = (live, member)
-        self.feed(live)
+        self._feed(live)
 
     def leave(self, sub: Subscription, *, gone: bool) -> None:
         """The replicated state let a subscription go; *gone* when its cursor ended with it or is offline now."""
@@ -119,7 +118,7 @@ class Dispatch:
             return
         for run in member.window:
             live.owed.merge(Run(run.first, run.last, 0, run.count))
-        self.feed(live)
+        self._feed(live)
 
     def removed(self, uid: ChannelUid, removal: pb.Removal) -> None:
         """Messages were removed by an operator: they are settled, whoever has them."""
@@ -128,15 +127,15 @@ class Dispatch:
                 for run in live.holders(first, last):
                     live.touch(run.first, run.last)
             self._skip(live, removal.first_sequence - 1)
-            self.mark(live)
-            self.feed(live)
+            self._mark(live)
+            self._feed(live)
 
     def drop_channel(self, uid: ChannelUid) -> None:
         """The channel and everything on it is gone."""
         for live in list(self.by_channel.get(uid, {}).values()):
-            self.drop_cursor(live)
+            self._drop_cursor(live)
 
-    def drop_cursor(self, live: LiveCursor) -> None:
+    def _drop_cursor(self, live: LiveCursor) -> None:
         """The cursor and all its members are gone."""
         for member in live.members:
             del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
@@ -160,7 +159,7 @@ class Dispatch:
             found = self.by_subscription.get(subscription_id)
             if found is not None:
                 found[1].failed_heartbeat = failed
-                self.feed(found[0])
+                self._feed(found[0])
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -174,12 +173,12 @@ class Dispatch:
                 at_end = live.last_sent + 1 == batch.base_sequence
             if at_end and len(live.batches) < limits.BATCHES_PER_READ_MAX and any(m.open_slots for m in live.members):
                 live.batches.append(batch)
-            self.feed(live)
+            self._feed(live)
 
     def uncovered(self, uid: ChannelUid) -> None:
         """Messages that were committed before are visible now."""
         for live in self.by_channel.get(uid, {}).values():
-            self.feed(live)
+            self._feed(live)
 
     def ack(self, key: int, ranges: Iterable[tuple[int, int]], wall: int = 0) -> bool:
         """Sequences were acked on one ack inbox, at *wall*; False if nobody has it (any more)."""
@@ -196,8 +195,8 @@ class Dispatch:
             for run in runs:
                 live.touch(run.first, run.last)
         live.acked_at = wall
-        self.mark(live)
-        self.feed(live)
+        self._mark(live)
+        self._feed(live)
         return True
 
     def fetched(self, fetch: Fetch, batches: list[Fetched], now: Nanos) -> list[Delivery]:
@@ -206,7 +205,7 @@ class Dispatch:
         if live is None or live.fetching != fetch.number:  # asked for in another life of the cursor
             return []
         live.fetching = 0
-        self.feed(live)
+        self._feed(live)
         if self.mute or live.cursor.paused:
             return []
         if live.owed:
@@ -226,7 +225,7 @@ class Dispatch:
         live = self.cursors.get(fetch.cursor_id)
         if live is not None and live.fetching == fetch.number:
             live.fetching = 0
-            self.feed(live)
+            self._feed(live)
 
     def not_sent(self, deliveries: Iterable[Delivery]) -> None:
         """These did not leave after all: they are owed, at once and not only when the ack wait is over, and as if nothing had
@@ -239,8 +238,8 @@ class Dispatch:
                 for run in member.window.remove(lost_run.first, lost_run.last):
                     live.owed.add(Run(run.first, run.last, 0, run.count - 1))
                     live.touch(run.first, run.last)
-                self.mark(live)
-                self.feed(live)
+                self._mark(live)
+                self._feed(live)
 
     def pause(self) -> None:
         """NATS is away."""
@@ -253,11 +252,31 @@ class Dispatch:
             member.window.shift(away_ns)
             member.timer_at = 0
             self._arm(live, member)
-            self.feed(live)
+            self._feed(live)
+
+    def steered(self, result: GroupResult) -> None:
+        """A change of an operator to a cursor was applied."""
+        live = self.cursors.get(result.cursor.cursor_id) if result.cursor is not None else None
+        if live is None:
+            return
+        if result.steered == "drop_cursor":
+            self._drop_cursor(live)
+            return
+        follow(live, result)
+        if result.steered == "move_cursor":
+            self.holding.discard(live.cursor.cursor_id)
+        self._mark(live)
+        self._feed(live)
+
+    def is_outdated(self, ack_key: int, wall: int) -> bool:
+        """Whether a replayed ack may be of before the cursor was moved, for messages that have to be sent again."""
+        found = self.by_ack_key.get(ack_key)
+        steering = found[0].cursor.steering if found is not None else None
+        return steering is not None and steering.moved_at > wall - limits.MOVE_MEMORY
 
     # --- delivery -----------------------------------------------------------------------------------------------------
 
-    def feed(self, live: LiveCursor) -> None:
+    def _feed(self, live: LiveCursor) -> None:
         """Queue a cursor for the next pump."""
         if not live.hungry:
             live.hungry = True
@@ -327,7 +346,7 @@ class Dispatch:
             size = min(size, live.share(member, end - first + 1)) if len(live.members) > 1 else size
             sent += self._deliver_new(live, member, batch, Run(first, first + size - 1), ready, now)
             if sent >= room:
-                self.feed(live)
+                self._feed(live)
                 break
         return sent
 
@@ -347,7 +366,7 @@ class Dispatch:
         """One delivery, and what it does to the window; `run.count` is the number of redeliveries, this one included."""
         member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
         live.touch(run.first, run.last)
-        self.mark(live)
+        self._mark(live)
         self._arm(live, member)
         self.out_messages += run.size
         self.out_bytes += len(batch.records) * run.size // batch.count
@@ -385,7 +404,7 @@ class Dispatch:
             for gap_first, gap_last in seen.missing(first, min(last, reached) if batches else last):
                 if live.owed.remove(gap_first, gap_last):
                     live.touch(gap_first, gap_last)
-                    self.mark(live)
+                    self._mark(live)
         return out
 
     def _hand_out(self, live: LiveCursor, batch: Fetched, run: Run, now: Nanos) -> list[Delivery]:
@@ -420,8 +439,8 @@ class Dispatch:
             else:
                 live.owed.add(Run(run.first, run.last, 0, run.count))
                 live.touch(run.first, run.last)
-                self.mark(live)
-                self.feed(live)
+                self._mark(live)
+                self._feed(live)
         self._arm(live, member)
 
     # --- progress -----------------------------------------------------------------------------------------------------
@@ -459,17 +478,17 @@ class Dispatch:
             live = self.cursors.get(entry.cursor_id)
             if live is not None and entry.epoch != live.epoch:
                 live.untold.append(entry)
-                self.mark(live)
+                self._mark(live)
             elif live is not None:
                 for numbers in (*(held.runs for held in entry.held), entry.acked):
                     for first, last in pairs(numbers):
                         live.touch(first, last)
                 live.reported = -1
-                self.mark(live)
+                self._mark(live)
 
     # --- small parts ------------------------------------------------------------------------------------------------
 
-    def mark(self, live: LiveCursor) -> None:
+    def _mark(self, live: LiveCursor) -> None:
         """There is something to tell in a progress entry."""
         self.dirty[live.cursor.cursor_id] = live
 
@@ -486,7 +505,7 @@ class Dispatch:
         if live.owed and live.owed.first <= to:
             for run in live.owed.remove(1, to):
                 live.touch(run.first, run.last)
-            self.mark(live)
+            self._mark(live)
         self._skip(live, to)
 
     def _fetch_new(self, live: LiveCursor, first: int, last: int, room: int) -> Fetch:
@@ -508,4 +527,4 @@ class Dispatch:
         """Messages up to *to* are gone: the cursor stands behind them."""
         if to > live.last_sent:
             live.last_sent = to
-            self.mark(live)
+            self._mark(live)

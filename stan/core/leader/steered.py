@@ -4,15 +4,9 @@ In the gap between proposing and committing the leader goes on with the cursor a
 told yet, it tells as of the epoch before: so that a repeat of it is flagged, whoever sends it.
 """
 
-from typing import TYPE_CHECKING
-
-from stan import limits
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.cursors import LiveCursor
 from stan.core.state.group import GroupResult
-
-if TYPE_CHECKING:
-    from stan.core.leader.dispatch import Dispatch
 
 
 def steer(live: LiveCursor) -> None:
@@ -24,30 +18,15 @@ def steer(live: LiveCursor) -> None:
         live.again = _copy(steering.again)
 
 
-def follow(dispatch: "Dispatch", result: GroupResult) -> None:
-    """A change of an operator was applied."""
-    live = dispatch.cursors.get(result.cursor.cursor_id) if result.cursor is not None else None
-    if live is None:
-        return
+def follow(live: LiveCursor, result: GroupResult) -> None:
+    """A change of an operator to a cursor was applied."""
     match result.steered:
         case "move_cursor":
-            _moved(dispatch, live, result.before)
+            _moved(live, result.before)
         case "skip_sequences":
             _skipped(live, result.runs)
         case "send_again":
             _sent_again(live, result.runs)
-        case "drop_cursor":
-            dispatch.drop_cursor(live)
-            return
-    dispatch.mark(live)
-    dispatch.feed(live)
-
-
-def is_outdated(dispatch: "Dispatch", ack_key: int, wall: int) -> bool:
-    """Whether an ack that was heard of late may be of before the cursor was moved, for messages that have to be sent again."""
-    found = dispatch.by_ack_key.get(ack_key)
-    steering = found[0].cursor.steering if found is not None else None
-    return steering is not None and steering.moved_at > wall - limits.MOVE_MEMORY
 
 
 def _new_epoch(live: LiveCursor) -> None:
@@ -57,7 +36,7 @@ def _new_epoch(live: LiveCursor) -> None:
     live.epoch = steering.epoch if steering is not None else 0
 
 
-def _moved(dispatch: "Dispatch", live: LiveCursor, before: int) -> None:
+def _moved(live: LiveCursor, before: int) -> None:
     sent, to = live.last_sent, live.cursor.last_sent
     not_sent = _copy(live.ahead)
     _new_epoch(live)
@@ -74,7 +53,6 @@ def _moved(dispatch: "Dispatch", live: LiveCursor, before: int) -> None:
     live.batches.clear()
     live.fetching = live.doubt_until = 0  # what is being read comes for nobody
     live.last_sent = live.reported = to
-    dispatch.holding.discard(live.cursor.cursor_id)
 
 
 def _skipped(live: LiveCursor, runs: list[tuple[int, int]]) -> None:

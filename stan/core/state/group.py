@@ -11,21 +11,23 @@ from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 from stan import limits
-from stan.core.base.runs import Run, Runs, pairs
-from stan.core.state.deleted import Deleted
+from stan.core.base.runs import Run, Runs, from_flat, pairs
+from stan.core.state.deleted import Deleted, behind
 from stan.core.state.edits import Edits
 from stan.core.state.parts import Part, make_parts
-from stan.core.state.removing import remove
-from stan.core.state.restored import put_cursor, restore
 from stan.core.state.restores import Restores
-from stan.core.state.steering import Steering, of_cursor
+from stan.core.state.steering import Steering, of_cursor, of_row
 from stan.core.state.transactions import Transactions
 from stan.errors import (
+    CHANNEL_IN_USE,
+    CHANNEL_RESTORING,
     CURSOR_GONE,
     DUPLICATE_DURABLE,
     INVALID_SUBSCRIPTION,
     TOO_MANY_SKIPPED,
     TOO_MANY_SUBSCRIPTIONS,
+    UNKNOWN_CHANNEL,
+    UNKNOWN_RESTORE,
 )
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import STAGING_UID
@@ -291,16 +293,16 @@ class GroupMachine:
             self._told_late(cursor, steering, progress)
             return
         for first, last in pairs(progress.acked):
-            self.take(cursor, first, last)
+            self._take(cursor, first, last)
         for held in progress.held:
             member = self.subscriptions.get(held.subscription_id)
             if member is not None and member.cursor_id != cursor.cursor_id:
                 member = None
             for first, last in pairs(held.runs):
-                self.take(cursor, first, last)
+                self._take(cursor, first, last)
                 (cursor.owed if member is None else member.pending).add(Run(first, last))
                 for gone in self.deleted.within(cursor.uid, first, last):
-                    self.take(cursor, gone.first, gone.last)
+                    self._take(cursor, gone.first, gone.last)
             if member is not None:
                 member.last_sent = max(member.last_sent, member.pending.last)
                 self.dirty_subscriptions.add(member.subscription_id)
@@ -316,7 +318,7 @@ class GroupMachine:
                 steering.was_sent(first, last, cursor.last_sent)
         self.dirty_cursors.add(cursor.cursor_id)
 
-    def take(self, cursor: Cursor, first: int, last: int) -> None:
+    def _take(self, cursor: Cursor, first: int, last: int) -> None:
         """Take [first, last] from whoever holds it (G1)."""
         cursor.owed.remove(first, last)
         for member in cursor.members:
@@ -371,7 +373,7 @@ class GroupMachine:
     def _skip(self, cursor: Cursor, steering: Steering, runs: list[tuple[int, int]]) -> int:
         before = self._unacked(cursor) - len(steering.skipped)
         for first, last in runs:
-            self.take(cursor, first, last)
+            self._take(cursor, first, last)
             if last > cursor.last_sent:
                 steering.skipped.merge(Run(max(first, cursor.last_sent + 1), last))
         return before - self._unacked(cursor) + len(steering.skipped)
@@ -424,7 +426,7 @@ class GroupMachine:
         self.next_id += 1
         return self.next_id - 1
 
-    def found_cursor(self, uid: ChannelUid, kind: int, name: bytes, client_id: bytes) -> Cursor:
+    def _found_cursor(self, uid: ChannelUid, kind: int, name: bytes, client_id: bytes) -> Cursor:
         """A cursor by what it is called; made at the beginning of its channel if there is none."""
         made = Cursor(self.next_id, uid, CursorKind(kind), name, client_id, 0)
         found = self.channel(uid).by_key.get(made.key)
@@ -475,13 +477,95 @@ class GroupMachine:
             cursor.subscription_id = member.subscription_id
         self.dirty_cursors.add(cursor.cursor_id)
 
+    # --- removals and restores ------------------------------------------------------------------------------------------
+
+    def _remove(self, removal: pb.Removal, index: RaftIndex) -> str:
+        """Messages are removed: they are gone, and nobody has them pending any more. Returns why nothing was, or ""."""
+        uid = ChannelUid(removal.uid)
+        if uid in self.dropped:
+            return UNKNOWN_CHANNEL
+        channel, deleted = self.channel(uid), self.deleted
+        error = deleted.apply("removal", removal, index)
+        if error:
+            return error
+        self.trim(uid, removal.first_sequence)
+        deleted.trim(uid, channel.first_sequence)
+        oldest = max(channel.first_sequence, 1)
+        left = behind(deleted.by_channel.get(uid), oldest)
+        if left > oldest:
+            self.trim(uid, left)
+        for cursor in channel.cursors.values():
+            for first, last in removed_runs(removal):
+                self._take(cursor, first, last)
+            cursor.last_sent = max(cursor.last_sent, removal.first_sequence - 1)
+            if cursor.steering is not None:
+                cursor.steering.passed(cursor.last_sent)
+            self.dirty_cursors.add(cursor.cursor_id)
+        return ""
+
+    def _restore(self, change: pb.Restore, index: RaftIndex) -> str:
+        """A restore begins, or ends: from then on the channel is one like any other. Returns why not, or ""."""
+        uid = ChannelUid(change.uid)
+        if uid in self.dropped:
+            return UNKNOWN_CHANNEL
+        return self._end_restore(change, index) if change.ended else self._begin_restore(change, index)
+
+    def _begin_restore(self, change: pb.Restore, index: RaftIndex) -> str:
+        """The channel begins with a sequence of its own."""
+        uid, restores = ChannelUid(change.uid), self.restores
+        known = restores.by_channel.get(uid)
+        if known is not None and known.name == change.name:
+            return ""
+        if known is not None and not known.ended:
+            return CHANNEL_RESTORING
+        channel, transactions = self.channel(uid), self.transactions
+        busy = channel.cursors or uid in transactions.parts or uid in transactions.under_way
+        if busy or channel.first_sequence > max(change.first_sequence, 1):
+            return CHANNEL_IN_USE
+        restores.apply("restore", change, index)
+        self.trim(uid, change.first_sequence)
+        if change.HasField("limits"):
+            change.limits.uid, change.limits.reset = uid, True
+            self.edits.apply("edit_limits", change.limits, index)
+        return ""
+
+    def _end_restore(self, change: pb.Restore, index: RaftIndex) -> str:
+        known = self.restores.by_channel.get(ChannelUid(change.uid))
+        if known is None or known.name != change.name:
+            return UNKNOWN_RESTORE
+        change.first_sequence = known.first_sequence
+        self.restores.apply("restore", change, index)
+        return ""
+
+    def _put_cursor(self, change: pb.RestoredCursor, _index: RaftIndex) -> str:
+        """A durable is there again; one that the same restore has put there takes the new position. Returns why not, or ""."""
+        row = change.cursor
+        uid = ChannelUid(row.uid)
+        if self.restores.under_way(uid) != change.restore:
+            return UNKNOWN_RESTORE
+        cursor = self._found_cursor(uid, row.kind, row.name, row.client_id)
+        cursor.client_id, cursor.inbox = row.client_id, row.inbox
+        cursor.max_in_flight, cursor.ack_wait_s = row.max_in_flight, row.ack_wait_s
+        cursor.last_sent, cursor.owed = row.last_sent, from_flat(row.owed)
+        for gone in self.deleted.within(uid, 1, row.last_sent):
+            cursor.owed.remove(gone.first, gone.last)
+        cursor.steering = of_row(row.steering) if row.HasField("steering") else None
+        self.dirty_cursors.add(cursor.cursor_id)
+        return ""
+
 
 _WIDER: Final[dict[str, Callable[[GroupMachine, Any, RaftIndex], str]]] = {
-    "removal": remove,
-    "restore": restore,
-    "restored_cursor": put_cursor,
+    "removal": GroupMachine._remove,  # noqa: SLF001 - its own
+    "restore": GroupMachine._restore,  # noqa: SLF001
+    "restored_cursor": GroupMachine._put_cursor,  # noqa: SLF001
 }
 """Changes that concern more than a part of the state; they give why they were not made, or ""."""
+
+
+def removed_runs(removal: pb.Removal) -> list[tuple[int, int]]:
+    """The sequences that a removal is about."""
+    below = [(1, removal.first_sequence - 1)] if removal.first_sequence > 1 else []
+    return below + list(pairs(removal.deleted))
 
 
 def kind_and_name(queue_group: bytes, durable_name: bytes) -> tuple[CursorKind, bytes]:

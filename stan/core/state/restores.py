@@ -1,7 +1,7 @@
 """Channels of one group that are being restored from a backup, or were.
 
 A part of the group's machine (see parts.py), fed by committed entries alone: it remembers the name of a channel's restore, so
-that requests may be repeated, and whether it is at its end. What it does to the rest of the machine is in restored.py.
+that requests may be repeated, and whether it is at its end. What it does to the rest of the machine is in group.py.
 """
 
 from dataclasses import dataclass
