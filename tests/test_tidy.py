@@ -38,6 +38,19 @@ LAYERS: tuple[set[str], ...] = (
 )
 """Lowest first. A module imports from its own layer and from those below."""
 
+ROOMS: dict[str, tuple[str, ...]] = {
+    "stan.core": (
+        *("base", "state", "leader", "shared", "requests", "publishing", "clients", "admin"),
+        *("extensions", "broker"),
+    ),
+    "stan.edge": (
+        *("log", "timing", "nats_import", "nats", "reads", "runtime", "storage"),
+        *("reloading", "pool", "driver", "serving", "standby", "cluster", "node"),
+    ),
+    "stan.cli": ("support", "bench", "commands", "demo", "main"),
+}
+"""Inside a layer: its packages and modules, lowest first. A module imports from its own package and from those before."""
+
 CLIENTS = {"stan_client", "pyspark_stan"}
 
 IMPURE = {
@@ -242,6 +255,35 @@ def test_foreign_words_are_nowhere():
 
 
 # --- the rules can fail ---------------------------------------------------------------------------------------------
+
+
+def room_of(layer: str, name: str) -> int | None:
+    """Which room of a layer a module lies in; None if it is not in the layer, or is the layer itself."""
+    if not name.startswith(f"{layer}."):
+        return None
+    room = name.removeprefix(f"{layer}.").split(".")[0]
+    assert room in ROOMS[layer], f"{name} has no place in ROOMS"
+    return ROOMS[layer].index(room)
+
+
+@each_module
+def test_imports_point_downwards_inside_a_layer(name):
+    for layer in ROOMS:
+        own = room_of(layer, name)
+        if own is None:
+            continue
+        for other in ours(imports_of(name)):
+            room = room_of(layer, other)
+            assert room is None or room <= own, f"{name} imports {other}, which is above it"
+
+
+def test_there_are_no_circles():
+    """Not for types either."""
+    arrows = {name: {other for other in imports_of(name) if other in MODULES and other != name} for name in MODULES}
+    while ends := [name for name, others in arrows.items() if not others & arrows.keys()]:
+        for name in ends:
+            del arrows[name]
+    assert not arrows, f"these modules import each other: {sorted(arrows)}"
 
 
 def test_layers_know_every_module():

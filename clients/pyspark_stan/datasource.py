@@ -29,7 +29,7 @@ class StanDataSource(DataSource):
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """For `spark.read`."""
-        from pyspark_stan.source import batch_reader
+        from pyspark_stan.pushdown import batch_reader
 
         return batch_reader(self.options, schema)
 

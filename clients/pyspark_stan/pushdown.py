@@ -19,13 +19,12 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_stan.offsets import Range, Resolver
-from pyspark_stan.options import Place
+from pyspark_stan.options import Place, SourceOptions, source_options
+from pyspark_stan.schema import check_schema
 from pyspark_stan.source import StanBatchReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-    from pyspark_stan.options import SourceOptions
 
 _BOUNDS: Final[Mapping[type[Filter], tuple[int | None, int | None]]] = {
     # what to add to the value for the first one wanted, and for the one behind the last
@@ -36,6 +35,13 @@ _BOUNDS: Final[Mapping[type[Filter], tuple[int | None, int | None]]] = {
     LessThanOrEqual: (None, 1),
 }
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def batch_reader(options: Mapping[str, str], schema: "StructType") -> StanBatchReader:
+    """For `spark.read`. Raises OptionsError."""
+    check_schema(schema)
+    found = source_options(options, "batch")
+    return StanPushdownBatchReader(found, schema) if found.pushdown else StanBatchReader(found, schema)
 
 
 class StanPushdownBatchReader(StanBatchReader):

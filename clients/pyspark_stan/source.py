@@ -42,15 +42,6 @@ T = TypeVar("T")
 Infos = Mapping[str, ChannelInfo]
 
 
-def batch_reader(options: Mapping[str, str], schema: "StructType") -> "StanBatchReader":
-    """For `spark.read`. Raises OptionsError."""
-    from pyspark_stan.pushdown import StanPushdownBatchReader  # noqa: PLC0415 - it is made of this module's class
-
-    check_schema(schema)
-    found = source_options(options, "batch")
-    return StanPushdownBatchReader(found, schema) if found.pushdown else StanBatchReader(found, schema)
-
-
 def stream_reader(options: Mapping[str, str], schema: "StructType") -> "StanStreamReader":
     """For `spark.readStream`. Raises OptionsError."""
     check_schema(schema)

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.client_kernel import decode_message, encode_acks
@@ -32,10 +32,24 @@ from stan_client.positions import Start, from_sequence
 from stan_client.session import Session, fresh_id, text_of
 
 if TYPE_CHECKING:
-    from stan_client.client import Client
     from stan_client.connection import Link
 
 log = logging.getLogger("stan_client")
+
+
+class Owner(Protocol):
+    """The client that made a subscription."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+
+    async def ready(self) -> Session:
+        """The session, once there is one."""
+
+    def forget(self, subscription: "Subscription") -> None:
+        """It has ended."""
+
 
 QUEUED_WINDOWS_MAX: Final = 2
 """A redelivered message that finds this many windows queued is dropped: the server sends it again."""
@@ -47,7 +61,7 @@ class Subscription(AsyncIterator[Message]):
     """Made by Client.subscribe; iterate over it unless it has a callback."""
 
     def __init__(
-        self, client: "Client", channel: str, callback: Callback | BatchCallback | None, options: SubscriptionOptions
+        self, client: Owner, channel: str, callback: Callback | BatchCallback | None, options: SubscriptionOptions
     ) -> None:
         self.channel = channel
         self.options = options

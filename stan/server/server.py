@@ -17,8 +17,9 @@ from stan import limits
 from stan.config import Config
 from stan.core.base.ready import Index
 from stan.core.broker import Broker
+from stan.edge.cluster.host import Done, World
 from stan.edge.cluster.join import joined, remembered
-from stan.edge.cluster.member import Done, Member, World, held_groups
+from stan.edge.cluster.member import Member, held_groups
 from stan.edge.driver import Driver
 from stan.edge.log import ServerLog
 from stan.edge.nats.connection import Connection

@@ -7,8 +7,9 @@ import struct
 from pathlib import Path
 
 from stan.config import ClusterConfig, Config, HeartbeatConfig, StoreConfig, StoreLimits
+from stan.edge.cluster.host import World
 from stan.edge.cluster.join import remembered
-from stan.edge.cluster.member import Member, World, held_groups
+from stan.edge.cluster.member import Member, held_groups
 from stan.edge.node import Node
 from stan.edge.storage.groupfiles import Disk, groups_on_disk
 from stan.edge.storage.storage import Storage

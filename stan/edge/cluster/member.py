@@ -7,10 +7,8 @@ Everything real comes from outside (connection, runtime, storage, chance), so th
 """
 
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from random import Random
-from typing import NamedTuple
 
 import stan
 from stan import limits
@@ -20,13 +18,13 @@ from stan.core.broker import Broker
 from stan.core.shared import META_GROUP
 from stan.edge.cluster.agreement import Agreement
 from stan.edge.cluster.balance import Balance
+from stan.edge.cluster.host import Done, World
 from stan.edge.cluster.relocation import Relocation
 from stan.edge.cluster.roster import Roster
 from stan.edge.cluster.supply import Supply
 from stan.edge.driver import Driver
 from stan.edge.nats.gateway import Gateway
 from stan.edge.pool import Pool
-from stan.edge.runtime import Runtime
 from stan.edge.serving.fetching import Fetching
 from stan.edge.serving.verifying import Verifying
 from stan.edge.storage.groupfiles import Voters
@@ -42,27 +40,10 @@ from stan.raft.group import RaftGroup, Surroundings
 from stan.raft.mux import Mux
 from stan.raft.mux_nats import NatsWire
 from stan.raft.placement import Placement, place
-from stan.raft.turns import Runtime as Ticker
 from stan.raft.turns import Turns
 from stan.types import ChannelUid, GroupId, Nanos, RaftIndex
 
 NEVER = Nanos(1 << 63)
-
-Done = Callable[[Exception | None], None]
-"""Called with what went wrong, None if nothing did."""
-
-
-class World(NamedTuple):
-    """What a member needs of the outside."""
-
-    runtime: Runtime  # the driver's
-    ticker: Ticker  # the groups', with an alarm of its own
-    random: Random
-    note: Callable[[str, str], None]
-    crashed: Callable[[BaseException], None]
-    listening: Callable[[], None]  # clients are served from now on
-    run: Callable[[Coroutine[None, None, None], Done], None]  # to its end; not from inside the call
-    ended: Callable[[], None] = lambda: None  # this node is needed no more
 
 
 def held_groups(cluster: ClusterConfig, node_id: str, raft_groups: int) -> list[GroupId]:

@@ -9,10 +9,10 @@ a while; what is closed is put aside. A node that was removed ends when it is ne
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from stan import limits
 from stan.core.shared import META_GROUP
+from stan.edge.cluster.host import Host
 from stan.edge.cluster.membership import Holding, Seen, may_close, observers, step
 from stan.edge.cluster.roster import difference
 from stan.edge.storage import manifest
@@ -21,14 +21,11 @@ from stan.raft.group import RaftGroup
 from stan.raft.placement import Placement, place
 from stan.types import GroupId, Nanos
 
-if TYPE_CHECKING:
-    from stan.edge.cluster.member import Member
-
 
 class Relocation:
     """Of one node."""
 
-    def __init__(self, member: "Member") -> None:
+    def __init__(self, member: Host) -> None:
         cluster, storage = member.cluster, member.storage
         self._member = member
         self.names = cluster.voters(member.me)

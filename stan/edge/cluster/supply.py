@@ -8,18 +8,15 @@ next hint begins it anew. Subjects: `<node>.transfer` takes hints and requests, 
 """
 
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from stan import limits
+from stan.edge.cluster.host import Host
 from stan.edge.storage.transfer import Receiver, Sender, Step
 from stan.errors import NotNow
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.raft.group import RaftGroup
 from stan.types import GroupId, Nanos
-
-if TYPE_CHECKING:
-    from stan.edge.cluster.member import Member
 
 _HINT = Struct("<BH")
 _HINT_VERB = 0  # a request of a transfer begins with its version, which is above
@@ -28,7 +25,7 @@ _HINT_VERB = 0  # a request of a transfer begins with its version, which is abov
 class Supply:
     """Of one node, in both directions."""
 
-    def __init__(self, member: "Member") -> None:
+    def __init__(self, member: Host) -> None:
         self._member = member
         self._sender: Sender | None = None
         self._hinted: dict[tuple[GroupId, str], Nanos] = {}  # when a lagging member was last told

@@ -1,0 +1,78 @@
+"""What a member of a cluster offers to its parts: itself seen from below, and what it needs of the outside. Ports only."""
+
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import NamedTuple, Protocol
+
+from stan.config import ClusterConfig, Config
+from stan.core.broker import Broker
+from stan.edge.cluster.roster import Roster
+from stan.edge.driver import Driver
+from stan.edge.nats.gateway import Gateway
+from stan.edge.pool import Pool
+from stan.edge.runtime import Runtime
+from stan.edge.storage.storage import Storage
+from stan.raft.group import RaftGroup
+from stan.raft.turns import Runtime as Ticker
+from stan.types import GroupId
+
+Done = Callable[[Exception | None], None]
+"""Called with what went wrong, None if nothing did."""
+
+
+class World(NamedTuple):
+    """What a member needs of the outside."""
+
+    runtime: Runtime  # the driver's
+    ticker: Ticker  # the groups', with an alarm of its own
+    random: Random
+    note: Callable[[str, str], None]
+    crashed: Callable[[BaseException], None]
+    listening: Callable[[], None]  # clients are served from now on
+    run: Callable[[Coroutine[None, None, None], Done], None]  # to its end; not from inside the call
+    ended: Callable[[], None] = lambda: None  # this node is needed no more
+
+
+class Receives(Protocol):
+    """Who gets groups from other nodes."""
+
+    def receives(self, number: GroupId) -> bool:
+        """Whether a group is being received."""
+
+
+class Host(Protocol):
+    """The member, for its relocation and its supply."""
+
+    me: str
+    config: Config
+    cluster: ClusterConfig
+    world: World
+    broker: Broker
+    gateway: Gateway
+    driver: Driver
+    storage: Storage
+    roster: Roster
+    groups: dict[GroupId, RaftGroup]
+
+    @property
+    def pool(self) -> Pool:
+        """What this node leads."""
+
+    @property
+    def supply(self) -> Receives:
+        """What it receives."""
+
+    def write(self, data: bytes) -> bool:
+        """Send NATS protocol."""
+
+    def replace_group(self, number: GroupId, done: Done) -> None:
+        """Take part in a group with what was received of it instead of what this node had."""
+
+    def begin_group(self, number: GroupId, done: Done) -> None:
+        """Hold a group from now on, empty at first."""
+
+    def end_group(self, number: GroupId, done: Done) -> None:
+        """Hold a group no more, which this node does not lead."""
+
+    def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
+        """Let another voter lead a group, if this one does still."""
