@@ -30,7 +30,7 @@ class StoppedInTurn:
 
         def frames_and_stop(*arguments):
             rendered = frames(*arguments)
-            if self.sends is not None and not self.written and at == "when it is rendered":
+            if self.sends is not None and not self.written and self.at == "when it is rendered":
                 self.stop()
                 self.at = "stopped"
             return rendered
