@@ -300,7 +300,10 @@ class Broker:
             self._handle(self.undecided.popleft())
 
     def _handle(self, frame: Frame) -> None:
-        self.shared.within(self._group_of(frame), self.requests[frame.subject], frame)
+        try:
+            self.requests[frame.subject](frame)
+        except Exception as error:  # noqa: BLE001 - the border of the group, which is looked for only then
+            self.shared.fail(self._group_of(frame), error)
 
     def _asked_for_meta(self, frame: Frame) -> None:
         """Another node asks for a change of the metadata, or how far it is."""
