@@ -1,5 +1,6 @@
 """What was read from NATS in the last seconds, and how it is looked at again."""
 
+import gc
 import sys
 
 import pytest
@@ -166,11 +167,14 @@ def calls_to_take_over(count):
     node.broker.lead_group(1, doubt=True)
     node.gateway.roles_changed()
     calls = []
+    gc.collect()
+    gc.disable()  # libraries of the tests have Python functions called when it runs
     sys.setprofile(lambda _frame, event, _arg: calls.append(event) if event.endswith("call") else None)
     try:
         node.gateway.replay(1)
     finally:
         sys.setprofile(None)
+        gc.enable()
     node.turn()
     assert len(node.stored()) == count
     return len(calls)
