@@ -43,6 +43,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("base", "state", "leader", "shared", "requests", "publishing", "clients", "admin"),
         *("extensions", "broker"),
     ),
+    "stan.raft": (
+        "backoff",
+        "configuration",
+        "consensus",
+        "placement",
+        "transport",
+        "pysyncobj",
+        "solo",
+        "group",
+        "turns",
+    ),
     "stan.edge": (
         *("log", "timing", "nats_import", "nats", "reads", "runtime", "storage"),
         *("reloading", "pool", "driver", "serving", "standby", "cluster", "node"),
@@ -70,7 +81,7 @@ IMPURE_ALL_THE_SAME = {
 
 THIRD_PARTY = {
     "nats": ("stan.edge.nats.connection", "stan_client"),
-    "pysyncobj": ("stan.raft",),
+    "pysyncobj": ("stan.raft.pysyncobj",),
     "aiohttp": ("stan.monitor",),
     "aiosqlite": ("stan.state.database", "stan.state.opening", "stan.log.sqlfile"),
     "prometheus_client": ("stan.monitor",),

@@ -19,12 +19,12 @@ from stan.errors import Aborted, Frozen, InDoubt, NotNow, StartError, fault
 from stan.invariant import invariant
 from stan.log.types import Entry, GroupLog
 from stan.protocol.entries import Kind
-from stan.raft.codec import AppendAnswer, Message, heartbeat
 from stan.raft.configuration import decode, encode, known_committed, objection
 from stan.raft.consensus import Fate, Outcome
-from stan.raft.hard_state import HardState
-from stan.raft.journal import Command, GroupJournal
-from stan.raft.shell import Shell
+from stan.raft.pysyncobj.hard_state import HardState
+from stan.raft.pysyncobj.journal import Command, GroupJournal
+from stan.raft.pysyncobj.shell import Shell
+from stan.raft.transport.codec import AppendAnswer, Message, heartbeat
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
 Parts = TypeVarTuple("Parts")

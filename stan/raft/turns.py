@@ -11,7 +11,7 @@ from typing import Protocol
 from stan import limits
 from stan.invariant import invariant
 from stan.raft.group import RaftGroup
-from stan.raft.mux import Mux
+from stan.raft.transport.mux import Mux
 from stan.types import GroupId, Nanos
 
 

@@ -40,8 +40,8 @@ from stan.protocol import kernel
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import OWN_INBOXES, publication
 from stan.protocol.doors import ack_subjects, reply_subject, with_users
-from stan.raft.link import HEADER_BYTES
 from stan.raft.solo import Solo
+from stan.raft.transport.link import HEADER_BYTES
 from stan.server.administration import Administration
 from stan.types import SECOND, ChannelUid, GroupId, WallNanos
 

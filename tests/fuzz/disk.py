@@ -20,7 +20,8 @@ from stan.migration.messages import SliceReader
 from stan.migration.subscriptions import read_positions
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import changes_of, decode_batches, marks_of
-from stan.raft import configuration, hard_state
+from stan.raft import configuration
+from stan.raft.pysyncobj import hard_state
 from tests.fuzz.engine import Parser
 from tests.kit import old_store
 from tests.kit.batches import batch, change, entry

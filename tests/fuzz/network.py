@@ -15,9 +15,9 @@ from stan.protocol import client_kernel_py, kernel_py, node_pb2, rows_py, wire_p
 from stan.protocol import extension_pb2 as ext
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.frames import Frame
-from stan.raft import codec
-from stan.raft.codec import FrameError
-from stan.raft.link import Link
+from stan.raft.transport import codec
+from stan.raft.transport.codec import FrameError
+from stan.raft.transport.link import Link
 from stan.types import SECOND
 from tests.fuzz.engine import Parser
 from tests.kit.batches import rows_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stan.raft.compat import CLOCK
+from stan.raft.pysyncobj.compat import CLOCK
 
 
 @pytest.fixture(autouse=True)

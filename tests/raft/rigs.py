@@ -10,11 +10,11 @@ from pysyncobj.transport import Transport
 
 from stan import limits
 from stan.log.filelog import FileLog
-from stan.raft import codec
-from stan.raft.compat import CLOCK
 from stan.raft.consensus import Fate
 from stan.raft.group import RaftGroup, Surroundings
-from stan.raft.hard_state import HardState
+from stan.raft.pysyncobj.compat import CLOCK
+from stan.raft.pysyncobj.hard_state import HardState
+from stan.raft.transport import codec
 from stan.types import MILLISECOND, SECOND, GroupId, RaftIndex
 from tests.kit.files import CrashingFiles
 

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from stan import limits
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
-from stan.raft import codec
-from stan.raft.codec import AppendAnswer, AppendEntries, FrameError, TimeoutNow, VoteAnswer, VoteRequest, Vouch
+from stan.raft.transport import codec
+from stan.raft.transport.codec import (
+    AppendAnswer,
+    AppendEntries,
+    FrameError,
+    TimeoutNow,
+    VoteAnswer,
+    VoteRequest,
+    Vouch,
+)
 
 U64 = st.integers(0, (1 << 63) - 1)
 GROUP = st.integers(0, 65535)

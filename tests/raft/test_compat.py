@@ -5,7 +5,7 @@ import pytest
 from pysyncobj.journal import MemoryJournal
 from pysyncobj.syncobj import SyncObj
 
-from stan.raft import compat
+from stan.raft.pysyncobj import compat
 
 
 def test_installed_library_is_as_the_shell_needs_it():

@@ -6,7 +6,7 @@ from stan.errors import NotNow
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft import configuration
-from stan.raft.codec import AppendEntries, VoteAnswer, VoteRequest, Vouch
+from stan.raft.transport.codec import AppendEntries, VoteAnswer, VoteRequest, Vouch
 from tests.raft.rigs import Safe
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from stan import limits
-from stan.raft.codec import VoteAnswer, VoteRequest
+from stan.raft.transport.codec import VoteAnswer, VoteRequest
 from stan.types import SECOND
 from tests.raft.rigs import Safe
 

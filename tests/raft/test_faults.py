@@ -8,10 +8,10 @@ from stan import limits
 from stan.errors import FAULT, Aborted, Frozen, InDoubt
 from stan.invariant import InvariantError
 from stan.protocol.entries import Kind
-from stan.raft import codec
-from stan.raft.codec import AppendAnswer, AppendEntries, VoteRequest
-from stan.raft.mux import Mux
 from stan.raft.solo import Solo
+from stan.raft.transport import codec
+from stan.raft.transport.codec import AppendAnswer, AppendEntries, VoteRequest
+from stan.raft.transport.mux import Mux
 from stan.raft.turns import Turns
 from stan.types import SECOND, GroupId
 from tests.raft.rigs import Safe

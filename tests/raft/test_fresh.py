@@ -4,8 +4,8 @@ import pytest
 
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
-from stan.raft.codec import AppendEntries, TimeoutNow, VoteAnswer, VoteRequest, Vouch
-from stan.raft.hard_state import HardState
+from stan.raft.pysyncobj.hard_state import HardState
+from stan.raft.transport.codec import AppendEntries, TimeoutNow, VoteAnswer, VoteRequest, Vouch
 from tests.raft.rigs import Safe
 
 

@@ -7,7 +7,7 @@ import pytest
 from stan import limits
 from stan.errors import DiskFull, Frozen, NotNow, StartError
 from stan.protocol.entries import Kind
-from stan.raft.codec import AppendEntries, TimeoutNow, VoteRequest
+from stan.raft.transport.codec import AppendEntries, TimeoutNow, VoteRequest
 from tests.raft.rigs import Fate, Safe
 
 

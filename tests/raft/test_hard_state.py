@@ -10,7 +10,7 @@ import pytest
 from stan.errors import Damage, Frozen
 from stan.invariant import InvariantError
 from stan.log.files import OsFiles
-from stan.raft.hard_state import HardState
+from stan.raft.pysyncobj.hard_state import HardState
 from tests.kit.files import CrashingFiles, PowerCut
 
 STEPS = [(1, None), (1, "a"), (2, "b"), (5, None), (5, "node-with-a-long-name" * 10), (6, "a")]

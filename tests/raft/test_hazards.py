@@ -29,8 +29,8 @@ from stan.invariant import InvariantError
 from stan.log.filelog import FileLog
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
-from stan.raft import codec
-from stan.raft.codec import AppendAnswer, AppendEntries, FrameError, TimeoutNow, VoteAnswer, VoteRequest
+from stan.raft.transport import codec
+from stan.raft.transport.codec import AppendAnswer, AppendEntries, FrameError, TimeoutNow, VoteAnswer, VoteRequest
 from tests.raft.rigs import Fate, Safe, Stock, entry
 
 

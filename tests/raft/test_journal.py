@@ -13,9 +13,9 @@ from stan.log.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
-from stan.raft.compat import NO_OP
-from stan.raft.hard_state import HardState
-from stan.raft.journal import Command, GroupJournal
+from stan.raft.pysyncobj.compat import NO_OP
+from stan.raft.pysyncobj.hard_state import HardState
+from stan.raft.pysyncobj.journal import Command, GroupJournal
 from tests.kit.files import CrashingFiles
 
 

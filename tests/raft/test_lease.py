@@ -3,7 +3,7 @@
 import pytest
 
 from stan import limits
-from stan.raft.codec import AppendAnswer, TimeoutNow, VoteRequest
+from stan.raft.transport.codec import AppendAnswer, TimeoutNow, VoteRequest
 from stan.types import MILLISECOND, SECOND
 from tests.raft.rigs import Safe
 

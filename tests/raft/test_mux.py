@@ -10,10 +10,10 @@ from stan import limits
 from stan.errors import ConfigError
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
-from stan.raft.codec import AppendAnswer, AppendEntries, FrameError, TimeoutNow, Vouch, heartbeat
-from stan.raft.link import HEADER_BYTES, Link
-from stan.raft.mux import Mux
-from stan.raft.mux_nats import JOINED_BYTES_MAX, NatsWire
+from stan.raft.transport.codec import AppendAnswer, AppendEntries, FrameError, TimeoutNow, Vouch, heartbeat
+from stan.raft.transport.link import HEADER_BYTES, Link
+from stan.raft.transport.mux import Mux
+from stan.raft.transport.mux_nats import JOINED_BYTES_MAX, NatsWire
 from stan.types import MILLISECOND
 
 

@@ -13,9 +13,9 @@ from stan.log.files import OsFiles
 from stan.protocol.entries import Kind
 from stan.raft.consensus import Fate
 from stan.raft.group import RaftGroup, Surroundings
-from stan.raft.hard_state import HardState
-from stan.raft.mux import Mux
-from stan.raft.mux_nats import NatsWire
+from stan.raft.pysyncobj.hard_state import HardState
+from stan.raft.transport.mux import Mux
+from stan.raft.transport.mux_nats import NatsWire
 from stan.raft.turns import Turns
 from stan.types import GroupId, RaftIndex
 from tests.kit.fake_broker import eventually, nats_server

@@ -6,8 +6,8 @@ import pytest
 
 from stan import limits
 from stan.raft.backoff import Backoff
-from stan.raft.codec import AppendEntries, TimeoutNow, VoteRequest
-from stan.raft.mux import Mux
+from stan.raft.transport.codec import AppendEntries, TimeoutNow, VoteRequest
+from stan.raft.transport.mux import Mux
 from stan.types import MILLISECOND, SECOND
 from tests.raft.rigs import Safe
 

@@ -3,8 +3,8 @@
 from stan import limits
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
-from stan.raft.codec import AppendAnswer, AppendEntries
-from stan.raft.replication import Progress
+from stan.raft.pysyncobj.replication import Progress
+from stan.raft.transport.codec import AppendAnswer, AppendEntries
 from tests.raft.rigs import Safe
 
 

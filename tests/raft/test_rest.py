@@ -4,7 +4,7 @@ import pytest
 
 from stan import limits
 from stan.protocol.entries import Kind
-from stan.raft.codec import AppendAnswer, AppendEntries, VoteRequest
+from stan.raft.transport.codec import AppendAnswer, AppendEntries, VoteRequest
 from stan.types import MILLISECOND, SECOND
 from tests.raft.rigs import Safe
 

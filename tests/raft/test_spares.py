@@ -5,8 +5,8 @@ import random
 import pytest
 
 from stan import limits
-from stan.raft.codec import AppendEntries
-from stan.raft.mux import Mux
+from stan.raft.transport.codec import AppendEntries
+from stan.raft.transport.mux import Mux
 from stan.types import MILLISECOND, SECOND
 from tests.raft.rigs import Safe
 from tests.raft.test_turns import Runtime, Turns, Wire

@@ -6,10 +6,10 @@ import pytest
 
 from stan import limits
 from stan.errors import ConfigError
-from stan.raft.codec import AppendEntries
 from stan.raft.consensus import Fate
-from stan.raft.mux import Mux
-from stan.raft.mux_nats import NatsWire
+from stan.raft.transport.codec import AppendEntries
+from stan.raft.transport.mux import Mux
+from stan.raft.transport.mux_nats import NatsWire
 from stan.raft.turns import Turns
 from stan.types import SECOND
 from tests.raft.rigs import Safe

@@ -17,7 +17,7 @@ from stan.errors import StanError
 from stan.patterns import ChannelLimits
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.entries import Kind, decode_batches
-from stan.raft.codec import AppendAnswer, VoteAnswer, VoteRequest
+from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
 from stan.types import MICROSECOND, MILLISECOND, SECOND
 from tests.kit.files import CrashingFiles, PowerCut
 from tests.sim.database import SimDatabase

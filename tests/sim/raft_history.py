@@ -13,8 +13,8 @@ R9  in the end all nodes go by the voters that the newest change named; they all
 """
 
 from stan.protocol.entries import Kind
-from stan.raft.codec import AppendAnswer, VoteAnswer, VoteRequest
 from stan.raft.consensus import Fate
+from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
 
 CHANGE = b"a change of the voters"
 

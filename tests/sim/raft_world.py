@@ -16,12 +16,12 @@ from pathlib import Path
 from stan.errors import FAULT, Frozen, NotNow
 from stan.log.filelog import FileLog
 from stan.protocol.entries import Kind
-from stan.raft.codec import AppendAnswer, VoteAnswer, VoteRequest
 from stan.raft.consensus import Fate
 from stan.raft.group import RaftGroup, Surroundings
-from stan.raft.hard_state import HardState
-from stan.raft.link import HEADER_BYTES
-from stan.raft.mux import Mux
+from stan.raft.pysyncobj.hard_state import HardState
+from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
+from stan.raft.transport.link import HEADER_BYTES
+from stan.raft.transport.mux import Mux
 from stan.raft.turns import Turns
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId, RaftIndex
 from tests.kit.files import CrashingFiles, PowerCut
@@ -32,7 +32,7 @@ from tests.sim.raft_history import RaftHistory
 STORE_ID = b"simulated-store!"
 SEGMENT_BYTES = 8000
 KIND_AT, ANSWERS = 6, (2, 4, 8)
-"""Where a message tells its kind, and which are answers: see stan.raft.codec."""
+"""Where a message tells its kind, and which are answers: see stan.raft.transport.codec."""
 
 
 class Wire:

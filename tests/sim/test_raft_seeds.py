@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from stan.raft.codec import Vouch
 from stan.raft.group import RaftGroup
-from stan.raft.hard_state import HardState
-from stan.raft.journal import GroupJournal
-from stan.raft.shell import Shell
-from stan.raft.voter import Voter
+from stan.raft.pysyncobj.hard_state import HardState
+from stan.raft.pysyncobj.journal import GroupJournal
+from stan.raft.pysyncobj.shell import Shell
+from stan.raft.pysyncobj.voter import Voter
+from stan.raft.transport.codec import Vouch
 from tests.sim.raft_members import ChangingWorld
 from tests.sim.raft_world import RaftWorld
 

@@ -34,12 +34,12 @@ from stan.protocol.channels import publication
 from stan.protocol.doors import ack_subjects
 from stan.protocol.frames import Frame
 from stan.protocol.node_pb2 import NodeHello
-from stan.raft.codec import Message
 from stan.raft.configuration import decode
 from stan.raft.group import RaftGroup, Surroundings
-from stan.raft.mux import Mux
-from stan.raft.mux_nats import NatsWire
 from stan.raft.placement import Placement, place
+from stan.raft.transport.codec import Message
+from stan.raft.transport.mux import Mux
+from stan.raft.transport.mux_nats import NatsWire
 from stan.raft.turns import Turns
 from stan.types import ChannelUid, GroupId, Nanos, RaftIndex
 

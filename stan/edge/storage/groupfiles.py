@@ -31,7 +31,7 @@ from stan.log.files import Files, OsFiles, read_file, remove_directory, write_du
 from stan.log.types import GroupLog
 from stan.log.vault import NEVER, LogVault, Vault
 from stan.protocol import entries_pb2 as pb
-from stan.raft.hard_state import HARD_STATE
+from stan.raft.pysyncobj.hard_state import HARD_STATE
 from stan.types import GroupId, RaftIndex
 
 LOST_FOUND = "lost+found"

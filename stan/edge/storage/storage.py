@@ -38,7 +38,7 @@ from stan.log.types import Entry, GroupLog
 from stan.log.vault import NEVER
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import STAGING_UID, Kind, encode_batch
-from stan.raft.hard_state import HardState
+from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.solo import SOLO_TERM
 from stan.state.changes import group_changes, meta_changes
 from stan.state.database import Changes, Database

@@ -23,12 +23,12 @@ from stan.errors import Damage, DiskFull
 from stan.invariant import InvariantError, invariant
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
-from stan.raft.codec import AppendAnswer, AppendEntries, Message, TimeoutNow, VoteAnswer, VoteRequest, Vouch
-from stan.raft.compat import CLOCK, FOLLOWER, LEADER, Peer
-from stan.raft.journal import Command, GroupJournal
-from stan.raft.replication import Progress
-from stan.raft.spares import Spares
-from stan.raft.voter import Outside, Voter
+from stan.raft.pysyncobj.compat import CLOCK, FOLLOWER, LEADER, Peer
+from stan.raft.pysyncobj.journal import Command, GroupJournal
+from stan.raft.pysyncobj.replication import Progress
+from stan.raft.pysyncobj.spares import Spares
+from stan.raft.pysyncobj.voter import Outside, Voter
+from stan.raft.transport.codec import AppendAnswer, AppendEntries, Message, TimeoutNow, VoteAnswer, VoteRequest, Vouch
 from stan.types import SECOND, Nanos, RaftIndex, Term
 
 FOREVER = Nanos((1 << 63) - 1)

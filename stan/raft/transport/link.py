@@ -16,7 +16,7 @@ from random import Random
 from struct import Struct
 
 from stan import limits
-from stan.raft.codec import FrameError
+from stan.raft.transport.codec import FrameError
 from stan.types import Nanos
 
 _FRAME = Struct("<BBQQQI")

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 
 from stan import limits
-from stan.raft.compat import Peer
-from stan.raft.replication import Progress
+from stan.raft.pysyncobj.compat import Peer
+from stan.raft.pysyncobj.replication import Progress
 from stan.types import Nanos, RaftIndex
 
 

@@ -17,8 +17,8 @@ from stan.errors import NotNow
 from stan.invariant import InvariantError, invariant
 from stan.log.types import Entry, GroupLog
 from stan.protocol.entries import Kind
-from stan.raft.compat import NO_OP, Journal
-from stan.raft.hard_state import HardState
+from stan.raft.pysyncobj.compat import NO_OP, Journal
+from stan.raft.pysyncobj.hard_state import HardState
 from stan.types import RaftIndex, Term
 
 

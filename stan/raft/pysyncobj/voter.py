@@ -1,4 +1,4 @@
-"""A member of a group as a voter and candidate: PySyncObj's election, held to Raft's rules (see raft.shell).
+"""A member of a group as a voter and candidate: PySyncObj's election, held to Raft's rules (see shell.py).
 
 Promises: one vote per voter and term is counted (S4), no vote of a stranger; a term rises only for an election that a majority
 says it would vote in, and not while it hears a leader, unless that leader itself asks for one (S16). What a leader's lease
@@ -16,9 +16,9 @@ from typing import Any, Protocol
 from stan import limits
 from stan.invariant import InvariantError
 from stan.raft.backoff import Backoff
-from stan.raft.codec import Message, TimeoutNow, VoteAnswer, VoteRequest, Vouch
-from stan.raft.compat import CANDIDATE, CLOCK, FOLLOWER, LEADER, Peer, SyncObj, SyncObjConf, Transport
-from stan.raft.journal import GroupJournal
+from stan.raft.pysyncobj.compat import CANDIDATE, CLOCK, FOLLOWER, LEADER, Peer, SyncObj, SyncObjConf, Transport
+from stan.raft.pysyncobj.journal import GroupJournal
+from stan.raft.transport.codec import Message, TimeoutNow, VoteAnswer, VoteRequest, Vouch
 from stan.types import SECOND, Nanos, RaftIndex, Term
 
 

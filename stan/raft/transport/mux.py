@@ -18,10 +18,10 @@ from typing import Protocol
 
 from stan import limits
 from stan.invariant import invariant
-from stan.raft import codec
 from stan.raft.backoff import Backoff
-from stan.raft.codec import AppendAnswer, FrameError, Message
-from stan.raft.link import Link
+from stan.raft.transport import codec
+from stan.raft.transport.codec import AppendAnswer, FrameError, Message
+from stan.raft.transport.link import Link
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
 _AWAY = limits.RAFT_TICK_INTERVAL + limits.RAFT_AWAY
