@@ -8,7 +8,7 @@ from typing import Protocol
 
 from stan.log.index import BatchIndex, Removed, Tail
 from stan.log.pending import Placed
-from stan.log.segment import Row
+from stan.log.types import Row
 from stan.types import ChannelUid, RaftIndex, Sequence
 
 

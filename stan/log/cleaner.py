@@ -13,8 +13,9 @@ from stan.errors import Damage
 from stan.limits import SCAN_BYTES
 from stan.log.files import Files
 from stan.log.recovery import REWRITE
-from stan.log.segment import Found, Row, Scan, Segment, Window, outline
+from stan.log.segment import Found, Scan, Segment, Window, outline
 from stan.log.sidecar import SidecarWriter, sidecar_path
+from stan.log.types import Row
 
 
 @dataclass(slots=True)

@@ -11,8 +11,7 @@ from itertools import groupby
 from typing import NamedTuple, Self
 
 from stan.invariant import invariant
-from stan.log.segment import Row
-from stan.log.types import BatchRef
+from stan.log.types import BatchRef, Row
 from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
 
 GAP = 0xFFFF_FFFF

@@ -13,8 +13,7 @@ from stan.invariant import invariant
 from stan.log.channels import Channels
 from stan.log.index import GAP, Removed
 from stan.log.pending import Pending, Placed
-from stan.log.segment import Row
-from stan.log.types import BatchRef, ChannelIndex, Entry, StaleRef
+from stan.log.types import BatchRef, ChannelIndex, Entry, Row, StaleRef
 from stan.protocol.entries import BATCH_HEADER, Batch, Kind, decode_batches
 from stan.types import ChannelUid, RaftIndex, Sequence, Term
 

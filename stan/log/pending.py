@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stan.log.segment import Row
+from stan.log.types import Row
 from stan.types import RaftIndex
 
 

@@ -18,9 +18,9 @@ from stan.errors import Damage
 from stan.invariant import invariant
 from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES, SURVIVOR_BYTES_MAX
 from stan.log.files import Files
-from stan.log.types import Entry
+from stan.log.types import Entry, Row
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SEALED_BYTES, Kind
-from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term, WallNanos
+from stan.types import GroupId, RaftIndex, Term
 
 SEGMENT_MAGIC = b"STANSEGM"
 SEGMENT_VERSION = 1
@@ -41,18 +41,6 @@ ENTRY_HEADER_SIZE = ENTRY_HEADER.size
 
 class CutOff(Damage):
     """The file ends in the middle of an entry, as it does if the process ended while it wrote it."""
-
-
-class Row(NamedTuple):
-    """One record batch and its place in the segment file."""
-
-    uid: ChannelUid
-    base_sequence: Sequence
-    count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a row
-    timestamp: WallNanos
-    first_sequence: Sequence
-    position: int  # of the first byte of the records
-    length: int  # of the records, before they were sealed
 
 
 class Found(NamedTuple):

@@ -13,7 +13,8 @@ from struct import Struct
 
 from stan.limits import INDEX_BATCHES_FLUSH
 from stan.log.files import Files
-from stan.log.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, Row, Segment
+from stan.log.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, Segment
+from stan.log.types import Row
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SEALED_BYTES, Kind
 from stan.types import RaftIndex, Term
 

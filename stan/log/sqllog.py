@@ -20,10 +20,9 @@ from stan.invariant import invariant
 from stan.log.channels import Channels
 from stan.log.index import GAP, Removed
 from stan.log.pending import Pending, Placed
-from stan.log.segment import Row
 from stan.log.sqlfile import SqlError, SqlFile, Step, row_checksum
 from stan.log.tail import TailCache
-from stan.log.types import BatchRef, ChannelIndex, Entry, StaleRef
+from stan.log.types import BatchRef, ChannelIndex, Entry, Row, StaleRef
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, Kind
 from stan.protocol.messages import data_span
 from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term, WallNanos

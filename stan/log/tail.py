@@ -5,7 +5,7 @@ Promises to hold at most its bound. Never copies: it keeps the bodies that were 
 
 from collections import deque
 
-from stan.log.segment import Row
+from stan.log.types import Row
 
 
 class TailCache:

@@ -39,6 +39,18 @@ class BatchRef(NamedTuple):
     length: int  # bytes of the records
 
 
+class Row(NamedTuple):
+    """One record batch and its place in the segment file."""
+
+    uid: ChannelUid
+    base_sequence: Sequence
+    count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a row
+    timestamp: WallNanos
+    first_sequence: Sequence
+    position: int  # of the first byte of the records
+    length: int  # of the records, before they were sealed
+
+
 class ChannelIndex(Index, Protocol):
     """Index of one channel inside its group's log: what the core sees of it, and where the batches lie. Pure memory; only
     committed batches are in it, hence visible. `bytes` counts records minus their length prefixes plus `overhead` per message.

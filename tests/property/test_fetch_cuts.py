@@ -7,7 +7,7 @@ from stan.core.base.runs import Run, Runs
 from stan.edge.serving.fetching import answer, locate
 from stan.errors import MESSAGE_TOO_LARGE
 from stan.log.index import BatchIndex
-from stan.log.segment import Row
+from stan.log.types import Row
 from stan.protocol import fetches, kernel
 from stan.protocol.client_kernel import decode_message
 from stan.protocol.extension_pb2 import FetchRequest, FetchResponse

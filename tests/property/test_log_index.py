@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stan.invariant import InvariantError
 from stan.log.index import BatchIndex
-from stan.log.segment import Row
+from stan.log.types import Row
 
 OVERHEAD = 40
 ALL = 10**12

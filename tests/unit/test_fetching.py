@@ -10,8 +10,7 @@ from stan.edge.nats.gateway import FIRST_REQUEST_SID, Gateway
 from stan.edge.serving.fetching import Fetching
 from stan.errors import Damage
 from stan.log.index import BatchIndex
-from stan.log.segment import Row
-from stan.log.types import StaleRef
+from stan.log.types import Row, StaleRef
 from stan.protocol import client_kernel, kernel
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind

@@ -16,8 +16,7 @@ from stan.edge.nats.gateway import Gateway
 from stan.edge.serving.verifying import Verifying
 from stan.errors import Damage
 from stan.log.index import BatchIndex
-from stan.log.segment import Row
-from stan.log.types import StaleRef
+from stan.log.types import Row, StaleRef
 from stan.protocol import admin_pb2 as pb
 from stan.protocol import client_kernel, kernel
 from stan.protocol import entries_pb2 as entries
