@@ -43,6 +43,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("base", "state", "leader", "shared", "requests", "publishing", "clients", "admin"),
         *("extensions", "broker"),
     ),
+    "stan.log": ("types", "vault", "index", "pending", "tail", "channels", "memorylog", "files", "sql"),
     "stan.raft": (
         "backoff",
         "configuration",
@@ -83,7 +84,7 @@ THIRD_PARTY = {
     "nats": ("stan.edge.nats.connection", "stan_client"),
     "pysyncobj": ("stan.raft.pysyncobj",),
     "aiohttp": ("stan.monitor",),
-    "aiosqlite": ("stan.state.database", "stan.state.opening", "stan.log.sqlfile"),
+    "aiosqlite": ("stan.state.database", "stan.state.opening", "stan.log.sql.sqlfile"),
     "prometheus_client": ("stan.monitor",),
     "typer": ("stan.cli",),
     "rich": ("stan.cli",),

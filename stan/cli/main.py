@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from stan.cli.support import contexts
 from stan.edge.nats_import import quick_nats
-from stan.log.files import OWNER_ALONE
+from stan.log.files.disk import OWNER_ALONE
 
 WATCH_S: Final = 2.0
 WEB_SOCKETS: Final = ("ws://", "wss://")

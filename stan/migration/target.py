@@ -17,8 +17,8 @@ from stan.core.state.rows import snapshot_group
 from stan.edge.storage.groupfiles import snapshot_bytes, snapshot_path
 from stan.edge.storage.manifest import MIGRATING, NAME, Manifest, boot_id, lock_directory, new_nuid, write_manifest
 from stan.errors import StartError
-from stan.log.filelog import FileLog
-from stan.log.files import OsFiles, write_durably
+from stan.log.files.disk import OsFiles, write_durably
+from stan.log.files.filelog import FileLog
 from stan.log.types import Entry
 from stan.migration.messages import Batch
 from stan.migration.subscriptions import Position

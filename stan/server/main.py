@@ -17,7 +17,7 @@ from stan import COMPATIBLE_VERSION, __version__, limits
 from stan.edge.log import ServerLog
 from stan.edge.nats.nats_process import NatsProcess, find_binary, new_secret, version
 from stan.errors import Aborted, StartError
-from stan.log.files import OWNER_ALONE
+from stan.log.files.disk import OWNER_ALONE
 from stan.server.hiding import hide_arguments
 from stan.settings.settings import Action, Parsed, parse
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from stan.edge.storage.manifest import read_manifest
-from stan.log.filelog import FileLog
+from stan.log.files.filelog import FileLog
 from stan.types import GroupId, RaftIndex
 from tests.kit.cluster import StanCluster
 

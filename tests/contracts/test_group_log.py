@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from stan.invariant import InvariantError
-from stan.log.filelog import FileLog
+from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
-from stan.log.sqlfile import SqlFile
-from stan.log.sqllog import SqlLog
+from stan.log.sql.sqlfile import SqlFile
+from stan.log.sql.sqllog import SqlLog
 from stan.log.types import StaleRef
 from stan.log.vault import Vault
 from stan.protocol.entries import encode_batch

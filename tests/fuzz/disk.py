@@ -14,8 +14,8 @@ from stan.core.state.rows import restore_group
 from stan.edge.storage.manifest import Manifest, read_manifest
 from stan.errors import Damage, StanError
 from stan.invariant import InvariantError
-from stan.log.filelog import FileLog
-from stan.log.segment import SEGMENT_HEADER_SIZE, decode_segment_header
+from stan.log.files.filelog import FileLog
+from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header
 from stan.migration.messages import SliceReader
 from stan.migration.subscriptions import read_positions
 from stan.protocol import entries_pb2 as pb

@@ -12,7 +12,7 @@ import sys
 import pytest
 import stan_client
 
-from stan.log.files import WRITING
+from stan.log.files.disk import WRITING
 from tests.conformance.clients import Client, javascript, sequences
 from tests.kit.old_store import ENCRYPTED, EPOCH, KEY, PLAIN, write_many
 from tests.kit.ports import free_port

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from stan.log.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, ENTRY_MAGIC, SEGMENT_HEADER_SIZE
+from stan.log.files.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, ENTRY_MAGIC, SEGMENT_HEADER_SIZE
 from stan.protocol.placement import channel_group
 from tests.kit.network import Network
 from tests.kit.ports import free_port

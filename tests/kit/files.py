@@ -1,9 +1,9 @@
 """A disk in memory that forgets what was not synced, tears writes, gets full, breaks, and loses power at any call.
 
-Twin of `stan.log.files.OsFiles`. What a crash may leave (modelled on what journalling file systems do): of each file its synced
-bytes and then a beginning of the later writes, the last one torn, perhaps followed by zeros. After a sync that failed the system
-takes what was written before for clean: programs read it, later syncs leave it out, and only writing it again helps. Of the
-names those that a directory sync covered and then a beginning of the later changes. Without a journal (`journal = False`) a
+Twin of `stan.log.files.disk.OsFiles`. What a crash may leave (modelled on what journalling file systems do): of each file its
+synced bytes and then a beginning of the later writes, the last one torn, perhaps followed by zeros. After a sync that failed the
+system takes what was written before for clean: programs read it, later syncs leave it out, and only writing it again helps. Of
+the names those that a directory sync covered and then a beginning of the later changes. Without a journal (`journal = False`) a
 directory sync covers the names in that directory alone, and any of the others may be lost, with all that is in them.
 """
 
@@ -12,7 +12,7 @@ import os
 import posixpath
 import random
 
-from stan.log.files import Directories
+from stan.log.files.disk import Directories
 
 
 class PowerCut(BaseException):

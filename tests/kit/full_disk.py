@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from stan.log.files import OsFiles
+from stan.log.files.disk import OsFiles
 from stan.server.main import main
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from stan.errors import DiskFull
-from stan.log.filelog import FileLog
+from stan.log.files.filelog import FileLog
 from stan.log.vault import Vault
 from stan.protocol.entries import Kind, decode_batches
 from tests.kit.batches import batch, change, entry

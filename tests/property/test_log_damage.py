@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stan.errors import Damage
-from stan.log.filelog import FileLog
+from stan.log.files.filelog import FileLog
 from stan.protocol.entries import Kind, decode_batches
 from tests.kit.batches import batch, change, entry
 from tests.kit.files import CrashingFiles, PowerCut

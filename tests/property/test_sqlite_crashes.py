@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from stan.log.sqlfile import SqlFile
-from stan.log.sqllog import SqlLog
+from stan.log.sql.sqlfile import SqlFile
+from stan.log.sql.sqllog import SqlLog
 from stan.protocol.entries import Kind, decode_batches
 from stan.state.database import Changes, Database
 from stan.types import GroupId

@@ -9,7 +9,7 @@ from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
 from stan import limits
-from stan.log.filelog import FileLog
+from stan.log.files.filelog import FileLog
 from stan.raft.consensus import Fate
 from stan.raft.group import RaftGroup, Surroundings
 from stan.raft.pysyncobj.compat import CLOCK

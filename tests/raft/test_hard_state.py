@@ -9,7 +9,7 @@ import pytest
 
 from stan.errors import Damage, Frozen
 from stan.invariant import InvariantError
-from stan.log.files import OsFiles
+from stan.log.files.disk import OsFiles
 from stan.raft.pysyncobj.hard_state import HardState
 from tests.kit.files import CrashingFiles, PowerCut
 

@@ -26,7 +26,7 @@ import stan.raft
 from stan import limits
 from stan.errors import NotNow
 from stan.invariant import InvariantError
-from stan.log.filelog import FileLog
+from stan.log.files.filelog import FileLog
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft.transport import codec

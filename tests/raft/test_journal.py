@@ -9,7 +9,7 @@ from pysyncobj.journal import MemoryJournal
 from stan import limits
 from stan.errors import DiskFull
 from stan.invariant import InvariantError
-from stan.log.filelog import FileLog
+from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry
 from stan.protocol.entries import Kind

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from stan.edge.runtime import AsyncRuntime
-from stan.log.filelog import FileLog
-from stan.log.files import OsFiles
+from stan.log.files.disk import OsFiles
+from stan.log.files.filelog import FileLog
 from stan.protocol.entries import Kind
 from stan.raft.consensus import Fate
 from stan.raft.group import RaftGroup, Surroundings

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from stan.errors import FAULT, Frozen, NotNow
-from stan.log.filelog import FileLog
+from stan.log.files.filelog import FileLog
 from stan.protocol.entries import Kind
 from stan.raft.consensus import Fate
 from stan.raft.group import RaftGroup, Surroundings

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from stan.log.durable import DurableMark
+from stan.log.files.durable import DurableMark
 from stan.raft.pysyncobj.hard_state import HardState
 from tests.sim.damage_worlds import ClusterDamage, NodeDamage
 from tests.sim.worlds import make

@@ -4,7 +4,7 @@ import pytest
 
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.dispatch import Dispatch
-from stan.log.filelog import FileLog
+from stan.log.files.filelog import FileLog
 from stan.protocol import kernel, kernel_py
 from stan.raft.solo import Solo
 from tests.sim.cluster_world import ClusterWorld

@@ -16,7 +16,7 @@ from stan.edge.log import ServerLog
 from stan.edge.storage.groupfiles import Voters, read_snapshot, snapshot_bytes
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
-from stan.log.files import OsFiles
+from stan.log.files.disk import OsFiles
 from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind
 from stan.server.server import why_not

@@ -7,7 +7,7 @@ import pytest
 from stan.edge.standby.epochs import Epochs, copy_file, link_file
 from stan.edge.storage.manifest import lock_directory, open_manifest
 from stan.errors import StartError
-from stan.log.filelog import FileLog
+from stan.log.files.filelog import FileLog
 from tests.kit.batches import batch, entry
 
 STORE = b"0123456789abcdef"

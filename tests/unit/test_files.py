@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from stan.log.filelog import FileLog
-from stan.log.files import OsFiles
+from stan.log.files.disk import OsFiles
+from stan.log.files.filelog import FileLog
 from tests.kit.batches import batch, entry
 from tests.kit.files import CrashingFiles
 

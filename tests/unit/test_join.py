@@ -7,7 +7,7 @@ import pytest
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.edge.cluster.join import remembered
 from stan.edge.storage.manifest import Manifest, Nodes, write_manifest
-from stan.log.files import OsFiles
+from stan.log.files.disk import OsFiles
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from stan.errors import StartError
-from stan.log.durable import SIZE
-from stan.log.filelog import FileLog
+from stan.log.files.durable import SIZE
+from stan.log.files.filelog import FileLog
 from tests.kit.batches import batch, entry
 from tests.kit.files import CrashingFiles, PowerCut
 

@@ -8,7 +8,7 @@ import pytest
 
 from stan import limits
 from stan.errors import Damage, DiskFull, Frozen, InDoubt, StartError
-from stan.log.filelog import FileLog
+from stan.log.files.filelog import FileLog
 from stan.log.types import StaleRef
 from stan.protocol.entries import encode_batch
 from tests.kit.batches import batch, change, entry, records
@@ -98,7 +98,7 @@ def test_append_on_a_full_disk_that_cannot_take_back_freezes(files, log):
 
 
 def test_sidecar_on_a_full_disk_costs_no_entry(files, log, monkeypatch):
-    monkeypatch.setattr("stan.log.sidecar.INDEX_BATCHES_FLUSH", 2)
+    monkeypatch.setattr("stan.log.files.sidecar.INDEX_BATCHES_FLUSH", 2)
     files.fail("create", 0, errno.ENOSPC)
     for index in range(1, 30):
         log.append([one(index)])
@@ -336,7 +336,7 @@ def test_open_after_a_hole_at_the_end_never_reuses_an_index(files):
 
 
 def test_open_behind_a_hostile_payload_gives_up_looking_and_puts_the_segment_aside(files, monkeypatch):
-    monkeypatch.setattr("stan.log.segment.SURVIVOR_BYTES_MAX", 100_000)
+    monkeypatch.setattr("stan.log.files.segment.SURVIVOR_BYTES_MAX", 100_000)
     log, _ = open_log(files)
     fake = b"\xe7\x5a\x01\x01" + (9000).to_bytes(4, "little") + bytes(8) + (3).to_bytes(8, "little")
     log.append([one(1), change(2, fake * 1000)])

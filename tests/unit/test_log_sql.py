@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from stan.errors import Damage, Frozen, LostLock, StartError
 from stan.log.index import GAP
-from stan.log.sqlfile import SqlFile
-from stan.log.sqllog import SqlLog
+from stan.log.sql.sqlfile import SqlFile
+from stan.log.sql.sqllog import SqlLog
 from stan.protocol import wire_pb2 as wire
 from stan.protocol.entries import encode_batch, encode_change, encode_marks
 from stan.protocol.messages import data_span

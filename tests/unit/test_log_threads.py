@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from stan.errors import Frozen, InDoubt
-from stan.log.filelog import FileLog
-from stan.log.files import OsFiles
+from stan.log.files.disk import OsFiles
+from stan.log.files.filelog import FileLog
 from stan.log.types import StaleRef
 from tests.kit.batches import batch, entry, records
 

@@ -3,7 +3,7 @@
 import pytest
 
 from stan.edge.storage.manifest import open_manifest
-from stan.log.filelog import FileLog
+from stan.log.files.filelog import FileLog
 from tests.chaos.replicas import disagreements, first_difference
 from tests.kit.batches import change
 

@@ -9,8 +9,8 @@ from stan import limits
 from stan.edge import runtime as module
 from stan.edge.runtime import AsyncRuntime
 from stan.errors import Frozen
-from stan.log.sqlfile import SqlFile
-from stan.log.sqllog import SqlLog
+from stan.log.sql.sqlfile import SqlFile
+from stan.log.sql.sqllog import SqlLog
 from stan.state.database import Changes, Database
 from stan.types import MILLISECOND, SECOND
 from tests.kit.batches import change

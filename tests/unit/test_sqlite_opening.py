@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from stan.errors import StartError
-from stan.log.sqlfile import SqlFile
+from stan.log.sql.sqlfile import SqlFile
 from stan.state.database import Database
 
 

@@ -9,8 +9,8 @@ from stan.core.broker import Broker
 from stan.edge.log import ServerLog
 from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StartError
-from stan.log.recovery import segment_name
-from stan.log.segment import SegmentHeader
+from stan.log.files.recovery import segment_name
+from stan.log.files.segment import SegmentHeader
 from stan.protocol import entries_pb2 as pb
 from stan.state.database import PARTS, SCHEMA, Changes, Database
 from stan.types import GroupId, RaftIndex, Term

@@ -10,8 +10,8 @@ from stan import limits
 from stan.edge.storage.manifest import read_manifest, write_manifest
 from stan.edge.storage.transfer_words import Offer, Part, Verb, Words, decode, encode
 from stan.errors import Damage, NotNow, StartError, WrongKey
-from stan.log.files import OsFiles
-from stan.log.segment import SEGMENT_HEADER_SIZE, decode_segment_header
+from stan.log.files.disk import OsFiles
+from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header
 from stan.log.vault import Vault
 from stan.types import SECOND, GroupId
 from tests.kit.batches import batch, entry

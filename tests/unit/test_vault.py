@@ -5,8 +5,8 @@ import zlib
 import pytest
 
 from stan.errors import Damage, StartError, WrongKey
-from stan.log.filelog import FileLog
-from stan.log.segment import ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE
+from stan.log.files.filelog import FileLog
+from stan.log.files.segment import ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE
 from stan.log.vault import NEVER, Sealer, Vault
 from stan.protocol.entries import BATCH_HEADER, SEALED_BYTES, encode_change, encode_marks
 from tests.kit.batches import batch, change, entry

@@ -14,7 +14,7 @@ from stan.edge.nats.connection import Connection
 from stan.edge.runtime import Ticker
 from stan.edge.storage.manifest import read_manifest, recorded_nodes
 from stan.errors import StartError
-from stan.log.files import Files
+from stan.log.files.disk import Files
 from stan.protocol import kernel
 from stan.protocol.channels import Subjects, publication
 from stan.protocol.node_pb2 import NodeHello

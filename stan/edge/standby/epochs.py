@@ -22,7 +22,7 @@ from stan.config import StoreConfig
 from stan.edge.storage.groupfiles import LOST_FOUND
 from stan.edge.storage.manifest import NAME as MANIFEST
 from stan.edge.storage.manifest import SHARED, lock_directory, refuse_foreign
-from stan.log.files import OsFiles
+from stan.log.files.disk import OsFiles
 
 _EPOCH = re.compile(r"epoch-(\d{10})")
 _BUILDING = ".building"

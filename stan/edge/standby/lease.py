@@ -27,7 +27,7 @@ from threading import Event, Lock, Thread
 from stan import limits
 from stan.edge.storage.manifest import boot_id
 from stan.errors import LostLock, go_quote
-from stan.log.files import OsFiles
+from stan.log.files.disk import OsFiles
 from stan.types import SECOND, Nanos
 
 _NAME = re.compile(r"lease-(\d{10})")

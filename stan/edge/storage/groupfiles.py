@@ -26,8 +26,8 @@ from stan import limits
 from stan.config import EncryptionConfig
 from stan.edge.storage.manifest import RESTORE, Manifest, read_document, write_document, write_manifest
 from stan.errors import Damage
-from stan.log.filelog import FileLog
-from stan.log.files import Files, OsFiles, read_file, remove_directory, write_durably
+from stan.log.files.disk import Files, OsFiles, read_file, remove_directory, write_durably
+from stan.log.files.filelog import FileLog
 from stan.log.types import GroupLog
 from stan.log.vault import NEVER, LogVault, Vault
 from stan.protocol import entries_pb2 as pb

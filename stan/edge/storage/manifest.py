@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from stan.config import KEY_VARIABLES
 from stan.errors import Damage, StartError, go_quote
-from stan.log.files import Files, OsFiles, read_file, write_durably
+from stan.log.files.disk import Files, OsFiles, read_file, write_durably
 from stan.log.vault import Vault
 
 FORMAT = 1

@@ -13,9 +13,9 @@ from stan.core.broker import Broker
 from stan.edge.storage.manifest import lock_file
 from stan.edge.storage.storage import Storage
 from stan.errors import Aborted, Frozen, NotNow, StartError, go_quote
-from stan.log.files import OsFiles, close_to_others
-from stan.log.sqlfile import SqlError, SqlFile
-from stan.log.sqllog import SqlLog
+from stan.log.files.disk import OsFiles, close_to_others
+from stan.log.sql.sqlfile import SqlError, SqlFile
+from stan.log.sql.sqllog import SqlLog
 from stan.state.database import Changes, Database
 from stan.types import GroupId, RaftIndex, Term
 

@@ -31,8 +31,8 @@ from stan.edge.storage.manifest import (
 )
 from stan.edge.storage.transfer import Export, Receiver, Sender, goes_on
 from stan.errors import Damage, Frozen, NotNow, StanError, StartError, fault
-from stan.log.filelog import FileLog
-from stan.log.files import close_to_others
+from stan.log.files.disk import close_to_others
+from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
 from stan.log.vault import NEVER

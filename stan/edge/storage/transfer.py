@@ -23,12 +23,12 @@ from stan import limits
 from stan.edge.storage.groupfiles import read_snapshot, snapshot_bytes, snapshot_path
 from stan.edge.storage.transfer_words import LENGTH, OFFER, Offer, Part, Status, Verb, Words, decode, encode
 from stan.errors import Damage, NotNow, StanError
-from stan.log.filelog import FileLog
-from stan.log.files import Files, remove_directory
-from stan.log.recovery import segment_name
-from stan.log.resealing import reseal
-from stan.log.segment import SEGMENT_HEADER_SIZE, decode_segment_header
-from stan.log.segments import Extent
+from stan.log.files.disk import Files, remove_directory
+from stan.log.files.filelog import FileLog
+from stan.log.files.recovery import segment_name
+from stan.log.files.resealing import reseal
+from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header
+from stan.log.files.segments import Extent
 from stan.log.types import GroupLog
 from stan.log.vault import NEVER, Sealer, Vault
 from stan.protocol import entries_pb2 as pb

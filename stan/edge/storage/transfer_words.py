@@ -11,7 +11,7 @@ from struct import error as StructError  # noqa: N812 - it is an exception
 from typing import NamedTuple
 
 from stan.errors import Damage
-from stan.log.segment import POSITION_MAX, SEGMENT_HEADER_SIZE
+from stan.log.files.segment import POSITION_MAX, SEGMENT_HEADER_SIZE
 from stan.types import GroupId, RaftIndex, Term
 
 VERSION = 1

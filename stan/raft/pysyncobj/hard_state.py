@@ -21,7 +21,7 @@ from typing import Self
 from stan import limits
 from stan.errors import Damage, Frozen, StartError
 from stan.invariant import invariant
-from stan.log.files import Files
+from stan.log.files.disk import Files
 from stan.types import RaftIndex, Term
 
 _MAGIC = 0x54524148

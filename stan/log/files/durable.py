@@ -14,7 +14,7 @@ from contextlib import suppress
 from struct import Struct
 from typing import Self
 
-from stan.log.files import Files
+from stan.log.files.disk import Files
 from stan.types import GroupId, RaftIndex
 
 NAME = "durable"

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from stan.errors import Damage
 from stan.invariant import invariant
 from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES, SURVIVOR_BYTES_MAX
-from stan.log.files import Files
+from stan.log.files.disk import Files
 from stan.log.types import Entry, Row
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SEALED_BYTES, Kind
 from stan.types import GroupId, RaftIndex, Term

@@ -4,7 +4,7 @@ Promises: nothing that was synced is dropped silently; nothing is invented; file
 an entry that is right: a damaged segment moves to lost+found whole, after its good beginning was written anew.
 
 An end of the log that is not right was torn, as by a process or a machine that ended while it wrote, if no sync covered it
-(see stan.log.durable) and, without a loss of power, if the file ends in the middle of an entry. All else is damage.
+(see stan.log.files.durable) and, without a loss of power, if the file ends in the middle of an entry. All else is damage.
 
 What no sync is known to have covered is written again before it is synced: a sync that failed in an earlier process has left it
 in the page cache, where it is taken for clean, and a later sync would leave it out (Linux).
@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from stan.errors import Damage, StartError
 from stan.limits import SCAN_BYTES
-from stan.log.durable import DurableMark
-from stan.log.files import Files
-from stan.log.segment import (
+from stan.log.files.disk import Files
+from stan.log.files.durable import DurableMark
+from stan.log.files.segment import (
     SEGMENT_HEADER_SIZE,
     Scan,
     Segment,
@@ -32,7 +32,7 @@ from stan.log.segment import (
     decode_segment_header,
     outline,
 )
-from stan.log.sidecar import SidecarWriter, load_sidecar, sidecar_path
+from stan.log.files.sidecar import SidecarWriter, load_sidecar, sidecar_path
 from stan.log.types import Entry
 from stan.types import GroupId, RaftIndex, Term
 

@@ -5,9 +5,9 @@ Promises: the new file takes the name of the old one once it is durable and whol
 
 from stan.errors import Damage
 from stan.limits import SCAN_BYTES
-from stan.log.files import Files
-from stan.log.recovery import REWRITE
-from stan.log.segment import SEGMENT_HEADER_SIZE, Scan, Window, decode_segment_header, encode_entry_header
+from stan.log.files.disk import Files
+from stan.log.files.recovery import REWRITE
+from stan.log.files.segment import SEGMENT_HEADER_SIZE, Scan, Window, decode_segment_header, encode_entry_header
 from stan.log.vault import LogVault, Sealer
 
 

@@ -2,7 +2,7 @@
 
 An entry is one row, without the messages that it carries; each message is a row of its own until retention removes it, in steps
 of whole batches. `append` only remembers; `sync` writes everything since the last one in one transaction, and what it returned
-for survives a loss of power. A transaction that fails freezes the log. The tables are in stan.log.sqlfile.
+for survives a loss of power. A transaction that fails freezes the log. The tables are in stan.log.sql.sqlfile.
 """
 
 import json
@@ -20,7 +20,7 @@ from stan.invariant import invariant
 from stan.log.channels import Channels
 from stan.log.index import GAP, Removed
 from stan.log.pending import Pending, Placed
-from stan.log.sqlfile import SqlError, SqlFile, Step, row_checksum
+from stan.log.sql.sqlfile import SqlError, SqlFile, Step, row_checksum
 from stan.log.tail import TailCache
 from stan.log.types import BatchRef, ChannelIndex, Entry, Row, StaleRef
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, Kind

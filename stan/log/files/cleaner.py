@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from stan.errors import Damage
 from stan.limits import SCAN_BYTES
-from stan.log.files import Files
-from stan.log.recovery import REWRITE
-from stan.log.segment import Found, Scan, Segment, Window, outline
-from stan.log.sidecar import SidecarWriter, sidecar_path
+from stan.log.files.disk import Files
+from stan.log.files.recovery import REWRITE
+from stan.log.files.segment import Found, Scan, Segment, Window, outline
+from stan.log.files.sidecar import SidecarWriter, sidecar_path
 from stan.log.types import Row
 
 

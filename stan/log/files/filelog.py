@@ -25,15 +25,12 @@ from stan import limits
 from stan.errors import Damage, DiskFull, Frozen, InDoubt, NotNow, StartError, WrongKey
 from stan.invariant import invariant
 from stan.log.channels import Channels
-from stan.log.cleaner import Rewritten, rewrite
-from stan.log.descriptors import Pin
-from stan.log.files import Files, OsFiles
-from stan.log.index import Removed
-from stan.log.pending import Pending, Placed
-from stan.log.recovery import Recovery, RecoveryReport, create_segment, segment_name
-from stan.log.segment import (
+from stan.log.files.cleaner import Rewritten, rewrite
+from stan.log.files.descriptors import Pin
+from stan.log.files.disk import Files, OsFiles
+from stan.log.files.recovery import Recovery, RecoveryReport, create_segment, segment_name
+from stan.log.files.segment import (
     ENTRY_HEADER_SIZE,
-    Row,
     Scan,
     Segment,
     SegmentHeader,
@@ -41,10 +38,12 @@ from stan.log.segment import (
     outline,
     place,
 )
-from stan.log.segments import Extent, Segments
-from stan.log.sidecar import SidecarWriter, sidecar_path
+from stan.log.files.segments import Extent, Segments
+from stan.log.files.sidecar import SidecarWriter, sidecar_path
+from stan.log.index import Removed
+from stan.log.pending import Pending, Placed
 from stan.log.tail import TailCache
-from stan.log.types import BatchRef, ChannelIndex, Entry
+from stan.log.types import BatchRef, ChannelIndex, Entry, Row
 from stan.log.vault import LogVault, Sealer
 from stan.protocol.entries import SEALED_BYTES
 from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term

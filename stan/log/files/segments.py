@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 from stan.errors import Damage, WrongKey
 from stan.limits import SEGMENT_FILES_OPEN_MAX
-from stan.log.descriptors import Descriptors, Pin
-from stan.log.files import Files
-from stan.log.pending import Placed
-from stan.log.segment import (
+from stan.log.files.descriptors import Descriptors, Pin
+from stan.log.files.disk import Files
+from stan.log.files.segment import (
     ENTRY_HEADER,
     ENTRY_HEADER_SIZE,
     ENTRY_MAGIC,
@@ -28,7 +27,8 @@ from stan.log.segment import (
     outline,
     read_entry,
 )
-from stan.log.sidecar import load_sidecar, sidecar_path, walk_outlines
+from stan.log.files.sidecar import load_sidecar, sidecar_path, walk_outlines
+from stan.log.pending import Placed
 from stan.log.types import BatchRef, Entry, StaleRef
 from stan.log.vault import LogVault
 from stan.protocol.entries import BATCH_HEADER, SEALED_BYTES

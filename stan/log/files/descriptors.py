@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from stan.log.files import Files
+from stan.log.files.disk import Files
 
 
 class Pin:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from struct import Struct
 
 from stan.limits import INDEX_BATCHES_FLUSH
-from stan.log.files import Files
-from stan.log.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, Segment
+from stan.log.files.disk import Files
+from stan.log.files.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, Segment
 from stan.log.types import Row
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SEALED_BYTES, Kind
 from stan.types import RaftIndex, Term

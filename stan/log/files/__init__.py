@@ -1,0 +1,1 @@
+"""The group log in segment files on a disk."""

@@ -1,0 +1,1 @@
+"""The group log in a SQLite file that people can query."""
