@@ -27,7 +27,7 @@ def kernel(name: str, source: str) -> Extension:
     extension = Extension(
         name,
         [source],
-        depends=["stan/protocol/wire_c.pxd"],
+        depends=["stan/protocol/kernel/wire_c.pxd"],
         extra_compile_args=["-O3"] if os.name == "posix" else [],
         optional=True,
     )
@@ -37,9 +37,9 @@ def kernel(name: str, source: str) -> Extension:
 
 setup(
     ext_modules=[
-        kernel("_stan_kernel", "stan/protocol/kernel.pyx"),
-        kernel("_stan_client_kernel", "stan/protocol/client_kernel.pyx"),
-        kernel("_stan_rows_kernel", "stan/protocol/rows_c.pyx"),
+        kernel("_stan_kernel", "stan/protocol/kernel/server.pyx"),
+        kernel("_stan_client_kernel", "stan/protocol/kernel/client.pyx"),
+        kernel("_stan_rows_kernel", "stan/protocol/kernel/rows.pyx"),
     ],
     cmdclass={"build_ext": BuildKernels},
 )

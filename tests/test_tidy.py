@@ -39,6 +39,10 @@ LAYERS: tuple[set[str], ...] = (
 """Lowest first. A module imports from its own layer and from those below."""
 
 ROOMS: dict[str, tuple[str, ...]] = {
+    "stan.protocol": (
+        *("proto", "channels", "frames", "secure", "placement", "messages", "entries"),
+        *("kernel", "requests", "doors", "fetches"),
+    ),
     "stan.core": (
         *("base", "state", "leader", "shared", "requests", "publishing", "clients", "admin"),
         *("extensions", "broker"),
@@ -75,7 +79,7 @@ IMPURE = {
 
 IMPURE_ALL_THE_SAME = {
     "stan.config": {"pathlib"},  # names directories, opens none
-    "stan.protocol.kernel": {
+    "stan.protocol.kernel.server": {
         "os"
     },  # which twin runs is chosen once, at import, and may be asked for by the environment
 }
@@ -96,9 +100,9 @@ THIRD_PARTY = {
     "cryptography": ("stan.log", "stan.migration.crypto"),
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.
     "google": ("stan.protocol", "stan.core", "stan.edge", "stan.server", "stan_client"),
-    "_stan_kernel": ("stan.protocol.kernel",),
-    "_stan_client_kernel": ("stan.protocol.client_kernel",),
-    "_stan_rows_kernel": ("stan.protocol.rows",),
+    "_stan_kernel": ("stan.protocol.kernel.server",),
+    "_stan_client_kernel": ("stan.protocol.kernel.client",),
+    "_stan_rows_kernel": ("stan.protocol.kernel.rows",),
 }
 """Who may import a package that is neither ours nor Python's."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from stan.protocol.rows import Columns, columns
+from stan.protocol.kernel.rows import Columns, columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

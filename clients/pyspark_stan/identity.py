@@ -15,7 +15,7 @@ from uuid import uuid4
 from pyspark import TaskContext
 
 from pyspark_stan.sink_options import SinkOptions
-from stan.protocol.rows import ID_BYTES, IdSet
+from stan.protocol.kernel.rows import ID_BYTES, IdSet
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"

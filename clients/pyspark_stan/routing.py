@@ -18,7 +18,7 @@ from pyspark_stan.identity import ContentIds, ids_of_column
 from pyspark_stan.sink_options import SinkOptions
 from stan.limits import CHANNEL_NAME_BYTES_MAX
 from stan.protocol.channels import is_channel_name
-from stan.protocol.rows import ID_BYTES, Headers, pack_rows
+from stan.protocol.kernel.rows import ID_BYTES, Headers, pack_rows
 from stan.types import MiB
 
 ROW_OVERHEAD: Final = 16

@@ -5,8 +5,9 @@ for channel in await admin.channels("orders.>"):
     print(channel.name, channel.messages)
 await admin.purge("orders.old", keep=100)
 
-Answers come as the messages of stan.protocol.admin_pb2. Lists are whole and in order: the pages of all leaders are put together.
-Errors of all: ServerError: refused. RequestTimeoutError: no answer in time. ConnectionClosedError: the client is closed.
+Answers come as the messages of stan.protocol.proto.admin_pb2. Lists are whole and in order: the pages of all leaders are put
+together. Errors of all: ServerError: refused. RequestTimeoutError: no answer in time. ConnectionClosedError: the client is
+closed.
 """
 
 import asyncio
@@ -16,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
-from stan.protocol import admin_pb2 as pb
 from stan.protocol.frames import Frame
+from stan.protocol.proto import admin_pb2 as pb
 from stan_client.asking import Asker
 from stan_client.requests import raw
 

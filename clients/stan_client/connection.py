@@ -26,8 +26,8 @@ from nats.errors import ConnectionClosedError as NatsClosedError
 from nats.errors import Error as NatsError
 from nats.errors import SecureConnWantedError
 
-from stan.protocol.client_kernel import split
 from stan.protocol.frames import Frame
+from stan.protocol.kernel.client import split
 from stan.protocol.secure import offered, told
 
 log = logging.getLogger("stan_client")

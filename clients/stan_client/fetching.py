@@ -19,9 +19,9 @@ from google.protobuf.message import DecodeError
 
 from stan.protocol import fetches
 from stan.protocol.channels import extension_subject, fetch_subjects
-from stan.protocol.client_kernel import decode_message
-from stan.protocol.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position
 from stan.protocol.frames import Frame
+from stan.protocol.kernel.client import decode_message
+from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position
 from stan_client.asking import RETRY_FIRST_S, RETRY_MAX_S
 from stan_client.errors import ChannelReplacedError, FetchTimeoutError, ServerError
 from stan_client.inbox import Inbox, no_responders

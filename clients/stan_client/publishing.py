@@ -12,8 +12,8 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from stan.protocol.channels import is_channel_name
-from stan.protocol.client_kernel import decode_puback, encode_publish
 from stan.protocol.frames import Frame
+from stan.protocol.kernel.client import decode_puback, encode_publish
 from stan_client.errors import (
     BadAckError,
     InvalidNameError,

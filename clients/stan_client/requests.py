@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from stan.protocol import extension_pb2 as pb
+from stan.protocol.proto import extension_pb2 as pb
 from stan_client.asking import Asker, covered, together
 from stan_client.session import text_of
 

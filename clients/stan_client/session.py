@@ -13,8 +13,8 @@ from typing import Final
 from google.protobuf.message import DecodeError
 from nats.nuid import NUID
 
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.frames import Frame
+from stan.protocol.proto import wire_pb2 as wire
 from stan_client.connection import Link
 from stan_client.errors import (
     BadConnectionError,

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from stan.protocol import wire_pb2 as wire
-from stan.protocol.client_kernel import decode_message, encode_acks
 from stan.protocol.frames import Frame
+from stan.protocol.kernel.client import decode_message, encode_acks
+from stan.protocol.proto import wire_pb2 as wire
 from stan_client.errors import (
     BadSubscriptionError,
     ConnectionClosedError,

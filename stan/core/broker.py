@@ -41,11 +41,11 @@ from stan.core.shared import META_GROUP, Group, Shared, shown
 from stan.core.state.group import GroupMachine, GroupResult
 from stan.core.state.meta import MetaMachine, MetaResult
 from stan.core.state.transactions import Ended
-from stan.protocol import entries_pb2 as pb
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import Subjects
 from stan.protocol.entries import STAGING_UID, Kind, changes_of, decode_batches
 from stan.protocol.frames import Acks, Frame, Publishes
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import decode
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 

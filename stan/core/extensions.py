@@ -1,6 +1,6 @@
 """Requests that the original does not know, by subject: which part of the broker takes each.
 
-Requests of operators (`.admin.<request>`, stan/protocol/admin.proto) stand in a table of their own.
+Requests of operators (`.admin.<request>`, stan/protocol/proto/admin.proto) stand in a table of their own.
 """
 
 from collections.abc import Callable, Mapping

@@ -21,13 +21,13 @@ from stan.core.leader.marks import Marked
 from stan.core.state.group import GroupMachine, Subscription
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.errors import go_quote
-from stan.protocol import entries_pb2 as pb
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
 from stan.protocol.doors import user_of
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame, Publishes, Sender
 from stan.protocol.placement import channel_group
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
 META_GROUP = GroupId(0)

@@ -19,7 +19,7 @@ from zlib import crc32
 from stan.migration.crypto import Opener
 from stan.migration.records import HEADER, SIZE_MAX, VERSION, Fields, Window
 from stan.migration.report import Note
-from stan.protocol.wire_py import number, read_varint, text, varint
+from stan.protocol.kernel.wire_py import number, read_varint, text, varint
 from stan.types import KiB
 
 BATCH_BYTES_MAX = 256 * KiB

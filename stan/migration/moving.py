@@ -18,7 +18,7 @@ from stan.migration.report import ChannelReport, PositionReport, Report
 from stan.migration.subscriptions import Position, read_positions
 from stan.migration.target import Target, TargetChannel
 from stan.protocol.channels import folded
-from stan.protocol.kernel import seal
+from stan.protocol.kernel.server import seal
 from stan.types import MiB
 
 ENCRYPTED = "the payloads look encrypted: set NATS_STREAMING_ENCRYPTION_KEY or give --encryption-key, or --plain if they are not"

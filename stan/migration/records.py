@@ -13,7 +13,7 @@ from zlib import crc32
 
 from stan.limits import NATS_PAYLOAD_BYTES_MAX
 from stan.migration.report import Note
-from stan.protocol.wire_py import read_fields
+from stan.protocol.kernel.wire_py import read_fields
 from stan.types import MiB
 
 HEADER = Struct("<II")

@@ -22,9 +22,9 @@ from stan.log.files.filelog import FileLog
 from stan.log.types import Entry
 from stan.migration.messages import Batch
 from stan.migration.subscriptions import Position
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind, encode_batch
 from stan.protocol.placement import channel_group
+from stan.protocol.proto import entries_pb2 as pb
 from stan.state.changes import group_changes, meta_changes
 from stan.state.database import Changes, Database
 from stan.types import ChannelUid, GroupId, MiB, RaftIndex, Sequence, Term, WallNanos

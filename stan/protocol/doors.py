@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 
 from stan.config import Config
 from stan.permissions import RESERVED
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import OWN_INBOXES, REPLIES, Subjects, is_inbox
 from stan.protocol.frames import Frame, Rules
+from stan.protocol.proto import wire_pb2 as wire
 
 BROKER = RESERVED
 """Name of the broker's account and of its user; nodes ask each other under it."""

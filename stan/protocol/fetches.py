@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from stan.protocol.extension_pb2 import FetchResponse, Run
-from stan.protocol.wire_py import varint
+from stan.protocol.kernel.wire_py import varint
+from stan.protocol.proto.extension_pb2 import FetchResponse, Run
 
 LENGTH_PREFIX = 4
 """Bytes in front of each message."""

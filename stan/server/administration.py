@@ -26,10 +26,10 @@ from stan.edge.node import Node
 from stan.errors import ALONE, BUSY, INVALID_ADMIN, TOO_MANY_REQUESTS, UNKNOWN_VERSION
 from stan.monitor.health import ready, trouble
 from stan.monitor.view import View
-from stan.protocol import admin_pb2 as pb
-from stan.protocol import kernel
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
+from stan.protocol.kernel import server as kernel
+from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.requests import because, decode
 from stan.raft.consensus import Consensus
 from stan.raft.group import RaftGroup

@@ -19,7 +19,7 @@ from typing import Any, Final
 import aiosqlite
 
 from stan.errors import Damage, NotNow, StanError, StartError
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.state.ledger import Ledger, Row, checksum
 from stan.state.opening import connect
 from stan.types import RaftIndex

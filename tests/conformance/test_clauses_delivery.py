@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from stan.protocol import wire_pb2 as pb
+from stan.protocol.proto import wire_pb2 as pb
 from tests.conformance.wire import FIRST, NEW_ONLY, speaking, unique
 from tests.kit.server import StanServer
 

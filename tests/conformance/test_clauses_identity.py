@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from stan.protocol import wire_pb2 as pb
+from stan.protocol.proto import wire_pb2 as pb
 from tests.conformance import wire
 from tests.conformance.wire import CLOSE, DISCOVER, PINGS, speaking, unique
 from tests.kit.server import StanServer

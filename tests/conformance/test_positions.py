@@ -5,7 +5,7 @@ import time
 
 import nats.errors
 
-from stan.protocol import admin_pb2 as admin
+from stan.protocol.proto import admin_pb2 as admin
 from tests.conformance.clients import payloads
 from tests.conformance.wire import speaking, unique
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import nats
 from nats.aio.client import Client as Nats
 
-from stan.protocol import wire_pb2 as wire
+from stan.protocol.proto import wire_pb2 as wire
 
 ANSWER_SECONDS_MAX = 10.0
 PUB = "_STAN.pub.test-cluster."

@@ -18,8 +18,8 @@ from stan.log.files.filelog import FileLog
 from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header
 from stan.migration.messages import SliceReader
 from stan.migration.subscriptions import read_positions
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import changes_of, decode_batches, marks_of
+from stan.protocol.proto import entries_pb2 as pb
 from stan.raft import configuration
 from stan.raft.pysyncobj import hard_state
 from tests.fuzz.engine import Parser

@@ -11,10 +11,11 @@ from stan.edge.serving.fetching import FetchRequest, locate
 from stan.edge.storage.transfer_words import Offer, Part, Words, decode, encode
 from stan.errors import Damage
 from stan.log.types import Entry
-from stan.protocol import client_kernel_py, kernel_py, node_pb2, rows_py, wire_py
-from stan.protocol import extension_pb2 as ext
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.frames import Frame
+from stan.protocol.kernel import client_py, rows_py, server_py, wire_py
+from stan.protocol.proto import extension_pb2 as ext
+from stan.protocol.proto import node_pb2
+from stan.protocol.proto import wire_pb2 as wire
 from stan.raft.transport import codec
 from stan.raft.transport.codec import FrameError
 from stan.raft.transport.link import Link
@@ -44,7 +45,7 @@ WORDS = (b"\r\n", b"MSG ", b"HMSG ", b" 1 ", b"PING\r\n", b"99999999999999999999
 
 def _twins(name: str) -> Iterator[tuple[str, object]]:
     """Both twins of a kernel's half."""
-    plain = {"server": kernel_py, "client": client_kernel_py, "rows": rows_py}[name]
+    plain = {"server": server_py, "client": client_py, "rows": rows_py}[name]
     yield "python", plain
     compiled = {"server": "_stan_kernel", "client": "_stan_client_kernel", "rows": "_stan_rows_kernel"}[name]
     try:
@@ -243,7 +244,7 @@ def heard() -> Iterator[Parser]:
             fresh.feed_channel()
             fresh.lead()
             node.__dict__.update(fresh.__dict__)
-        scan = kernel_py.scan(data, 0, 1, 2, PREFIX)
+        scan = server_py.scan(data, 0, 1, 2, PREFIX)
         broker = node.broker
         broker.step_publishes(scan.publishes)
         broker.step_acks(scan.acks)

@@ -7,7 +7,7 @@ import pytest
 import stan_client
 from stan_client.direct import Direct
 
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.cluster import StanCluster
 from tests.kit.ports import free_port
 from tests.kit.server import NatsServer, StanServer

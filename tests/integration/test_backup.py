@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from stan.cli.commands.archive import read_index
 from stan.cli.main import app
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.batches import rows_of
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer, StanServer

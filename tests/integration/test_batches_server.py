@@ -7,7 +7,7 @@ import stan_client
 from stan_client.blocking import BlockingClient
 
 from stan import errors
-from stan.protocol.rows import ID_BYTES
+from stan.protocol.kernel.rows import ID_BYTES
 from tests.kit.batches import rows_of
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer, StanServer

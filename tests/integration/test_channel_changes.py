@@ -9,7 +9,7 @@ from stan_client.blocking import BlockingClient
 from stan_client.direct import Direct
 
 from stan import errors
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 from stan.types import SECOND
 from tests.kit.batches import rows_of
 from tests.kit.cluster import StanCluster

@@ -10,7 +10,7 @@ import stan_client
 
 from stan import errors
 from stan.core.base.oversize import MESSAGE_ROOM
-from stan.protocol import wire_pb2 as wire
+from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.server import StanServer
 
 MESSAGES = [b"%d" % number for number in range(1, 1001)]

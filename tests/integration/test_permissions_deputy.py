@@ -14,9 +14,9 @@ import nats.errors
 import pytest
 import stan_client
 
-from stan.protocol import admin_pb2 as admin
-from stan.protocol import extension_pb2 as ext
-from stan.protocol import wire_pb2 as wire
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import extension_pb2 as ext
+from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.ports import free_port
 from tests.kit.rogue import CLUSTER, Rogue, url, with_nats_of_somebody_else
 from tests.kit.running import run_whole

@@ -13,9 +13,9 @@ import nats.errors
 import pytest
 import stan_client
 
-from stan.protocol import admin_pb2 as admin
-from stan.protocol import extension_pb2 as ext
-from stan.protocol import wire_pb2 as wire
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import extension_pb2 as ext
+from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.desk import Desk
 from tests.kit.rogue import CLUSTER, Rogue, url
 from tests.kit.running import run_whole

@@ -8,7 +8,7 @@ import pytest
 import stan_client
 from nats.errors import NoRespondersError
 
-from stan.protocol.extension_pb2 import FetchRequest, FetchResponse
+from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer, StanServer
 

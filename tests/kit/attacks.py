@@ -7,9 +7,9 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-from stan.protocol import admin_pb2 as admin
-from stan.protocol import extension_pb2 as ext
-from stan.protocol import wire_pb2 as wire
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import extension_pb2 as ext
+from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.batches import rows_of
 from tests.kit.desk import Desk
 from tests.kit.server import CLUSTER_ID

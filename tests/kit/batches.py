@@ -1,8 +1,8 @@
 """Entries with record batches for tests of the log: messages of a chosen size whose bytes tell what they are."""
 
 from stan.log.types import Entry
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.entries import Kind, encode_batch
+from stan.protocol.proto import wire_pb2 as wire
 
 
 def records(uid, base, count, size=20):

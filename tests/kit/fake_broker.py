@@ -23,7 +23,7 @@ from nats.errors import NoRespondersError, NoServersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from stan import errors
-from stan.protocol import wire_pb2 as wire
+from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.ports import free_port
 
 

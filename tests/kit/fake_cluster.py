@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from stan.config import Config, MonitorConfig, StoreConfig
 from stan.edge.nats.asking import Asking
-from stan.protocol import admin_pb2 as admin
-from stan.protocol import extension_pb2 as pb
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name
 from stan.protocol.frames import Frame
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import extension_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
 
 SECOND = 1_000_000_000
 

@@ -6,7 +6,7 @@ from typing import Any
 import stan_client
 from stan_client.admin import Nodes
 
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 
 
 class FakeAdmin:

@@ -3,9 +3,9 @@
 from stan.core.broker import apply_entry
 from stan.core.state.group import GroupMachine
 from stan.core.state.rows import restore_group, snapshot_group
-from stan.protocol import admin_pb2 as admin
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId
 
 PREFIX = "_STAN.x.test-cluster.admin."

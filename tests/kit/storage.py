@@ -4,8 +4,8 @@ from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.broker import Broker
 from stan.edge.storage.groupfiles import Disk
 from stan.edge.storage.storage import Storage, apply_entry
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId
 from tests.kit.batches import batch, entry
 from tests.kit.files import CrashingFiles

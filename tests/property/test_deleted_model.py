@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from stan.core.state.deleted import Deleted, behind, below_newest, deleted_from
 from stan.core.state.group import GroupMachine
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId
 
 UID = ChannelUid(7)

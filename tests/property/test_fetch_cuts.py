@@ -8,9 +8,10 @@ from stan.edge.serving.fetching import answer, locate
 from stan.errors import MESSAGE_TOO_LARGE
 from stan.log.index import BatchIndex
 from stan.log.types import Row
-from stan.protocol import fetches, kernel
-from stan.protocol.client_kernel import decode_message
-from stan.protocol.extension_pb2 import FetchRequest, FetchResponse
+from stan.protocol import fetches
+from stan.protocol.kernel import server as kernel
+from stan.protocol.kernel.client import decode_message
+from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 
 PAYLOAD_MAX = 400
 

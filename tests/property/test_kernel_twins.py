@@ -11,8 +11,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stan.protocol import client_kernel_py, kernel_py, wire_pb2
 from stan.protocol.frames import ANYBODY, Frame, Publishes, Rules, Scan
+from stan.protocol.kernel import client_py, server_py
+from stan.protocol.proto import wire_pb2
 
 try:
     import _stan_client_kernel
@@ -23,7 +24,7 @@ except ImportError:
 PREFIX = b"_STAN.pub.c."
 PUB, ACK = 1, 2
 OWNER = Struct("<H")
-MODULES = [kernel_py] if _stan_kernel is None else [kernel_py, _stan_kernel]
+MODULES = [server_py] if _stan_kernel is None else [server_py, _stan_kernel]
 both = pytest.mark.parametrize("twin", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
 relaxed = settings(deadline=None)  # a busy machine is no failure
 needs_compiled = pytest.mark.skipif(_stan_kernel is None, reason="the compiled kernels are not installed")
@@ -257,9 +258,9 @@ def records(parts: list[bytes]) -> bytes:
 @relaxed
 @given(streams, st.integers(0, 3), choices)
 def test_scan_twins_agree_on_any_stream(data, start, choice):
-    same(kernel_py, _stan_kernel, "scan", data, start, PUB, ACK, PREFIX)
-    assert drain(kernel_py, [data]) == drain(_stan_kernel, [data])
-    assert drain(kernel_py, [data], choice) == drain(_stan_kernel, [data], choice)
+    same(server_py, _stan_kernel, "scan", data, start, PUB, ACK, PREFIX)
+    assert drain(server_py, [data]) == drain(_stan_kernel, [data])
+    assert drain(server_py, [data], choice) == drain(_stan_kernel, [data], choice)
 
 
 @both
@@ -267,11 +268,11 @@ def test_scan_twins_agree_on_any_stream(data, start, choice):
 @given(whole_frames, choices, st.integers(0, 2000))
 def test_scan_of_what_is_wanted_says_what_a_stream_of_that_alone_says(twin, stream, choice, cut):
     data = b"".join(stream)
-    _, all_frames = client_kernel_py.split(data, 0)
+    _, all_frames = client_py.split(data, 0)
     unwanted = sum(map(choice.skips, all_frames))
     scans, rest, error = drain(twin, [data[:cut], data[cut:]], choice)
     assert (rest, error, sum(scan.skipped for scan in scans)) == (b"", "", unwanted)
-    wanted = [piece for piece in stream if not choice.skips(client_kernel_py.split(piece, 0)[1][0])]
+    wanted = [piece for piece in stream if not choice.skips(client_py.split(piece, 0)[1][0])]
     assert meaning(scans) == meaning(drain(twin, [b"".join(wanted)], Choice(keyed=choice.keyed))[0])
 
 
@@ -280,10 +281,10 @@ def test_scan_of_what_is_wanted_says_what_a_stream_of_that_alone_says(twin, stre
 @given(st.lists(publishes() | runs(), max_size=12))
 def test_scan_keyed_gives_the_key_of_each_guid(twin, stream):
     expected: dict[bytes, bytes] = {}
-    for found in client_kernel_py.split(b"".join(stream), 0)[1]:
+    for found in client_py.split(b"".join(stream), 0)[1]:
         m = wire_pb2.PubMsg.FromString(found.payload)
         if found.subject == PREFIX + m.subject:
-            expected[m.subject] = expected.get(m.subject, b"") + kernel_py._key(m.guid)
+            expected[m.subject] = expected.get(m.subject, b"") + server_py._key(m.guid)
     result = twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX, keyed=True)
     assert {found.channel: found.keys for found in result.publishes} == expected
 
@@ -298,7 +299,7 @@ tellers = st.sampled_from(
 @st.composite
 def told(draw: st.DrawFn) -> list[tuple[bytes, Frame]]:
     """Frames, each with what stands before its subject, and other reply subjects."""
-    frames = client_kernel_py.split(draw(clean), 0)[1]
+    frames = client_py.split(draw(clean), 0)[1]
     replies = st.sampled_from([b"r", b"r.x", b"acks.1", b"acks.2", b"acks", b"x.r", b"", b"r" + b"x" * 1024])
     return [(draw(tellers), one._replace(reply=draw(replies)) if one.sid == PUB else one) for one in frames if one.sid]
 
@@ -343,11 +344,11 @@ def test_scan_of_users_says_of_each_what_a_scan_of_his_frames_alone_says(twin, s
 @relaxed
 @given(st.binary(max_size=80))
 def test_scan_twins_agree_on_noise(data):
-    same(kernel_py, _stan_kernel, "scan", data, 0, PUB, ACK, PREFIX)
+    same(server_py, _stan_kernel, "scan", data, 0, PUB, ACK, PREFIX)
     for sid in (PUB, ACK):
         subject = PREFIX + b"a" if sid == PUB else b"ack.1.2"
         whole = frame(subject, sid, b"r", b"", data)
-        same(kernel_py, _stan_kernel, "scan", whole, 0, PUB, ACK, PREFIX, *Choice(keyed=True).arguments())
+        same(server_py, _stan_kernel, "scan", whole, 0, PUB, ACK, PREFIX, *Choice(keyed=True).arguments())
 
 
 @both
@@ -453,7 +454,7 @@ def test_publish_to_delivery_is_what_protobuf_says(twin, data, contents, base, t
     small,
 )
 def test_seal_twins_agree_on_any_bodies(bodies, base, timestamp, channel):
-    same(kernel_py, _stan_kernel, "seal", channel, base, timestamp, bodies)
+    same(server_py, _stan_kernel, "seal", channel, base, timestamp, bodies)
 
 
 @needs_compiled
@@ -467,7 +468,7 @@ def test_seal_twins_agree_on_any_bodies(bodies, base, timestamp, channel):
     st.integers(0, 300),
 )
 def test_frames_twins_agree_on_any_records(parts, tail, base, first, last, count):
-    same(kernel_py, _stan_kernel, "frames", records(parts) + tail, base, first, last, b"in", count)
+    same(server_py, _stan_kernel, "frames", records(parts) + tail, base, first, last, b"in", count)
 
 
 @both
@@ -486,7 +487,7 @@ def test_select_gives_what_scans_of_the_two_parts_give(twin, stream, kept, keyed
     wanted = by_channel(twin, keeps, keyed=keyed)
     refused = by_channel(twin, goes, keyed=keyed)
     for found in by_channel(twin, stream, keyed=keyed).values():
-        stays, acks = kernel_py.select(found, [publisher in kept for publisher in found.publishers])
+        stays, acks = server_py.select(found, [publisher in kept for publisher in found.publishers])
         assert acks == (refused[found.channel].acks if found.channel in refused else b"")
         if stays is not None:
             stays.payload_bytes = wanted[found.channel].payload_bytes
@@ -503,7 +504,7 @@ def by_channel(twin: ModuleType, stream: list[bytes], *, keyed: bool) -> dict[by
 @given(st.lists(publishes(), max_size=6).map(b"".join), small)
 def test_refuse_sets_the_error_and_nothing_else(twin, stream, error):
     for found in twin.scan(stream, 0, PUB, ACK, PREFIX).publishes:
-        before, after = told(found.acks), told(kernel_py.refuse(found.acks, error))
+        before, after = told(found.acks), told(server_py.refuse(found.acks, error))
         for (to, old), (same_to, new) in zip(before, after, strict=True):
             expected = wire_pb2.PubAck.FromString(old)
             expected.error = error
@@ -529,9 +530,9 @@ def told(frames: bytes) -> list[tuple[bytes, bytes]]:
 @given(streams, st.integers(0, 3))
 def test_client_twins_agree_on_any_stream(data, start):
     inboxes = {3: (b"ack3", b"a"), 4: (b"ack4", b"")}
-    same(client_kernel_py, _stan_client_kernel, "split", data, start)
-    same(client_kernel_py, _stan_client_kernel, "count_raw", data, start, 3)
-    same(client_kernel_py, _stan_client_kernel, "absorb", data, start, ACK, inboxes)
+    same(client_py, _stan_client_kernel, "split", data, start)
+    same(client_py, _stan_client_kernel, "count_raw", data, start, 3)
+    same(client_py, _stan_client_kernel, "absorb", data, start, ACK, inboxes)
 
 
 @st.composite
@@ -555,8 +556,8 @@ def payloads(draw: st.DrawFn) -> bytes:
 @relaxed
 @given(payloads())
 def test_decode_twins_agree_with_each_other_and_with_protobuf(payload):
-    same(client_kernel_py, _stan_client_kernel, "decode_message", payload)
-    same(client_kernel_py, _stan_client_kernel, "decode_puback", payload)
+    same(client_py, _stan_client_kernel, "decode_message", payload)
+    same(client_py, _stan_client_kernel, "decode_puback", payload)
     try:
         mine = _stan_client_kernel.decode_message(payload)
         m = wire_pb2.MsgProto.FromString(payload)
@@ -569,7 +570,7 @@ def test_decode_twins_agree_with_each_other_and_with_protobuf(payload):
 @relaxed
 @given(st.lists(small | st.binary(min_size=120, max_size=140), min_size=8, max_size=8))
 def test_encode_publish_twins_agree_with_each_other_and_with_protobuf(texts):
-    same(client_kernel_py, _stan_client_kernel, "encode_publish", *texts)
+    same(client_py, _stan_client_kernel, "encode_publish", *texts)
     names = ("client_id", "guid", "subject", "reply", "data", "conn_id")
     payload = wire_pb2.PubMsg(**dict(zip(names, texts[2:], strict=True))).SerializeToString()
     assert _stan_client_kernel.encode_publish(*texts).endswith(b" %d\r\n%b\r\n" % (len(payload), payload))
@@ -579,6 +580,6 @@ def test_encode_publish_twins_agree_with_each_other_and_with_protobuf(texts):
 @relaxed
 @given(small, small, st.integers(0, 300) | st.integers(0, (1 << 63)), st.integers(0, 12))
 def test_bulk_twins_agree(one, two, first, count):
-    same(client_kernel_py, _stan_client_kernel, "encode_acks", one, two, first, first + count - 1 if first else count)
-    same(client_kernel_py, _stan_client_kernel, "load_publishes", one, two, b"c", b"a", b"n", two, first, count, one)
-    same(client_kernel_py, _stan_client_kernel, "raw_publishes", one, count, two)
+    same(client_py, _stan_client_kernel, "encode_acks", one, two, first, first + count - 1 if first else count)
+    same(client_py, _stan_client_kernel, "load_publishes", one, two, b"c", b"a", b"n", two, first, count, one)
+    same(client_py, _stan_client_kernel, "raw_publishes", one, count, two)

@@ -88,7 +88,7 @@ def test_what_is_new_what_is_acknowledged_and_who_is_waited_for(logged, heard):
         assert found.acks == b"".join(b"PUB r %d\r\n\x0a%c%b\r\n" % (2 + len(body), len(body), body) for body in acked)
 
 
-TWINS = ["stan.protocol.kernel_py", "_stan_kernel"]
+TWINS = ["stan.protocol.kernel.server_py", "_stan_kernel"]
 there = [name for name in TWINS if util.find_spec(name)]
 
 

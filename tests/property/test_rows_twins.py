@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stan.protocol import kernel_py, rows, rows_py, wire_pb2
+from stan.protocol.kernel import rows, rows_py, server_py
+from stan.protocol.proto import wire_pb2
 
 try:
     import _stan_rows_kernel
@@ -91,7 +92,7 @@ def some_records(draw):
         one = sent[0]
         sent += [(draw(st.binary(min_size=len(one[0]), max_size=len(one[0]))), *one[1:]) for _ in range(4)]
     base = draw(st.integers(1, 300) | st.integers(1, (1 << 63) - 20))
-    records = kernel_py.seal(draw(small), base, draw(signed), [packed(rows_py, sent)])
+    records = server_py.seal(draw(small), base, draw(signed), [packed(rows_py, sent)])
     extra = draw(st.lists(st.sampled_from([b"", b"\x08\x05", b"\x30\x01\x38\x07", b"\x78\x01", b"\x21" + b"d" * 8])))
     bodies = [wire_pb2.MsgProto(sequence=7, data=b"x").SerializeToString() + tail for tail in extra]
     bodies += draw(st.lists(st.binary(max_size=12), max_size=1))
@@ -108,7 +109,7 @@ def some_records(draw):
 def test_rows_become_messages_and_columns_again(twin, sent, base, timestamp):
     data = packed(twin, sent)
     assert twin.check_rows(data, len(sent)) == -1
-    records = kernel_py.seal(b"a", base, timestamp, [data])
+    records = server_py.seal(b"a", base, timestamp, [data])
     expected = prefixed(
         [
             wire_pb2.MsgProto(

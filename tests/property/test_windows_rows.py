@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from stan.core.state import windows
 from stan.core.state.windows import Windows
 from stan.limits import PRODUCER_AGE_MAX
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 
 HOUR = 3600 * 10**9
 

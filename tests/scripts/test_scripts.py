@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from stan.config import ChannelLimits, Config, StoreLimits
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.frames import Frame
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.desk import Desk
 

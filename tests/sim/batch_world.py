@@ -1,9 +1,9 @@
 """Worlds in which some clients send batches of rows: with ids, again and again until they are answered, as the same request or
 with rows of the one before; or without, once. Each row is stored once, whatever happens meanwhile."""
 
-from stan.protocol import wire_pb2 as wire
-from stan.protocol.extension_pb2 import BatchRequest, BatchResponse
-from stan.protocol.rows import ID_BYTES
+from stan.protocol.kernel.rows import ID_BYTES
+from stan.protocol.proto import wire_pb2 as wire
+from stan.protocol.proto.extension_pb2 import BatchRequest, BatchResponse
 from stan.types import MILLISECOND
 from tests.sim.clients import SimClient
 from tests.sim.cluster_world import ClusterWorld

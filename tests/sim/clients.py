@@ -6,7 +6,7 @@ send after a reconnect what they wanted to send before. All they see goes into t
 
 from random import Random
 
-from stan.protocol import wire_pb2 as wire
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import MILLISECOND, SECOND
 from tests.kit.guids import guids
 from tests.sim.history import Acked, Delivered, Ended, Publish, Sub

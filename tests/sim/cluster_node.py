@@ -15,8 +15,8 @@ from stan.edge.storage.groupfiles import Disk, groups_on_disk
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
 from stan.patterns import ChannelLimits
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.entries import Kind, decode_batches
+from stan.protocol.proto import wire_pb2 as wire
 from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
 from stan.types import MICROSECOND, MILLISECOND, SECOND
 from tests.kit.files import CrashingFiles, PowerCut

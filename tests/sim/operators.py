@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from stan.protocol import admin_pb2 as admin
+from stan.protocol.proto import admin_pb2 as admin
 from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import SimClient
 from tests.sim.cluster_world import ClusterWorld

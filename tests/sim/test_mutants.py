@@ -5,7 +5,8 @@ import pytest
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.dispatch import Dispatch
 from stan.log.files.filelog import FileLog
-from stan.protocol import kernel, kernel_py
+from stan.protocol.kernel import server as kernel
+from stan.protocol.kernel import server_py
 from stan.raft.solo import Solo
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.world import World
@@ -89,6 +90,6 @@ def test_a_broken_broker_is_found_out(monkeypatch, mutate, first, check):
 
 def test_a_cluster_that_tells_publishes_by_the_ends_of_their_guids_is_found_out(monkeypatch):
     """A new leader takes what it heard for what is in the log: nobody stores it, and it is acknowledged."""
-    monkeypatch.setattr(kernel_py, "_key", lambda guid: guid[-8:].rjust(8, b"\0"))
-    monkeypatch.setattr(kernel, "scan", kernel_py.scan)
+    monkeypatch.setattr(server_py, "_key", lambda guid: guid[-8:].rjust(8, b"\0"))
+    monkeypatch.setattr(kernel, "scan", server_py.scan)
     assert any("check_lost" in found(seed, ClusterWorld) for seed in range(3, 3 + SEEDS_MAX))

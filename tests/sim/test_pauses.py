@@ -3,7 +3,7 @@
 import pytest
 
 from stan.core.base.ready import Answer, Delivery
-from stan.protocol import kernel
+from stan.protocol.kernel import server as kernel
 from stan.types import SECOND
 from tests.sim.test_cluster_faults import group_with_messages, peaceful
 

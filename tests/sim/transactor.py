@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from stan import limits
 from stan.core.publishing import publishing
-from stan.protocol import extension_pb2 as ext
 from stan.protocol.entries import STAGING_UID
+from stan.protocol.proto import extension_pb2 as ext
 from stan.types import MILLISECOND
 from tests.kit.batches import rows_of
 from tests.sim.clients import SimClient

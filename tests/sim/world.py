@@ -17,7 +17,7 @@ from stan.edge.node import Node as EdgeNode
 from stan.edge.storage.groupfiles import Disk
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import Solo
 from stan.types import MILLISECOND, SECOND, GroupId
 from tests.kit.files import CrashingFiles

@@ -21,8 +21,8 @@ from pyspark_stan.java import ensure_java
 from pyspark_stan.sink_options import DELIVERIES
 from stan_client.blocking import BlockingClient
 
+from stan.protocol.kernel.rows import columns, pack_rows
 from stan.protocol.placement import channel_group
-from stan.protocol.rows import columns, pack_rows
 from tests.kit.cluster import GROUPS, StanCluster
 from tests.kit.server import ROOT, StanServer, until
 from tests.spark.conftest import slim_home

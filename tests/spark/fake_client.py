@@ -8,8 +8,8 @@ from concurrent.futures import Future
 
 from stan_client.requests import BatchAck, Committed
 
-from stan.protocol.rows import ID_BYTES, check_rows
-from stan.protocol.wire_pb2 import MsgProto
+from stan.protocol.kernel.rows import ID_BYTES, check_rows
+from stan.protocol.proto.wire_pb2 import MsgProto
 
 
 def messages_of(rows, count):

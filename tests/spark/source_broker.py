@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from stan_client import ChannelInfo, ChannelReplacedError, Fetched, ServerError
 
 from stan.errors import UNKNOWN_CHANNEL
-from stan.protocol.extension_pb2 import FetchResponse
-from stan.protocol.wire_pb2 import MsgProto
+from stan.protocol.proto.extension_pb2 import FetchResponse
+from stan.protocol.proto.wire_pb2 import MsgProto
 
 
 class Channel:

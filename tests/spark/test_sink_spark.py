@@ -10,7 +10,7 @@ from pyspark_stan.options import OptionsError
 from stan_client import everything
 from stan_client.blocking import BlockingClient
 
-from stan.protocol.wire_pb2 import MsgProto
+from stan.protocol.proto.wire_pb2 import MsgProto
 from tests.spark.crash_kit import packed, read
 
 pytestmark = pytest.mark.timeout(300)

@@ -9,8 +9,8 @@ import pytest
 from stan import errors, limits
 from stan.config import Config, Setting, StoreConfig
 from stan.monitor.view import View
-from stan.protocol import admin_pb2 as pb
 from stan.protocol.frames import Frame
+from stan.protocol.proto import admin_pb2 as pb
 from stan.raft.group import RaftGroup
 from stan.server import administration
 from stan.server.administration import Administration

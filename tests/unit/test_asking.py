@@ -12,8 +12,8 @@ from stan.edge.nats.asking import Asking
 from stan.edge.nats.gateway import Gateway
 from stan.errors import Refused, Unanswered
 from stan.monitor.dashboard.cached import Cached, Work
-from stan.protocol import admin_pb2 as admin
 from stan.protocol.frames import Frame
+from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
 NOBODY = b"NATS/1.0 503\r\n\r\n"

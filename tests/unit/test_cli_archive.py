@@ -15,8 +15,8 @@ from stan.cli.commands.archive import (
     saved_positions,
     write_index,
 )
-from stan.protocol import admin_pb2 as pb
-from stan.protocol.extension_pb2 import FetchResponse, Run
+from stan.protocol.proto import admin_pb2 as pb
+from stan.protocol.proto.extension_pb2 import FetchResponse, Run
 
 CHANNEL = SavedChannel("foo", "000001", 1, 3, 7, 5, 1, {"max_msgs": 10})
 

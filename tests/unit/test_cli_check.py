@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from stan.cli.main import app
 from stan.cli.support import operating
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
 

@@ -11,7 +11,7 @@ from stan.cli.main import ENTRIES, app, loaded, watch_alone
 from stan.cli.support import args, operating
 from stan.cli.support.options import Sure, View
 from stan.cli.support.output import Sheet, present
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
 

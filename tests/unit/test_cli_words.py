@@ -6,7 +6,7 @@ from stan.cli.commands import cursors
 from stan.cli.commands.cursor_sheets import cursors_sheet, told_runs, why_sheet
 from stan.cli.support.facts import facts
 from stan.cli.support.output import Sheet, clean, table
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import channel, durable, member
 
 S = 1_000_000_000

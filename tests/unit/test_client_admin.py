@@ -9,8 +9,8 @@ from stan_client import asking
 from stan_client.admin import Admin
 from stan_client.asking import Asker
 
-from stan.protocol import admin_pb2 as pb
 from stan.protocol.frames import Frame
+from stan.protocol.proto import admin_pb2 as pb
 
 REQUESTS = {
     "channels": (pb.ChannelsRequest, pb.ChannelsResponse),

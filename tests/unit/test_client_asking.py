@@ -10,8 +10,8 @@ from stan_client.asking import Asker, together
 from stan_client.requests import Requesting
 
 from stan import errors
-from stan.protocol import extension_pb2 as pb
 from stan.protocol.frames import Frame
+from stan.protocol.proto import extension_pb2 as pb
 
 NOBODY = Frame(1, b"in", b"", b"NATS/1.0 503\r\n\r\n", b"")
 SILENCE = None

@@ -9,8 +9,8 @@ from stan_client.fetching import Fetcher, Reader, ReadOptions
 
 from stan import errors
 from stan.protocol import fetches
-from stan.protocol.extension_pb2 import FetchRequest, FetchResponse
 from stan.protocol.frames import Frame
+from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 from tests.kit.fake_broker import eventually
 from tests.kit.pulled_channel import LEADER, REPLICA, UNKNOWN, PulledChannel, sealed
 

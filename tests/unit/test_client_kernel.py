@@ -4,15 +4,16 @@ from types import ModuleType
 
 import pytest
 
-from stan.protocol import client_kernel_py, wire_pb2
 from stan.protocol.frames import Frame
+from stan.protocol.kernel import client_py
+from stan.protocol.proto import wire_pb2
 
 
 @pytest.fixture(params=["python", "compiled"])
 def twin(request: pytest.FixtureRequest) -> ModuleType:
     """Each implementation."""
     if request.param == "python":
-        return client_kernel_py
+        return client_py
     return pytest.importorskip("_stan_client_kernel", reason="the compiled client kernel is not installed")
 
 

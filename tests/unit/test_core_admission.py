@@ -6,12 +6,12 @@ import pytest
 
 from stan.config import Config
 from stan.permissions import NatsUser, Permissions, Right, Rule
-from stan.protocol import admin_pb2 as admin
-from stan.protocol import extension_pb2 as ext
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import Subjects
 from stan.protocol.doors import opened, user_of
 from stan.protocol.frames import Frame, Publishes
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import extension_pb2 as ext
+from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.desk import Desk
 
 USERS = (NatsUser(name="alice", clients=("a-*",)), NatsUser(name="bob", clients=("b-*",)))

@@ -10,11 +10,11 @@ from stan.core.publishing.publishing import TOO_MUCH_WAITING
 from stan.core.state import rows as state_rows
 from stan.core.state.group import GroupMachine
 from stan.core.state.windows import Windows
-from stan.protocol import entries_pb2 as pb
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.entries import Kind, changes_of, decode_batches
-from stan.protocol.extension_pb2 import BatchRequest, BatchResponse
-from stan.protocol.rows import pack_rows
+from stan.protocol.kernel.rows import pack_rows
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
+from stan.protocol.proto.extension_pb2 import BatchRequest, BatchResponse
 from tests.kit.desk import Desk, Node
 
 SUBJECT = "_STAN.x.test-cluster.batch"

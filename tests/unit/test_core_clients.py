@@ -3,8 +3,8 @@
 import pytest
 
 from stan.config import Config, HeartbeatConfig
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.frames import Frame
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import MILLISECOND, SECOND
 from tests.kit.desk import Desk
 

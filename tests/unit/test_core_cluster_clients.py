@@ -5,9 +5,9 @@ import pytest
 from stan import limits
 from stan.config import HeartbeatConfig
 from stan.errors import CLIENT_REGISTERED, INVALID_CLOSE, INVALID_PUBLISH, UNKNOWN_CLIENT
-from stan.protocol import entries_pb2 as pb
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.entries import Kind
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import MILLISECOND, SECOND
 from tests.kit.desk import CLUSTERED, Node, pub_frame
 

@@ -6,8 +6,8 @@ from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.publishing.channels import NO_METADATA
 from stan.errors import TOO_MANY_CHANNELS
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND
 from tests.kit.desk import CLUSTERED, Desk, Node
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from stan import limits
 from stan.core.publishing import publishing
 from stan.errors import CHANNEL_DELETING, INVALID_PUBLISH, MESSAGE_TOO_LARGE
-from stan.protocol import entries_pb2 as pb
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.entries import Kind, marks_of
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.desk import Node, pub_frame
 

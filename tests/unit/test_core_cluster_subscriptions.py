@@ -7,8 +7,8 @@ from stan.core.base.ready import Delivery, Fetch
 from stan.core.publishing.channels import NO_METADATA
 from stan.core.state.group import GroupMachine
 from stan.errors import INVALID_SUBSCRIPTION, UNKNOWN_CHANNEL, UNKNOWN_CLIENT
-from stan.protocol import entries_pb2 as pb
-from stan.protocol import wire_pb2 as wire
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.desk import Desk, Node
 

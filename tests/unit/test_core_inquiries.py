@@ -11,10 +11,10 @@ from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.requests.answering import matcher
 from stan.core.state.bookmarks import Bookmarks
 from stan.patterns import matches, valid_name
-from stan.protocol import entries_pb2 as entries
-from stan.protocol import extension_pb2 as pb
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame
+from stan.protocol.proto import entries_pb2 as entries
+from stan.protocol.proto import extension_pb2 as pb
 from stan.types import SECOND
 from tests.kit.desk import Desk, Node
 

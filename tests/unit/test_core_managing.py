@@ -4,7 +4,7 @@ import pytest
 
 from stan import errors, limits
 from stan.config import ClusterConfig, Config, StoreConfig
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.desk import Desk, Node
 
 PREFIX = "_STAN.x.test-cluster.admin"

@@ -6,7 +6,7 @@ import pytest
 
 from stan.core.clients.nodes import ALONE
 from stan.core.state.meta import NODES_CHANGED, MetaMachine
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.state.changes import meta_changes
 from stan.state.database import Changes, Database
 from tests.kit.desk import CLUSTERED, Node

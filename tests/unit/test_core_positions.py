@@ -3,7 +3,7 @@
 import pytest
 
 from stan import errors, limits
-from stan.protocol import wire_pb2 as wire
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.desk import START, Desk, Node
 from tests.kit.positions import answer, begin, change, refusal, replayed, snapshot, stored

@@ -4,10 +4,10 @@ import pytest
 
 from stan import errors, limits
 from stan.config import ClusterConfig, Config, StoreConfig
-from stan.protocol import admin_pb2 as pb
-from stan.protocol import entries_pb2 as entries
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame
+from stan.protocol.proto import admin_pb2 as pb
+from stan.protocol.proto import entries_pb2 as entries
 from stan.types import SECOND
 from tests.kit.desk import Desk, Node
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.frames import Frame
+from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.desk import Desk
 
 SUB = "_STAN.sub.test-cluster"

@@ -210,7 +210,7 @@ async def test_clients_cluster_options_and_durables(fake, page):
 
 
 def fake_client(name):
-    from stan.protocol import admin_pb2 as admin  # noqa: PLC0415
+    from stan.protocol.proto import admin_pb2 as admin  # noqa: PLC0415
 
     return admin.ClientStatus(client_id=name, protocol=1, ping_interval_s=5, ping_max_out=3)
 

@@ -8,7 +8,7 @@ from stan.monitor.dashboard.nodebook import NodeBook
 from stan.monitor.dashboard.states import name_of, state_of
 from stan.monitor.dashboard.trends import Trends
 from stan.monitor.dashboard.wording import count, key_of, listed, name_of_key, size, span
-from stan.protocol import admin_pb2 as admin
+from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
 NOW = 1_700_000_000 * SECOND

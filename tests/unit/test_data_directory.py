@@ -17,8 +17,8 @@ from stan.edge.storage.groupfiles import Voters, read_snapshot, snapshot_bytes
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
 from stan.log.files.disk import OsFiles
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind
+from stan.protocol.proto import entries_pb2 as pb
 from stan.server.server import why_not
 from stan.types import GroupId
 from tests.kit.batches import batch, entry

@@ -11,11 +11,12 @@ from stan.edge.serving.fetching import Fetching
 from stan.errors import Damage
 from stan.log.index import BatchIndex
 from stan.log.types import Row, StaleRef
-from stan.protocol import client_kernel, kernel
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind
-from stan.protocol.extension_pb2 import FetchRequest, FetchResponse
 from stan.protocol.frames import Frame
+from stan.protocol.kernel import client as client_kernel
+from stan.protocol.kernel import server as kernel
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 
 FETCH, REPLICA_FETCH = b"_STAN.x.test-cluster.fetch", b"_STAN.x.test-cluster.replica.fetch"
 RECORDS = kernel.seal(b"foo", 1, 10, [b"\x03\0\0\0\x22\1x" * 3])

@@ -8,7 +8,7 @@ from stan import limits
 from stan.config import Config, StoreConfig
 from stan.edge.standby.ft import GroupMember, encode_time
 from stan.edge.standby.lease import Lease, LeaseFiles, Watch
-from stan.protocol import wire_pb2 as wire
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.fake_broker import eventually
 

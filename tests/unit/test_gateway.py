@@ -13,8 +13,9 @@ from stan.edge.nats.gateway import Gateway
 from stan.errors import FAULT
 from stan.invariant import InvariantError
 from stan.permissions import NatsUser, Permissions, Right, Rule
-from stan.protocol import client_kernel, kernel
-from stan.protocol import wire_pb2 as wire
+from stan.protocol.kernel import client as client_kernel
+from stan.protocol.kernel import server as kernel
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.desk import Index
 

@@ -8,8 +8,9 @@ import pytest
 from stan import limits
 from stan.edge.nats.gateway import Gateway
 from stan.edge.nats.heard import Heard, Piece, Taken
-from stan.protocol import kernel, rows
-from stan.protocol import wire_pb2 as wire
+from stan.protocol.kernel import rows
+from stan.protocol.kernel import server as kernel
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.desk import Desk, Node, pub_frame
 

@@ -5,8 +5,8 @@ import pytest
 from stan import limits
 from stan.core.requests.hearing import Hearing
 from stan.core.state.meta import Client
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.frames import Frame
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 
 DISCOVER, SUB = b"discover", b"sub"

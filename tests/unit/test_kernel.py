@@ -8,8 +8,10 @@ from types import ModuleType
 import pytest
 
 from stan import limits
-from stan.protocol import kernel, kernel_py, wire_pb2
 from stan.protocol.frames import KEY_MODULUS, Acks, Frame, Publishes
+from stan.protocol.kernel import server as kernel
+from stan.protocol.kernel import server_py
+from stan.protocol.proto import wire_pb2
 from tests.kit.guids import mixed
 
 PREFIX = b"_STAN.pub.test-cluster."
@@ -20,7 +22,7 @@ PUB, ACK = 7, 8
 def twin(request: pytest.FixtureRequest) -> ModuleType:
     """Each implementation of scan, seal and frames."""
     if request.param == "python":
-        return kernel_py
+        return server_py
     return pytest.importorskip("_stan_kernel", reason="the compiled kernel is not installed")
 
 
@@ -389,12 +391,12 @@ def test_select_from_what_has_no_keys_gives_none(twin):
 def test_kernel_takes_the_plain_twin_when_asked_or_when_versions_differ(monkeypatch):
     monkeypatch.delenv("STAN_KERNEL", raising=False)
     other = ModuleType("_other_kernel")
-    other.KERNEL_VERSION = kernel_py.KERNEL_VERSION
+    other.KERNEL_VERSION = server_py.KERNEL_VERSION
     monkeypatch.setitem(importlib.import_module("sys").modules, "_other_kernel", other)
-    assert kernel.choose("_other_kernel", kernel_py) == ("compiled", other)
+    assert kernel.choose("_other_kernel", server_py) == ("compiled", other)
     monkeypatch.setenv("STAN_KERNEL", "python")
-    assert kernel.choose("_other_kernel", kernel_py) == ("python", kernel_py)
+    assert kernel.choose("_other_kernel", server_py) == ("python", server_py)
     monkeypatch.delenv("STAN_KERNEL")
     other.KERNEL_VERSION += 1
-    assert kernel.choose("_other_kernel", kernel_py) == ("python", kernel_py)
-    assert kernel.choose("_no_such_kernel", kernel_py) == ("python", kernel_py)
+    assert kernel.choose("_other_kernel", server_py) == ("python", server_py)
+    assert kernel.choose("_no_such_kernel", server_py) == ("python", server_py)

@@ -10,9 +10,9 @@ from stan.errors import Damage, Frozen, LostLock, StartError
 from stan.log.index import GAP
 from stan.log.sql.sqlfile import SqlFile
 from stan.log.sql.sqllog import SqlLog
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.entries import encode_batch, encode_change, encode_marks
 from stan.protocol.messages import data_span
+from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.batches import batch, change, entry, records
 
 ALL = 10**9

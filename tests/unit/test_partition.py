@@ -13,8 +13,8 @@ from stan.edge.nats.gateway import ACK_SID, PUB_SID, Gateway
 from stan.edge.serving.partitioning import Partitioning, decode_list, encode_lists
 from stan.errors import StartError
 from stan.patterns import matches
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.frames import Frame
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.desk import Desk
 

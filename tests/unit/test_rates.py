@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from stan import limits
 from stan.config import Config, RequestLimits
 from stan.core.base.rates import Rates
-from stan.protocol import admin_pb2 as admin
-from stan.protocol import extension_pb2 as ext
-from stan.protocol import wire_pb2 as wire
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import extension_pb2 as ext
+from stan.protocol.proto import wire_pb2 as wire
 from stan.settings.settings import parse
 from stan.types import SECOND
 from tests.kit.desk import Desk

@@ -12,8 +12,8 @@ from stan.edge.cluster.relocation import Relocation
 from stan.edge.cluster.roster import Roster
 from stan.edge.storage.manifest import Manifest
 from stan.errors import NotNow
-from stan.protocol import entries_pb2 as pb
-from stan.protocol.node_pb2 import NodeHello
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto.node_pb2 import NodeHello
 from stan.types import SECOND
 
 ABC = ("a", "b", "c")

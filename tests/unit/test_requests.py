@@ -6,8 +6,8 @@ from google.protobuf.message import DecodeError
 
 from stan import errors, limits
 from stan.permissions import NatsUser, Permissions, Right, Rule
-from stan.protocol import admin_pb2, extension_pb2, wire_pb2
 from stan.protocol.frames import Frame
+from stan.protocol.proto import admin_pb2, extension_pb2, wire_pb2
 from stan.protocol.requests import TooLong, because, decode
 from tests.kit.desk import Desk
 

@@ -7,7 +7,7 @@ import pytest
 
 from stan import limits
 from stan.edge.cluster.roster import Roster, Settings
-from stan.protocol.node_pb2 import NodeHello
+from stan.protocol.proto.node_pb2 import NodeHello
 from stan.raft.placement import place
 from stan.types import MILLISECOND, SECOND
 

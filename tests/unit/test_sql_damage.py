@@ -6,8 +6,8 @@ from stan.config import Config, StoreConfig
 from stan.core.broker import Broker
 from stan.edge.storage.sqlstorage import SqlStorage
 from stan.errors import StanError
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId
 from tests.kit.batches import batch, entry
 

@@ -11,7 +11,7 @@ from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StartError
 from stan.log.files.recovery import segment_name
 from stan.log.files.segment import SegmentHeader
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.state.database import PARTS, SCHEMA, Changes, Database
 from stan.types import GroupId, RaftIndex, Term
 from tests.kit.storage import StorageNode

@@ -3,8 +3,8 @@
 import pytest
 
 from stan.errors import Damage, StartError
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import Kind
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId
 from tests.kit.batches import change
 from tests.kit.storage import StorageNode

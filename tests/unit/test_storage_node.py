@@ -6,7 +6,7 @@ import pytest
 
 from stan.edge.storage.manifest import Nodes, read_manifest, recorded_nodes
 from stan.errors import Damage, Frozen, StartError
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.state.database import Changes
 from stan.types import GroupId
 from tests.kit.batches import entry

@@ -8,12 +8,12 @@ from stan import errors, limits
 from stan.config import Config, StoreLimits
 from stan.core.state.group import GroupMachine
 from stan.patterns import ChannelLimits
-from stan.protocol import entries_pb2 as pb
-from stan.protocol import extension_pb2 as ext
-from stan.protocol import kernel
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Frame
+from stan.protocol.kernel import server as kernel
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import extension_pb2 as ext
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.batches import rows_of
 from tests.kit.desk import Desk, _split

@@ -4,7 +4,7 @@ import pytest
 
 from stan import errors
 from stan.core.publishing import publishing
-from stan.protocol import extension_pb2 as ext
+from stan.protocol.proto import extension_pb2 as ext
 from tests.kit.batches import rows_of
 from tests.kit.desk import Node, pub_frame
 

@@ -7,9 +7,9 @@ from stan.config import Config
 from stan.core.state import rows as state_rows
 from stan.core.state.group import GroupMachine
 from stan.permissions import NatsUser, Permissions, Rule
-from stan.protocol import entries_pb2 as pb
-from stan.protocol import extension_pb2 as ext
 from stan.protocol.frames import Frame
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import extension_pb2 as ext
 from tests.unit.test_core_batching import request as batch_of
 from tests.unit.test_transactions import Transacting
 

@@ -17,11 +17,12 @@ from stan.edge.serving.verifying import Verifying
 from stan.errors import Damage
 from stan.log.index import BatchIndex
 from stan.log.types import Row, StaleRef
-from stan.protocol import admin_pb2 as pb
-from stan.protocol import client_kernel, kernel
-from stan.protocol import entries_pb2 as entries
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame
+from stan.protocol.kernel import client as client_kernel
+from stan.protocol.kernel import server as kernel
+from stan.protocol.proto import admin_pb2 as pb
+from stan.protocol.proto import entries_pb2 as entries
 from tests.kit.fake_operator import FakeDirect, channel
 
 GROUP = 1

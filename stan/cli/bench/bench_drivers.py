@@ -19,9 +19,9 @@ from stan_client.positions import everything, new_only
 from stan_client.session import Session, SessionOptions, fresh_id, text_of
 
 from stan.cli.bench.bench_report import Latencies, Sample, add_latency
-from stan.protocol import wire_pb2 as wire
-from stan.protocol.client_kernel import absorb, count_raw, load_publishes, raw_publishes
 from stan.protocol.frames import Frame
+from stan.protocol.kernel.client import absorb, count_raw, load_publishes, raw_publishes
+from stan.protocol.proto import wire_pb2 as wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable

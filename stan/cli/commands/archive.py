@@ -17,8 +17,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final
 
-from stan.protocol.admin_pb2 import CursorStatus, SubscriptionsResponse
-from stan.protocol.extension_pb2 import FetchResponse
+from stan.protocol.proto.admin_pb2 import CursorStatus, SubscriptionsResponse
+from stan.protocol.proto.extension_pb2 import FetchResponse
 from stan.types import MiB
 
 FORMAT: Final = 1

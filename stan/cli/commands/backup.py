@@ -37,9 +37,9 @@ from stan.cli.support.output import Sheet, show
 from stan.cli.support.progress import bar
 from stan.errors import UNKNOWN_CHANNEL
 from stan.patterns import matches, valid_name
-from stan.protocol import admin_pb2 as pb
-from stan.protocol.extension_pb2 import FetchResponse
-from stan.protocol.rows import columns, pack_rows
+from stan.protocol.kernel.rows import columns, pack_rows
+from stan.protocol.proto import admin_pb2 as pb
+from stan.protocol.proto.extension_pb2 import FetchResponse
 from stan.settings.values import counted
 
 PATIENCE_S: Final = 60.0

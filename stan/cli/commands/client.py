@@ -13,7 +13,7 @@ from stan.cli.support.facts import facts
 from stan.cli.support.operating import near, operating
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done, present
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 from stan.settings.values import counted
 
 

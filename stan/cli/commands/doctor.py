@@ -28,7 +28,7 @@ from stan.cli.support.groups import (
 from stan.cli.support.operating import operating
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Sheet, show
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 from stan.settings.values import SECOND_NS, counted, told_age, told_duration, told_size
 
 DISK_LOW: Final = 10

@@ -13,7 +13,7 @@ from stan.cli.support.facts import facts
 from stan.cli.support.operating import operating
 from stan.cli.support.options import injected
 from stan.cli.support.output import clean, write
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 from stan.settings.values import told_time
 
 

@@ -26,7 +26,7 @@ from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, run
 from stan.cli.support.operating import is_unknown, no_channel, operating
 from stan.cli.support.options import injected
 from stan.cli.support.progress import bar
-from stan.protocol.rows import ID_BYTES, Headers, columns, pack_rows
+from stan.protocol.kernel.rows import ID_BYTES, Headers, columns, pack_rows
 from stan.settings.values import counted
 
 SHAPES: Final = ("jsonl", "lines")

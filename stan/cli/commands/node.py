@@ -12,7 +12,7 @@ from stan.cli.support.groups import name_of
 from stan.cli.support.operating import near, operating
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done, present
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 from stan.settings.values import NEVER, told_age, told_size, told_time
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its id.")]

@@ -13,7 +13,7 @@ from stan.cli.support.common import CliError, Target, run
 from stan.cli.support.operating import no_channel, operating
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done, present
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 from stan.settings import values
 from stan.settings.values import counted
 

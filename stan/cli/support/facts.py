@@ -1,4 +1,4 @@
-"""Answers of the servers as JSON documents: every field under its name in stan/protocol/admin.proto, bytes as text.
+"""Answers of the servers as JSON documents: every field under its name in stan/protocol/proto/admin.proto, bytes as text.
 
 So the names stay as long as the protocol's do. Fields that may be left out and were are null; enums are words in small letters.
 """

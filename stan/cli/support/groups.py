@@ -6,7 +6,7 @@ from typing import NamedTuple
 from stan_client.admin import Nodes
 
 from stan.errors import NO_LEADER
-from stan.protocol import admin_pb2 as pb
+from stan.protocol.proto import admin_pb2 as pb
 
 
 def name_of(node: pb.NodeStatus) -> str:

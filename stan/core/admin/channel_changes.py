@@ -19,10 +19,10 @@ from stan.core.state.edits import EDITED
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.errors import CHANNEL_DELETING, INVALID_ADMIN, INVALID_SUBJECT, UNKNOWN_MESSAGE
-from stan.protocol import admin_pb2 as admin
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import is_channel_name
 from stan.protocol.frames import Frame
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId
 
 LIMIT_END = 1 << 63

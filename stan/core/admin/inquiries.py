@@ -27,9 +27,9 @@ from stan.errors import (
     INVALID_QUESTION,
 )
 from stan.patterns import valid_name
-from stan.protocol import entries_pb2 as entries
-from stan.protocol import extension_pb2 as pb
 from stan.protocol.frames import Frame
+from stan.protocol.proto import entries_pb2 as entries
+from stan.protocol.proto import extension_pb2 as pb
 from stan.types import MILLISECOND, GroupId, WallNanos
 
 

@@ -8,8 +8,8 @@ from stan.core.requests.asked import Asked
 from stan.core.shared import Shared, text
 from stan.core.state.meta import MetaResult
 from stan.errors import ALONE
-from stan.protocol import admin_pb2 as pb
 from stan.protocol.frames import Frame
+from stan.protocol.proto import admin_pb2 as pb
 
 
 class Managing:

@@ -17,9 +17,9 @@ from stan.core.shared import Shared, text
 from stan.core.state.group import Cursor, CursorKind, GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.steering import well_formed
-from stan.protocol import admin_pb2 as admin
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.frames import Frame
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId, WallNanos
 
 _CHANNEL: Final = attrgetter("which.channel")

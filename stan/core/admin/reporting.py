@@ -27,8 +27,8 @@ from stan.core.state.group import Cursor, CursorKind, Subscription
 from stan.core.state.meta import ChannelInfo
 from stan.errors import BUSY, INVALID_ADMIN
 from stan.patterns import ChannelLimits, valid_name
-from stan.protocol import admin_pb2 as pb
 from stan.protocol.frames import Frame
+from stan.protocol.proto import admin_pb2 as pb
 from stan.types import Nanos
 
 ALL = b">"

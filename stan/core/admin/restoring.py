@@ -25,12 +25,12 @@ from stan.core.shared import Shared
 from stan.core.state.group import CursorKind, GroupResult, kind_and_name
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.steering import well_formed
-from stan.protocol import admin_pb2 as admin
-from stan.protocol import entries_pb2 as pb
-from stan.protocol import kernel
 from stan.protocol.channels import is_channel_name
 from stan.protocol.entries import encode_batch
 from stan.protocol.frames import Frame
+from stan.protocol.kernel import server as kernel
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, Sequence, WallNanos
 
 _LENGTH = Struct("<I")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from stan import limits
-from stan.protocol import admin_pb2 as pb
 from stan.protocol.channels import publication
+from stan.protocol.proto import admin_pb2 as pb
 from stan.types import SECOND, Nanos, WallNanos
 
 

@@ -17,11 +17,11 @@ from stan.core.state.group import Subscription
 from stan.core.state.meta import Client
 from stan.errors import go_quote
 from stan.permissions import EVERYTHING, Permissions, Right
-from stan.protocol import admin_pb2 as admin
-from stan.protocol import extension_pb2 as extension
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.doors import BROKER, FROM, ack_subject, opened, said_by, user_of
 from stan.protocol.frames import Frame, Publishes, Sender
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import extension_pb2 as extension
+from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import decode
 
 _ALL = EVERYTHING.encode()

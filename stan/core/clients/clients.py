@@ -13,10 +13,10 @@ from stan.config import HeartbeatConfig
 from stan.core.shared import META_GROUP, Done, Group, Shared, shown, text
 from stan.core.state.meta import Client, MetaResult
 from stan.errors import go_quote
-from stan.protocol import entries_pb2 as pb
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.doors import said_by
 from stan.protocol.frames import Frame
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import because, decode
 from stan.types import MILLISECOND, GroupId, Nanos
 

@@ -10,8 +10,8 @@ from stan.config import is_node_id
 from stan.core.shared import META_GROUP, Shared
 from stan.core.state.meta import MetaResult
 from stan.errors import go_quote
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.frames import Frame
+from stan.protocol.proto import entries_pb2 as pb
 
 OK = b"+OK"
 INVALID = "invalid node ID"

@@ -14,10 +14,10 @@ from stan.core.shared import META_GROUP, Group, Shared, shown, text
 from stan.core.state.deleted import below_newest
 from stan.core.state.group import GroupResult, Subscription
 from stan.errors import go_quote
-from stan.protocol import entries_pb2 as pb
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name
 from stan.protocol.frames import Frame
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import TooLong, because, decode
 from stan.types import GroupId, WallNanos
 

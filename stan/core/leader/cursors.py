@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from stan.core.base.ready import Fetched
 from stan.core.base.runs import Run, Runs
 from stan.core.state.group import Cursor, Subscription
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND
 
 

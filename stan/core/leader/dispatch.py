@@ -17,7 +17,7 @@ from stan.core.base.timers import PartTimers, Timers
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.steered import follow, steer
 from stan.core.state.group import Cursor, GroupMachine, GroupResult, Subscription, removed_runs
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, Nanos, WallNanos
 
 

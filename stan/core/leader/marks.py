@@ -16,9 +16,9 @@ from typing import NamedTuple
 from stan import limits
 from stan.core.base.parting import OWNER, last_of, owner_of, pick
 from stan.invariant import invariant
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.frames import KEY_BYTES, Publishes
-from stan.protocol.rows import ID_BYTES, IdSet
+from stan.protocol.kernel.rows import ID_BYTES, IdSet
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import Nanos
 
 Publisher = tuple[bytes, bytes, bytes, bytes]

@@ -21,11 +21,11 @@ from stan.core.requests.asked import Asked, asked
 from stan.core.shared import Shared
 from stan.core.state.windows import Name, Windows, both
 from stan.errors import BUSY, INVALID_BATCH, TOO_MANY_IDS, VERSION_PAST
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import publication
-from stan.protocol.extension_pb2 import BatchRequest, BatchResponse
 from stan.protocol.frames import Frame
-from stan.protocol.rows import ID_BYTES, IdSet, pick_ids, pick_rows
+from stan.protocol.kernel.rows import ID_BYTES, IdSet, pick_ids, pick_rows
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto.extension_pb2 import BatchRequest, BatchResponse
 from stan.types import GroupId
 
 

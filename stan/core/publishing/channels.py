@@ -12,9 +12,9 @@ from stan.core.shared import Shared, text
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.errors import CHANNEL_DELETING, CHANNEL_RESTORING, TOO_MANY_CHANNELS, case_conflict, go_quote
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import folded
 from stan.protocol.frames import Publishes
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, Nanos, Sequence
 
 NO_METADATA = "stan: the metadata of the cluster has no leader"

@@ -23,12 +23,12 @@ from stan.core.shared import Group, Shared, shown
 from stan.core.state.group import GroupResult
 from stan.core.state.transactions import Ended, Refused, Transactions
 from stan.invariant import invariant
-from stan.protocol import entries_pb2 as pb
-from stan.protocol import extension_pb2 as ext
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Frame
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import extension_pb2 as ext
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import ChannelUid, GroupId, Nanos
 
 LENGTH_PREFIX = 4

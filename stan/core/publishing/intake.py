@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from stan import errors, limits
 from stan.core.base.oversize import MESSAGE_ROOM
-from stan.protocol import rows as kernel
 from stan.protocol.channels import is_channel_name
+from stan.protocol.kernel import rows as kernel
 
 _LENGTH = Struct("<I")
 

@@ -21,11 +21,11 @@ from stan.core.publishing.intake import Rows, Stored, sealed_size
 from stan.core.requests.catchup import Catchup
 from stan.core.shared import META_GROUP, Shared, text
 from stan.permissions import Right
-from stan.protocol import kernel
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import is_channel_name, publication
 from stan.protocol.entries import Kind, decode_batches, encode_batch, encode_change, encode_marks, marks_of
 from stan.protocol.frames import Frame, Publishes, Sender
+from stan.protocol.kernel import server as kernel
+from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import can_be_answered
 from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, WallNanos
 

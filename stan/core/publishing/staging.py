@@ -18,11 +18,11 @@ from stan.core.shared import Shared
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.transactions import Refused, Transactions, is_same
-from stan.protocol import entries_pb2 as pb
-from stan.protocol import extension_pb2 as ext
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Frame
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import extension_pb2 as ext
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import GroupId
 
 STAGING_NAME = b"_STAN.staged"

@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError, Message
 
 from stan.core.shared import Group, Shared, text
 from stan.errors import BUSY, go_quote
-from stan.protocol.admin_pb2 import ChangeResponse
 from stan.protocol.frames import Frame
+from stan.protocol.proto.admin_pb2 import ChangeResponse
 from stan.protocol.requests import because, decode
 from stan.types import GroupId
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from stan import limits
 from stan.core.requests.latecomers import Latecomers
 from stan.core.shared import META_GROUP, Shared
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.frames import Sender
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import Nanos, RaftIndex
 
 INDEX_DIGITS_MAX = 20

@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.core.state.meta import Client
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.frames import Frame
+from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import decode
 from stan.types import Nanos
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from stan import limits
 from stan.errors import TOO_MANY_BOOKMARKS
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex
 
 UID_BYTES, SEQUENCE_BYTES = 4, 8

@@ -12,7 +12,7 @@ from stan import limits
 from stan.core.base.runs import Run, Runs, from_flat, pairs
 from stan.core.state.by_channel import ByChannel
 from stan.errors import TOO_MANY_DELETED
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from stan.core.state.by_channel import ByChannel
 from stan.patterns import ChannelLimits
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex
 
 EDITED: Final = {

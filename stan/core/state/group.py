@@ -29,8 +29,8 @@ from stan.errors import (
     UNKNOWN_CHANNEL,
     UNKNOWN_RESTORE,
 )
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import STAGING_UID
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
 
 PartKind = TypeVar("PartKind")

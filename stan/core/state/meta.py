@@ -7,8 +7,8 @@ never sends; what a change means for the outside is its return value.
 from dataclasses import dataclass, field
 
 from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.channels import folded
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
 
 NODES_CHANGED = "the nodes were changed meanwhile"

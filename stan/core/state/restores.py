@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stan.core.state.by_channel import ByChannel
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from stan.core.base.runs import from_flat, pairs
 from stan.core.state.group import Cursor, CursorKind, GroupMachine, Subscription
 from stan.core.state.steering import of_row
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid
 
 

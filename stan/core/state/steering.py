@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from stan import limits
 from stan.core.base.runs import Run, Runs, from_flat, pairs
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 
 
 @dataclass(slots=True)

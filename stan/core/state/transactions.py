@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 from stan import limits
 from stan.core.base.ready import Index
 from stan.errors import APP_OF_ANOTHER, BUSY, STAGED_GONE, STAGED_OTHERWISE, TOO_MANY_APPS
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
 
 STAGED, UNDER_WAY, COMMITTED, FINISHED = b"s", b"w", b"c", b"f"

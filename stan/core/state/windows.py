@@ -13,8 +13,8 @@ from struct import Struct
 from typing import Any, ClassVar
 
 from stan import limits
-from stan.protocol import entries_pb2 as pb
-from stan.protocol.rows import ID_BYTES, IdSet
+from stan.protocol.kernel.rows import ID_BYTES, IdSet
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex
 
 VERSIONS_MAX = 2

@@ -8,7 +8,7 @@ again. No clock, no network.
 from collections.abc import Iterable, Mapping
 
 from stan.edge.storage.storage import Note, Storage
-from stan.protocol.node_pb2 import NodeHello, StateHash
+from stan.protocol.proto.node_pb2 import NodeHello, StateHash
 from stan.types import GroupId, RaftIndex
 
 TOLD_MAX = 2

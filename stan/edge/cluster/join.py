@@ -15,9 +15,9 @@ from stan.edge.runtime import Ticker
 from stan.edge.storage.manifest import read_manifest, recorded_nodes
 from stan.errors import StartError
 from stan.log.files.disk import Files
-from stan.protocol import kernel
 from stan.protocol.channels import Subjects, publication
-from stan.protocol.node_pb2 import NodeHello
+from stan.protocol.kernel import server as kernel
+from stan.protocol.proto.node_pb2 import NodeHello
 from stan.types import SECOND
 
 _HELLO_SID, _NO_SID = 1, -1

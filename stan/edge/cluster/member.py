@@ -33,7 +33,7 @@ from stan.errors import ConfigError, NotNow, StartError
 from stan.protocol.channels import publication
 from stan.protocol.doors import ack_subjects
 from stan.protocol.frames import Frame
-from stan.protocol.node_pb2 import NodeHello
+from stan.protocol.proto.node_pb2 import NodeHello
 from stan.raft.configuration import decode
 from stan.raft.group import RaftGroup, Surroundings
 from stan.raft.placement import Placement, place

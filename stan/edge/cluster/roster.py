@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 from stan import limits
 from stan.errors import go_quote
 from stan.invariant import invariant
-from stan.protocol.node_pb2 import NodeHello, StateHash
+from stan.protocol.proto.node_pb2 import NodeHello, StateHash
 from stan.raft.placement import place
 from stan.types import GroupId, Nanos
 

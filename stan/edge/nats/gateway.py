@@ -14,11 +14,11 @@ from stan.core.broker import Broker
 from stan.edge.nats.heard import Heard, Piece, Taken
 from stan.errors import fault, go_quote
 from stan.invariant import invariant
-from stan.protocol import kernel
 from stan.protocol.channels import OWN_INBOXES
 from stan.protocol.doors import heard as heard_of_users
 from stan.protocol.doors import published, rules
 from stan.protocol.frames import Acks, Frame, Publishes
+from stan.protocol.kernel import server as kernel
 from stan.protocol.requests import can_be_answered
 from stan.types import GroupId, MiB, Nanos
 

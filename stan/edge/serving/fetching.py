@@ -25,9 +25,9 @@ from stan.edge.runtime import Runtime
 from stan.errors import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL, UNREADABLE
 from stan.log.types import BatchRef, ChannelIndex, StaleRef
 from stan.protocol import fetches
-from stan.protocol.extension_pb2 import FetchRequest, FetchResponse
 from stan.protocol.fetches import Batch
 from stan.protocol.frames import Frame
+from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 from stan.protocol.requests import because, decode
 from stan.raft.consensus import Consensus
 from stan.types import ChannelUid, GroupId, Sequence, WallNanos

@@ -16,9 +16,9 @@ from stan import limits
 from stan.core.base.partition import conflict
 from stan.edge.nats.gateway import Gateway
 from stan.errors import Aborted, StartError, go_quote
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 
 _PARTITIONING = 4

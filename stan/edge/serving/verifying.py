@@ -23,11 +23,11 @@ from stan.edge.reads import ATTEMPTS
 from stan.edge.runtime import Runtime
 from stan.errors import BUSY, INVALID_ADMIN, UNKNOWN_CHANNEL, UNKNOWN_VERSION, Damage
 from stan.log.types import BatchRef, GroupLog, StaleRef
-from stan.protocol import admin_pb2 as pb
 from stan.protocol import fetches
 from stan.protocol.channels import publication
 from stan.protocol.fetches import Batch
 from stan.protocol.frames import Frame
+from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.requests import because, decode
 from stan.raft.consensus import Consensus
 from stan.types import GroupId, Sequence

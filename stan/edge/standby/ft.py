@@ -27,9 +27,9 @@ from stan.edge.runtime import CLOCK
 from stan.edge.standby.epochs import Epochs
 from stan.edge.standby.lease import Keeper, Lease, LeaseFiles, Watch
 from stan.errors import LostLock, StanError, StartError, go_quote
-from stan.protocol import kernel
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.channels import publication
+from stan.protocol.kernel import server as kernel
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND, Nanos, WallNanos
 
 STANDBY, ACTIVE = "FT_STANDBY", "FT_ACTIVE"

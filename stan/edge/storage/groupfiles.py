@@ -30,7 +30,7 @@ from stan.log.files.disk import Files, OsFiles, read_file, remove_directory, wri
 from stan.log.files.filelog import FileLog
 from stan.log.types import GroupLog
 from stan.log.vault import NEVER, LogVault, Vault
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.pysyncobj.hard_state import HARD_STATE
 from stan.types import GroupId, RaftIndex
 

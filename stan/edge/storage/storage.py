@@ -36,8 +36,8 @@ from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
 from stan.log.vault import NEVER
-from stan.protocol import entries_pb2 as pb
 from stan.protocol.entries import STAGING_UID, Kind, encode_batch
+from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.solo import SOLO_TERM
 from stan.state.changes import group_changes, meta_changes

@@ -31,7 +31,7 @@ from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header
 from stan.log.files.segments import Extent
 from stan.log.types import GroupLog
 from stan.log.vault import NEVER, Sealer, Vault
-from stan.protocol import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
 # --- sending ----------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from stan import limits
 from stan.edge.nats.asking import Asking
 from stan.monitor.dashboard.tables import BadQuestionError
 from stan.monitor.dashboard.wording import count, name_of_key
-from stan.protocol import admin_pb2 as admin
-from stan.protocol import extension_pb2 as pb
-from stan.protocol.wire_py import varint
+from stan.protocol.kernel.wire_py import varint
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import extension_pb2 as pb
 from stan.types import MILLISECOND
 
 Fields = Mapping[str, Any]

@@ -22,8 +22,8 @@ from stan.monitor.dashboard.survey import ChannelTable, CursorTable, Survey, sea
 from stan.monitor.dashboard.tables import BadQuestionError, Wanted, chosen, number
 from stan.monitor.dashboard.wording import millis, name_of_key
 from stan.monitor.pages import UnknownNameError
-from stan.protocol import admin_pb2 as admin
 from stan.protocol.channels import is_channel_name
+from stan.protocol.proto import admin_pb2 as admin
 from stan.types import MILLISECOND, SECOND
 
 Json = dict[str, Any]

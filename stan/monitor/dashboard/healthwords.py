@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from stan.monitor.dashboard.states import State, name_of
 from stan.monitor.dashboard.wording import count, listed, size
-from stan.protocol import admin_pb2 as admin
+from stan.protocol.proto import admin_pb2 as admin
 
 DISK_PERCENT_WARN: Final = 10
 DISK_PERCENT_BAD: Final = 3

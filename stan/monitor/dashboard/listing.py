@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from stan import limits
 from stan.edge.nats.asking import Asking
 from stan.monitor.view import Breath
-from stan.protocol import admin_pb2 as admin
+from stan.protocol.proto import admin_pb2 as admin
 
 
 class Listing(NamedTuple):

@@ -11,9 +11,9 @@ from stan import limits
 from stan.edge.nats.asking import Asking
 from stan.monitor.dashboard.wording import millis
 from stan.monitor.words import shown
-from stan.protocol import extension_pb2 as pb
-from stan.protocol import wire_pb2 as wire
 from stan.protocol.fetches import messages
+from stan.protocol.proto import extension_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
 
 Json = dict[str, Any]
 

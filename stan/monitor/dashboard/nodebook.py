@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from stan import limits
-from stan.protocol import admin_pb2 as admin
+from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
 K = TypeVar("K", str, int)

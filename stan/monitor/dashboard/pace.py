@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from stan import limits
 from stan.edge.nats.asking import Asking
-from stan.protocol import extension_pb2 as pb
+from stan.protocol.proto import extension_pb2 as pb
 from stan.types import SECOND
 
 STEP = 5 * SECOND

@@ -7,7 +7,7 @@ from stan.monitor.dashboard.nodebook import Sample
 from stan.monitor.dashboard.states import KINDS, State, name_of
 from stan.monitor.dashboard.wording import key_of, millis
 from stan.monitor.words import shown
-from stan.protocol import admin_pb2 as admin
+from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
 Json = dict[str, Any]

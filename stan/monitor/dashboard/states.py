@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from stan.monitor.dashboard.wording import ago, count, span
-from stan.protocol import admin_pb2 as admin
+from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
 PATIENCE_WAITS: Final = 2

@@ -23,7 +23,7 @@ from stan.monitor.dashboard.nodebook import Failures, NodeBook
 from stan.monitor.dashboard.states import State, state_of
 from stan.monitor.dashboard.trends import Trends
 from stan.monitor.view import Breath
-from stan.protocol import admin_pb2 as admin
+from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
 TOLD = 5

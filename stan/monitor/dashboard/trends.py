@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from stan import limits
-from stan.protocol import admin_pb2 as admin
+from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
 LOOK_BACK: Final = 30 * SECOND

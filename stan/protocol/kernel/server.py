@@ -1,6 +1,6 @@
 """The batch kernel of the server: the compiled twin if it is there and of the same version, else the plain one.
 
-Promises the contract that kernel_py.py states, whichever runs; NAME says which. STAN_KERNEL=python in the environment
+Promises the contract that server_py.py states, whichever runs; NAME says which. STAN_KERNEL=python in the environment
 asks for the plain one. Never holds anything of its own. Modelled on how structlog and others pair twins: one chooser,
 no knowledge elsewhere.
 """
@@ -10,8 +10,8 @@ from os import environ  # the choice belongs to the process and is made once, at
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from stan.protocol import kernel_py
-from stan.protocol.kernel_py import refuse, select
+from stan.protocol.kernel import server_py
+from stan.protocol.kernel.server_py import refuse, select
 
 __all__ = ["NAME", "frames", "refuse", "scan", "seal", "select"]
 
@@ -28,10 +28,10 @@ def choose(compiled: str, twin: ModuleType) -> tuple[str, ModuleType]:
     return "python", twin
 
 
-NAME, _module = choose("_stan_kernel", kernel_py)
+NAME, _module = choose("_stan_kernel", server_py)
 
 if TYPE_CHECKING:
-    from stan.protocol.kernel_py import frames, scan, seal
+    from stan.protocol.kernel.server_py import frames, scan, seal
 else:
     scan = _module.scan
     seal = _module.seal

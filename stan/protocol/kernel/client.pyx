@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The client's kernel, compiled: everything as client_kernel_py.py promises it, byte for byte.
+"""The client's kernel, compiled: everything as client_py.py promises it, byte for byte.
 
 Never reads behind a buffer, which wire_c.pxd sees to; the load half makes no Python object per message. Becomes the
-top-level module `_stan_client_kernel`. Modelled on client_kernel_py.py, its twin.
+top-level module `_stan_client_kernel`. Modelled on client_py.py, its twin.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
-from stan.protocol.wire_c cimport (
+from stan.protocol.kernel.wire_c cimport (
     Buffer, Field, RawFrame, Span, decimal_size, next_field, next_frame, number_size, put, put_crlf, put_decimal,
     put_number, put_pub, put_text, put_varint, reserve, text_size, varint_size,
 )
@@ -79,7 +79,7 @@ cdef _Reader _read(bytes data, Py_ssize_t start):
 
 
 def split(bytes data not None, Py_ssize_t start):
-    """See client_kernel_py.split."""
+    """See client_py.split."""
     cdef _Reader reader = _read(data, start)
     cdef list frames = []
     while reader.next():
@@ -88,7 +88,7 @@ def split(bytes data not None, Py_ssize_t start):
 
 
 def count_raw(bytes data not None, Py_ssize_t start, int64_t sid):
-    """See client_kernel_py.count_raw."""
+    """See client_py.count_raw."""
     cdef _Reader reader = _read(data, start)
     cdef list others = []
     cdef Py_ssize_t count = 0
@@ -153,7 +153,7 @@ cdef bint _parse_puback(Span payload, Span* texts) noexcept:
 
 
 def decode_message(bytes payload not None):
-    """See client_kernel_py.decode_message."""
+    """See client_py.decode_message."""
     cdef _Message message
     if not _parse_message(_span(payload), &message):
         raise ValueError("not a MsgProto")
@@ -169,7 +169,7 @@ def decode_message(bytes payload not None):
 
 
 def decode_puback(bytes payload not None):
-    """See client_kernel_py.decode_puback."""
+    """See client_py.decode_puback."""
     cdef Span texts[3]
     if not _parse_puback(_span(payload), texts):
         raise ValueError("not a PubAck")
@@ -187,7 +187,7 @@ def encode_publish(
     bytes pub_subject not None, bytes nats_reply not None, bytes client_id not None, bytes guid not None,
     bytes channel not None, bytes reply not None, bytes data not None, bytes conn_id not None,
 ):
-    """See client_kernel_py.encode_publish."""
+    """See client_py.encode_publish."""
     cdef bytes subject = _subject(pub_subject, nats_reply)
     cdef Span to = _span(subject)
     cdef Span[6] texts = [_span(client_id), _span(guid), _span(channel), _span(reply), _span(data), _span(conn_id)]
@@ -230,7 +230,7 @@ cdef class _Blob:
 
 
 def encode_acks(bytes ack_inbox not None, bytes channel not None, uint64_t first, uint64_t last):
-    """See client_kernel_py.encode_acks."""
+    """See client_py.encode_acks."""
     cdef _Blob blob = _Blob()
     cdef Span inbox = _span(ack_inbox)
     cdef Span name = _span(channel)
@@ -250,7 +250,7 @@ def load_publishes(
     bytes pub_subject not None, bytes nats_reply not None, bytes client_id not None, bytes channel not None,
     bytes conn_id not None, bytes guid_prefix not None, uint64_t first, Py_ssize_t count, bytes data not None,
 ):
-    """See client_kernel_py.load_publishes."""
+    """See client_py.load_publishes."""
     cdef bytes subject = _subject(pub_subject, nats_reply)
     cdef Span to = _span(subject), client = _span(client_id), name = _span(channel)
     cdef Span conn = _span(conn_id), prefix = _span(guid_prefix), content = _span(data)
@@ -276,7 +276,7 @@ def load_publishes(
 
 
 def raw_publishes(bytes subject not None, Py_ssize_t count, bytes data not None):
-    """See client_kernel_py.raw_publishes."""
+    """See client_py.raw_publishes."""
     return b"PUB %b %d\r\n%b\r\n" % (subject, len(data), data) * count
 
 
@@ -315,7 +315,7 @@ cdef _Tally _tally(tuple target):
 
 
 def absorb(bytes data not None, Py_ssize_t start, int64_t ack_sid, dict ack_inboxes not None):
-    """See client_kernel_py.absorb."""
+    """See client_py.absorb."""
     cdef _Reader reader = _read(data, start)
     cdef _Blob acks = _Blob()
     cdef _Message message

@@ -1,6 +1,6 @@
 """The batch kernel of the server in plain Python: what must be done for every message, and nothing else.
 
-Promises what its compiled twin, kernel.pyx, promises too, byte for byte; a property test holds them together. Never
+Promises what its compiled twin, server.pyx, promises too, byte for byte; a property test holds them together. Never
 raises for what a STAN client sent (that is `malformed`), only for what no NATS server sends. Made fast by the fact
 that frames of one client look alike: what equals the frame before it, except for guid and data (or the acked
 sequence), is taken without being parsed. Modelled on the prototype that was measured for the design (section 8).
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX
 from stan.protocol.frames import ANYBODY, KEY_BYTES, KEY_MODULUS, Acks, Frame, Publishes, Rules, Scan
-from stan.protocol.wire_py import number, pub, read_fields, read_frame, read_varint, text, varint
+from stan.protocol.kernel.wire_py import number, pub, read_fields, read_frame, read_varint, text, varint
 
 KERNEL_VERSION = 5
 """Raised with every change of the contract; a compiled twin with another one is not used."""

@@ -1,13 +1,13 @@
 """The client's kernel: the compiled twin if it is there and of the same version, else the plain one.
 
-Promises the contract that client_kernel_py.py states, whichever runs; NAME says which. STAN_KERNEL=python in the
+Promises the contract that client_py.py states, whichever runs; NAME says which. STAN_KERNEL=python in the
 environment asks for the plain one. Never holds anything of its own. Modelled on kernel.py, the server's chooser.
 """
 
 from typing import TYPE_CHECKING
 
-from stan.protocol import client_kernel_py
-from stan.protocol.kernel import choose
+from stan.protocol.kernel import client_py
+from stan.protocol.kernel.server import choose
 
 __all__ = [
     "NAME",
@@ -22,10 +22,10 @@ __all__ = [
     "split",
 ]
 
-NAME, _module = choose("_stan_client_kernel", client_kernel_py)
+NAME, _module = choose("_stan_client_kernel", client_py)
 
 if TYPE_CHECKING:
-    from stan.protocol.client_kernel_py import (
+    from stan.protocol.kernel.client_py import (
         absorb,
         count_raw,
         decode_message,

@@ -11,11 +11,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
-from stan.protocol.wire_c cimport (
+from stan.protocol.kernel.wire_c cimport (
     Field, Span, get_u32, get_varint, next_field, put, put_text, put_u32, text_size,
 )
 
-from stan.protocol.rows_py import Columns, encode_headers
+from stan.protocol.kernel.rows_py import Columns, encode_headers
 
 KERNEL_VERSION = 1
 

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The batch kernel of the server, compiled: scan, seal and frames as kernel_py.py promises them, byte for byte.
+"""The batch kernel of the server, compiled: scan, seal and frames as server_py.py promises them, byte for byte.
 
 Never makes a Python object per message in the steady case (same channel, same publisher as the message before); never
 reads behind a buffer, which wire_c.pxd sees to. Becomes the top-level module `_stan_kernel`, so that a source tree
-that shadows the installed package still finds it. Modelled on kernel_py.py, its twin.
+that shadows the installed package still finds it. Modelled on server_py.py, its twin.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
-from stan.protocol.wire_c cimport (
+from stan.protocol.kernel.wire_c cimport (
     LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, line_of, next_field,
     next_frame, number_size, put, put_crlf, put_number, put_pub, put_pub_to, put_text, put_u32, reserve, same, text_size,
 )
@@ -446,7 +446,7 @@ def scan(
     bint keyed=False,
     rules=ANYBODY,
 ):
-    """See kernel_py.scan."""
+    """See server_py.scan."""
     cdef const uint8_t* begin = _start(data)
     cdef const uint8_t* end = begin + PyBytes_GET_SIZE(data)
     cdef const uint8_t* at = begin + start
@@ -510,7 +510,7 @@ def scan(
 
 
 def seal(bytes channel not None, uint64_t base_sequence, int64_t timestamp, bodies):
-    """See kernel_py.seal."""
+    """See server_py.seal."""
     cdef list parts = list(bodies)
     cdef const uint8_t* name = _start(channel)
     cdef Py_ssize_t name_size = PyBytes_GET_SIZE(channel)
@@ -559,7 +559,7 @@ cdef inline Py_ssize_t _record_size(const uint8_t* at, const uint8_t* end) excep
 def frames(
     records, uint64_t base_sequence, uint64_t first, uint64_t last, bytes inbox not None, uint32_t redelivery_count
 ):
-    """See kernel_py.frames."""
+    """See server_py.frames."""
     cdef Py_buffer view
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:

@@ -6,9 +6,9 @@ asks for the plain one. Never holds anything of its own. Modelled on kernel.py, 
 
 from typing import TYPE_CHECKING
 
-from stan.protocol import rows_py
-from stan.protocol.kernel import choose
-from stan.protocol.rows_py import ID_BYTES, Buffer, Columns, Headers
+from stan.protocol.kernel import rows_py
+from stan.protocol.kernel.rows_py import ID_BYTES, Buffer, Columns, Headers
+from stan.protocol.kernel.server import choose
 
 __all__ = [
     "ID_BYTES",
@@ -27,7 +27,7 @@ __all__ = [
 NAME, _module = choose("_stan_rows_kernel", rows_py)
 
 if TYPE_CHECKING:
-    from stan.protocol.rows_py import IdSet, check_rows, columns, pack_rows, pick_ids, pick_rows
+    from stan.protocol.kernel.rows_py import IdSet, check_rows, columns, pack_rows, pick_ids, pick_rows
 else:
     IdSet = _module.IdSet
     check_rows = _module.check_rows

@@ -1,6 +1,6 @@
 """The rows kernel in plain Python: messages from and to columns, and sets of ids; what batches and Spark need per message.
 
-Promises what its compiled twin, rows_c.pyx, promises too, byte for byte. Rows are messages without sequence, as BatchRequest
+Promises what its compiled twin, rows.pyx, promises too, byte for byte. Rows are messages without sequence, as BatchRequest
 and `Publishes.bodies` hold them: per row u32 little-endian length, then MsgProto's fields reply (3), data (4) and headers (16) as
 encoded, absent when empty, in this order and nothing else. Columns have the form of Arrow's binary arrays: int32 offsets and the
 bytes of all values, one behind the other. Made fast by the fact that messages of one channel look alike.
@@ -11,7 +11,7 @@ from collections.abc import Sequence as Seq
 from struct import Struct
 from typing import NamedTuple
 
-from stan.protocol.wire_py import read_fields, read_varint, text, varint
+from stan.protocol.kernel.wire_py import read_fields, read_varint, text, varint
 
 KERNEL_VERSION = 1
 """Raised with every change of the contract; a compiled twin with another one is not used."""

@@ -1,11 +1,11 @@
 """The client's kernel in plain Python: frames in, STAN messages out and in; and a load generator's bulk work.
 
-Promises what its compiled twin, client_kernel.pyx, promises too, byte for byte. Never keeps anything between calls.
-Modelled on the server's kernel_py.py; the load half on what the original's benchmark client does per message.
+Promises what its compiled twin, client.pyx, promises too, byte for byte. Never keeps anything between calls.
+Modelled on the server's server_py.py; the load half on what the original's benchmark client does per message.
 """
 
 from stan.protocol.frames import Frame
-from stan.protocol.wire_py import number, pub, read_fields, read_frame, text
+from stan.protocol.kernel.wire_py import number, pub, read_fields, read_frame, text
 
 KERNEL_VERSION = 1
 """Raised with every change of the contract; a compiled twin with another one is not used."""

@@ -1,0 +1,1 @@
+"""Per-message work in bulk, each kernel twice: compiled (.pyx) and in plain Python; a chooser picks one at import."""
