@@ -24,8 +24,6 @@ PAGES = {
     "RAFT": DOCS / "raft.md",
     "SPARK.md": DOCS / "spark.md",
     "FIELD": DOCS / "field.md",
-    "FORMAT.md": DOCS / "log-format.md",
-    "ADMIN.md": DOCS / "admin-api.md",
 }
 """What a citation begins with, and the page that it means."""
 BY_ITEM = {"FIELD"}

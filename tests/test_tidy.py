@@ -39,6 +39,7 @@ LAYERS: tuple[set[str], ...] = (
 """Lowest first. A module imports from its own layer and from those below."""
 
 ROOMS: dict[str, tuple[str, ...]] = {
+    "stan.limits": ("nats", "log", "raft", "core", "cluster", "monitor"),
     "stan.protocol": (
         *("proto", "channels", "frames", "secure", "placement", "messages", "entries"),
         *("kernel", "requests", "doors", "fetches"),
@@ -66,6 +67,21 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "stan.cli": ("support", "bench", "commands", "demo", "main"),
 }
 """Inside a layer: its packages and modules, lowest first. A module imports from its own package and from those before."""
+
+ARROWS_MAX = {"stan.core": 45, "stan.edge": 45, "stan.log": 30, "stan.raft": 15, "stan.cli": 10}
+"""Pairs of packages and modules right inside a layer of which one imports the other."""
+
+FAN_OUT_MAX = 13
+"""How many other modules a module imports, words and protocol aside."""
+
+COMPOSED = {
+    "stan.core.broker": 27,
+    "stan.server.server": 27,
+    "stan.edge.cluster.member": 23,
+    "stan.edge.storage.storage": 16,
+    "stan.server.main": 15,
+}
+"""What puts the parts of a layer together imports more. These numbers only go down."""
 
 CLIENTS = {"stan_client", "pyspark_stan"}
 
@@ -300,6 +316,24 @@ def test_there_are_no_circles():
         for name in ends:
             del arrows[name]
     assert not arrows, f"these modules import each other: {sorted(arrows)}"
+
+
+@each_module
+def test_a_module_imports_few_others(name):
+    words = WORDS | {"stan.protocol"}
+    others = {other for other in imports_of(name) if other in MODULES and other != name and not within(other, words)}
+    assert len(others) <= COMPOSED.get(name, FAN_OUT_MAX), sorted(others)
+
+
+@pytest.mark.parametrize("layer", ARROWS_MAX)
+def test_few_arrows_lead_from_package_to_package(layer):
+    arrows = {
+        (name[len(layer) + 1 :].split(".")[0], other[len(layer) + 1 :].split(".")[0])
+        for name in MODULES
+        for other in imports_of(name)
+        if name.startswith(f"{layer}.") and other.startswith(f"{layer}.")
+    }
+    assert sum(one != other for one, other in arrows) <= ARROWS_MAX[layer]
 
 
 def test_layers_know_every_module():

@@ -1,4 +1,4 @@
-"""What operators ask of the servers: what there is, and changes of it (stan/protocol/ADMIN.md).
+"""What operators ask of the servers: what there is, and changes of it (docs/admin-api.md).
 
 admin = direct.admin  # of a Direct or a Client
 for channel in await admin.channels("orders.>"):

@@ -4,7 +4,7 @@ Promises: no two batches are sealed with the same key and nonce, whatever crashe
 a new salt, which gives a key of its own, and counts its batches. The batch's header is authenticated with it, and the
 store, the group and the entry that it lies in, so that no batch can take the place of another one. Where all are sealed so,
 one in clear is damage. Sealed records are SEALED_BYTES longer and hold: salt, counter, ciphertext, tag.
-Never shows the key. Only what somebody published is sealed: names, positions and times stay in clear (see FORMAT.md).
+Never shows the key. Only what somebody published is sealed: names, positions and times stay in clear (see docs/log-format.md).
 """
 
 import hashlib

@@ -3,7 +3,7 @@
 import struct
 from typing import NamedTuple
 
-_HEADER = struct.Struct("<2sBBIIIQ")  # of an entry, see FORMAT.md
+_HEADER = struct.Struct("<2sBBIIIQ")  # of an entry, see docs/log-format.md
 _FIRST = 48  # position of a segment's first entry
 
 KINDS = ("cut", "inside", "flip", "zeros", "flushed")

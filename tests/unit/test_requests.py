@@ -32,7 +32,9 @@ def names(kind):
 
 
 def type_of(field):
-    module = {"wire": wire_pb2, "extension": extension_pb2, "admin": admin_pb2}[field.message_type.file.name[14:-6]]
+    module = {"wire": wire_pb2, "extension": extension_pb2, "admin": admin_pb2}[
+        field.message_type.file.name.rpartition("/")[2][:-6]
+    ]
     return getattr(module, field.message_type.name)
 
 

@@ -1,4 +1,4 @@
-"""What operators ask to be shown: channels, positions in them, clients (stan/protocol/ADMIN.md).
+"""What operators ask to be shown: channels, positions in them, clients (docs/admin-api.md).
 
     channels, subscriptions: every leader answers for the groups that it leads
     clients: the leader of the metadata answers

@@ -1,4 +1,4 @@
-"""What happens, told to whoever listens: `_STAN.x.<cluster>.events.<kind>`, one stan.admin.Event each (stan/protocol/ADMIN.md).
+"""What happens, told to whoever listens: `_STAN.x.<cluster>.events.<kind>`, one stan.admin.Event each (docs/admin-api.md).
 
 At most once, by the node that does it, and no more than so many a second: what is left out is counted, and the count is told.
 Nothing waits for an event, and nothing on the path of a message makes one.

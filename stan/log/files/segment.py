@@ -1,7 +1,7 @@
 """One segment file: its header, its entries, and the reading back of both with every checksum verified.
 
 Promises that an entry is handed out only if all its bytes are those that were written. Never decides what to do about
-damage: a scan says where it ends and why. The byte format is in FORMAT.md; modelled on Liftbridge's commitlog segment.
+damage: a scan says where it ends and why. The byte format is in docs/log-format.md; modelled on Liftbridge's commitlog segment.
 """
 
 import zlib

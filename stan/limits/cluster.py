@@ -1,0 +1,80 @@
+"""Bounds between nodes: who is there, balance, standby servers, partitioning, verifying of copies."""
+
+from stan.types import MILLISECOND, SECOND, KiB, MiB
+
+# --- fault tolerance group -----------------------------------------------------------------------------------------
+FT_HEARTBEAT_INTERVAL = 1 * SECOND
+"""Between heartbeats of the active server to the standbys (STAN-SPEC 10); each server takes up to 10 % more or less."""
+FT_MISSED_INTERVAL = 1250 * MILLISECOND
+"""Silence after which a standby asks the store whether it may take over; each server takes up to 10 % more or less."""
+FT_LOOK_INTERVAL = SECOND // 4
+"""Between a standby's looks at the lease."""
+FT_COMPLAINT_MAX = 60 * SECOND
+"""Longest time between two lines of a standby that cannot have the lock; it begins with 1 s and doubles."""
+LEASE_RENEWAL = 1 * SECOND
+"""Between the renewals of the lease of a store."""
+LEASE_HELD = 4 * SECOND
+"""How long a renewal counts for its holder, from before it was written; longer than the stalls of a busy disk."""
+LEASE_TAKEN = 5 * SECOND
+"""How long a standby must see no renewal before it takes the lease: clocks may run differently, and it looks now and then."""
+LEASE_RECORD_BYTES_MAX = 4 * KiB
+"""Of a lease's file; what is longer is none."""
+COPY_ATTEMPTS_MAX = 8
+"""How often a file is copied again that another process has written to meanwhile."""
+
+# --- partitioning --------------------------------------------------------------------------------------------------
+PARTITION_REPLY_TIMEOUT = 1 * SECOND
+"""Silence after which no other server has something against the channels of this one (STAN-SPEC 11.2)."""
+PARTITION_REPLIES_MAX = 1024
+"""Replies of other servers that are kept until they are looked at."""
+PARTITION_CHECK_DELAY = SECOND // 2
+"""From the news of another nats-server to the next check ..."""
+PARTITION_CHECKS = 4
+"""... and so many are made, each after a pause 4 times as long: routes may come, go and come again before they stay."""
+PARTITION_CLIENT_PATIENCE = 1 * SECOND
+"""How long a request of a client waits that was not let in yet, as each server lets clients in by itself."""
+PARTITION_STRANGERS_MAX = 256
+"""Clients that are remembered to have been waited for in vain; beyond, the oldest are forgotten."""
+PARTITION_STRANGERS_PRUNED = 33
+"""How many of them at once."""
+
+# --- verifying copies (VERIFY) -------------------------------------------------------------------------------------
+VERIFY_BYTES_MAX = 8 * MiB
+"""Record bytes that are read for one answer: some ten milliseconds of a thread that reads for others, too."""
+VERIFIES_UNDER_WAY_MAX = 4
+"""Requests to verify that wait for the disk; more are told to ask again."""
+VERIFY_DAMAGE_MAX = 16
+"""Damaged batches in one answer; it ends with the last of them."""
+
+# --- cluster settings ----------------------------------------------------------------------------------------------
+CLUSTER_PEERS_MAX = 64
+"""Other voters that a node may be told of; every node hears every other."""
+RAFT_GROUPS_MAX = 1024
+"""Groups of channels; each has files, timers and a leader of its own."""
+
+# --- who is there (ROSTER, BALANCE) --------------------------------------------------------------------------------
+HELLO_INTERVAL = 1 * SECOND
+"""A node tells about itself this often, and at once if something about it changed."""
+HELLO_ANSWER_MAX = 100 * MILLISECOND
+"""A process not heard before is answered within a random time up to this."""
+HELLO_LISTEN = 500 * MILLISECOND
+"""Who was not heard after this much listening is taken for absent by a node that starts a cluster or doubts its settings."""
+NODE_TIMEOUT = 3 * SECOND + 500 * MILLISECOND
+"""A node that was not heard for this long is away: three hellos were lost."""
+NODE_FORGET = 60 * SECOND
+"""A node without a vote that was not heard for this long is no longer listed."""
+NODES_MAX = 256
+"""Nodes listed; hellos of more are not listened to."""
+STEP_DOWN_REST = 60 * SECOND
+"""A group that an operator had handed over is left where it is for this long, unless its leader drains."""
+BALANCE_SETTLE = 3 * SECOND
+"""A leadership is handed over for the balance's sake after it lasted this long, and to a node that was there this long."""
+BALANCE_PAUSE = 1 * SECOND
+"""Between two rounds of handing over for the balance's sake."""
+BALANCE_MOVES_MAX = 2
+"""Leaderships handed over in one round by one node."""
+BALANCE_LAG_MAX = 64
+"""Entries that a node which takes over may lack; the group refuses proposals until it has them."""
+BALANCE_RETRY_MIN = 2 * SECOND
+"""Until a handover that did not happen is asked for again; doubles up to BALANCE_RETRY_MAX."""
+BALANCE_RETRY_MAX = 64 * SECOND

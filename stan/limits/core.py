@@ -1,0 +1,204 @@
+"""Bounds of what clients and operators send, and of what the broker keeps of it."""
+
+from stan.limits.nats import OUTBOUND_BYTES_HIGH
+from stan.types import MILLISECOND, SECOND, GiB, KiB, MiB
+
+# --- publish -------------------------------------------------------------------------------------------------------
+UNCOMMITTED_BYTES_MAX = 64 * MiB
+"""Published bytes waiting for their commit above which reading from NATS pauses."""
+CHANNEL_NAME_BYTES_MAX = 4 * KiB
+"""Longest channel name."""
+INBOX_BYTES_MAX = 1 * KiB
+"""Longest inbox a client may name: nats-server ends a connection that sends a line above 4 KiB."""
+NAME_BYTES_MAX = 1 * KiB
+"""Longest client id, connection id, name of a durable or of a queue group."""
+REPLY_PREFIX_CHARS_MAX = 128
+REPLY_PREFIXES_MAX = 8
+"""Beginnings of reply subjects of publishes that a configuration adds to the usual ones."""
+PUBLISHERS_PER_BATCH_MAX = 64 * KiB - 1
+"""Different publishers of one channel in one batch of the kernel; an index of one has 16 bits, and one more is needed."""
+ROWS_BYTES_MAX = 32 * MiB
+"""Bytes as messages of the rows in one request: they are stored in one entry."""
+BATCH_BYTES_WAITING_MAX = 16 * MiB
+"""Rows of one group that wait for their channel or for their producer's rows before them; more are told to come again."""
+PRODUCER_BYTES_MAX = 255
+"""Longest name of a producer."""
+PRODUCER_AGE_MAX = 24 * 3600 * SECOND
+"""The ids of a producer that is not heard for this long are forgotten."""
+WINDOWS_MAX = 16_384
+"""Producers and channels of which one group remembers ids."""
+WINDOW_IDS_MAX = 2 * 1024 * 1024
+"""Ids that are remembered of one version of a producer's work in one channel."""
+GROUP_IDS_MAX = 4 * WINDOW_IDS_MAX
+"""Ids that one group remembers; they take some 50 bytes of memory each."""
+
+# --- permissions and complaints ------------------------------------------------------------------------------------
+PERMISSION_RULES_MAX = 10_000
+"""Rules of permissions in a configuration."""
+REMEMBERED_MAX = 65_536
+"""Answers about names that clients made up which are remembered in one place: verdicts of permissions, whose a channel is, ..."""
+REMEMBERED_BYTES_MAX = 16 * MiB
+"""And bytes of those names."""
+COMPLAINTS_MAX = 100
+"""Lines of the log a minute about what clients send."""
+COMPLAINT_CHARS_MAX = 1000
+"""Longest of them."""
+
+# --- fetch (FETCH) -------------------------------------------------------------------------------------------------
+FETCHES_UNDER_WAY_MAX = 32
+"""Fetch requests that wait for the disk or for news of the metadata; more are told to ask again."""
+FETCH_UNSENT_BYTES_MAX = OUTBOUND_BYTES_HIGH // 2
+"""Unsent bytes towards NATS above which a fetch is told to ask again: the rest is for deliveries."""
+FETCH_BATCHES_MAX = 1024
+"""Record batches in one answer; looking them up takes the event loop's time."""
+
+# --- questions about channels (ASK) --------------------------------------------------------------------------------
+QUESTIONS_WAITING_MAX = 1024
+"""Questions that wait for news of the metadata; more are told to ask again."""
+INFO_CHANNELS_MAX = 2000
+"""Channels in one answer; putting them together takes the event loop's time."""
+INFO_WAIT_MAX = 30 * SECOND
+"""An answer that waits for newer messages waits no longer."""
+INFO_WAIT_TICK = 50 * MILLISECOND
+"""By so much later an answer may leave that has waited in vain."""
+WATCHED_MAX = 65_536
+"""Channels that are watched for newer messages, counted once for each question; more questions are told to ask again."""
+BOOKMARK_NAME_BYTES_MAX = 255
+"""Longest name of a bookmark."""
+BOOKMARKS_MAX = 16_384
+"""Bookmarks in the channels of one group; all of them are in memory."""
+RESTORED_GAP_MAX = (1 << 32) - 1
+"""Sequences in a row that a restore leaves unused: what the header of a record batch counts."""
+DELETED_RUNS_MAX = 10_000
+"""Runs of messages of one channel that were deleted one by one; they are in memory, and are written whole when one is added."""
+RESTORE_NAME_BYTES_MAX = 64
+"""Name of a restore."""
+CHANNEL_CHANGES_WAITING_MAX = 1_000
+"""Requests of operators that wait until a channel is made, or is out of the registry."""
+
+# --- transactions (TRANSACT) ---------------------------------------------------------------------------------------
+APP_BYTES_MAX = 255
+"""Longest name of an app."""
+TXN_BYTES_MAX = 64
+"""Longest name of a transaction."""
+STAGED_AGE_MAX = 3600 * SECOND
+"""Staged rows that nobody has committed by then are gone."""
+STAGED_BYTES_MAX = 8 * GiB
+"""Rows staged in one group; they lie on the disk."""
+STAGED_PARTS_MAX = 16_384
+"""Parts staged in one group; what is known of each is in memory."""
+COMMITS_WAITING_MAX = 64
+"""Requests that wait for the commits of one channel, or for a channel to be there; more are told to come again."""
+COMMIT_BYTES_IN_FLIGHT = 4 * MiB
+"""Rows of one commit that are proposed and not yet applied above which it reads no more of them."""
+COMMIT_RETRY = 1 * SECOND
+"""A commit whose rows could not be read or written goes on after this long ..."""
+COMMIT_READS_MAX = 30
+"""... and is given up by a broker alone, which nobody can help out, after this many attempts to read the same rows."""
+APPS_MAX = 4096
+"""Apps and channels of which one group knows the last committed version, and apps of which it knows the last finished one."""
+APP_MEMORY = 30 * 24 * 3600 * SECOND
+"""The last version of an app is known at least this long after it was committed."""
+
+# --- what operators ask --------------------------------------------------------------------------------------------
+REPORT_PATIENCE = 1 * SECOND
+"""How long an answer about channels waits for news of the metadata, before it tells what is known."""
+REPORT_ITEMS_MAX = 1000
+"""Channels, positions or clients in one answer."""
+REPORT_STEPS = 3000
+"""Names looked at in one turn for all such answers together; an item that is shown counts as REPORT_ITEM_STEPS of them."""
+REPORT_ITEM_STEPS = 12
+"""See REPORT_STEPS."""
+REPORTS_MAX = 256
+"""Answers being made at once; whoever asks for more is told to come again."""
+REPORT_RUNS_MAX = 10_000
+"""Runs of pending messages told of one position."""
+
+NODE_ANSWERS_MAX = 256
+"""Who asks a node how it is and waits for the answer; more are told to come again."""
+DISK_PATIENCE = 250 * MILLISECOND
+"""How long such an answer waits for the disk to tell its space."""
+EVENTS_PER_SECOND_MAX = 200
+"""Events that one node tells; what is more is counted only."""
+
+# --- clients in a cluster ------------------------------------------------------------------------------------------
+HEARD_ENOUGH = 1500 * MILLISECOND
+"""A node that has heard clients for less than this leaves it to others to lead: publishes of before it would miss."""
+HEARD_AGE_MAX = 30 * SECOND
+"""What was read from NATS is kept this long, for the case that this node becomes a leader: as long as clients wait for acks."""
+HEARD_REQUEST_AGE_MAX = 3 * SECOND
+"""Requests are not handled by a new leader if they are older: clients wait 2 s for an answer."""
+HEARD_BYTES_MAX = 64 * MiB
+"""The same in bytes."""
+HEARING_AGE_MAX = 30 * SECOND
+"""It is known this long in which order connections and subscriptions were asked for: longer than any of them waits ..."""
+HEARING_MAX = 65_536
+"""... and of this many."""
+MARK_PATIENCE = 1 * SECOND
+"""How much later than the last leader a new one may hear a publish that is in the log already."""
+MARK_MEMORY = 60 * SECOND
+"""How much later it is still known for one that is in the log: a network may hold it back."""
+CATCHUP_PATIENCE = 5 * SECOND
+"""How long what a connection has sent waits for the metadata to tell of that connection."""
+CLOSE_PATIENCE = 1 * SECOND
+"""How long a leader waits for what a client had sent before it closed its connection."""
+UNDECIDED_REQUESTS_MAX = 1024
+"""Requests kept by a leader that does not know whether it still is one; it knows within RAFT_LEADER_PATIENCE."""
+FORWARD_INTERVAL = SECOND // 4
+"""A change that the leader of the metadata was asked for is asked for again this often ..."""
+FORWARD_PATIENCE = 10 * SECOND
+"""... and for this long, where a client waits for it."""
+PROGRESS_INTERVAL = 100 * MILLISECOND
+"""Sent and acked positions of a replicated group are told this often ..."""
+PROGRESS_MESSAGES_MAX = 1000
+"""... or once this many messages were delivered."""
+
+MEMBER_TICK_INTERVAL = 250 * MILLISECOND
+"""A node looks this often at who is there and who had better lead what."""
+TRANSFER_HINT_INTERVAL = 1 * SECOND
+"""A member that lags behind the leader's log is told this often to get what it lacks."""
+TRANSFER_REPEAT = 1 * SECOND
+"""What is not answered is asked for again after this silence ..."""
+TRANSFER_PATIENCE = 10 * SECOND
+"""... and given up after this one."""
+VOTERS_TOLD = 150 * MILLISECOND
+"""How long a leader goes on after a change of the voters, so that all hear of it."""
+VOTERS_SUCCESSION = 300 * MILLISECOND
+"""... and how long each of the others has to take over then: one that came lately may refuse."""
+COPY_PATIENCE = 5 * SECOND
+"""How long a copy of a group is of no use before it is put aside."""
+JOIN_PATIENCE = 15 * SECOND
+"""How long a node that joins waits for a cluster to say what it is."""
+DRAIN_PATIENCE = 5 * SECOND
+"""How long a node that stops waits for others to take its leaderships over."""
+FULL_DISK_RETRY = 1 * SECOND
+"""After it a leader whose disk is full, and that nobody can take over from, tries again."""
+
+# --- subscriptions -------------------------------------------------------------------------------------------------
+REDELIVERY_SLACK = 15 * MILLISECOND
+"""A deadline this close counts as reached, so that one timer serves many messages (STAN-SPEC 6.6)."""
+READ_AHEAD_MESSAGES = 64
+"""A cursor with a small window is given this many messages by one read, so that not every ack costs a read."""
+HOLDING_CURSORS_MAX = 64
+"""Cursors that keep what they read (READ_BYTES_MAX each) while their window is full; others read again."""
+PROGRESS_RUNS_MAX = 1000
+"""Sent and acked runs in one progress entry."""
+STEERING_RUNS_MAX = 1000
+"""Runs of skipped messages, and of those sent before, that are kept of a cursor which an operator has moved."""
+MOVE_MEMORY = 60 * SECOND
+"""A new leader takes no ack for a cursor that was moved so short before which it may have heard before the move."""
+
+# --- clients -------------------------------------------------------------------------------------------------------
+DUPLICATE_CHECK_TIMEOUT = 500 * MILLISECOND
+"""How long a registered client has to show that it is alive when its id is asked for again (STAN-SPEC 3.2)."""
+STANDALONE_PROBE_TIMEOUT = 250 * MILLISECOND
+"""How long start-up listens for another server with the same cluster id (STAN-SPEC 12.6)."""
+
+RATED_CLIENTS_MAX = 65_536
+"""Clients whose requests of late are counted, where there is a limit; who has asked least lately is forgotten first."""
+REQUEST_BYTES_MAX = 64 * KiB
+"""Longest request to connect or to subscribe: what it names is kept, and far longer names are nobody's."""
+
+# --- settings ------------------------------------------------------------------------------------------------------
+CHANNEL_LIMITS_CACHED_MAX = 10_000
+"""Channels whose inherited limits are kept; asking again costs a walk over the configured patterns only."""

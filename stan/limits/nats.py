@@ -1,0 +1,28 @@
+"""Bounds of what is read from NATS and written to it, and of the nats-server that a broker starts."""
+
+from stan.types import MILLISECOND, SECOND, KiB, MiB
+
+# --- NATS connection -----------------------------------------------------------------------------------------------
+NATS_PAYLOAD_BYTES_MAX = 64 * MiB
+"""Largest NATS payload the kernel accepts; nats-server itself refuses more."""
+NATS_CONTROL_LINE_BYTES_MAX = 64 * KiB
+"""Longest protocol line (MSG, HMSG, INFO) the kernel accepts before it calls the stream broken."""
+OUTBOUND_BYTES_HIGH = 8 * MiB
+"""Unsent bytes towards NATS above which delivery pauses until the socket has drained."""
+TURN_BYTES_MAX = 4 * MiB
+"""Bytes read from NATS that one turn of the driver handles at most."""
+
+# --- embedded nats-server ------------------------------------------------------------------------------------------
+NATS_READY_TIMEOUT = 10 * SECOND
+"""How long nats-server has until it accepts connections (STAN-SPEC 12.4)."""
+NATS_POLL_INTERVAL = 3 * MILLISECOND
+"""Pause between two looks at whether nats-server accepts connections."""
+NATS_PORT_PATIENCE = 1 * SECOND
+"""How long a start waits for its port: the server that is being replaced may still be on the way out."""
+NATS_STOP_TIMEOUT = 2 * SECOND
+"""How long nats-server has to end after a SIGTERM before it is killed."""
+NATS_RESTART_MIN = 50 * MILLISECOND
+"""Pause before nats-server is started again; doubles up to NATS_RESTART_MAX while it keeps ending."""
+NATS_RESTART_MAX = 2 * SECOND
+NATS_LINES_KEPT = 5
+"""Last log lines of nats-server that an error text shows."""
