@@ -29,6 +29,7 @@ LAYERS: tuple[set[str], ...] = (
     WORDS,
     {"stan.protocol"},
     {"stan.core"},
+    {"stan.nats_client"},
     {"stan.log", "stan.state", "stan.raft"},
     {"stan.edge"},
     {"stan.monitor", "stan.migration"},
@@ -42,7 +43,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "stan.limits": ("nats", "log", "raft", "core", "cluster", "monitor"),
     "stan.protocol": (
         *("proto", "channels", "frames", "secure", "placement", "messages", "entries"),
-        *("kernel", "requests", "doors", "fetches"),
+        *("asking", "kernel", "requests", "doors", "fetches"),
     ),
     "stan.core": (
         *("base", "state", "leader", "shared", "requests", "publishing", "clients", "admin"),
@@ -85,6 +86,9 @@ COMPOSED = {
 
 CLIENTS = {"stan_client", "pyspark_stan"}
 
+SHARED = {"stan.nats_client"}
+"""What the broker has in common with the clients, beside the words and the protocol."""
+
 IMPURE = {
     *("asyncio", "concurrent", "contextvars", "multiprocessing", "select", "selectors", "signal", "threading"),
     *("datetime", "random", "secrets", "time", "uuid", "zoneinfo"),
@@ -101,7 +105,7 @@ IMPURE_ALL_THE_SAME = {
 }
 
 THIRD_PARTY = {
-    "nats": ("stan.edge.nats.connection", "stan_client"),
+    "nats": ("stan.nats_client", "stan.edge.nats.connection", "stan_client"),
     "pysyncobj": ("stan.raft.pysyncobj",),
     "aiohttp": ("stan.monitor",),
     "aiosqlite": ("stan.state.database", "stan.state.opening", "stan.log.sql.sqlfile"),
@@ -201,8 +205,8 @@ def ours(names: set[str]) -> set[str]:
 
 @each_module
 def test_imports_point_downwards(name):
-    if within(name, CLIENTS):
-        allowed = LAYERS[0] | LAYERS[1]
+    if within(name, CLIENTS | SHARED):
+        allowed = LAYERS[0] | LAYERS[1] | SHARED
         wrong = {other for other in ours(imports_of(name)) if not within(other, allowed)}
     else:
         wrong = {other for other in ours(imports_of(name)) if layer_of(other) > layer_of(name)}

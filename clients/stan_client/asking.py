@@ -8,19 +8,19 @@ is not repeated after a silence: whether it was stored is not known then.
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from stan.protocol.asking import A, Answer, Attempts, L, missing
 from stan.protocol.channels import extension_subject
 from stan.protocol.frames import Frame
 from stan_client.errors import MessageTooLargeError, OutcomeUnknownError, RequestTimeoutError, ServerError
-from stan_client.inbox import Inbox, no_responders
+from stan_client.inbox import Inbox
 from stan_client.session import text_of
 
 RETRY_FIRST_S: Final = 0.01
-RETRY_MAX_S: Final = 0.5
-"""Pauses before a request is made again: doubled from the first to the longest."""
+"""The first pause before a request is made again."""
 SILENCE_FIRST_S: Final = 2.0
 SILENCE_MAX_S: Final = 10.0
 """How long an answer is waited for before a request is made again: doubled from the first to the longest."""
@@ -30,29 +30,6 @@ TOGETHER_MAX: Final = 64
 """Requests for different channels that are on their way at once, of one call."""
 
 
-class Answer(Protocol):
-    """What every answer begins with."""
-
-    error: bytes
-    retry: bool
-
-    @classmethod
-    def FromString(cls, serialized: bytes, /) -> Self:  # noqa: N802 - protobuf's name
-        """Decode."""
-
-
-class LeadersAnswer(Answer, Protocol):
-    """An answer of a leader for the groups that it leads."""
-
-    pool: int
-
-    @property
-    def groups(self) -> Any:
-        """Numbers of these groups."""
-
-
-A = TypeVar("A", bound=Answer)
-L = TypeVar("L", bound=LeadersAnswer)
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -84,7 +61,7 @@ class Asker:
                     silence_s = attempts.silence_s if repeat else patience_s
                     attempts.unknown = not repeat
                     frame = await inbox.ask(self._subject(kind), payload, silence_s)
-                    if frame is not None and not no_responders(frame):
+                    if frame is not None and not frame.nobody:
                         response = _decoded(frame, answer, kind)
                         if attempts.heard(response):
                             return response
@@ -116,14 +93,7 @@ class Asker:
 
         def take(frame: Frame) -> bool:
             frames.append(frame)
-            if no_responders(frame):
-                return True
-            with contextlib.suppress(DecodeError):
-                response = answer.FromString(frame.payload)
-                if not response.error:
-                    found.append(response)
-                    return done()
-            return True
+            return not _found(frame, answer, found) or done()
 
         def done() -> bool:
             return bool(found) and (covered(found) or (enough is not None and enough(found)))
@@ -141,7 +111,7 @@ class Asker:
                     if done():
                         return found
                     for frame in frames:
-                        if no_responders(frame):
+                        if frame.nobody:
                             attempts.nobody()
                         else:
                             attempts.heard(_decoded(frame, answer, kind))
@@ -159,13 +129,8 @@ class Asker:
 
         def take(frame: Frame) -> bool:
             frames.append(frame)
-            if no_responders(frame):
-                return True
-            with contextlib.suppress(DecodeError):
-                response = answer.FromString(frame.payload)
-                if not response.error:
-                    found.append(response)
-            return enough(found)
+            _found(frame, answer, found)
+            return frame.nobody or enough(found)
 
         try:
             async with asyncio.timeout(patience_s):
@@ -174,7 +139,7 @@ class Asker:
                     self._check_size(inbox, payload)
                     frames.clear()
                     await inbox.ask_all(self._subject(kind), payload, take, NODES_SILENCE_S)
-                    nobody = any(map(no_responders, frames))
+                    nobody = any(frame.nobody for frame in frames)
                     for frame in frames:
                         if nobody:
                             attempts.nobody()
@@ -217,14 +182,11 @@ class Asker:
             raise MessageTooLargeError
 
 
-class _Attempts:
-    """How one request fares: what was said last, and how long to wait."""
+class _Attempts(Attempts):
+    """How one request fares, and how long to wait for its answers."""
 
     def __init__(self, kind: str, patience_s: float) -> None:
-        self._kind = kind
-        self._patience_s = patience_s
-        self._said = ""
-        self._pause_s = RETRY_FIRST_S
+        super().__init__(kind, patience_s, RETRY_FIRST_S)
         self.silence_s = SILENCE_FIRST_S
         self.unknown = False  # a request that is not repeated is on its way
 
@@ -232,33 +194,37 @@ class _Attempts:
         """Whether an answer is one without error. Raises ServerError if the error does not pass."""
         if answer.error and not answer.retry:
             raise ServerError(text_of(answer.error))
-        self._said = text_of(answer.error)
-        return not answer.error
-
-    def nobody(self) -> None:
-        """NATS says that no server listens to such requests."""
-        self._said = "nobody listens"
+        return self.told(answer, "surrogateescape")
 
     async def pause(self, *, silent: bool) -> None:
         """Before it is asked again; *silent*: no answer came, so that it has waited enough, and waits longer for the next."""
         if silent:
             self.silence_s = min(2 * self.silence_s, SILENCE_MAX_S)
             return
-        await asyncio.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, RETRY_MAX_S)
+        await asyncio.sleep(self.pause_s)
+        self.paused()
 
     def late(self) -> RequestTimeoutError:
         """The error when the patience ends."""
-        text = f"stan: {self._kind} request timeout after {self._patience_s:g} s"
-        if self._said:
-            text += f", last answer: {self._said}"
+        text = f"stan: {self.kind} request timeout after {self.patience_s:g} s"
+        if self.said:
+            text += f", last answer: {self.said}"
         return (OutcomeUnknownError if self.unknown else RequestTimeoutError)(text)
 
 
 def covered(answers: list[L]) -> bool:
     """Whether all groups of channels are told about."""
-    groups = {group for answer in answers for group in answer.groups}
-    return bool(answers) and len(groups) >= answers[-1].pool
+    return bool(answers) and not missing(answers)
+
+
+def _found(frame: Frame, answer: type[A], found: list[A]) -> bool:
+    """Add what a frame holds to *found* if it is an answer without error, and say so."""
+    with contextlib.suppress(DecodeError):
+        response = answer.FromString(frame.payload)
+        if not frame.nobody and not response.error:
+            found.append(response)
+            return True
+    return False
 
 
 def _decoded(frame: Frame, answer: type[A], kind: str) -> A:

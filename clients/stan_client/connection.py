@@ -18,17 +18,16 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from nats.aio.client import Client as NatsClient
-from nats.aio.client import Srv
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 from nats.aio.transport import TcpTransport, Transport
 from nats.errors import ConnectionClosedError as NatsClosedError
 from nats.errors import Error as NatsError
-from nats.errors import SecureConnWantedError
 
+from stan.nats_client import RepairedClient
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import split
-from stan.protocol.secure import offered, told
+from stan.protocol.secure import told
 
 log = logging.getLogger("stan_client")
 
@@ -97,14 +96,13 @@ class Link(Protocol):
         """Give the connection up: close it if it is ours, else drop our subscriptions."""
 
 
-class Connection(NatsClient):
+class Connection(RepairedClient):
     """nats-py's client with the data path of this module; `open` instead of `connect`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.on_online: Callable[[], None] | None = None
         """Called whenever a connection is up, after its subscriptions were replayed."""
-        self._secure = False  # it speaks TLS, and nothing else
         self._handlers: dict[int, Handler] = {}
         self._rest = b""  # an incomplete frame, waiting for its end
         self._out: list[bytes] = []
@@ -142,38 +140,6 @@ class Connection(NatsClient):
         self.options["allow_reconnect"] = given.get("allow_reconnect", True)
         self.options["max_reconnect_attempts"] = given.get("max_reconnect_attempts", -1)
         self.options["reconnect_time_wait"] = given.get("reconnect_time_wait", RECONNECT_WAIT_S)
-
-    async def _connect_to_server(self, s: Srv) -> None:
-        # Python 3.11's wait_for, used in there, loses a cancellation that meets a refused connect in the same turn; nats-py
-        # would then go on reconnecting for ever behind a close().
-        task = asyncio.current_task()
-        cancellations = task.cancelling() if task is not None else 0
-        if self._secure and s.uri.scheme == "ws":
-            raise SecureConnWantedError
-        try:
-            await super()._connect_to_server(s)
-        finally:
-            if task is not None and task.cancelling() > cancellations:
-                raise asyncio.CancelledError
-
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
-        if initial_connection and self._secure and not self._is_wss() and not offered(info):
-            raise SecureConnWantedError
-        await super()._process_info(info, initial_connection)
-
-    def _is_wss(self) -> bool:
-        return self._current_server is not None and self._current_server.uri.scheme == "wss"
-
-    async def _process_connect_init(self) -> None:
-        """A TLS handshake that fails leaves a writer behind that never tells its end, for which close() would wait."""
-        try:
-            await super()._process_connect_init()
-        except BaseException:
-            transport, self._transport = self._transport, None
-            writer = transport._io_writer if isinstance(transport, TcpTransport) else None  # noqa: SLF001
-            if writer is not None:
-                writer.transport.abort()
-            raise
 
     async def note_error(self, error: Exception) -> None:
         """nats-py's error callback when the caller gave none: one line, not a traceback."""

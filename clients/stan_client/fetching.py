@@ -18,13 +18,14 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from stan.protocol import fetches
+from stan.protocol.asking import RETRY_MAX_S
 from stan.protocol.channels import extension_subject, fetch_subjects
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import decode_message
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position
-from stan_client.asking import RETRY_FIRST_S, RETRY_MAX_S
+from stan_client.asking import RETRY_FIRST_S
 from stan_client.errors import ChannelReplacedError, FetchTimeoutError, ServerError
-from stan_client.inbox import Inbox, no_responders
+from stan_client.inbox import Inbox
 from stan_client.messages import Message
 from stan_client.positions import Start, everything, from_sequence
 from stan_client.requests import raw
@@ -104,7 +105,7 @@ class Fetcher:
                 while True:
                     inbox = await self._ready()
                     frame = await inbox.ask(self._replica if from_replica else self._leader, payload)
-                    if frame is not None and not no_responders(frame):
+                    if frame is not None and not frame.nobody:
                         response = _decoded(frame.payload)
                         if not response.error:
                             return Fetched(channel, response)
@@ -133,7 +134,7 @@ class Fetcher:
             nonlocal told
             with contextlib.suppress(DecodeError):
                 told = bool(InfoResponse.FromString(frame.payload).channels)
-            return told or no_responders(frame)
+            return told or frame.nobody
 
         await inbox.ask_all(self._info, request.SerializeToString(), take, FOLLOW_WAIT_S + RETRY_MAX_S)
         if not told:  # no leader, or not connected

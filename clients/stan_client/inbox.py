@@ -7,6 +7,7 @@ Never asks twice: what to do without an answer is for the caller to decide.
 import asyncio
 from collections.abc import Callable, Mapping
 
+from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan_client.connection import Link
 
@@ -66,7 +67,7 @@ class Inbox:
         self._takers[token] = taken
         self._waiting.add(enough)
         try:
-            self.link.send(pub(subject, payload, f"{self.subject}.".encode() + token))
+            self.link.send(publication(subject, payload, f"{self.subject}.".encode() + token))
             async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
                 await enough
         except TimeoutError:
@@ -80,13 +81,3 @@ class Inbox:
             taker = self._takers.get(frame.subject.rpartition(b".")[2])
             if taker is not None:
                 taker(frame)
-
-
-def pub(subject: bytes, payload: bytes, reply: bytes = b"") -> bytes:
-    """One NATS PUB frame."""
-    return b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(payload), payload)
-
-
-def no_responders(frame: Frame) -> bool:
-    """Whether nats-server says that nobody listens to the subject asked."""
-    return frame.header.startswith(b"NATS/1.0 503")

@@ -24,7 +24,6 @@ from stan_client.errors import (
     StanClientError,
     TooManyInFlightError,
 )
-from stan_client.inbox import no_responders
 from stan_client.session import Session, fresh_id, text_of
 
 log = logging.getLogger("stan_client")
@@ -169,7 +168,7 @@ class Publisher:
 
     def _take(self, frames: list[Frame]) -> None:
         for frame in frames:
-            if no_responders(frame):
+            if frame.nobody:
                 self._note_untaken()
                 continue
             try:

@@ -13,6 +13,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 from nats.nuid import NUID
 
+from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.protocol.proto import wire_pb2 as wire
 from stan_client.connection import Link
@@ -26,7 +27,7 @@ from stan_client.errors import (
     ServerError,
     StanClientError,
 )
-from stan_client.inbox import Inbox, no_responders, pub
+from stan_client.inbox import Inbox
 
 log = logging.getLogger("stan_client")
 
@@ -116,7 +117,7 @@ class Session:
             RequestTimeoutError: of class *late*: no answer in time, nobody listens, or NATS is not connected.
         """
         frame = await self.inbox.ask(subject, payload)
-        if frame is None or no_responders(frame):
+        if frame is None or frame.nobody:
             raise late
         return frame.payload
 
@@ -148,10 +149,10 @@ class Session:
 
     def _take_heartbeat(self, frame: Frame) -> None:
         if frame.reply:
-            self.link.send(pub(frame.reply, b""))
+            self.link.send(publication(frame.reply, b""))
 
     def _take_ping_answer(self, frame: Frame) -> None:
-        if no_responders(frame):
+        if frame.nobody:
             return  # the server may be starting again: it counts as a ping without answer
         self._pings_out = 0
         if frame.payload:
@@ -182,7 +183,7 @@ class Session:
             return
         if self.link.connected:
             payload = wire.Ping(conn_id=self.conn_id).SerializeToString()
-            self.link.send(pub(self.answer.ping_requests, payload, f"{self.inbox.subject}.".encode() + PING))
+            self.link.send(publication(self.answer.ping_requests, payload, f"{self.inbox.subject}.".encode() + PING))
         self._schedule_ping()
 
     def lose(self, error: StanClientError) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import decode_message, encode_acks
 from stan.protocol.proto import wire_pb2 as wire
@@ -26,7 +27,6 @@ from stan_client.errors import (
     SubscribeRequestTimeoutError,
     UnsubscribeRequestTimeoutError,
 )
-from stan_client.inbox import pub
 from stan_client.messages import BatchCallback, Callback, Message, SubscriptionOptions
 from stan_client.positions import Start, from_sequence
 from stan_client.session import Session, fresh_id, text_of
@@ -157,7 +157,7 @@ class Subscription(AsyncIterator[Message]):
             client_id=session.options.client_id.encode(), subject=self._name, inbox=inbox.encode()
         )
         if session.answer.sub_close_requests:
-            session.link.send(pub(session.answer.sub_close_requests, close.SerializeToString()))
+            session.link.send(publication(session.answer.sub_close_requests, close.SerializeToString()))
 
     async def _unlisten(self) -> None:
         if self._link is not None:

@@ -313,7 +313,7 @@ class Shared:
         if self.door is not None and (user := user_of(subject).encode()):
             self.asked_users[number] = user
             reply = b"%b.%b" % (reply, user)
-        self.responses.append(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(payload), payload))
+        self.responses.append(publication(subject, payload, reply))
 
         def late(_now: Nanos) -> None:
             self.asked_users.pop(number, None)

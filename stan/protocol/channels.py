@@ -90,6 +90,6 @@ def extension_subject(cluster_id: str) -> str:
     return f"_STAN.x.{cluster_id}"
 
 
-def publication(subject: bytes, payload: bytes) -> bytes:
-    """One NATS PUB frame."""
-    return b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload)
+def publication(subject: bytes, payload: bytes, reply: bytes = b"") -> bytes:
+    """One NATS PUB frame; *reply* is where answers go, b"" for nowhere."""
+    return b"PUB %b %d\r\n%b\r\n" % (subject + b" " + reply if reply else subject, len(payload), payload)

@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 from stan_client.connection import CONNECT_FAILURES, Connection
-from stan_client.inbox import Inbox, no_responders
+from stan_client.inbox import Inbox
 from stan_client.session import fresh_id
 
 from stan import limits
@@ -130,7 +130,7 @@ async def _ask(server: str, cluster_id: str) -> Asked:
         answer = await inbox.ask(f"_STAN.discover.{cluster_id}".encode(), b"")
     finally:
         await link.shut()
-    if answer is None or no_responders(answer):
+    if answer is None or answer.nobody:
         return Asked(told=f"no server of cluster {cluster_id} answers at {where}")
     return Asked(f"a server of cluster {cluster_id} answers at {where}")
 

@@ -7,12 +7,13 @@ that say so mean "ask again". Promises: bounded patience; every request may be r
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError, Message
 
 from stan.edge.nats.gateway import Gateway
 from stan.errors import Refused, Unanswered
+from stan.protocol.asking import A, Attempts, L, missing
 from stan.protocol.channels import extension_subject
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as admin
@@ -22,33 +23,7 @@ PATIENCE_S: Final = 5.0
 SILENCE_S: Final = 2.0
 """How long an answer is waited for before a request is made again."""
 RETRY_FIRST_S: Final = 0.02
-RETRY_MAX_S: Final = 0.5
-"""Pauses before a request is made again: doubled from the first to the longest."""
-
-
-class Answer(Protocol):
-    """What every answer begins with."""
-
-    error: bytes
-    retry: bool
-
-    @classmethod
-    def FromString(cls, serialized: bytes, /) -> Self:  # noqa: N802 - protobuf's name
-        """Decode."""
-
-
-class LeadersAnswer(Answer, Protocol):
-    """An answer of a leader for the groups that it leads."""
-
-    pool: int
-
-    @property
-    def groups(self) -> Any:
-        """Numbers of these groups."""
-
-
-A = TypeVar("A", bound=Answer)
-L = TypeVar("L", bound=LeadersAnswer)
+"""The first pause before a request is made again."""
 
 
 class Port(Protocol):
@@ -137,12 +112,6 @@ class Asking:
         return self._prefix + kind
 
 
-def missing(answers: list[L]) -> set[int]:
-    """The groups of channels that no answer tells about."""
-    told = {group for answer in answers for group in answer.groups}
-    return set(range(1, max((answer.pool for answer in answers), default=0) + 1)) - told
-
-
 def hear_events(gateway: Gateway, heard: Callable[[admin.Event], None]) -> None:
     """Tell *heard* what happens in the cluster from when the gateway listens; call before that."""
 
@@ -153,16 +122,13 @@ def hear_events(gateway: Gateway, heard: Callable[[admin.Event], None]) -> None:
     gateway.take_requests(f"{extension_subject(gateway.broker.shared.config.cluster_id)}.events.>", take)
 
 
-class _Attempts:
-    """How one request fares: what was said last, and how long to wait."""
+class _Attempts(Attempts):
+    """How one request fares, and how long it may go on."""
 
     def __init__(self, kind: str, patience_s: float) -> None:
-        self._kind = kind
-        self._patience_s = patience_s
+        super().__init__(kind, patience_s, RETRY_FIRST_S)
         self._clock = asyncio.get_running_loop().time
         self._until = self._clock() + patience_s
-        self._pause_s = RETRY_FIRST_S
-        self._said = ""
         self._refused = False
 
     @property
@@ -173,15 +139,15 @@ class _Attempts:
     def heard(self, frame: Frame, answer: type[A], found: list[A], refused: list[A] | None = None) -> bool:
         """Add an answer to *found* if it is one without error, and say so; else to *refused*."""
         if frame.nobody:
-            self._said = "nobody listens"
+            self.nobody()
             return False
         try:
             response = answer.FromString(frame.payload)
         except DecodeError:
-            self._said = "an answer that cannot be read"
+            self.said = "an answer that cannot be read"
             return False
         if response.error:
-            self._said = response.error.decode("utf-8", "replace")
+            self.told(response, "replace")
             self._refused |= not response.retry
             if refused is not None:
                 refused.append(response)
@@ -192,12 +158,12 @@ class _Attempts:
     def check(self) -> None:
         """Raises Refused if an answer said so."""
         if self._refused:
-            raise Refused(self._said)
+            raise Refused(self.said)
 
     async def pause(self) -> None:
         """Before it is asked again. Raises Unanswered when the patience has ended."""
-        if self._clock() + self._pause_s >= self._until:
-            text = f"{self._kind}: no answer within {self._patience_s:g} s"
-            raise Unanswered(f"{text}, last: {self._said}" if self._said else text)
-        await asyncio.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, RETRY_MAX_S)
+        if self._clock() + self.pause_s >= self._until:
+            text = f"{self.kind}: no answer within {self.patience_s:g} s"
+            raise Unanswered(f"{text}, last: {self.said}" if self.said else text)
+        await asyncio.sleep(self.pause_s)
+        self.paused()

@@ -12,20 +12,20 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 from nats.errors import Error as NatsError
-from nats.errors import NoServersError, SecureConnWantedError
+from nats.errors import NoServersError
 
 from stan import limits
 from stan.config import NatsConfig, TlsConfig
-from stan.protocol.secure import offered, told
+from stan.nats_client import RepairedClient
+from stan.protocol.secure import told
 from stan.types import SECOND
 
 RECONNECT_WAIT_NS = SECOND // 4
 
 
-class Connection(Client):
+class Connection(RepairedClient):
     """One NATS connection with a data path of its own.
 
     `on_data(bytes)`: read from the server. `on_up()`: connected, subscriptions made. `on_down()`: lost.
@@ -50,7 +50,6 @@ class Connection(Client):
         self._socket: asyncio.Transport | None = None
         self._taken_over = asyncio.Event()
         self._alone = False  # it connects to our own nats-server, and to no other
-        self._secure = False  # it speaks TLS, and nothing else
         self._problem = ""  # what was last told of a lost connection
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -103,8 +102,6 @@ class Connection(Client):
         """Other nats-servers know neither the user nor the certificate by which ours knows us: they are no way out."""
         if self._alone:
             info.pop("connect_urls", None)
-        if initial_connection and self._secure and not offered(info):
-            raise SecureConnWantedError
         await super()._process_info(info, initial_connection)
 
     async def _select_next_server(self) -> None:
@@ -122,28 +119,6 @@ class Connection(Client):
                 self._current_server = server
                 return
         raise problem
-
-    async def _connect_to_server(self, s: Any) -> None:
-        """Keep a cancellation that Python 3.11's wait_for, used in there, loses when a connect is refused in the same turn;
-        else nats-py goes on reconnecting behind a close()."""
-        task = asyncio.current_task()
-        cancellations = task.cancelling() if task is not None else 0
-        try:
-            await super()._connect_to_server(s)
-        finally:
-            if task is not None and task.cancelling() > cancellations:
-                raise asyncio.CancelledError
-
-    async def _process_connect_init(self) -> None:
-        """A TLS handshake that fails leaves a writer behind that never tells its end, for which close() would wait."""
-        try:
-            await super()._process_connect_init()
-        except BaseException:
-            transport, self._transport = self._transport, None
-            writer = transport._io_writer if isinstance(transport, TcpTransport) else None  # noqa: SLF001
-            if writer is not None:
-                writer.transport.abort()
-            raise
 
     async def _read_loop(self) -> None:
         """Run by nats-py after each CONNECT: take the socket over, wait for its end, then follow nats-py's way to reconnect."""

@@ -14,7 +14,7 @@ from stan.core.broker import Broker
 from stan.edge.nats.heard import Heard, Piece, Taken
 from stan.errors import fault, go_quote
 from stan.invariant import invariant
-from stan.protocol.channels import OWN_INBOXES
+from stan.protocol.channels import OWN_INBOXES, publication
 from stan.protocol.doors import heard as heard_of_users
 from stan.protocol.doors import published, rules
 from stan.protocol.frames import Acks, Frame, Publishes
@@ -425,7 +425,7 @@ class Gateway:
         self._asked[reply] = taken
         if self.door is not None:
             subject = self.door.own(subject)
-        self.connection.write(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload))
+        self.connection.write(publication(subject.encode(), payload, reply))
         try:
             async with asyncio.timeout(timeout_s):
                 await enough

@@ -91,9 +91,7 @@ class Partitioning:
         payload_max = self._gateway.connection.max_payload
         for data in encode_lists(self._patterns, payload_max - len(self._server_id) - _MESSAGE_ROOM):
             payload = self._message(data)
-            self._gateway.connection.write(
-                b"PUB %b %b %d\r\n%b\r\n" % (self._subject, self._replies, len(payload), payload)
-            )
+            self._gateway.connection.write(publication(self._subject, payload, self._replies))
         for answer in [answer async for answer in self._answers()]:
             if answer.data:
                 channel, server = (go_quote(raw.decode(errors="replace")) for raw in (answer.data, answer.server_id))

@@ -4,8 +4,9 @@ Promises what its compiled twin, client.pyx, promises too, byte for byte. Never 
 Modelled on the server's server_py.py; the load half on what the original's benchmark client does per message.
 """
 
+from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
-from stan.protocol.kernel.wire_py import number, pub, read_fields, read_frame, text
+from stan.protocol.kernel.wire_py import number, read_fields, read_frame, text
 
 KERNEL_VERSION = 1
 """Raised with every change of the contract; a compiled twin with another one is not used."""
@@ -115,7 +116,7 @@ def encode_publish(
     """
     subject = b"%b %b" % (pub_subject, nats_reply) if nats_reply else pub_subject
     body = text(1, client_id) + text(2, guid) + text(3, channel) + text(4, reply) + text(5, data) + text(6, conn_id)
-    return pub(subject, body)
+    return publication(subject, body)
 
 
 def encode_acks(ack_inbox: bytes, channel: bytes, first: int, last: int) -> bytes:
@@ -124,7 +125,7 @@ def encode_acks(ack_inbox: bytes, channel: bytes, first: int, last: int) -> byte
     Source: STAN-SPEC 2.1, 6.5: acks are not cumulative.
     """
     head = text(1, channel)
-    return b"".join(pub(ack_inbox, head + number(2, sequence)) for sequence in range(first, last + 1))
+    return b"".join(publication(ack_inbox, head + number(2, sequence)) for sequence in range(first, last + 1))
 
 
 def load_publishes(
@@ -147,7 +148,7 @@ def load_publishes(
 
 def raw_publishes(subject: bytes, count: int, data: bytes) -> bytes:
     """*count* equal `PUB` frames, without STAN: what NATS alone can move."""
-    return pub(subject, data) * count
+    return publication(subject, data) * count
 
 
 def count_raw(data: bytes, start: int, sid: int) -> tuple[int, int, list[Frame]]:
@@ -213,7 +214,7 @@ def absorb(
                 sequence, _, _, _, _, redelivered, _ = decode_message(payload)
                 inbox, channel = ack_inboxes[sid]
                 tallies.setdefault(sid, _Tally()).add(sequence, redelivered=redelivered)
-                acks.append(pub(inbox, text(1, channel) + number(2, sequence)))
+                acks.append(publication(inbox, text(1, channel) + number(2, sequence)))
             else:
                 others.append(frame)
         except ValueError:

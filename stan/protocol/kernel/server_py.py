@@ -13,8 +13,9 @@ from struct import Struct
 from typing import NamedTuple
 
 from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX
+from stan.protocol.channels import publication
 from stan.protocol.frames import ANYBODY, KEY_BYTES, KEY_MODULUS, Acks, Frame, Publishes, Rules, Scan
-from stan.protocol.kernel.wire_py import number, pub, read_fields, read_frame, read_varint, text, varint
+from stan.protocol.kernel.wire_py import number, read_fields, read_frame, read_varint, text, varint
 
 KERNEL_VERSION = 5
 """Raised with every change of the contract; a compiled twin with another one is not used."""
@@ -288,7 +289,7 @@ class _Scanner:
         body = text(3, reply) + text(4, content)
         ack = text(1, guid)
         reply_to = b"%b%b.%b" % (self.rules.to, user, frame.reply) if user else frame.reply
-        ack_head = pub(reply_to, ack)[: -len(guid) - 2] if frame.reply else b""
+        ack_head = publication(reply_to, ack)[: -len(guid) - 2] if frame.reply else b""
         shift = after - 2 - len(payload) - at
         guid_is_one = spans[2] < spans[5]
         (a, b), (c, d) = sorted((spans[2], spans[5]))
@@ -486,7 +487,7 @@ def _ack_frames(acks: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
 def refuse(acks: bytes, error: bytes) -> bytes:
     """The PubAck frames of `Publishes.acks` with PubAck.error set to *error*; off the hot path."""
     field = text(2, error)
-    return b"".join(pub(reply, payload + field) for _, _, reply, payload in _ack_frames(acks))
+    return b"".join(publication(reply, payload + field) for _, _, reply, payload in _ack_frames(acks))
 
 
 def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, bytes]:

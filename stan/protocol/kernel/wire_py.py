@@ -34,11 +34,6 @@ def number(field: int, value: int) -> bytes:
     return b"%c%b" % (field << 3, varint(value & _UINT64_MAX)) if value else b""
 
 
-def pub(subject: bytes, payload: bytes) -> bytes:
-    """A NATS PUB frame."""
-    return b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload)
-
-
 def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Value and the place behind it. Bits above 64 are lost, as in Go.
 

@@ -1,0 +1,53 @@
+"""nats-py's client as the broker and the client library build on it: without its faults, and never in clear where TLS is wanted.
+
+Promises: a cancelled connect ends, a failed TLS handshake leaves nothing behind, and no name or password is sent before TLS is
+spoken if TLS was asked for. Has no data path of its own: that is for those who inherit. The one place, beside theirs, that opens
+nats-py up.
+"""
+
+import asyncio
+from typing import Any
+
+from nats.aio.client import Client, Srv
+from nats.aio.transport import TcpTransport
+from nats.errors import SecureConnWantedError
+
+from stan.protocol.secure import offered
+
+
+class RepairedClient(Client):
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._secure = False  # it speaks TLS, and nothing else
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        """Keep a cancellation that Python 3.11's wait_for, used in there, loses when a connect is refused in the same turn;
+        else nats-py goes on reconnecting behind a close()."""
+        task = asyncio.current_task()
+        cancellations = task.cancelling() if task is not None else 0
+        if self._secure and s.uri.scheme == "ws":
+            raise SecureConnWantedError
+        try:
+            await super()._connect_to_server(s)
+        finally:
+            if task is not None and task.cancelling() > cancellations:
+                raise asyncio.CancelledError
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
+        wss = self._current_server is not None and self._current_server.uri.scheme == "wss"
+        if initial_connection and self._secure and not wss and not offered(info):
+            raise SecureConnWantedError
+        await super()._process_info(info, initial_connection)
+
+    async def _process_connect_init(self) -> None:
+        """A TLS handshake that fails leaves a writer behind that never tells its end, for which close() would wait."""
+        try:
+            await super()._process_connect_init()
+        except BaseException:
+            transport, self._transport = self._transport, None
+            writer = transport._io_writer if isinstance(transport, TcpTransport) else None  # noqa: SLF001
+            if writer is not None:
+                writer.transport.abort()
+            raise
