@@ -7,16 +7,14 @@ answered at the same time; nothing is shared with another client, nor with a pro
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any, Self, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from stan_client.direct import Direct
 from stan_client.errors import ConnectionClosedError
 from stan_client.fetching import Fetched
-from stan_client.messages import Message
-from stan_client.positions import Start
-from stan_client.requests import BatchAck, ChannelInfo, Committed, Cursor
 
 try:
     from uvloop import new_event_loop
@@ -24,6 +22,31 @@ except ImportError:  # not on every platform
     new_event_loop = asyncio.new_event_loop  # type: ignore[assignment]
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _begun(
+    call: Callable[Concatenate[Direct, P], Coroutine[Any, Any, T]],
+) -> "Callable[Concatenate[BlockingClient, P], Future[T]]":
+    """*call* as a plain one that does not wait."""
+
+    @wraps(call)
+    def begin(self: "BlockingClient", *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        return self._begin(call(self._direct, *args, **kwargs))
+
+    return begin
+
+
+def _waited(
+    call: Callable[Concatenate[Direct, P], Coroutine[Any, Any, T]],
+) -> "Callable[Concatenate[BlockingClient, P], T]":
+    """*call* as a plain one."""
+
+    @wraps(call)
+    def wait(self: "BlockingClient", *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._wait(call(self._direct, *args, **kwargs))
+
+    return wait
 
 
 class BlockingClient:
@@ -61,55 +84,13 @@ class BlockingClient:
 
     # --- look --------------------------------------------------------------------------------------------------------
 
-    def info(
-        self,
-        channels: Sequence[str] = (),
-        *,
-        pattern: str = "",
-        newer_than: Mapping[str, int] | None = None,
-        wait_s: float = 0,
-    ) -> dict[str, ChannelInfo]:
-        """As Requesting.info."""
-        return self._wait(self._direct.info(channels, pattern=pattern, newer_than=newer_than, wait_s=wait_s))
-
-    def seq_at_time(self, channel: str, time_ns: int) -> int:
-        """As Requesting.seq_at_time."""
-        return self._wait(self._direct.seq_at_time(channel, time_ns))
+    info = _waited(Direct.info)
+    seq_at_time = _waited(Direct.seq_at_time)
 
     # --- read --------------------------------------------------------------------------------------------------------
 
-    def fetch(
-        self,
-        channel: str,
-        *,
-        start: Start | None = None,
-        last: int = 0,
-        count: int = 0,
-        max_bytes: int = 0,
-        from_replica: bool = False,
-    ) -> list[Message]:
-        """As Pulling.fetch."""
-        found = self.fetch_batch(
-            channel, start=start, last=last, count=count, max_bytes=max_bytes, from_replica=from_replica
-        )
-        return found.messages()
-
-    def fetch_batch(
-        self,
-        channel: str,
-        *,
-        start: Start | None = None,
-        last: int = 0,
-        count: int = 0,
-        max_bytes: int = 0,
-        from_replica: bool = False,
-    ) -> Fetched:
-        """As Pulling.fetch_batch."""
-        return self._wait(
-            self._direct.fetch_batch(
-                channel, start=start, last=last, count=count, max_bytes=max_bytes, from_replica=from_replica
-            )
-        )
+    fetch = _waited(Direct.fetch)
+    fetch_batch = _waited(Direct.fetch_batch)
 
     def read_range(
         self,
@@ -133,63 +114,21 @@ class BlockingClient:
             if not self._closed:
                 self._wait(_close(answers))
 
-    # --- write -------------------------------------------------------------------------------------------------------
+    # --- write: those that do not wait give a future that has the result or the error ----------------------------------
+    # How many are on their way is for the caller to bound; nothing tells in which order they are stored.
 
-    def publish_batch(
-        self, channel: str, rows: bytes, count: int, *, producer: str = "", version: int = 0, ids: bytes = b""
-    ) -> BatchAck:
-        """As Requesting.publish_batch."""
-        return self._result(
-            self.publish_batch_nowait(channel, rows, count, producer=producer, version=version, ids=ids)
-        )
-
-    def publish_batch_nowait(
-        self, channel: str, rows: bytes, count: int, *, producer: str = "", version: int = 0, ids: bytes = b""
-    ) -> Future[BatchAck]:
-        """As publish_batch(), without waiting: the future has the result or the error. How many are on their way is for the
-        caller to bound; nothing tells in which order they are stored."""
-        return self._begin(
-            self._direct.publish_batch(channel, rows, count, producer=producer, version=version, ids=ids)
-        )
-
-    def stage(self, app: str, version: int, txn: str, part: int, channel: str, rows: bytes, count: int) -> None:
-        """As Requesting.stage."""
-        self._result(self.stage_nowait(app, version, txn, part, channel, rows, count))
-
-    def stage_nowait(
-        self, app: str, version: int, txn: str, part: int, channel: str, rows: bytes, count: int
-    ) -> Future[None]:
-        """As stage(), without waiting: see publish_batch_nowait()."""
-        return self._begin(self._direct.stage(app, version, txn, part, channel, rows, count))
-
-    def commit(
-        self,
-        app: str,
-        version: int,
-        txns: Mapping[str, Sequence[tuple[str, int]]],
-        *,
-        timeout_s: float | None = None,
-    ) -> dict[str, Committed]:
-        """As Requesting.commit."""
-        return self._wait(self._direct.commit(app, version, txns, timeout_s=timeout_s))
-
-    def abort(self, txns: Mapping[str, Sequence[str]]) -> None:
-        """As Requesting.abort."""
-        self._wait(self._direct.abort(txns))
-
-    def last_committed(self, app: str) -> int:
-        """As Requesting.last_committed."""
-        return self._wait(self._direct.last_committed(app))
+    publish_batch = _waited(Direct.publish_batch)
+    publish_batch_nowait = _begun(Direct.publish_batch)
+    stage = _waited(Direct.stage)
+    stage_nowait = _begun(Direct.stage)
+    commit = _waited(Direct.commit)
+    abort = _waited(Direct.abort)
+    last_committed = _waited(Direct.last_committed)
 
     # --- named positions ---------------------------------------------------------------------------------------------
 
-    def cursor_set(self, name: str, positions: Mapping[str, int]) -> None:
-        """As Requesting.cursor_set."""
-        self._wait(self._direct.cursor_set(name, positions))
-
-    def cursors(self, name: str = "") -> dict[str, dict[str, Cursor]]:
-        """As Requesting.cursors."""
-        return self._wait(self._direct.cursors(name))
+    cursor_set = _waited(Direct.cursor_set)
+    cursors = _waited(Direct.cursors)
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 

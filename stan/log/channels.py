@@ -1,13 +1,14 @@
 """The indexes of all channels of one group, and what happens to them when entries are committed, trimmed or dropped.
 
-Shared by the log on disk and the one in memory; pure. Tells its ledger of every batch that is kept or not kept any more, so
+Shared by all logs; pure. Tells its ledger of every batch that is kept or not kept any more, so
 that the log knows which of its bytes are dead.
 """
 
 from typing import Protocol
 
+from stan.invariant import invariant
 from stan.log.index import BatchIndex, Removed, Tail
-from stan.log.pending import Placed
+from stan.log.pending import Pending, Placed
 from stan.log.types import Row
 from stan.types import ChannelUid, RaftIndex, Sequence
 
@@ -93,3 +94,39 @@ class Channels:
         """Something newer tells what the *tail* of before told."""
         if tail is not None and channel.tail is not tail:
             self._ledger.removed(Removed.place(tail.segment, tail.position))
+
+
+class Visible:
+    """The part of `GroupLog` that is the same in all logs, who are their channels' ledger: what is committed is visible."""
+
+    _channels: Channels
+    _pending: Pending
+    _committed: RaftIndex
+
+    @property
+    def last_index(self) -> RaftIndex:
+        """See GroupLog."""
+        raise NotImplementedError
+
+    def commit(self, index: RaftIndex) -> None:
+        """See GroupLog. After a start: commit first, then trim and drop as the state says."""
+        invariant(index <= self.last_index, "only what is here can be committed", index=index, last=self.last_index)
+        for placed in self._pending.take(index):
+            self._channels.commit(placed)
+        self._committed = max(self._committed, index)
+
+    def channel(self, uid: ChannelUid) -> BatchIndex:
+        """See GroupLog."""
+        return self._channels.get(uid)
+
+    def channels(self) -> list[ChannelUid]:
+        """See GroupLog."""
+        return self._channels.uids()
+
+    def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
+        """See GroupLog."""
+        self._channels.trim(uid, first_sequence)
+
+    def drop(self, uid: ChannelUid) -> None:
+        """See GroupLog; a batch that is committed later makes the channel anew."""
+        self._channels.drop(uid)

@@ -10,15 +10,15 @@ from collections.abc import Sequence as Seq
 from itertools import islice
 
 from stan.invariant import invariant
-from stan.log.channels import Channels
+from stan.log.channels import Channels, Visible
 from stan.log.index import GAP, Removed
 from stan.log.pending import Pending, Placed
-from stan.log.types import BatchRef, ChannelIndex, Entry, Row, StaleRef
+from stan.log.types import BatchRef, Entry, Row, StaleRef
 from stan.protocol.entries import BATCH_HEADER, Batch, Kind, decode_batches
-from stan.types import ChannelUid, RaftIndex, Sequence, Term
+from stan.types import RaftIndex, Term
 
 
-class MemoryLog:
+class MemoryLog(Visible):
     """`GroupLog` without files.
 
     The place of a batch is its entry (as segment) and its position in the entry's body. Its records go when its last
@@ -128,20 +128,9 @@ class MemoryLog:
 
     def commit(self, index: RaftIndex) -> None:
         """See GroupLog."""
-        invariant(index <= self._last_index, "only what is here can be committed", index=index, last=self._last_index)
-        for placed in self._pending.take(index):
-            self._channels.commit(placed)
-        self._committed = max(self._committed, index)
+        super().commit(index)
         if not self._replayable:
             self.release(index)
-
-    def channel(self, uid: ChannelUid) -> ChannelIndex:
-        """See GroupLog."""
-        return self._channels.get(uid)
-
-    def channels(self) -> list[ChannelUid]:
-        """See GroupLog."""
-        return self._channels.uids()
 
     def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:  # noqa: ARG002 - memory is where they are
         """See GroupLog."""
@@ -153,14 +142,6 @@ class MemoryLog:
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """See GroupLog."""
         return self._records.get((ref.segment, ref.position))
-
-    def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
-        """See GroupLog."""
-        self._channels.trim(uid, first_sequence)
-
-    def drop(self, uid: ChannelUid) -> None:
-        """See GroupLog."""
-        self._channels.drop(uid)
 
     def kept(self, segment: int, row: Row) -> None:
         """Ledger: nothing to do, the records are here since they were appended."""

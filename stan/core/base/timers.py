@@ -27,13 +27,8 @@ class Timers:
 
     def run(self, now: Nanos, fail: Callable[[Exception], None]) -> None:
         """Call everything that is due; what these calls add for *now* runs too. *fail* is told of what fails in one of them."""
-        heap = self._heap
-        while heap and heap[0][0] <= now:
-            call = heapq.heappop(heap)[2]
-            try:
-                call(now)
-            except Exception as error:  # noqa: BLE001 - the others' timers run
-                fail(error)
+        while self._heap and self._heap[0][0] <= now:
+            PartTimers(self, fail).call(heapq.heappop(self._heap)[2], now)
 
     def within(self, fail: Callable[[Exception], None]) -> "PartTimers":
         """The same timers for a part that may fail alone: *fail* is told."""
@@ -53,9 +48,10 @@ class PartTimers(NamedTuple):
 
     def at(self, deadline: int, call: Callable[[Nanos], None]) -> None:
         """See Timers.at."""
-        self.timers.at(deadline, partial(self._run, call))
+        self.timers.at(deadline, partial(self.call, call))
 
-    def _run(self, call: Callable[[Nanos], None], now: Nanos) -> None:
+    def call(self, call: Callable[[Nanos], None], now: Nanos) -> None:
+        """Call it now; tell of its failure."""
         try:
             call(now)
         except Exception as error:  # noqa: BLE001 - the border of the part

@@ -24,7 +24,7 @@ from typing import Self
 from stan import limits
 from stan.errors import Damage, DiskFull, Frozen, InDoubt, NotNow, StartError, WrongKey
 from stan.invariant import invariant
-from stan.log.channels import Channels
+from stan.log.channels import Channels, Visible
 from stan.log.files.cleaner import Rewritten, rewrite
 from stan.log.files.descriptors import Pin
 from stan.log.files.disk import Files, OsFiles
@@ -43,16 +43,16 @@ from stan.log.files.sidecar import SidecarWriter, sidecar_path
 from stan.log.index import Removed
 from stan.log.pending import Pending, Placed
 from stan.log.tail import TailCache
-from stan.log.types import BatchRef, ChannelIndex, Entry, Row
+from stan.log.types import BatchRef, Entry, Row
 from stan.log.vault import LogVault, Sealer
 from stan.protocol.entries import SEALED_BYTES
-from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term
+from stan.types import GroupId, RaftIndex, Term
 
 FILE_MESSAGE_OVERHEAD = 40
 """Bytes that a file store accounts per message on top of its encoding (STAN-SPEC 7.1)."""
 
 
-class FileLog:
+class FileLog(Visible):
     """`GroupLog` over segment files. Made by `open` only."""
 
     syncs_alone = True
@@ -401,28 +401,9 @@ class FileLog:
 
     # --- what is visible, what is kept -----------------------------------------------------------------------------
     def commit(self, index: RaftIndex) -> None:
-        """See GroupLog. After a start: commit first, then trim and drop as the state says."""
-        invariant(index <= self.last_index, "only what is here can be committed", index=index, last=self.last_index)
+        """See GroupLog."""
         self._swap()
-        for placed in self._pending.take(index):
-            self._channels.commit(placed)
-        self._committed = max(self._committed, index)
-
-    def channel(self, uid: ChannelUid) -> ChannelIndex:
-        """See GroupLog."""
-        return self._channels.get(uid)
-
-    def channels(self) -> list[ChannelUid]:
-        """Channels that have an index: those not in the registry any more want a drop()."""
-        return self._channels.uids()
-
-    def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
-        """See GroupLog."""
-        self._channels.trim(uid, first_sequence)
-
-    def drop(self, uid: ChannelUid) -> None:
-        """See GroupLog; a batch that is committed later makes the channel anew."""
-        self._channels.drop(uid)
+        super().commit(index)
 
     def kept(self, segment: int, row: Row) -> None:
         """Ledger: a batch became visible."""

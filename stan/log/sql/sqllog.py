@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 from stan import limits
 from stan.errors import Damage, Frozen, InDoubt
 from stan.invariant import invariant
-from stan.log.channels import Channels
+from stan.log.channels import Channels, Visible
 from stan.log.index import GAP, Removed
 from stan.log.pending import Pending, Placed
 from stan.log.sql.sqlfile import SqlError, SqlFile, Step, row_checksum
 from stan.log.tail import TailCache
-from stan.log.types import BatchRef, ChannelIndex, Entry, Row, StaleRef
+from stan.log.types import BatchRef, Entry, Row, StaleRef
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, Kind
 from stan.protocol.messages import data_span
-from stan.types import ChannelUid, GroupId, RaftIndex, Sequence, Term, WallNanos
+from stan.types import ChannelUid, GroupId, RaftIndex, Term, WallNanos
 
 _LENGTH = Struct("<I")
 _ENTRIES = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)"
@@ -67,7 +67,7 @@ class _Part(NamedTuple):
     records: bytes
 
 
-class SqlLog:
+class SqlLog(Visible):
     """`GroupLog` over rows. See the module's docstring."""
 
     syncs_alone = False  # the rows of the state are written to the same file, by a task of the loop
@@ -354,29 +354,6 @@ class SqlLog:
         return self.last_index - (self.last_index - segment) % GAP
 
     # --- what is visible, what is kept ------------------------------------------------------------------------------------
-
-    def commit(self, index: RaftIndex) -> None:
-        """See GroupLog."""
-        invariant(index <= self.last_index, "only what is here can be committed", index=index, last=self.last_index)
-        for placed in self._pending.take(index):
-            self._channels.commit(placed)
-        self._committed = max(self._committed, index)
-
-    def channel(self, uid: ChannelUid) -> ChannelIndex:
-        """See GroupLog."""
-        return self._channels.get(uid)
-
-    def channels(self) -> list[ChannelUid]:
-        """See GroupLog."""
-        return self._channels.uids()
-
-    def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
-        """See GroupLog."""
-        self._channels.trim(uid, first_sequence)
-
-    def drop(self, uid: ChannelUid) -> None:
-        """See GroupLog."""
-        self._channels.drop(uid)
 
     def kept(self, segment: int, row: Row) -> None:  # noqa: ARG002 - the port's
         """Ledger: a batch became visible."""
