@@ -15,7 +15,8 @@ from stan import limits as bounds
 from stan.errors import ConfigError, go_quote
 from stan.patterns import RESERVED, ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
 from stan.permissions import Permissions
-from stan.types import MICROSECOND, MILLISECOND, SECOND
+from stan.types import SECOND
+from stan.values import go_duration
 
 __all__ = [
     "ChannelLimits",
@@ -33,7 +34,6 @@ __all__ = [
     "StoreConfig",
     "StoreLimits",
     "TlsConfig",
-    "go_duration",
     "parse_nats_urls",
 ]
 
@@ -424,26 +424,6 @@ def _is_prefix(subject: str) -> bool:
     plain = valid_name(name, wildcards=False) and name.isprintable() and " " not in name
     short = len(name) <= bounds.REPLY_PREFIX_CHARS_MAX
     return subject.endswith(".") and plain and short and not subject.startswith(RESERVED)
-
-
-def go_duration(nanos: int) -> str:
-    """As Go prints a time.Duration: `1h30m0s`, `1.5s`, `250ms`, `0s`."""
-    sign, nanos = ("-", -nanos) if nanos < 0 else ("", nanos)
-    if nanos < SECOND:
-        for unit, name in ((MILLISECOND, "ms"), (MICROSECOND, "µs"), (1, "ns")):
-            if nanos >= unit:
-                return f"{sign}{_decimal(nanos, unit)}{name}"
-        return "0s"
-    minutes, nanos = divmod(nanos, 60 * SECOND)
-    hours, minutes = divmod(minutes, 60)
-    before = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
-    return f"{sign}{before}{_decimal(nanos, SECOND)}s"
-
-
-def _decimal(value: int, unit: int) -> str:
-    whole, rest = divmod(value, unit)
-    digits = str(rest).zfill(len(str(unit)) - 1).rstrip("0") if rest else ""
-    return f"{whole}.{digits}" if digits else str(whole)
 
 
 def parse_nats_urls(text: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from stan.protocol.channels import is_channel_name
+from stan.values import spark_seconds
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -116,11 +117,11 @@ class OptionReader:
         """A duration as Spark writes it: `15m`, `500ms`, `1.5s`; a number alone is milliseconds."""
         if not self.given(name):
             return default
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|)", self.text(name).lower())
-        if found is None:
-            self.complain(f"{name}: {self.text(name)!r} is not a duration such as 500ms, 30s or 15m")
+        try:
+            return spark_seconds(self.text(name))
+        except ValueError as error:
+            self.complain(f"{name}: {error}")
             return default
-        return float(found[1]) * {"ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "": 1e-3}[found[2]]
 
     def complain(self, text: str) -> None:
         """Keep a complaint."""

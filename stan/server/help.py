@@ -1,8 +1,8 @@
 """The help text of `stan-server`, made from the table of flags; pure."""
 
-from stan.config import go_duration
 from stan.settings.flags import GROUPS
 from stan.settings.goflags import Flag, Kind, Value
+from stan.values import go_duration
 
 _COLUMN = 46
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 from stan.settings.filekeys import ENVIRONMENT, FILE_ONLY
 from stan.settings.flags import TABLE
-from stan.settings.goflags import Value, parse_size
+from stan.settings.goflags import Value
+from stan.values import parse_size
 
 if TYPE_CHECKING:
     from stan.settings.streamconf import FileSettings

@@ -10,10 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from stan.errors import StanError, go_quote
-from stan.types import MICROSECOND, MILLISECOND, SECOND
-
-INT64_MAX = 2**63 - 1
-INT64_MIN = -(2**63)
+from stan.values import INT64_MAX, INT64_MIN, parse_duration
 
 
 class Kind(Enum):
@@ -132,55 +129,6 @@ def parse_int(text: str) -> int:
     if not _INT.fullmatch(text):
         raise ValueError("parse error")
     value = int(text, 0)
-    if not INT64_MIN <= value <= INT64_MAX:
-        raise ValueError("value out of range")
-    return value
-
-
-_UNITS = {
-    "ns": 1,
-    "us": MICROSECOND,
-    "µs": MICROSECOND,  # U+00B5, micro sign
-    "\N{GREEK SMALL LETTER MU}s": MICROSECOND,
-    "ms": MILLISECOND,
-    "s": SECOND,
-    "m": 60 * SECOND,
-    "h": 3600 * SECOND,
-}
-_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]+)", re.ASCII)
-
-
-def parse_duration(text: str) -> int:
-    """As time.ParseDuration, in nanoseconds: `1h30m`, `1.5s`, `-2ms`, `0`; ValueError otherwise."""
-    rest = text[1:] if text[:1] in {"+", "-"} else text
-    if rest == "0":
-        return 0
-    total = 0
-    place = 0
-    while place < len(rest):
-        part = _PART.match(rest, place)
-        if part is None or part[3] not in _UNITS or not (part[1] or part[2]):
-            raise ValueError("parse error")
-        unit = _UNITS[part[3]]
-        fraction = part[2] or ""
-        total += int(part[1] or 0) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
-        place = part.end()
-    if not rest or total > INT64_MAX:
-        raise ValueError("parse error")
-    return -total if text.startswith("-") else total
-
-
-_SIZE = re.compile(r"([+-]?[0-9]+)(?:([kmgtpe])(b|i|ib)?)?", re.ASCII | re.IGNORECASE)
-
-
-def parse_size(text: str) -> int:
-    """Bytes of a size: `k` is 1000, `kb`, `ki` and `kib` are 1024, likewise m, g, t, p, e; ValueError otherwise."""
-    parts = _SIZE.fullmatch(text)
-    if parts is None:
-        raise ValueError("parse error")
-    power = "kmgtpe".index(parts[2].lower()) + 1 if parts[2] else 0
-    unit: int = (1024 if parts[3] else 1000) ** power
-    value = int(parts[1]) * unit
     if not INT64_MIN <= value <= INT64_MAX:
         raise ValueError("value out of range")
     return value

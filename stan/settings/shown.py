@@ -7,11 +7,12 @@ limits of single channels; never a secret: passwords, tokens and keys are masked
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from stan.config import Config, Setting, go_duration
+from stan.config import Config, Setting
 from stan.edge.log import REDACTED, redacted
 from stan.settings.filekeys import FILE_ONLY
 from stan.settings.flags import TABLE
 from stan.settings.goflags import Kind, Value
+from stan.values import go_duration
 
 if TYPE_CHECKING:
     from stan.settings.streamconf import FileSettings

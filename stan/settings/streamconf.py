@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from stan.config import ChannelOverride, Setting, go_duration
+from stan.config import ChannelOverride, Setting
 from stan.errors import go_quote
 from stan.permissions import Permissions
 from stan.settings.filekeys import (
@@ -28,11 +28,12 @@ from stan.settings.filekeys import (
     Want,
 )
 from stan.settings.flags import TABLE
-from stan.settings.goflags import Kind, Value, parse_duration
+from stan.settings.goflags import Kind, Value
 from stan.settings.natsconf import ConfError, Document, Moment, Node
 from stan.settings.natstext import render
 from stan.settings.natsusers import Login, login_of, with_user
 from stan.settings.permissions import read_permissions
+from stan.values import go_duration, parse_duration
 
 Reader = Callable[[Path], Document]
 

@@ -254,7 +254,7 @@ async def test_folder_for_the_ports_file_does_not_stay(log, tmp_path, monkeypatc
 async def test_parent_killed_leaves_no_process_behind():
     script = """
 import os, sys
-from stan.config import EmbeddedConfig, LogConfig
+from stan.config import EmbeddedConfig,LogConfig
 from stan.edge.log import ServerLog
 from stan.edge.nats.nats_process import NatsProcess
 process = NatsProcess(EmbeddedConfig(host="127.0.0.1", port=int(sys.argv[1])), ServerLog(LogConfig()))

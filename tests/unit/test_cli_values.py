@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stan.settings import values
+from stan import values
 
-S = values.SECOND_NS
+S = values.SECOND
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ from stan.monitor.dashboard.healthwords import Picture, Since, problems, sentenc
 from stan.monitor.dashboard.nodebook import NodeBook
 from stan.monitor.dashboard.states import name_of, state_of
 from stan.monitor.dashboard.trends import Trends
-from stan.monitor.dashboard.wording import count, key_of, listed, name_of_key, size, span
+from stan.monitor.dashboard.wording import key_of, listed, name_of_key
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
+from stan.values import counted, size, span
 
 NOW = 1_700_000_000 * SECOND
 
@@ -279,7 +280,7 @@ def test_rates_are_those_between_two_answers_and_a_restart_is_no_burst():
 
 
 def test_numbers_in_words():
-    assert [count(1, "node"), count(1204, "message")] == ["1 node", "1,204 messages"]
+    assert [counted(1, "node"), counted(1204, "message")] == ["1 node", "1,204 messages"]
     assert [span(seconds * SECOND) for seconds in (-1, 0, 119, 120, 7199, 7200, 200_000)] == [
         *("0 s", "0 s", "119 s", "2 min", "119 min", "2 h", "2 d"),
     ]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from stan.config import ClusterConfig, Config
 from stan.server.help import help_text
 from stan.settings.flags import GROUPS, TABLE
-from stan.settings.goflags import Flag, FlagError, Kind, parse_bool, parse_duration, parse_int, parse_size, scan
+from stan.settings.goflags import Flag, FlagError, Kind, parse_bool, parse_int, scan
 from stan.settings.settings import Action, parse
+from stan.values import parse_duration, parse_size
 
 SECOND = 1_000_000_000
 

@@ -40,7 +40,7 @@ from stan.patterns import matches, valid_name
 from stan.protocol.kernel.rows import columns, pack_rows
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto.extension_pb2 import FetchResponse
-from stan.settings.values import counted
+from stan.values import counted
 
 PATIENCE_S: Final = 60.0
 """How long one request may take: a leader may be replaced meanwhile."""

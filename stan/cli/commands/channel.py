@@ -8,6 +8,7 @@ import stan_client
 import typer
 from stan_client.session import text_of
 
+from stan import values
 from stan.cli.commands.channel_messages import get
 from stan.cli.commands.cursors import KINDS, full_name, lag, state_of
 from stan.cli.commands.verify import verify
@@ -18,8 +19,7 @@ from stan.cli.support.operating import no_channel, operating
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done, present
 from stan.protocol.proto import admin_pb2 as pb
-from stan.settings import values
-from stan.settings.values import counted, told_age, told_duration, told_size, told_time
+from stan.values import counted, told_age, told_duration, told_size, told_time
 
 SORTS: Final = {
     "name": lambda one: one.name,

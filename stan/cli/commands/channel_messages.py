@@ -9,13 +9,13 @@ from typing import Annotated, Any, Final, NamedTuple
 import stan_client
 import typer
 
+from stan import values
 from stan.cli.support.args import Channel, at_time, checked_channel, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, out, run
 from stan.cli.support.operating import is_unknown, no_channel, operating
 from stan.cli.support.options import injected
 from stan.cli.support.output import clean, write
-from stan.settings import values
-from stan.settings.values import told_time
+from stan.values import told_time
 
 SHAPES: Final = ("text", "json", "base64", "hex", "raw")
 

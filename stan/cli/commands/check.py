@@ -15,6 +15,7 @@ import typer
 from stan_client.admin import Nodes
 from stan_client.session import text_of
 
+from stan import values
 from stan.cli.commands.cursors import full_name, in_vain, lag, state_of
 from stan.cli.support.args import checked_pattern, parsed
 from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, run
@@ -33,8 +34,7 @@ from stan.cli.support.operating import operating
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Sheet, show
 from stan.protocol.proto import admin_pb2 as pb
-from stan.settings import values
-from stan.settings.values import counted, told_duration
+from stan.values import counted, told_duration
 
 WORDS: Final = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
@@ -206,7 +206,7 @@ def judge_cursors(found: Iterable[pb.CursorStatus], bounds: Bounds, findings: Fi
         age = now_ns - cursor.oldest_pending if cursor.oldest_pending else 0
         worst["lag"] = max(worst["lag"], behind_by)
         worst["pending"] = max(worst["pending"], cursor.pending)
-        worst["oldest_s"] = max(worst["oldest_s"], round(age / values.SECOND_NS, 1))
+        worst["oldest_s"] = max(worst["oldest_s"], round(age / values.SECOND, 1))
         findings.add(bounds.lag.level(behind_by), "lag", f"{who} is {counted(behind_by, 'message')} behind ({state})")
         findings.add(
             bounds.pending.level(cursor.pending),

@@ -14,7 +14,7 @@ from stan.cli.support.operating import near, operating
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done, present
 from stan.protocol.proto import admin_pb2 as pb
-from stan.settings.values import counted
+from stan.values import counted
 
 
 def _named(client: str) -> str:

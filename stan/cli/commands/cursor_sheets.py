@@ -8,7 +8,7 @@ from stan.cli.commands.cursors import KINDS, full_name, lag, name_of, state_of, 
 from stan.cli.support.facts import facts
 from stan.cli.support.output import Sheet
 from stan.protocol.proto import admin_pb2 as pb
-from stan.settings.values import NEVER, counted, told_age, told_duration
+from stan.values import NEVER, counted, told_age, told_duration
 
 RUNS_SHOWN: Final = 12
 

@@ -9,7 +9,7 @@ from typing import Final
 from stan_client.session import text_of
 
 from stan.protocol.proto import admin_pb2 as pb
-from stan.settings.values import counted, told_age, told_duration
+from stan.values import counted, told_age, told_duration
 
 DURABLES: Final[frozenset[int]] = frozenset({pb.DURABLE})
 QUEUES: Final[frozenset[int]] = frozenset({pb.QUEUE, pb.DURABLE_QUEUE})

@@ -29,15 +29,15 @@ from stan.cli.support.operating import operating
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Sheet, show
 from stan.protocol.proto import admin_pb2 as pb
-from stan.settings.values import SECOND_NS, counted, told_age, told_duration, told_size
+from stan.values import SECOND, counted, told_age, told_duration, told_size
 
 DISK_LOW: Final = 10
 """Percent of a disk that should be free."""
-CLOCK_NS: Final = 2 * SECOND_NS
+CLOCK_NS: Final = 2 * SECOND
 """Clocks may differ by this much; more moves ages and starts by time."""
 REPLICA_LAG: Final = 10_000
 """Entries that a copy may be behind."""
-OFFLINE_NS: Final = 7 * 24 * 3600 * SECOND_NS
+OFFLINE_NS: Final = 7 * 24 * 3600 * SECOND
 WORST, BAD, NOTE = "broken", "attention", "note"
 SHOWN_EACH: Final = 5
 """Of the same kind; the rest is counted."""
@@ -146,7 +146,7 @@ def of_groups(nodes: Nodes) -> Iterator[Finding]:
 def of_clocks(nodes: Nodes, now_ns: int) -> Iterator[Finding]:
     """Clocks that do not agree with the one here; the way of the answer is counted in."""
     for node in nodes.answers:
-        if node.now and abs(node.now - now_ns) > CLOCK_NS + 3 * SECOND_NS * bool(nodes.missing):
+        if node.now and abs(node.now - now_ns) > CLOCK_NS + 3 * SECOND * bool(nodes.missing):
             text = f"The clock of node {name_of(node)} differs from the one here by {told_duration(abs(node.now - now_ns))}."
             yield Finding(BAD, "clock", text, "Run NTP on both machines.")
 

@@ -13,6 +13,7 @@ import typer
 from stan_client.admin import which
 from stan_client.session import text_of
 
+from stan import values
 from stan.cli.commands import cursors
 from stan.cli.commands.cursor_sheets import cursor_sheet, cursors_sheet, why_sheet
 from stan.cli.commands.cursors import full_name, lag, name_of
@@ -22,8 +23,7 @@ from stan.cli.support.operating import near, no_channel, operating
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done, present
 from stan.protocol.proto import admin_pb2 as pb
-from stan.settings import values
-from stan.settings.values import counted
+from stan.values import counted
 
 SORTS: Final = {
     "name": lambda one: (one.channel, full_name(one)),

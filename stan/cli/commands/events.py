@@ -14,7 +14,7 @@ from stan.cli.support.operating import operating
 from stan.cli.support.options import injected
 from stan.cli.support.output import clean, write
 from stan.protocol.proto import admin_pb2 as pb
-from stan.settings.values import told_time
+from stan.values import told_time
 
 
 @injected

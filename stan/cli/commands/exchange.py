@@ -27,7 +27,7 @@ from stan.cli.support.operating import is_unknown, no_channel, operating
 from stan.cli.support.options import injected
 from stan.cli.support.progress import bar
 from stan.protocol.kernel.rows import ID_BYTES, Headers, columns, pack_rows
-from stan.settings.values import counted
+from stan.values import counted
 
 SHAPES: Final = ("jsonl", "lines")
 PATIENCE_S: Final = 60.0

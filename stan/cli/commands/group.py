@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 from stan_client.admin import Nodes
 
+from stan import values
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
 from stan.cli.support.facts import facts
@@ -12,7 +13,6 @@ from stan.cli.support.groups import behind, groups_of, leaderless, odd_hashes
 from stan.cli.support.operating import operating
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done, present
-from stan.settings import values
 
 app = typer.Typer(
     help="Groups: each holds a share of the channels, has one leader and copies on other nodes. Group 0 is the metadata.",

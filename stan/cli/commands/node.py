@@ -13,7 +13,7 @@ from stan.cli.support.operating import near, operating
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done, present
 from stan.protocol.proto import admin_pb2 as pb
-from stan.settings.values import NEVER, told_age, told_size, told_time
+from stan.values import NEVER, told_age, told_size, told_time
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its id.")]
 

@@ -31,7 +31,7 @@ from stan.cli.support.common import (
     stop_on_signals,
 )
 from stan.cli.support.options import injected
-from stan.settings.values import SECOND_NS, duration_ns, number
+from stan.values import SECOND, duration_ns, number
 
 PUBLISHES_PER_TURN_MAX: Final = 256
 """Messages encoded before the event loop gets its turn."""
@@ -228,7 +228,7 @@ def parse_start(text: str) -> stan_client.Start:
         if kind == "seq":
             return stan_client.from_sequence(number(value))
         if kind == "since":
-            return stan_client.ago(duration_ns(value) / SECOND_NS)
+            return stan_client.ago(duration_ns(value) / SECOND)
         if kind == "at":
             return stan_client.from_time(datetime.fromisoformat(value))
     except (ValueError, OverflowError) as error:

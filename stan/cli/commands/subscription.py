@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from stan_client.session import text_of
 
+from stan import values
 from stan.cli.commands.cursor_sheets import cursor_document
 from stan.cli.commands.cursors import KINDS, full_name, state_of
 from stan.cli.support.args import Channel, Pattern, checked_channel, checked_pattern, parsed
@@ -14,8 +15,7 @@ from stan.cli.support.operating import no_channel, operating
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done, present
 from stan.protocol.proto import admin_pb2 as pb
-from stan.settings import values
-from stan.settings.values import counted
+from stan.values import counted
 
 app = typer.Typer(
     help="Subscriptions that are online, of all kinds.",

@@ -16,7 +16,7 @@ from stan.cli.support.operating import operating
 from stan.cli.support.options import injected
 from stan.cli.support.output import Sheet, text_of_sheet, write
 from stan.protocol.proto import admin_pb2 as pb
-from stan.settings.values import counted, told_age, told_rate, told_size, told_time
+from stan.values import counted, told_age, told_rate, told_size, told_time
 
 SORTS: Final = ("rate", "lag", "redelivered", "messages", "name")
 HEIGHT: Final = 24

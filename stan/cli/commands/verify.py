@@ -24,7 +24,7 @@ from stan.cli.support.operating import no_channel, operating
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Sheet, show
 from stan.protocol.proto import admin_pb2 as pb
-from stan.settings.values import counted, told_size
+from stan.values import counted, told_size
 
 ATTEMPTS: Final = 3
 """Readings of a channel that retention shortens meanwhile."""

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 from stan_client.session import text_of
 
+from stan import values
 from stan.cli.support.common import EXIT_USAGE, CliError, run_fast
 from stan.cli.support.operating import open_direct
 from stan.cli.support.options import resolved
 from stan.patterns import valid_name
-from stan.settings import values
 
 COMPLETION_S: Final = 1.5
 """A shell waits no longer for names than this."""

@@ -17,7 +17,7 @@ import stan_client
 
 from stan.cli.support.common import err, out, stop_on_signals
 from stan.cli.support.options import View
-from stan.settings.values import told_time
+from stan.values import told_time
 
 GAP: Final = "  "
 CELL_MIN: Final = 16

@@ -10,11 +10,12 @@ from typing import Any, Final, NamedTuple
 from stan import limits
 from stan.edge.nats.asking import Asking
 from stan.monitor.dashboard.tables import BadQuestionError
-from stan.monitor.dashboard.wording import count, name_of_key
+from stan.monitor.dashboard.wording import name_of_key
 from stan.protocol.kernel.wire_py import varint
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as pb
 from stan.types import MILLISECOND
+from stan.values import counted
 
 Fields = Mapping[str, Any]
 PRODUCER: Final = b"stan-dashboard"
@@ -33,7 +34,7 @@ class Action(NamedTuple):
 
 
 def _changed(what: str, verb: str) -> Callable[[Any], str]:
-    return lambda answer: f"{count(answer.changed, what)} {verb}"
+    return lambda answer: f"{counted(answer.changed, what)} {verb}"
 
 
 def _says(text: str) -> Callable[[Any], str]:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from stan.monitor.dashboard.states import State, name_of
-from stan.monitor.dashboard.wording import count, listed, size
+from stan.monitor.dashboard.wording import listed
 from stan.protocol.proto import admin_pb2 as admin
+from stan.values import counted, size
 
 DISK_PERCENT_WARN: Final = 10
 DISK_PERCENT_BAD: Final = 3
@@ -58,7 +59,7 @@ def problems(picture: Picture) -> list[Problem]:
 def sentence(picture: Picture, found: list[Problem]) -> str:
     """What people read first."""
     answering = len([one for one in picture.nodes if one.node in picture.members])
-    nodes = f"{answering} of {count(len(picture.members), 'node')}"
+    nodes = f"{answering} of {counted(len(picture.members), 'node')}"
     if not picture.nodes:
         return "Nothing is known yet of this cluster" if not found else found[0].text
     if not found:
@@ -66,7 +67,7 @@ def sentence(picture: Picture, found: list[Problem]) -> str:
         parts = [nodes, groups] if len(picture.members) > 1 else ["this node is ready"]
         return f"Everything works: {', '.join([*parts, *_worst(picture)])}."
     worst = found[0].text.rstrip(".")
-    others = f" (and {count(len(found) - 1, 'more problem')})" if len(found) > 1 else ""
+    others = f" (and {counted(len(found) - 1, 'more problem')})" if len(found) > 1 else ""
     return f"{worst}{others}."
 
 
@@ -86,7 +87,7 @@ def _lost(picture: Picture) -> Problem | None:
         return None
     names = listed([name for name in members if name in silent])
     verb = "does" if len(silent) == 1 else "do"
-    text = f"{len(silent)} of {count(len(members), 'node')} {verb} not answer ({names}): nothing is accepted"
+    text = f"{len(silent)} of {counted(len(members), 'node')} {verb} not answer ({names}): nothing is accepted"
     enough = len(members) - (len(members) // 2 + 1)  # failures that a majority survives
     since = sorted(silent.values())[min(enough, len(silent) - 1)]
     return Problem(("majority",), text, "bad", "#/cluster", since)

@@ -2,9 +2,9 @@
 
 from typing import Final, NamedTuple
 
-from stan.monitor.dashboard.wording import ago, count, span
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
+from stan.values import ago, counted, span
 
 PATIENCE_WAITS: Final = 2
 """A full window in which nothing was acknowledged for this many ack waits does not move by itself."""
@@ -23,7 +23,7 @@ class State(NamedTuple):
 def state_of(cursor: admin.CursorStatus, now: int, left_s: float | None = None) -> State:
     """What a cursor does at *now* (Unix ns); *left_s*: seconds until it has caught up, as far as that can be told."""
     waiting = int(cursor.waiting)
-    behind = f"{count(waiting, 'message')} behind" if waiting else "nothing is waiting"
+    behind = f"{counted(waiting, 'message')} behind" if waiting else "nothing is waiting"
     if cursor.paused:
         return State("paused", f"Paused by an operator; {behind}", "warn" if waiting else "busy")
     if not cursor.members:
@@ -46,7 +46,7 @@ def _held(cursor: admin.CursorStatus, behind: str, now: int) -> State | None:
             return State("stuck", f"Stuck: its window is full, {held}, no ack for {span(still)}; {behind}", "bad")
         return State("window full", f"Its window is full, {held}; {behind}", "busy")
     if still:
-        held = f"{count(pending, 'message')} sent and not acknowledged for {span(still)}"
+        held = f"{counted(pending, 'message')} sent and not acknowledged for {span(still)}"
         return State("not acknowledging", f"Not acknowledging: {held}; {behind}", "warn")
     return None
 

@@ -1,0 +1,270 @@
+"""Durations, times and sizes, read and written: as people do, as Go does, as Spark does.
+
+Pure. Whatever is parsed for people raises ValueError with what would have been right, for Go with Go's text. Durations
+are nanoseconds, times Unix nanoseconds, sizes bytes.
+"""
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from stan.types import MICROSECOND, MILLISECOND, SECOND
+
+INT64_MAX: Final = 2**63 - 1
+INT64_MIN: Final = -(2**63)
+UNITS: Final = {
+    "ns": 1,
+    "us": MICROSECOND,
+    "\N{MICRO SIGN}s": MICROSECOND,
+    "\N{GREEK SMALL LETTER MU}s": MICROSECOND,
+    "ms": MILLISECOND,
+    "s": SECOND,
+    "m": 60 * SECOND,
+    "h": 3600 * SECOND,
+}
+"""Of durations, as Go has them."""
+_DAYS: Final = {"d": 86400 * SECOND, "w": 7 * 86400 * SECOND}
+SIZES: Final[dict[str, int]] = {
+    "": 1,
+    "B": 1,
+    **{f"{letter}B": 1000**power for power, letter in enumerate("KMGT", 1)},
+    **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", 1)},
+    **{letter: 1024**power for power, letter in enumerate("KMGT", 1)},
+}
+NEVER: Final = "-"
+END: Final = INT64_MAX + 1
+"""Numbers of requests are below it."""
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d|w)")
+_AGO = re.compile(rf"(?:{_PART.pattern})+")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_BARE = re.compile(r"\d+(?:\.\d+)?")
+
+
+def duration_ns(text: str) -> int:
+    """`1h30m`, `45s`, `2d`; a bare number is seconds.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if _BARE.fullmatch(text):
+        return _small(text, round(float(text) * SECOND))
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is no duration; write it as 90s, 15m, 1h30m or 2d")
+    return _small(text, sum(round(float(number) * (UNITS | _DAYS)[unit]) for number, unit in parts))
+
+
+def _small(text: str, value: int) -> int:
+    if value >= END:
+        raise ValueError(f"{text!r} is too much")
+    return value
+
+
+def time_ns(text: str, now_ns: int) -> int:
+    """A time as Unix ns: ISO 8601 (without a zone: local time), `@1795300000` (Unix seconds), or how long ago, as `1h`.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if text.startswith("@") and _BARE.fullmatch(text[1:]):
+        seconds, _, fraction = text[1:].partition(".")
+        return _known(text, int(seconds) * SECOND + int((fraction + "0" * 9)[:9]))
+    if _BARE.fullmatch(text):
+        raise ValueError(f"{text!r} is no time; write {text}s (ago) or @{text} (Unix seconds)")
+    if _AGO.fullmatch(text):
+        return _known(text, now_ns - duration_ns(text))
+    try:
+        moment = datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is no time; write it as 2026-11-22T10:00:00Z, @1795300000 (Unix seconds) or 1h (ago)"
+        ) from None
+    since = moment - datetime.fromtimestamp(0, UTC)
+    return _known(text, (since.days * 86400 + since.seconds) * SECOND + since.microseconds * 1000)
+
+
+def _known(text: str, at_ns: int) -> int:
+    if not 0 <= at_ns < END:
+        raise ValueError(f"{text!r} is before 1970, or after 2262")
+    return at_ns
+
+
+def size_bytes(text: str) -> int:
+    """`10MiB`, `1.5GB`, `512K` (binary), `4096`.
+
+    Raises:
+        ValueError: anything else.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    units = {unit.lower(): factor for unit, factor in SIZES.items()}
+    if found is None or found[2].lower() not in units:
+        raise ValueError(f"{text!r} is no size; write it as 4096, 512KiB, 10MiB or 2GB")
+    return _small(text, round(float(found[1]) * units[found[2].lower()]))
+
+
+def number(text: str) -> int:
+    """A whole number, 0 or more, with `_` or `,` between its digits if one likes.
+
+    Raises:
+        ValueError: anything else.
+    """
+    try:
+        value = int(text.replace(",", ""))
+    except ValueError:
+        raise ValueError(f"{text!r} is no whole number") from None
+    if value < 0:
+        raise ValueError(f"{text!r} is below 0")
+    return _small(text, value)
+
+
+# --- for people -----------------------------------------------------------------------------------------------------------
+
+
+def told_duration(length_ns: int) -> str:
+    """Two units at most: `3d 4h`, `12m 5s`, `340ms`."""
+    if length_ns < 0:
+        return f"-{told_duration(-length_ns)}"
+    if length_ns < SECOND:
+        return f"{length_ns // MILLISECOND}ms"
+    seconds = length_ns // SECOND
+    days, rest = divmod(seconds, 86400)
+    hours, rest = divmod(rest, 3600)
+    minutes, seconds = divmod(rest, 60)
+    parts = [(days, "d"), (hours, "h"), (minutes, "m"), (seconds, "s")]
+    while not parts[0][0]:
+        parts.pop(0)
+    return " ".join(f"{amount}{unit}" for amount, unit in parts[:2] if amount)
+
+
+def told_age(at_ns: int, now_ns: int) -> str:
+    """How long ago; `-` for never."""
+    return told_duration(max(0, now_ns - at_ns)) if at_ns else NEVER
+
+
+def told_time(at_ns: int) -> str:
+    """In the local zone, to the second, with the zone's offset; `-` for never."""
+    return datetime.fromtimestamp(at_ns // SECOND, UTC).astimezone().isoformat(" ", "seconds") if at_ns else NEVER
+
+
+def told_size(size: int) -> str:
+    """`17 B`, `1.5 KiB`, `230 MiB`."""
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1000:
+            return f"{size} B" if unit == "B" else f"{amount:.3g} {unit}"
+        amount /= 1024
+    return f"{amount:,.3g} TiB" if amount < 1000 else f"{amount:,.0f} TiB"
+
+
+def told_rate(rate: float) -> str:
+    """Something a second."""
+    return f"{rate:,.0f}" if rate >= 10 or not rate else f"{rate:.1f}"
+
+
+def counted(amount: int, noun: str, plural: str = "") -> str:
+    """`1 message`, `2 messages`, `1,204 messages`."""
+    return f"{amount:,} {noun if amount == 1 else plural or noun + 's'}"
+
+
+def span(nanos: int) -> str:
+    """`3 s`, `2 min`, `5 h`, `9 d`: the one unit that tells enough."""
+    whole = max(0, nanos) // SECOND
+    for seconds, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        if whole >= 2 * seconds or seconds == 1:
+            return f"{whole // seconds} {unit}"
+    raise AssertionError
+
+
+def ago(moment: int, now: int) -> str:
+    """`3 s ago`; both in Unix ns."""
+    return f"{span(now - moment)} ago"
+
+
+def size(number: float) -> str:
+    """`3.1 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if number < 1024:
+            return f"{number:.1f} {unit}" if unit != "B" else f"{number:.0f} B"
+        number /= 1024
+    return f"{number:.1f} PiB"
+
+
+# --- as Go does --------------------------------------------------------------------------------------------------------------
+
+
+_GO_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]+)", re.ASCII)
+
+
+def parse_duration(text: str) -> int:
+    """As time.ParseDuration, in nanoseconds: `1h30m`, `1.5s`, `-2ms`, `0`; ValueError otherwise."""
+    rest = text[1:] if text[:1] in {"+", "-"} else text
+    if rest == "0":
+        return 0
+    total = 0
+    place = 0
+    while place < len(rest):
+        part = _GO_PART.match(rest, place)
+        if part is None or part[3] not in UNITS or not (part[1] or part[2]):
+            raise ValueError("parse error")
+        unit = UNITS[part[3]]
+        fraction = part[2] or ""
+        total += int(part[1] or 0) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
+        place = part.end()
+    if not rest or total > INT64_MAX:
+        raise ValueError("parse error")
+    return -total if text.startswith("-") else total
+
+
+_GO_SIZE = re.compile(r"([+-]?[0-9]+)(?:([kmgtpe])(b|i|ib)?)?", re.ASCII | re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size: `k` is 1000, `kb`, `ki` and `kib` are 1024, likewise m, g, t, p, e; ValueError otherwise."""
+    parts = _GO_SIZE.fullmatch(text)
+    if parts is None:
+        raise ValueError("parse error")
+    power = "kmgtpe".index(parts[2].lower()) + 1 if parts[2] else 0
+    unit: int = (1024 if parts[3] else 1000) ** power
+    value = int(parts[1]) * unit
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise ValueError("value out of range")
+    return value
+
+
+def go_duration(nanos: int) -> str:
+    """As Go prints a time.Duration: `1h30m0s`, `1.5s`, `250ms`, `0s`."""
+    sign, nanos = ("-", -nanos) if nanos < 0 else ("", nanos)
+    if nanos < SECOND:
+        for unit, name in ((MILLISECOND, "ms"), (MICROSECOND, "µs"), (1, "ns")):
+            if nanos >= unit:
+                return f"{sign}{_decimal(nanos, unit)}{name}"
+        return "0s"
+    minutes, nanos = divmod(nanos, 60 * SECOND)
+    hours, minutes = divmod(minutes, 60)
+    before = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{sign}{before}{_decimal(nanos, SECOND)}s"
+
+
+def _decimal(value: int, unit: int) -> str:
+    whole, rest = divmod(value, unit)
+    digits = str(rest).zfill(len(str(unit)) - 1).rstrip("0") if rest else ""
+    return f"{whole}.{digits}" if digits else str(whole)
+
+
+# --- as Spark does ---------------------------------------------------------------------------------------------------------
+
+
+_SPARK: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 1e-3}
+
+
+def spark_seconds(text: str) -> float:
+    """`15m`, `500ms`, `1.5s`; a number alone is milliseconds.
+
+    Raises:
+        ValueError: anything else.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|)", text.lower())
+    if found is None:
+        raise ValueError(f"{text!r} is not a duration such as 500ms, 30s or 15m")
+    return float(found[1]) * _SPARK[found[2]]
