@@ -3,7 +3,7 @@
 Promises what its compiled twin, rows.pyx, promises too, byte for byte. Rows are messages without sequence, as BatchRequest
 and `Publishes.bodies` hold them: per row u32 little-endian length, then MsgProto's fields reply (3), data (4) and headers (16) as
 encoded, absent when empty, in this order and nothing else. Columns have the form of Arrow's binary arrays: int32 offsets and the
-bytes of all values, one behind the other. Made fast by the fact that messages of one channel look alike.
+bytes of all values, one behind the other. Written to be read: the compiled twin is the fast one.
 """
 
 from collections.abc import Iterable
@@ -81,15 +81,11 @@ def pack_rows(
         if len(headers) != count:
             raise ValueError("headers are not as many as rows")
         ends = [encode_headers(pairs) if pairs else b"" for pairs in headers]
-    parts: list[bytes | memoryview] = []
-    size_for, front = -1, b""
+    parts: list[bytes] = []
     for row, end in enumerate(ends):
-        begin, stop = places[row], places[row + 1]
         reply = text(3, bytes(reply_view[reply_places[row] : reply_places[row + 1]]))
-        size = stop - begin
-        if size != size_for:
-            size_for, front = size, _DATA_TAG + varint(size) if size else b""
-        parts += (_LENGTH.pack(len(reply) + len(front) + size + len(end)), reply, front, view[begin:stop], end)
+        content = reply + text(4, bytes(view[places[row] : places[row + 1]])) + end
+        parts += (_LENGTH.pack(len(content)), content)
     return b"".join(parts)
 
 
@@ -123,22 +119,13 @@ def _places(offsets: Buffer, data: Buffer, first: int, count: int) -> Seq[int]:
 
 def check_rows(rows: bytes, count: int) -> int:
     """The place of the first row that is not well-formed, or missing, or one too many; -1: they are *count* good ones."""
-    at, end, row = 0, len(rows), 0
-    while at < end and row < count:
+    at = row = 0
+    while at < len(rows) and row < count:
         stop = _row_end(rows, at)
-        body = at + 4
-        if stop < 0 or not _is_good(rows, body, stop):
+        if stop < 0 or not _is_good(rows, at + 4, stop):
             return row
-        row += 1
-        if rows.startswith(_DATA_TAG, body, stop):
-            length, begin = read_varint(rows, body + 1, stop)
-            if begin + length == stop:  # data alone: what begins like it is good, too
-                alike, size = rows[at:begin], stop - at
-                while rows.startswith(alike, stop) and stop + size <= end and row < count:
-                    stop += size
-                    row += 1
-        at = stop
-    return -1 if at == end and row == count else row
+        at, row = stop, row + 1
+    return -1 if at == len(rows) and row == count else row
 
 
 def _row_end(rows: bytes, at: int) -> int:
@@ -198,19 +185,6 @@ def pick_rows(rows: bytes, mask: bytes) -> bytes:
 # --- out of records ----------------------------------------------------------------------------------------------
 
 
-class _Gathered:
-    """What `columns` has found so far."""
-
-    __slots__ = ("data", "headers", "replies", "sequences", "timestamps")
-
-    def __init__(self) -> None:
-        self.sequences: list[int] = []
-        self.timestamps: list[int] = []
-        self.data: list[bytes] = []
-        self.replies: list[bytes] = []
-        self.headers: list[Headers] = []
-
-
 def columns(records: Buffer, count: int, *, headers: bool = False) -> Columns:
     """The columns of stored messages, as an answer to a fetch holds them: u32 little-endian length and MsgProto each.
 
@@ -227,79 +201,43 @@ def columns(records: Buffer, count: int, *, headers: bool = False) -> Columns:
     if count < 0:
         raise ValueError("count cannot be negative")
     whole = bytes(records)
-    found = _Gathered()
-    at, end = 0, len(whole)
-    while at < end:
+    found: list[tuple[int, int, bytes, bytes, Headers]] = []
+    at = 0
+    while at < len(whole):
         stop = _row_end(whole, at)
         if stop < 0:
             raise ValueError("record cut off")
-        if len(found.sequences) == count:
+        if len(found) == count:
             raise ValueError("more records than were told")
-        at = _take(whole, at, stop, found, count, headers=headers)
-    if len(found.sequences) != count:
+        found.append(_message(whole[at + 4 : stop], headers=headers))
+        at = stop
+    if len(found) != count:
         raise ValueError("fewer records than were told")
+    data, replies = [message[2] for message in found], [message[3] for message in found]
     return Columns(
-        _packed("q", found.sequences),
-        _packed("q", found.timestamps),
-        _offsets(found.data),
-        b"".join(found.data),
-        _offsets(found.replies),
-        b"".join(found.replies),
-        found.headers if headers else None,
+        _packed("q", [message[0] for message in found]),
+        _packed("q", [message[1] for message in found]),
+        _offsets(data),
+        b"".join(data),
+        _offsets(replies),
+        b"".join(replies),
+        [message[4] for message in found] if headers else None,
     )
 
 
-def _take(whole: bytes, at: int, stop: int, found: _Gathered, count: int, *, headers: bool) -> int:
-    """Take the record [at, stop) and those behind it that differ in sequence and data alone; the place behind them."""
-    body = whole[at + 4 : stop]
+def _message(body: bytes, *, headers: bool) -> tuple[int, int, bytes, bytes, Headers]:
+    """Sequence, timestamp, data, reply and headers, if they are wanted, of one record."""
     numbers = {1: 0, 5: 0}
-    spans = dict.fromkeys(range(1, 17), (0, 0))
+    texts = {3: b"", 4: b""}
     pairs: list[tuple[bytes, bytes]] = []
     for field, wire, value, start, end in read_fields(body):
         if wire != _WIRES.get(field, wire):
             raise ValueError("not a MsgProto")
         numbers[field] = value
-        spans[field] = start, end
+        texts[field] = body[start:end]
         if field == 16 and headers:
             pairs.append(_pair(body[start:end]))
-    sequence, timestamp = _signed(numbers[1]), _signed(numbers[5])
-    found.sequences.append(sequence)
-    found.data.append(body[slice(*spans[4])])
-    alike = 0
-    if 0 < spans[1][0] < spans[4][0]:
-        left = count - len(found.sequences)
-        alike = _take_alike(whole, (at, stop), spans[1][0] + 4, (spans[4][0] + 4, spans[4][1] + 4), found.data, left)
-        found.sequences += range(sequence + 1, sequence + 1 + alike)
-    found.timestamps += [timestamp] * (1 + alike)
-    found.replies += [body[slice(*spans[3])]] * (1 + alike)
-    found.headers += [tuple(pairs)] * (1 + alike)
-    return stop + alike * (stop - at)
-
-
-def _take_alike(
-    whole: bytes, first: tuple[int, int], low_at: int, data: tuple[int, int], found: list[bytes], left: int
-) -> int:
-    """How many records, *left* at most, follow that equal the *first* one but for data and the lowest bits of the sequence, which
-    counts up. Places count from the beginning of a record; the data goes to *found*."""
-    begin, end = first
-    data_at, data_end = data
-    size, startswith, low = end - begin, whole.startswith, whole[begin + low_at]
-    head = whole[begin : begin + low_at]
-    middle = whole[begin + low_at + 1 : begin + data_at]
-    tail = whole[begin + data_end : end]
-    at, alike = end, 0
-    left = min(left, 0x7F - (low & 0x7F), (len(whole) - end) // size)
-    while (
-        alike < left
-        and whole[at + low_at] == low + alike + 1
-        and startswith(head, at)
-        and startswith(middle, at + low_at + 1)
-        and startswith(tail, at + data_end)
-    ):
-        found.append(whole[at + data_at : at + data_end])
-        at += size
-        alike += 1
-    return alike
+    return _signed(numbers[1]), _signed(numbers[5]), texts[4], texts[3], tuple(pairs)
 
 
 def _pair(content: bytes) -> tuple[bytes, bytes]:

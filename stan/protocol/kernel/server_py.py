@@ -1,21 +1,19 @@
 """The batch kernel of the server in plain Python: what must be done for every message, and nothing else.
 
 Promises what its compiled twin, server.pyx, promises too, byte for byte; a property test holds them together. Never
-raises for what a STAN client sent (that is `malformed`), only for what no NATS server sends. Made fast by the fact
-that frames of one client look alike: what equals the frame before it, except for guid and data (or the acked
-sequence), is taken without being parsed. Modelled on the prototype that was measured for the design (section 8).
+raises for what a STAN client sent (that is `malformed`), only for what no NATS server sends. Written to be read: frame by frame,
+field by field; the compiled twin is the fast one.
 """
 
 from collections.abc import Container, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from itertools import islice
 from struct import Struct
-from typing import NamedTuple
 
-from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX
+from stan.limits import PUBLISHERS_PER_BATCH_MAX
 from stan.protocol.channels import publication
 from stan.protocol.frames import ANYBODY, KEY_BYTES, KEY_MODULUS, Acks, Frame, Publishes, Rules, Scan
-from stan.protocol.kernel.wire_py import number, read_fields, read_frame, read_varint, text, varint
+from stan.protocol.kernel.wire_py import number, read_fields, read_frame, text
 
 KERNEL_VERSION = 5
 """Raised with every change of the contract; a compiled twin with another one is not used."""
@@ -23,8 +21,6 @@ KERNEL_VERSION = 5
 _CRLF = b"\r\n"
 _LENGTH = Struct("<I")
 _OWNER = Struct("<H")
-_PLAIN = [bytes((low,)) for low in range(0x80)]
-_GOES_ON = [bytes((low | 0x80,)) for low in range(0x80)]
 
 
 def _key(guid: bytes) -> bytes:
@@ -76,97 +72,6 @@ class _Group:
         )
 
 
-class _PublishShape(NamedTuple):
-    """All bytes of a publish frame but guid and data, as three pieces; places count from the frame's beginning."""
-
-    group: _Group
-    size: int  # of the frame
-    payload_size: int
-    head: bytes
-    one: tuple[int, int]  # guid or data, whichever comes first
-    middle: bytes
-    two: tuple[int, int]
-    tail: bytes
-    guid_is_one: bool
-    body_head: bytes  # what stands before the data in the body
-    ack_head: bytes  # what stands before the guid in the PubAck's frame; b"" if nobody waits for it
-    owner: bytes
-    keyed: bool
-
-    def take(self, data: bytes, at: int) -> int:
-        """Take the frames from *at* on that have this shape; returns the place behind them."""
-        begin = at
-        startswith = data.startswith
-        size, head, middle, tail = self.size, self.head, self.middle, self.tail
-        (one_at, one_end), (two_at, two_end) = self.one, self.two
-        ones: list[bytes] = []
-        twos: list[bytes] = []
-        while startswith(head, at) and startswith(middle, at + one_end) and startswith(tail, at + two_end):
-            ones.append(data[at + one_at : at + one_end])
-            twos.append(data[at + two_at : at + two_end])
-            at += size
-        if at == begin:
-            return at
-        guids, texts = (ones, twos) if self.guid_is_one else (twos, ones)
-        count = len(ones)
-        group = self.group
-        group.count += count
-        group.payload_bytes += count * self.payload_size
-        group.owners.append(self.owner * count)
-        group.bodies += (self.body_head, self.body_head.join(texts))
-        if self.ack_head:
-            group.acks += (self.ack_head, (_CRLF + self.ack_head).join(guids), _CRLF)
-        group.replied.append((b"\1" if self.ack_head else b"\0") * count)
-        if self.keyed:
-            group.keys += map(_key, guids)
-        return at
-
-
-class _AckShape(NamedTuple):
-    """All bytes of an ack frame but the sequence, which stands at its end."""
-
-    acks: Acks
-    size: int  # of the frame
-    head: bytes
-
-    def take(self, data: bytes, at: int) -> int:
-        """Take the frames from *at* on that have this shape; returns the place behind them."""
-        acks, size, head = self
-        head_size = len(head)
-        while data.startswith(head, at) and data.startswith(_CRLF, at + size - 2):
-            try:
-                sequence, stop = read_varint(data, at + head_size, at + size - 2)
-            except ValueError:
-                break
-            if stop != at + size - 2:
-                break
-            _extend(acks.ranges, sequence)
-            at += size
-        return at
-
-
-class _SkipShape:
-    """The control line of frames that nobody wants here; what they carry is not looked at."""
-
-    __slots__ = ("count", "joint", "size")
-
-    def __init__(self, line: bytes, size: int) -> None:
-        self.size = size  # of the frame
-        self.joint = _CRLF + line
-        self.count = 0  # of all that were skipped by it
-
-    def take(self, data: bytes, at: int) -> int:
-        """Skip the frames from *at* on that have this line, as the first is known to; returns the place behind them."""
-        begin = at
-        startswith, size, joint = data.startswith, self.size, self.joint
-        at += size - 2
-        while startswith(joint, at):  # the end of one and the line of the next at once
-            at += size
-        at += 2 if startswith(_CRLF, at) else 2 - size
-        self.count += (at - begin) // size
-        return at
-
-
 def _extend(ranges: list[tuple[int, int]], sequence: int) -> None:
     """Add *sequence* to the last run, or as a new one."""
     if ranges and ranges[-1][1] + 1 == sequence:
@@ -206,35 +111,26 @@ class _Scanner:
         self.runs: dict[bytes, Acks] = {}
         self.malformed: list[Frame] = []
         self.others: list[Frame] = []
-        self.shapes: dict[bytes, _PublishShape | _AckShape | _SkipShape] = {}  # by control line
-        self.skips: dict[bytes, _SkipShape] = {}  # those of them that may stand behind a frame in `others`
+        self.skipped = 0
 
     def step(self, at: int) -> int:
-        """Take one frame, or several that look alike; returns the place behind them, *at* if scan must stop here."""
-        data = self.data
-        line = data[at : data.find(b"\n", at, at + NATS_CONTROL_LINE_BYTES_MAX + 2) + 1]
-        shape = self.skips.get(line) if self.others else self.shapes.get(line)
-        if shape is not None:
-            after = shape.take(data, at)
-            if after > at:
-                return after
-        found = read_frame(data, at)
+        """Take one frame; returns the place behind it, *at* if scan must stop here."""
+        found = read_frame(self.data, at)
         if found is None:
             return at
         after, frame = found
         if frame.sid == 0 or frame.sid not in (self.pub_sid, self.ack_sid):
             self.others.append(frame)
-            return after
-        if self.unwanted(frame):
-            skip = self.shapes[line] = self.skips[line] = _SkipShape(line, after - at)
-            after = skip.take(data, at)
+        elif self.unwanted(frame):
+            self.skipped += 1
         elif self.others:
-            after = at
+            return at
         else:
             try:
-                if frame.sid == self.pub_sid:
-                    return self.publish(frame, line, at, after)
-                self.ack(frame, line, at, after)
+                if frame.sid == self.ack_sid:
+                    self.ack(frame)
+                elif not self.publish(frame):
+                    return at
             except ValueError:
                 self.malformed.append(frame)
         return after
@@ -266,16 +162,16 @@ class _Scanner:
         user, said = self.said(subject)
         return user, said[len(self.prefix) :] if said.startswith(self.prefix) else b""
 
-    def publish(self, frame: Frame, line: bytes, at: int, after: int) -> int:
-        """Take this publish and those like it, unless its publisher is one too many. Raises ValueError: malformed."""
+    def publish(self, frame: Frame) -> bool:
+        """Take this publish, unless its publisher is one too many. Raises ValueError: malformed."""
         payload = frame.payload
-        spans = dict.fromkeys(range(1, 7), (len(payload), len(payload)))
+        texts = dict.fromkeys(range(1, 7), b"")
         for field, wire, _, start, stop in read_fields(payload):
             if (field <= 6 or field == 10) and wire != 2:
                 raise ValueError("wrong wire type")
             if field <= 6:
-                spans[field] = start, stop
-        client, guid, channel, reply, content, conn = (payload[start:stop] for start, stop in spans.values())
+                texts[field] = payload[start:stop]
+        client, guid, channel, reply, content, conn = texts.values()
         user, named = self.target(frame.subject)
         if not guid or not channel or named != channel or not self.rules.answers(frame.reply):
             raise ValueError("no guid, another subject, or an ack that may not be sent there")
@@ -285,40 +181,28 @@ class _Scanner:
         owner = group.publishers.setdefault((client, conn), len(group.publishers))
         if owner >= PUBLISHERS_PER_BATCH_MAX:
             del group.publishers[client, conn]
-            return at
+            return False
         body = text(3, reply) + text(4, content)
-        ack = text(1, guid)
-        reply_to = b"%b%b.%b" % (self.rules.to, user, frame.reply) if user else frame.reply
-        ack_head = publication(reply_to, ack)[: -len(guid) - 2] if frame.reply else b""
-        shift = after - 2 - len(payload) - at
-        guid_is_one = spans[2] < spans[5]
-        (a, b), (c, d) = sorted((spans[2], spans[5]))
-        shape = self.shapes[line] = _PublishShape(
-            group,
-            after - at,
-            len(payload),
-            self.data[at : at + shift + a],
-            (shift + a, shift + b),
-            payload[b:c],
-            (shift + c, shift + d),
-            payload[d:] + _CRLF,
-            guid_is_one,
-            _LENGTH.pack(len(body)) + body[: len(body) - len(content)],
-            ack_head,
-            _OWNER.pack(owner),
-            self.keyed,
-        )
-        return shape.take(self.data, at)
+        group.count += 1
+        group.payload_bytes += len(payload)
+        group.bodies += (_LENGTH.pack(len(body)), body)
+        group.owners.append(_OWNER.pack(owner))
+        group.replied.append(b"\1" if frame.reply else b"\0")
+        if frame.reply:
+            reply_to = b"%b%b.%b" % (self.rules.to, user, frame.reply) if user else frame.reply
+            group.acks.append(publication(reply_to, text(1, guid)))
+        if self.keyed:
+            group.keys.append(_key(guid))
+        return True
 
-    def ack(self, frame: Frame, line: bytes, at: int, after: int) -> None:
+    def ack(self, frame: Frame) -> None:
         """Take this ack. Raises ValueError: malformed."""
-        payload = frame.payload
-        sequence, place, end = 0, 0, 0
-        for field, wire, value, start, stop in read_fields(payload):
+        sequence = 0
+        for field, wire, value, _, _ in read_fields(frame.payload):
             if (field == 1 and wire != 2) or (field == 2 and wire != 0):
                 raise ValueError("wrong wire type")
             if field == 2:
-                sequence, place, end = value, start, stop
+                sequence = value
         acks = self.runs.get(frame.subject)
         if acks is None:
             user, said = self.said(frame.subject)
@@ -327,9 +211,6 @@ class _Scanner:
                 raise ValueError("not an ack inbox")
             acks = self.runs[frame.subject] = Acks(int(tokens[0]), int(tokens[1]), [], user)
         _extend(acks.ranges, sequence)
-        if end == len(payload) > 0:
-            head = after - 2 - (end - place)
-            self.shapes[line] = _AckShape(acks, after - at, self.data[at:head])
 
 
 def scan(
@@ -383,8 +264,7 @@ def scan(
             break
         at = after
     publishes = [group.publishes() for group in scanner.groups.values()]
-    skipped = sum(shape.count for shape in scanner.skips.values())
-    return Scan(at - start, publishes, list(scanner.runs.values()), scanner.malformed, scanner.others, skipped)
+    return Scan(at - start, publishes, list(scanner.runs.values()), scanner.malformed, scanner.others, scanner.skipped)
 
 
 def _records(data: bytes) -> Iterator[tuple[int, int]]:
@@ -416,20 +296,11 @@ def seal(channel: bytes, base_sequence: int, timestamp: int, bodies: Seq[bytes])
         raise ValueError("base_sequence must be 1 or more")
     tail = number(5, timestamp)
     parts: list[bytes] = []
-    sequence, page = base_sequence, -1
-    low, rest, fixed = _PLAIN, b"", 0
-    size_for, size = -1, b""
+    sequence, name = base_sequence, text(2, channel)
     for blob in bodies:
         for start, end in _records(blob):
-            if sequence >> 7 != page:  # all bytes of the sequence but the first are the same on a page of 128
-                page, size_for = sequence >> 7, -1
-                low, high = (_GOES_ON, varint(page)) if page else (_PLAIN, b"")
-                rest = high + text(2, channel)
-                fixed = 2 + len(rest) + len(tail)
-            if end - start != size_for:
-                size_for = end - start
-                size = _LENGTH.pack(fixed + size_for) + b"\x08"
-            parts += (size, low[sequence & 0x7F], rest, blob[start:end], tail)
+            record = number(1, sequence) + name + blob[start:end] + tail
+            parts += (_LENGTH.pack(len(record)), record)
             sequence += 1
     return b"".join(parts)
 
@@ -458,19 +329,10 @@ def frames(
     Source: STAN-SPEC 2.1, MsgProto; 6.6.
     """
     extra = number(6, 1) + number(7, redelivery_count) if redelivery_count else b""
-    end_mark = extra + _CRLF
     data = bytes(records)
-    parts: list[bytes] = []
-    head, size = b"", -1
     upto = max(0, min(last - base_sequence + 1, len(data)))
-    for sequence, (start, end) in enumerate(islice(_records(data), upto), base_sequence):
-        if sequence < first:
-            continue
-        if end - start != size:
-            size = end - start
-            head = b"PUB %b %d\r\n" % (inbox, size + len(extra))
-        parts += (head, data[start:end], end_mark)
-    return b"".join(parts)
+    places = enumerate(islice(_records(data), upto), base_sequence)
+    return b"".join(publication(inbox, data[start:end] + extra) for at, (start, end) in places if at >= first)
 
 
 def _ack_frames(acks: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
