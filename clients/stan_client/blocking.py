@@ -31,7 +31,7 @@ def _begun(
     """*call* as a plain one that does not wait."""
 
     @wraps(call)
-    def begin(self: "BlockingClient", *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    def begin(self: "BlockingClient", /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         return self._begin(call(self._direct, *args, **kwargs))
 
     return begin
@@ -43,7 +43,7 @@ def _waited(
     """*call* as a plain one."""
 
     @wraps(call)
-    def wait(self: "BlockingClient", *args: P.args, **kwargs: P.kwargs) -> T:
+    def wait(self: "BlockingClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._wait(call(self._direct, *args, **kwargs))
 
     return wait

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stan import values
+from stan.types import SECOND
 
-S = values.SECOND
+S = SECOND
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from stan.cli.support.operating import operating
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Sheet, show
 from stan.protocol.proto import admin_pb2 as pb
+from stan.types import SECOND
 from stan.values import counted, told_duration
 
 WORDS: Final = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
@@ -206,7 +207,7 @@ def judge_cursors(found: Iterable[pb.CursorStatus], bounds: Bounds, findings: Fi
         age = now_ns - cursor.oldest_pending if cursor.oldest_pending else 0
         worst["lag"] = max(worst["lag"], behind_by)
         worst["pending"] = max(worst["pending"], cursor.pending)
-        worst["oldest_s"] = max(worst["oldest_s"], round(age / values.SECOND, 1))
+        worst["oldest_s"] = max(worst["oldest_s"], round(age / SECOND, 1))
         findings.add(bounds.lag.level(behind_by), "lag", f"{who} is {counted(behind_by, 'message')} behind ({state})")
         findings.add(
             bounds.pending.level(cursor.pending),

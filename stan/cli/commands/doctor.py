@@ -29,7 +29,8 @@ from stan.cli.support.operating import operating
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Sheet, show
 from stan.protocol.proto import admin_pb2 as pb
-from stan.values import SECOND, counted, told_age, told_duration, told_size
+from stan.types import SECOND
+from stan.values import counted, told_age, told_duration, told_size
 
 DISK_LOW: Final = 10
 """Percent of a disk that should be free."""

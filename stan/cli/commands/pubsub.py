@@ -31,7 +31,8 @@ from stan.cli.support.common import (
     stop_on_signals,
 )
 from stan.cli.support.options import injected
-from stan.values import SECOND, duration_ns, number
+from stan.types import SECOND
+from stan.values import duration_ns, number
 
 PUBLISHES_PER_TURN_MAX: Final = 256
 """Messages encoded before the event loop gets its turn."""
