@@ -112,7 +112,7 @@ class Driver:
             return
         self._running = True
         if self.pool is not None:
-            self.pool.hold()
+            self.pool.turns.hold()
         try:
             self.turn()
         except BaseException as error:  # noqa: BLE001 - what fails in no group in particular is not survived
@@ -121,7 +121,7 @@ class Driver:
         finally:
             self._running = False
             if self.pool is not None:
-                self.pool.let_go()
+                self.pool.turns.let_go()
 
     def turn(self) -> None:
         """Handle everything that arrived."""
@@ -134,7 +134,7 @@ class Driver:
         wanted |= gateway.take_in()
         if pool is not None:
             if not wanted and pool.at_rest:
-                pool.run()  # links have something to say now and then
+                self._replicate()  # links have something to say now and then
                 return
             for group in pool.woken():  # a follower's answer waits for its disk
                 if group.wants_sync and not group.leads:
@@ -175,7 +175,7 @@ class Driver:
 
     def _replicate(self) -> None:
         if self.pool is not None:
-            self.pool.run()
+            self.pool.turns.run()
 
     def _connection_changes(self) -> bool:
         gateway = self.gateway

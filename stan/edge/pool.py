@@ -37,7 +37,7 @@ class Pool:
         self.led: dict[GroupId, Nanos] = {}
         self._broker = broker
         self._groups = groups
-        self._turns = turns
+        self.turns = turns
         self._gateway = gateway
         self._nuid = nuid
         self._now = now
@@ -53,26 +53,26 @@ class Pool:
 
     def touched(self) -> list[tuple[GroupId, RaftGroup]]:
         """Groups that something may have happened to since `settle`: nothing has to be done for the others."""
-        return [(number, self._groups[number]) for number in sorted(self._turns.touched) if number in self._groups]
+        return [(number, self._groups[number]) for number in sorted(self.turns.touched) if number in self._groups]
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing has happened to any group since `settle`."""
-        return not (self._turns.touched or self._turns.dirty)
+        return not (self.turns.touched or self.turns.dirty)
 
     def woken(self) -> list[RaftGroup]:
         """Groups whose turn comes with the next `run`."""
-        return [self._groups[number] for number in sorted(self._turns.dirty) if number in self._groups]
+        return [self._groups[number] for number in sorted(self.turns.dirty) if number in self._groups]
 
     def settle(self) -> bool:
         """End of a turn. The touched groups were looked at; those that still want something stay. Whether there are any."""
         self._entered = False
-        self._turns.touched = {
+        self.turns.touched = {
             number
             for number, group in self.touched()
             if group.has_committed or group.leads != (number in self.led) or self._has_ended(number, group)
         }
-        return bool(self._turns.touched)
+        return bool(self.turns.touched)
 
     def before_commit(self) -> None:
         """Leave the roles that have ended."""
@@ -106,7 +106,6 @@ class Pool:
     def after_commit(self) -> None:
         """Take on the roles that begin, and see what may be done in those that last."""
         for number, group in self.touched():
-            group.take_outcomes()  # what was committed is told by its entry; nobody is told of the rest
             if number not in self.led and group.leads and not self._entered:
                 self._entered = True  # what was heard is looked at for each: the links get their turn in between
                 try:
@@ -130,7 +129,7 @@ class Pool:
         else:
             self._broker.lead_group(number, doubt=True)
         self._gateway.roles_changed()
-        self._gateway.replay(number, self._turns.breathe)
+        self._gateway.replay(number, self.turns.breathe)
 
     def _open(self, number: GroupId, group: RaftGroup) -> None:
         """Whether the group takes proposals, and how many."""
@@ -158,18 +157,6 @@ class Pool:
         now = self._now()
         led = {number: self._groups.get(number) for number in groups if number in self.led}
         return {number for number, group in led.items() if group is None or group.lease_until() <= now}
-
-    def run(self) -> None:
-        """Replicate what was written."""
-        self._turns.run()
-
-    def hold(self) -> None:
-        """A turn of the driver begins, which runs the groups itself."""
-        self._turns.hold()
-
-    def let_go(self) -> None:
-        """The turn ended."""
-        self._turns.let_go()
 
     def passed_on(self, number: GroupId, error: NotNow) -> bool:
         """A proposal was refused; whether it is left open, as another leader may take what this one has heard.
@@ -203,10 +190,10 @@ class Pool:
         """Nobody took over: what was left to the next leader is for this one, which begins anew."""
         if not gone and number in self.led and self._terms[number] == term:
             self._terms[number] = Term(-1)
-            self._turns.touched.add(number)
+            self.turns.touched.add(number)
             self._gateway.wake()
 
     def freeze(self, number: GroupId, why: str) -> None:
         """The group's disk failed, or the program did in it."""
-        self._turns.touched.add(number)
+        self.turns.touched.add(number)
         self._groups[number].freeze(why)

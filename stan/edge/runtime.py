@@ -15,6 +15,7 @@ from stan.edge.timing import SYNC_BOUNDS, Times
 from stan.errors import StanError, fault
 from stan.log.types import BatchRef, GroupLog
 from stan.raft.consensus import Consensus
+from stan.raft.turns import Scheduler
 from stan.types import MILLISECOND, Nanos, RaftIndex, WallNanos
 
 CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -33,20 +34,11 @@ Read = Callable[[list[Fetched] | Exception], None]
 """Called with what was read, or with the error."""
 
 
-class Runtime(Protocol):
+class Runtime(Scheduler, Protocol):
     """Port of the driver. Every callback comes on the event loop, never from inside the call that asked for it."""
-
-    def now(self) -> Nanos:
-        """Monotonic time."""
 
     def wall(self) -> WallNanos:
         """Time of day."""
-
-    def soon(self, call: Callable[[], None]) -> None:
-        """Call once the sockets were looked at."""
-
-    def alarm(self, deadline: Nanos, call: Callable[[], None]) -> None:
-        """Call at *deadline*; replaces the alarm that was set before."""
 
     def sync(self, group: Consensus, done: Synced) -> None:
         """Make the group's log durable, off the event loop; a call while one runs for the group is ignored."""

@@ -3,16 +3,17 @@
     propose ─► log ─► followers ─► their fsync ─► answers ─► commit ─► take_committed        (leader)
                 └──► own fsync ────────────────────────────────┘
 
-Promises: an entry is handed out once, in order, when it is committed and durable here, and it has the fate that its proposer is
-told (S9, S10). A group whose disk failed, or in which the program failed, takes part in nothing until a restart: its calls do
+Promises: an entry is handed out once, in order, when it is committed and durable here (S9); nobody waits for one that is not
+(S10). A group whose disk failed, or in which the program failed, takes part in nothing until a restart: its calls do
 nothing, and raise nothing but Frozen, so that the other groups go on. Never applies, never forwards, never waits.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from contextlib import suppress
+from functools import partial
 from random import Random
-from typing import Literal, NamedTuple, Protocol, TypeVar, TypeVarTuple
+from typing import Literal, NamedTuple, TypeVar, TypeVarTuple
 
 from stan import limits
 from stan.errors import Aborted, Frozen, InDoubt, NotNow, StartError, fault
@@ -20,10 +21,10 @@ from stan.invariant import invariant
 from stan.log.types import Entry, GroupLog
 from stan.protocol.entries import Kind
 from stan.raft.configuration import decode, encode, known_committed, objection
-from stan.raft.consensus import Fate, Outcome
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.pysyncobj.journal import Command, GroupJournal
 from stan.raft.pysyncobj.shell import Shell
+from stan.raft.pysyncobj.voter import Outside
 from stan.raft.transport.codec import AppendAnswer, Message, heartbeat
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
@@ -31,17 +32,12 @@ Parts = TypeVarTuple("Parts")
 Result = TypeVar("Result")
 
 
-class Post(Protocol):
-    """What a group needs of the transport."""
-
-    def send(self, group: GroupId, peer: str, message: Message) -> None:
-        """Queue a message; it leaves at the end of the turn if the peer is up, else it is lost."""
-
-
 class Surroundings(NamedTuple):
     """What a group asks its owner for, and tells it."""
 
-    post: Post
+    send: Callable[
+        [GroupId, str, Message], None
+    ]  # queue for a peer; it leaves with the turn if the peer is up, else it is lost
     now: Callable[[], Nanos]  # monotonic
     random: Random  # election timeouts
     wake: Callable[["RaftGroup"], None]  # run a turn of the group soon
@@ -51,16 +47,8 @@ class Surroundings(NamedTuple):
 
 
 class _Proposal(NamedTuple):
-    term: Term
     size: int
     deadline: Nanos
-
-
-class _Barrier(NamedTuple):
-    term: Term
-    commit: RaftIndex
-    targets: dict[str, int]  # seq that a follower's answer must tell of
-    done: Callable[[RaftIndex | None], None]
 
 
 class _Transfer(NamedTuple):
@@ -70,7 +58,7 @@ class _Transfer(NamedTuple):
 
 
 class RaftGroup:
-    """See raft.consensus.Replicated."""
+    """See raft.consensus.Consensus; beyond it, what a group with peers knows of them."""
 
     def __init__(
         self,
@@ -118,8 +106,7 @@ class RaftGroup:
         self._proposals: dict[RaftIndex, list[_Proposal]] = {}
         self._in_flight = 0  # proposals not handed out, and their bytes
         self._in_flight_bytes = 0
-        self._outcomes: list[Outcome] = []
-        self._barriers: list[_Barrier] = []
+        self._expired = False  # proposals, so that there is room for others
         self._transfer: _Transfer | None = None
         self._told: object = None
         self.members = tuple(sorted(voters))
@@ -131,7 +118,15 @@ class RaftGroup:
         self._seen_durable = RaftIndex(-1)
         self._due = Nanos(0)  # when something has to be looked at
         self._journal = GroupJournal(log, hard_state)
-        self._shell = Shell(me, voters, observers, self._journal, self, around.random, around.now())
+        outside = Outside(
+            partial(around.send, group),
+            self.durable,
+            self.may_campaign,
+            around.listens_since,
+            partial(around.needs_snapshot, self),
+            self._warn,
+        )
+        self._shell = Shell(me, voters, observers, self._journal, outside, around.random, around.now())
         self._shell.votes_for_others_only = not whole
 
     # --- what it is -----------------------------------------------------------------------------------------------------
@@ -168,7 +163,7 @@ class RaftGroup:
         if self.term == 0 and self.log.last_index == 0:
             self._guarded(self._journal.hard_state.settle)
             if first:
-                self._guarded(self._shell.leader_gone)
+                self._guarded(self._shell.leader_gone, self._around.now())
             self._around.wake(self)
 
     @property
@@ -199,8 +194,8 @@ class RaftGroup:
 
     @property
     def has_news(self) -> bool:
-        """Whether the owner has something to do: a sync, entries, outcomes, another role."""
-        return self.has_committed or self.wants_sync or bool(self._outcomes) or self._told != self._role()
+        """Whether the owner has something to do: a sync, entries, room for proposals, another role."""
+        return self.has_committed or self.wants_sync or self._expired or self._told != self._role()
 
     def _role(self) -> object:
         return self.term, self.leader, self.leads, self.failed
@@ -253,11 +248,6 @@ class RaftGroup:
         self._changing = self.propose([(Kind.CONFIG, encode(voters))], urgent=True)
         return self._changing
 
-    def hurry(self) -> None:
-        """There is no leader, and this member had better be it: campaign as soon as others may vote."""
-        self._guarded(self._shell.leader_gone)
-        self._around.wake(self)
-
     def counting(self) -> set[str]:
         """Leader: members, itself and observers included, whose answers are good: a new disk's are not before it is whole."""
         return self._shell.counting()
@@ -298,7 +288,7 @@ class RaftGroup:
         deadline = Nanos(now + limits.RAFT_PROPOSAL_TIMEOUT)
         for at, (_, body) in enumerate(bodies):
             pending = self._proposals.setdefault(RaftIndex(first + at), [])
-            pending.append(_Proposal(self.term, len(body), deadline))
+            pending.append(_Proposal(len(body), deadline))
             self._in_flight += 1
             self._in_flight_bytes += len(body)
         if urgent:
@@ -336,39 +326,23 @@ class RaftGroup:
         self._handed = entries[-1].index
         if self._proposals:
             for entry in entries:
-                self._settle(entry)
+                self._forget(entry.index)
         for entry in entries:
             if entry.kind == Kind.CONFIG and entry.index > self._configured:
                 self.reconfigured = entry.index, decode(entry.body)
         return entries
 
-    def take_outcomes(self) -> list[Outcome]:
-        """Fates of proposals since the last call."""
-        taken, self._outcomes = self._outcomes, []
-        return taken
-
-    def _settle(self, entry: Entry) -> None:
-        for proposal in self._proposals.pop(entry.index, ()):
-            fate = Fate.APPLIED if proposal.term == entry.term else Fate.NOT_APPLIED
-            self._forget(entry.index, proposal, fate)
-
-    def _forget(self, index: RaftIndex, proposal: _Proposal, fate: Fate) -> None:
-        self._in_flight -= 1
-        self._in_flight_bytes -= proposal.size
-        self._outcomes.append(Outcome(index, proposal.term, fate))
+    def _forget(self, index: RaftIndex) -> None:
+        for proposal in self._proposals.pop(index, ()):
+            self._in_flight -= 1
+            self._in_flight_bytes -= proposal.size
 
     # --- leadership -------------------------------------------------------------------------------------------------------
 
-    def read_barrier(self, done: Callable[[RaftIndex | None], None]) -> None:
-        """See raft.consensus."""
-        leads = self.leads and not self.failed
-        targets = {str(node.id): progress.seq + 1 for node, progress in self._shell.progress.items()} if leads else {}
-        self._barriers.append(_Barrier(self.term if leads else Term(-1), self._shell.commit, targets, done))
-        self._shell.beat()
-        self._around.wake(self)
-
     def transfer(self, to: str, done: Callable[[bool], None], within: int = limits.RAFT_TRANSFER_TIMEOUT) -> None:
-        """See raft.consensus; *within* is in ns."""
+        """Hand leadership over to *to* within that many ns; proposals are refused meanwhile.
+
+        *done* gets whether this node leads no more; called from a later turn, exactly once."""
         if self._transfer is not None:
             self._transfer.done(False)  # noqa: FBT003 - the answer to the question
         self._transfer = _Transfer(to, Nanos(self._around.now() + within), done)
@@ -388,7 +362,7 @@ class RaftGroup:
         self.freeze(f"{peer} says what cannot be understood: {why}")
 
     def close(self) -> None:
-        """Take part no more; whoever waits for something learns that it will not come. The log stays open."""
+        """Take part no more; whoever waits for a hand-over is told. The log stays open."""
         self._leave(self.failed or "this node left the group")
         self._give_up()
 
@@ -398,13 +372,7 @@ class RaftGroup:
             self._shell.step_down()
 
     def _give_up(self) -> None:
-        """Whoever waits for something learns that it will not come."""
-        for index in list(self._proposals):
-            for proposal in self._proposals.pop(index):
-                self._forget(index, proposal, Fate.UNKNOWN)
-        barriers, self._barriers = self._barriers, []
-        for barrier in barriers:
-            barrier.done(None)
+        """Whoever waits for a hand-over is told."""
         transfer, self._transfer = self._transfer, None
         if transfer is not None:
             transfer.done(True)  # noqa: FBT003 - it leads no more
@@ -427,11 +395,9 @@ class RaftGroup:
         self._shell.turn(now)
         self._want()
         self._expire(now)
-        if self._barriers:
-            self._answer_barriers()
         if self._transfer is not None:
             self._advance_transfer(self._transfer, now)
-        waits = self._proposals or self._barriers or self._transfer is not None
+        waits = self._proposals or self._transfer is not None
         self._due = now if waits else self._shell.rest(now)
 
     def tick(self, now: Nanos) -> bool:
@@ -444,7 +410,7 @@ class RaftGroup:
 
     def take_news(self) -> bool:
         """Whether the owner has something to do; a change of role is told once."""
-        news, self._told = self.has_news, self._role()
+        news, self._told, self._expired = self.has_news, self._role(), False
         return news
 
     def receive(self, peer: str, message: Message) -> None:
@@ -460,11 +426,7 @@ class RaftGroup:
 
     def answered(self, peer: str, answer: AppendAnswer) -> None:
         """An answer of a follower."""
-        if (
-            self._barriers
-            or self._transfer is not None
-            or not self._guarded(self._shell.answer_heard, peer, answer, self._around.now())
-        ):
+        if self._transfer is not None or not self._guarded(self._shell.answer_heard, peer, answer, self._around.now()):
             self.receive(peer, answer)
 
     def peer_up(self, peer: str) -> None:
@@ -485,22 +447,8 @@ class RaftGroup:
 
     def _expire(self, now: Nanos) -> None:
         for index in [index for index, pending in self._proposals.items() if pending[0].deadline <= now]:
-            for proposal in self._proposals.pop(index):
-                self._forget(index, proposal, Fate.UNKNOWN)
-
-    def _answer_barriers(self) -> None:
-        seen = {str(node.id): progress.counted for node, progress in self._shell.progress.items()}
-        voters = [peer for peer in seen if self._shell.is_voter(peer)]
-        waiting: list[_Barrier] = []
-        barriers, self._barriers = self._barriers, []
-        for barrier in barriers:
-            if not self._shell.is_leader or barrier.term != self.term:
-                barrier.done(None)
-            elif 1 + sum(seen[p] >= barrier.targets.get(p, 1) for p in voters) >= self._shell.majority:
-                barrier.done(barrier.commit)
-            else:
-                waiting.append(barrier)
-        self._barriers = waiting + self._barriers
+            self._forget(index)
+            self._expired = True
 
     def _advance_transfer(self, transfer: _Transfer, now: Nanos) -> None:
         asks, is_asked = now < transfer.deadline - limits.RAFT_REFUSAL_TIMEOUT, self._shell.handing_over
@@ -527,22 +475,9 @@ class RaftGroup:
 
     # --- for the shell -----------------------------------------------------------------------------------------------------
 
-    def send(self, peer: str, message: Message) -> None:
-        """See shell.Outside."""
-        self._around.post.send(self.group, peer, message)
-
     def durable(self) -> RaftIndex:
         """See shell.Outside."""
         return self.log.durable_index if self._always else self.log.last_index
 
-    def listens_since(self) -> Nanos:
-        """See shell.Outside."""
-        return self._around.listens_since()
-
-    def lacks(self, peer: str) -> None:
-        """See shell.Outside."""
-        self._around.needs_snapshot(self, peer)
-
-    def note(self, text: str) -> None:
-        """See shell.Outside."""
+    def _warn(self, text: str) -> None:
         self._around.note("WRN", f"group {self.group}: {text}")

@@ -1,8 +1,7 @@
 """When groups run: soon after something happened to them, and all of them when the ticker rings. Then what they said leaves.
 
 Promises: work that arrives together is done in one turn and leaves in one frame per peer; nothing waits for a tick but timers.
-An owner that has just given its groups something to do may `run` them at once. Never polls. The runtime port is a part of the
-driver's, with an alarm of its own.
+An owner that has just given its groups something to do may `run` them at once. Never polls. Each scheduler has one alarm.
 """
 
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from stan.raft.transport.mux import Mux
 from stan.types import GroupId, Nanos
 
 
-class Runtime(Protocol):
+class Scheduler(Protocol):
     """Time and a next turn. Callbacks never come from inside the call that asked for them."""
 
     def now(self) -> Nanos:
@@ -31,7 +30,9 @@ class Runtime(Protocol):
 class Turns:
     """The groups of one node. `news` tells the owner that a group has something for it; `crashed` gets what nothing survives."""
 
-    def __init__(self, runtime: Runtime, *, news: Callable[[], None], crashed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, runtime: Scheduler, *, news: Callable[[], None], crashed: Callable[[BaseException], None]
+    ) -> None:
         self.groups: dict[GroupId, RaftGroup] = {}
         self._runtime = runtime
         self._news = news

@@ -144,11 +144,11 @@ class Administration:
         )
         if self._member is not None:
             roster = self._member.roster
-            status.nodes.extend(self._member.voters)
+            status.nodes.extend(self._member.relocation.names)
             status.nodes_version = shared.meta.nodes.version
             status.replica = roster.me.replica
             replicas = roster.read_replicas(node.runtime.now())
-            status.read_replicas.extend(name for name in replicas if name not in self._member.voters)
+            status.read_replicas.extend(name for name in replicas if name not in self._member.relocation.names)
         return status
 
     def _group(self, number: GroupId, group: Consensus) -> pb.GroupStatus:

@@ -284,7 +284,7 @@ class Clustered(Node):
         """Recover, connect, take part; clients are served once the cluster has an identity."""
         member, log = self.member, self.log
         log.info(
-            f"Cluster node {member.me}, voters: {', '.join(member.voters)}, groups of channels: "
+            f"Cluster node {member.me}, voters: {', '.join(member.relocation.names)}, groups of channels: "
             f"{self.config.store.raft_groups}"
         )
         log.info("Recovering the state...")
@@ -315,7 +315,7 @@ class Clustered(Node):
     async def before_stop(self) -> None:
         """Hand leaderships over, so that nobody has to notice that we are gone."""
         member = self.member
-        if not member.pool.led or len(member.voters) == 1:
+        if not member.pool.led or len(member.relocation.names) == 1:
             return
         self.log.info("Handing leaderships over")
         drained = asyncio.Event()

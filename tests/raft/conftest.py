@@ -1,11 +1,11 @@
-"""What all tests of groups share: the library's clock is nobody's when a test has ended."""
+"""What all tests of groups share: the bare library has its own clock again when a test has ended."""
 
 import pytest
 
-from stan.raft.pysyncobj.compat import CLOCK
+from tests.raft.rigs import CLOCK
 
 
 @pytest.fixture(autouse=True)
 def _clock():
     yield
-    CLOCK.now = None
+    CLOCK.release()

@@ -4,15 +4,14 @@ import random
 from collections import deque
 from pathlib import Path
 
+import pysyncobj.syncobj as library
 from pysyncobj import SyncObj, SyncObjConf
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
 from stan import limits
 from stan.log.files.filelog import FileLog
-from stan.raft.consensus import Fate
 from stan.raft.group import RaftGroup, Surroundings
-from stan.raft.pysyncobj.compat import CLOCK
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.transport import codec
 from stan.types import MILLISECOND, SECOND, GroupId, RaftIndex
@@ -20,6 +19,26 @@ from tests.kit.files import CrashingFiles
 
 REGULAR_NOTHING = b"\x01"
 """A command that the bare library replicates and does nothing with."""
+
+
+class _Clock:
+    """The bare library's time, in the hand from the first call of `set` to `release`."""
+
+    def __init__(self):
+        self.own = library.monotonicTime
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def set(self, now):
+        self.now, library.monotonicTime = now, self
+
+    def release(self):
+        library.monotonicTime = self.own
+
+
+CLOCK = _Clock()
 
 
 class _Outgoing(Transport):
@@ -37,7 +56,8 @@ class Stock:
 
     def __init__(self, count, cls=SyncObj, seed=1, **options):
         random.seed(seed)
-        self.now = CLOCK.now = 1000.0
+        self.now = 1000.0
+        CLOCK.set(self.now)
         self.sent = deque()
         self.options = {"autoTick": False, "connectionTimeout": 10, "commandsWaitLeader": False} | options
         self.names = [f"n{at}" for at in range(count)]
@@ -45,7 +65,7 @@ class Stock:
         self.nodes = {}
 
     def start(self, name, **options):
-        CLOCK.now = self.now
+        CLOCK.set(self.now)
         others = [Node(other) for other in self.names if other != name]
         conf = SyncObjConf(**(self.options | options))
         node = self.cls(Node(name), others, conf, transport=_Outgoing(self.sent, name))
@@ -61,14 +81,14 @@ class Stock:
 
     def give(self, target, source, **message):
         """A message for *target*; returns what it says to that."""
-        CLOCK.now = self.now
+        CLOCK.set(self.now)
         before = len(self.sent)
         self.nodes[target]._SyncObj__onMessageReceived(Node(source), message)
         return [said for _, _, said in list(self.sent)[before:]]
 
     def tick(self, seconds=0.05):
         self.now += seconds
-        CLOCK.now = self.now
+        CLOCK.set(self.now)
         for node in self.nodes.values():
             node.doTick(0.0)
 
@@ -109,10 +129,10 @@ class SafeNode:
         self.rig, self.name, self.files = rig, name, files
         self.log, _ = FileLog.open(Path("/g/log"), GroupId(1), b"s" * 16, files=files)
         self.hard_state = HardState.open(files, "/g")
-        self.handed, self.outcomes, self.lacking = [], [], []
+        self.handed, self.lacking = [], []
         self.replaced = 0  # how often the group's object was, by one with other voters
         self.around = Surroundings(
-            self,
+            self.send,
             lambda: rig.now,
             random.Random(name),
             lambda group: None,
@@ -147,7 +167,6 @@ class SafeNode:
         while entries := self.group.take_committed():
             self.log.commit(entries[-1].index)
             self.handed += entries
-        self.outcomes += self.group.take_outcomes()
         if self.group.reconfigured is not None and self.rig.replaces:
             self._replace_group()
 
@@ -155,7 +174,6 @@ class SafeNode:
         """Other voters are in force."""
         self.rig.members[self.name] = self.group.reconfigured
         self.group.close()
-        self.outcomes += self.group.take_outcomes()
         self.group = self._group(self.handed[-1].index)
         self.replaced += 1
         for other in self.rig.nodes:
@@ -164,9 +182,6 @@ class SafeNode:
 
     def applied(self):
         return [e.body for e in self.handed if e.body]
-
-    def fates(self):
-        return {outcome.index: outcome.fate for outcome in self.outcomes}
 
 
 class Safe:
@@ -248,4 +263,4 @@ class Safe:
         return self.nodes[name]
 
 
-__all__ = ["Fate", "Safe", "Stock", "entry"]
+__all__ = ["Safe", "Stock", "entry"]

@@ -1,11 +1,15 @@
 """The library is the one that was proven, and a library that differs is refused with every difference named."""
 
+from types import SimpleNamespace
+
 import pysyncobj.syncobj as library
 import pytest
 from pysyncobj.journal import MemoryJournal
-from pysyncobj.syncobj import SyncObj
+from pysyncobj.syncobj import SyncObj, SyncObjConf
+from pysyncobj.transport import Transport
 
 from stan.raft.pysyncobj import compat
+from stan.types import SECOND
 
 
 def test_installed_library_is_as_the_shell_needs_it():
@@ -41,20 +45,30 @@ def test_other_version_signature_and_attributes_are_named():
     assert sum(text.startswith("pysyncobj.syncobj.") for text in found) == 2
 
 
-def test_library_takes_a_journal_where_it_expects_a_file_name():
-    journal = MemoryJournal()
-    assert library.createJournal(journal) is journal
-    assert isinstance(library.createJournal(None), MemoryJournal)
+def journal(term):
+    made = MemoryJournal()
+    made.add(compat.NO_OP, 1, term)
+    return made
 
 
-def test_clock_is_what_the_running_call_was_told():
-    assert library.monotonicTime is compat.CLOCK
-    try:
-        compat.CLOCK.now = 12.5
-        assert library.monotonicTime() == 12.5
-    finally:
-        compat.CLOCK.now = None
-    assert library.monotonicTime() > 0
+def test_each_instance_has_a_clock_and_a_journal_of_its_own_and_the_library_keeps_its_own():
+    before = dict(vars(library))
+    conf = SyncObjConf(autoTick=False, commandsWaitLeader=False)
+    clocks, journals = (compat.Clock(12 * SECOND), compat.Clock(5000 * SECOND)), (journal(1), journal(2))
+    nodes = [
+        compat.Library(compat.Peer("me"), [], conf, Transport(None, None, None), clock, journal)
+        for clock, journal in zip(clocks, journals, strict=True)
+    ]
+    for node in nodes:
+        node._poller = SimpleNamespace(poll=lambda _timeout: None)
+    assert [12 < node._SyncObj__raftElectionDeadline < 20 for node in nodes] == [True, False]
+    assert [node._SyncObj__raftLog for node in nodes] == list(journals)
+    clocks[0].tell(100 * SECOND)
+    for node in nodes:
+        node._library_tick(0.0)
+    assert [node._isLeader() for node in nodes] == [True, False]
+    assert 100 < nodes[0]._SyncObj__raftElectionDeadline < 102
+    assert dict(vars(library)) == before
 
 
 def test_peers_hash_alike_in_every_process():

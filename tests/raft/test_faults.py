@@ -50,7 +50,6 @@ BORDERS = {
     "link down": ("n0", "peer_down", lambda rig, group: group.peer_down("n1")),
     "observers": ("n0", "observe", lambda rig, group: group.set_observers(["o0"])),
     "lease": ("n0", "lease_until", lambda rig, group: group.lease_until()),
-    "hurry": ("n1", "leader_gone", lambda rig, group: group.hurry()),
     "handover": (
         "n0",
         "hand_over",
@@ -78,7 +77,6 @@ def test_an_exception_of_the_raft_core_freezes_the_group(rig, monkeypatch, borde
 def takes_part_in_nothing(rig, group):
     """Not even if the library would be well again."""
     asked = []
-    group.read_barrier(asked.append)
     group.transfer("n1", asked.append)
     group.receive("n1", VoteRequest(group.term + 1, 10**6, group.term + 1, pre=False, transfer=True))
     group.receive("n1", AppendEntries(group.term + 1, 0, 0, 0, 1, []))
@@ -90,7 +88,7 @@ def takes_part_in_nothing(rig, group):
     rig.now += 10 * SECOND
     group.turn()
     assert not rig.sent, "it neither votes, nor answers, nor leads, nor campaigns"
-    assert asked == [None, True]
+    assert asked == [True]
     assert (group.leads, group.votes, group.lease_until(), group.wants_sync, group.has_committed) == (
         *(False, False),
         0,
@@ -133,12 +131,10 @@ def test_entries_that_cannot_be_handed_out_freeze_the_group(rig, monkeypatch):
 def test_who_waits_for_a_group_that_freezes_is_told(rig, monkeypatch):
     group, told = rig.leader().group, []
     group.propose([(Kind.META, b"a")], urgent=True)
-    group.read_barrier(told.append)
     group.transfer("n1", told.append)
     monkeypatch.setattr(group._shell, "turn", broken)
     group.turn()
-    assert told == [None, True]
-    assert [outcome.fate.name for outcome in group.take_outcomes()] == ["UNKNOWN"]
+    assert told == [True]
 
 
 def test_what_must_end_the_process_is_no_fault_of_the_group(rig, monkeypatch):

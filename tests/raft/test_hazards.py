@@ -31,7 +31,7 @@ from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft.transport import codec
 from stan.raft.transport.codec import AppendAnswer, AppendEntries, FrameError, TimeoutNow, VoteAnswer, VoteRequest
-from tests.raft.rigs import Fate, Safe, Stock, entry
+from tests.raft.rigs import Safe, Stock, entry
 
 
 def meta(index, term, body=b"x"):
@@ -495,7 +495,6 @@ def test_s9_group_hands_an_entry_out_once_whatever_its_owner_does():
     rig.run(0.5)
     assert all(node.applied() == [b"one", b"two"] for node in rig.nodes.values())
     assert [node.group.take_committed() for node in rig.nodes.values()] == [[], [], []]
-    assert rig.leader().fates() == {2: Fate.APPLIED, 3: Fate.APPLIED}
 
 
 def test_s10_bare_library_never_calls_back_when_an_answer_is_lost():
@@ -509,7 +508,7 @@ def test_s10_bare_library_never_calls_back_when_an_answer_is_lost():
     assert answers == []
 
 
-def test_s10_group_tells_the_fate_of_every_proposal():
+def test_s10_group_gives_up_the_room_of_proposals_that_nobody_commits():
     rig = Safe(3).start_all()
     rig.elect()
     rig.run(0.5)
@@ -520,22 +519,25 @@ def test_s10_group_tells_the_fate_of_every_proposal():
     def cut(source, target, _message):
         return old.name in (source, target)
 
-    index = old.group.propose([(Kind.META, b"lonely"), (Kind.META, b"also")], urgent=True)
+    old.group.propose([(Kind.META, b"x")] * limits.RAFT_PROPOSALS_IN_FLIGHT, urgent=True)
     rig.run(4, drop=cut)
-    assert old.fates() == {}
+    assert not old.group.has_room
+    old.group.take_news()
     rig.run(2, drop=cut)
-    assert old.fates() == {index: Fate.UNKNOWN, index + 1: Fate.UNKNOWN}
+    assert old.group.has_room
+    assert old.group.take_news()
+    assert not old.group.take_news(), "it is told once"
 
 
-def test_s10_group_knows_that_a_replaced_proposal_was_not_applied():
+def test_s10_group_never_hands_a_replaced_proposal_out():
     rig = Safe(3).start_all()
     rig.elect()
     rig.run(0.5)
     old = rig.leader()
-    index = old.group.propose([(Kind.META, b"lonely")], urgent=True)
+    old.group.propose([(Kind.META, b"lonely")], urgent=True)
     rig.run(2.5, drop=lambda source, target, _: old.name in (source, target))
     rig.run(1)
-    assert old.fates() == {index: Fate.NOT_APPLIED}
+    assert old.group.has_room
     assert all(b"lonely" not in node.applied() for node in rig.nodes.values())
 
 

@@ -11,7 +11,6 @@ from stan.edge.runtime import AsyncRuntime
 from stan.log.files.disk import OsFiles
 from stan.log.files.filelog import FileLog
 from stan.protocol.entries import Kind
-from stan.raft.consensus import Fate
 from stan.raft.group import RaftGroup, Surroundings
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.transport.mux import Mux
@@ -64,14 +63,15 @@ class Node:
     def __init__(self, name, directory, groups):
         self.name, self.outlet = name, None
         self.applied = {number: [] for number in range(groups)}
-        self.crashes, self.lost = [], []
+        self.crashes = []
         runtime = self.runtime = AsyncRuntime(groups)
         self.turns = Turns(runtime, news=lambda: runtime.soon(self.drive), crashed=self.crashes.append)
-        self.wire = NatsWire("blue", name, [n for n in NAMES if n != name], self, lambda: self.mux.reset_all())  # noqa: PLW0108 - the mux comes after its wire
+        self.wire = NatsWire("blue", name, [n for n in NAMES if n != name])
+        self.wire.publish = self.write
         draw = random.Random(name)
         others = [other for other in NAMES if other != name]
         self.mux = Mux(others, self.wire, now=runtime.now, random=draw, note=lambda *_: None, wake=self.turns.schedule)
-        around = Surroundings(self.mux, runtime.now, draw, self.turns.wake, lambda *_: None, lambda *_: None)
+        around = Surroundings(self.mux.send, runtime.now, draw, self.turns.wake, lambda *_: None, lambda *_: None)
         self.groups = {}
         for number in range(groups):
             log, _ = FileLog.open(directory / str(number) / "log", GroupId(number), b"s" * 16)
@@ -96,7 +96,6 @@ class Node:
             while entries := group.take_committed():
                 group.log.commit(entries[-1].index)
                 self.applied[number] += [entry.body for entry in entries if entry.kind != Kind.NOOP]
-            self.lost += [outcome for outcome in group.take_outcomes() if outcome.fate is not Fate.APPLIED]
             if group.wants_sync:
                 self.runtime.sync(group, lambda durable, why, group=group: self.synced(group, durable, why))
 
@@ -124,16 +123,17 @@ def leader(nodes, number=0):
 
 async def replicate(nodes, number, bodies):
     """Propose until it is applied everywhere; on a busy machine a leader may lose its role meanwhile."""
-    lost = True
-    while lost:
+
+    def applied():
+        return all(node.applied[number][-len(bodies) :] == bodies for node in nodes)
+
+    while not applied():
         await eventually(lambda: leader(nodes, number))
         node = leader(nodes, number)
         if node is not None:
-            lost = node.lost = []
-            node.groups[number].propose([(Kind.META, body) for body in bodies], urgent=True)
-            await eventually(
-                lambda lost=lost: lost or all(n.applied[number][-len(bodies) :] == bodies for n in nodes), 30
-            )
+            group, term = node.groups[number], node.groups[number].term
+            group.propose([(Kind.META, body) for body in bodies], urgent=True)
+            await eventually(lambda group=group, term=term: group.term != term or applied(), 30)
 
 
 @pytest.fixture

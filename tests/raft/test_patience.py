@@ -25,7 +25,7 @@ def rig():
 def just_woke(rig, name):
     group = rig.nodes[name].group
     woke = rig.now
-    group._around = group._around._replace(listens_since=lambda: woke)
+    group._shell._outside = group._shell._outside._replace(listens_since=lambda: woke)
     return group
 
 

@@ -18,7 +18,7 @@ def test_window_closes_by_bytes_and_by_messages_and_opens_with_answers():
     assert not progress.has_room
     progress.answered(1)
     assert progress.has_room
-    assert progress.in_flight_bytes == 0
+    assert progress._bytes == 0
     for index in range(2, 2 + limits.RAFT_WINDOW_APPENDS_MAX):
         assert progress.has_room
         progress.sent(entries(index, index), 1)

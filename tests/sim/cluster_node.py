@@ -354,7 +354,7 @@ class ClusterNode:
 
     def _watch(self):
         member, world = self.member, self.world
-        commit, send, ready = member.broker.step_committed, member.send, member.broker.ready
+        commit, send, ready = member.broker.step_committed, member.mux.send, member.broker.ready
 
         def committed(group, index, kind, body):
             if kind == Kind.RECORDS:
@@ -379,7 +379,7 @@ class ClusterNode:
 
         member.broker.ready = ready_to_send
         member.broker.step_committed = committed
-        member.send = sent
+        member.mux.send = sent
 
     @property
     def well(self):

@@ -403,7 +403,9 @@ class ClusterWorld(Scene):
         for node in self.nodes.values():
             for number in list(node.member.pool.led) if node.running and not node.pauses.until else ():
                 group = node.member.groups[number]
-                to = self.random.choice([peer for peer in node.member.placement[number].voters if peer != node.name])
+                to = self.random.choice(
+                    [peer for peer in node.member.relocation.placement[number].voters if peer != node.name]
+                )
                 node.run(group.transfer, to, lambda gone: self.trace(f"transfer {gone}"))
 
     def _fault_client(self):

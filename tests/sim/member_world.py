@@ -104,7 +104,7 @@ class MemberWorld(ClusterWorld):
     def _end_unaware(self):
         """Who was removed before it learned that it had been added is a read replica for all it knows: somebody stops it."""
         for name, node in self.nodes.items():
-            if name not in self.members and node.running and not node.kept_down and node.member.relocation.is_replica:
+            if name not in self.members and node.running and not node.kept_down and node.member.relocation._spare:
                 node.kept_down = True
                 self.loop.after(0, self._bury, node)
 
@@ -123,7 +123,7 @@ class MemberWorld(ClusterWorld):
         if leader.relocation.under_way():
             return leader.relocation.under_way()
         for node in self.nodes.values():
-            held, placed = set(node.member.groups), node.member.placement
+            held, placed = set(node.member.groups), node.member.relocation.placement
             if held != {number for number, one in placed.items() if not number or node.name in one.voters}:
                 return f"{node} holds {held}"
         return ""

@@ -3,9 +3,8 @@
 R1  term and vote on disk are at least what any sent message shows; one vote per member and term
 R2  one leader per group and term
 R3  the same entry at an index for every member, for ever; handed out once and in order
-R4  an acknowledged proposal is on every member in the end, once; one that was reported as not applied on none
+R4  an acknowledged proposal is on every member in the end, once; one that was refused or replaced on none
 R5  a member's log holds what it acknowledged, until a later leader replaces it; a leader counts itself for no more
-R6  a linearizable read sees at least what was acknowledged before it
 A1  what is handed out is durable on the member that applies it: its state is never ahead of its log
 R7  after healing every member gets everything, and something new can be committed
 R8  at no time two nodes have a lease of one group; who has one knows of everything that was acknowledged
@@ -13,7 +12,6 @@ R9  in the end all nodes go by the voters that the newest change named; they all
 """
 
 from stan.protocol.entries import Kind
-from stan.raft.consensus import Fate
 from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
 
 CHANGE = b"a change of the voters"
@@ -31,7 +29,7 @@ class RaftHistory:
         self.handed = {}  # (node, group) -> newest index
         self.acks = {}  # (node, group) -> (index, its term, term in which it was acknowledged)
         self.values = {}  # body -> what is known of its fate
-        self.owners = {}  # (node, group, index, term) -> body
+        self.owners = {}  # (node, group) -> index -> (term, body) of what this life of the node proposed
         self.applied = set()  # (group, index, body) acknowledged to a client
         self.acked_to = dict.fromkeys(world.numbers, 0)
         self.forgotten = set()  # nodes that were replaced
@@ -51,8 +49,8 @@ class RaftHistory:
         self.values[body] = "perhaps" if maybe else "refused"
 
     def proposed(self, node, number, index, term, body):
-        self.owners[node, number, index, term] = body
-        if self.world.quiet:
+        self.owners.setdefault((node, number), {}).setdefault(index, []).append((term, body))
+        if self.world.quiet and body is not CHANGE:
             self._last[number] = body
 
     def booted(self, node, number, log, hard_state, saved):
@@ -76,7 +74,8 @@ class RaftHistory:
         self.votes = {key: candidate for key, candidate in self.votes.items() if key[1] != node}
 
     def died(self, node, number):
-        """Nothing is promised to proposers of a dead node."""
+        """Nothing is promised to proposers of a dead node, nor of a group whose object was replaced."""
+        self.owners.pop((node, number), None)
 
     def sent(self, node, number, peer, message, log):
         key = node, number
@@ -133,18 +132,19 @@ class RaftHistory:
             if committed.setdefault(entry.index, content) != content:
                 self.world.complain(f"R3: {key}: another entry at {entry.index}")
 
-    def outcome(self, node, number, outcome):
-        body = self.owners.pop((node, number, outcome.index, outcome.term))
-        if body is CHANGE:
-            return
-        self.values[body] = outcome.fate
-        if outcome.fate is Fate.APPLIED:
-            self.applied.add((number, outcome.index, body))
-            self.acked_to[number] = max(self.acked_to[number], outcome.index)
-
-    def read(self, node, number, floor, index):
-        if index is not None and index < floor:
-            self.world.complain(f"R6: {node}/{number}: read at {index} though {floor} was acknowledged before")
+    def settled(self, node, number, entry):
+        """An entry is handed out: what became of the proposals of the node at its index. Returns how many were applied."""
+        applied = 0
+        for term, body in self.owners.get((node, number), {}).pop(entry.index, ()):
+            if term == entry.term:
+                applied += 1
+            if body is CHANGE:
+                continue
+            self.values[body] = "applied" if term == entry.term else "replaced"
+            if term == entry.term:
+                self.applied.add((number, entry.index, body))
+                self.acked_to[number] = max(self.acked_to[number], entry.index)
+        return applied
 
     def leases(self, node):
         """After whatever a node did: only then can its lease begin."""
@@ -210,7 +210,7 @@ class RaftHistory:
         for body, where in places.items():
             if len(where) > 1:
                 complain(f"R4: {body[:12]} was applied at {where}")
-            if self.values.get(body) in (Fate.NOT_APPLIED, "refused", None):
+            if self.values.get(body) in ("replaced", "refused", None):
                 complain(f"R4: {body[:12]} was {self.values.get(body)} and is at {where}")
         for number, index, body in self.applied:
             if self.committed[number].get(index, (0, 0, b""))[2] != body:

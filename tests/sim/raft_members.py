@@ -149,7 +149,7 @@ class ChangingWorld(RaftWorld):
             return
         self.trace(f"{node.name}/{number}: {index} proposes {voters}")
         self.proposed[number][index] = tuple(sorted(voters))
-        self.history.owners[node.name, number, index, group.term] = CHANGE
+        self.history.proposed(node.name, number, index, group.term, CHANGE)
         self.aim(node, "change")
 
     def _plan(self, end):

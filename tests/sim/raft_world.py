@@ -16,7 +16,6 @@ from pathlib import Path
 from stan.errors import FAULT, Frozen, NotNow
 from stan.log.files.filelog import FileLog
 from stan.protocol.entries import Kind
-from stan.raft.consensus import Fate
 from stan.raft.group import RaftGroup, Surroundings
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
@@ -147,7 +146,7 @@ class Node:
         others = [name for name in world.nodes if name != self.name]
         self.mux = Mux(others, self, now=runtime.now, random=draw, note=self._note, wake=turns.schedule)
         self.around = Surroundings(
-            self, runtime.now, draw, turns.wake, self._note, self._needs_snapshot, self.mux.listens_since
+            self.send, runtime.now, draw, turns.wake, self._note, self._needs_snapshot, self.mux.listens_since
         )
         self.groups = {}
         for number in world.numbers:
@@ -245,13 +244,17 @@ class Node:
         self.driving = False
         history = self.world.history
         for number, group in self.groups.items():
+            handed = []
             while True:
                 entries = group.take_committed()
                 if not entries:
                     break
                 group.log.commit(entries[-1].index)
                 history.handed_out(self.name, number, entries, group.log)
-            self._tell_outcomes(number, group)
+                handed += entries
+            for entry in handed:
+                for _ in range(history.settled(self.name, number, entry)):
+                    self.world.aim(self, "answer")
             if group.reconfigured is not None and self.members[number] != group.reconfigured:
                 self.members[number] = group.reconfigured
                 self.world.reconfigure(self, number)
@@ -260,24 +263,18 @@ class Node:
             if group.wants_sync:
                 self._sync(group)
 
-    def _tell_outcomes(self, number, group):
-        for outcome in group.take_outcomes():
-            self.world.history.outcome(self.name, number, outcome)
-            if outcome.fate is Fate.APPLIED:
-                self.world.aim(self, "answer")
-
     def reconfigure(self, number):
         """Other voters are in force: a new object takes the place of the old one, on the same files."""
         if self.groups[number].reconfigured is None:
             return
         led, old = self.groups[number].leads, self.turns.remove(GroupId(number))
-        self._tell_outcomes(number, old)
+        self.world.history.died(self.name, number)
         self.groups[number] = self._group(
             number, old.log, old._journal.hard_state, self.world.history.handed[self.name, number]
         )
         self.turns.add(self.groups[number])
         if led:
-            self.groups[number].hurry()
+            self.groups[number]._shell.leader_gone(self.runtime.now())
         self._news()
 
     def _sync(self, synced):
@@ -409,9 +406,6 @@ class RaftWorld:
             return
         group, draw = node.groups[number], self.loop.random
         bodies = [(Kind.META, self.history.value(draw.randint(1, 900))) for _ in range(burst)]
-        if draw.random() < 0.1:
-            floor = self.history.acked_to[number]
-            group.read_barrier(lambda index: self.history.read(node.name, number, floor, index))
         try:
             first = group.propose(bodies, urgent=draw.random() < 0.9)
         except NotNow as error:

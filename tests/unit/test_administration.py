@@ -29,12 +29,12 @@ class FakeGroup(RaftGroup):
     term = 3
     commit_index = 6
     transferring = False
+    members = ("n1", "n2", "n3")
     successor = "n2"
 
     def __init__(self, number, **told):
         self.group = number
         self.log = SimpleNamespace(last_index=7)
-        self.members = ("n1", "n2", "n3")
         self.transfers = []
         for name, value in told.items():
             setattr(self, name, value)
@@ -88,7 +88,7 @@ class Rig:
         if clustered:
             hand_over = lambda number, to, told: self.groups[number].transfers.append((to, told))  # noqa: E731
             self.member = SimpleNamespace(
-                voters=("n1", "n2", "n3"),
+                relocation=SimpleNamespace(names=("n1", "n2", "n3")),
                 roster=roster,
                 groups=self.groups,
                 hand_over=hand_over,

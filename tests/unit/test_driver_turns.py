@@ -35,7 +35,7 @@ class World:
         self.unsent, self.connection, self.publishing, self.uncommitted_bytes, self.hungry = 0, self, self, 0, False
         self.driver = Driver(self, self.groups, self, self, applied={}, note=print, crashed=self.crashed)
         if clustered:
-            self.driver.pool = self
+            self.driver.pool = self.turns = self
 
     def crashed(self, error):
         raise error

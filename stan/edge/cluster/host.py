@@ -13,7 +13,7 @@ from stan.edge.pool import Pool
 from stan.edge.runtime import Runtime
 from stan.edge.storage.storage import Storage
 from stan.raft.group import RaftGroup
-from stan.raft.turns import Runtime as Ticker
+from stan.raft.turns import Scheduler
 from stan.types import GroupId
 
 Done = Callable[[Exception | None], None]
@@ -24,7 +24,7 @@ class World(NamedTuple):
     """What a member needs of the outside."""
 
     runtime: Runtime  # the driver's
-    ticker: Ticker  # the groups', with an alarm of its own
+    ticker: Scheduler  # the groups', with an alarm of its own
     random: Random
     note: Callable[[str, str], None]
     crashed: Callable[[BaseException], None]
@@ -61,9 +61,6 @@ class Host(Protocol):
     @property
     def supply(self) -> Receives:
         """What it receives."""
-
-    def write(self, data: bytes) -> bool:
-        """Send NATS protocol."""
 
     def replace_group(self, number: GroupId, done: Done) -> None:
         """Take part in a group with what was received of it instead of what this node had."""

@@ -36,8 +36,7 @@ from stan.protocol.frames import Frame
 from stan.protocol.proto.node_pb2 import NodeHello
 from stan.raft.configuration import decode
 from stan.raft.group import RaftGroup, Surroundings
-from stan.raft.placement import Placement, place
-from stan.raft.transport.codec import Message
+from stan.raft.placement import place
 from stan.raft.transport.mux import Mux
 from stan.raft.transport.mux_nats import NatsWire
 from stan.raft.turns import Turns
@@ -75,7 +74,7 @@ class Member:
         channel_groups = [number for number in storage.logs if number != META_GROUP]
         self.broker = Broker(config, self._index, reply_prefix, channel_groups)
         self.broker.shared.events.node = self.me
-        self.broker.nodes.founders, self.broker.nodes.under_way = self.voters, self.relocation.under_way
+        self.broker.nodes.founders, self.broker.nodes.under_way = self.relocation.names, self.relocation.under_way
         self.gateway = Gateway(self.broker, "", world.note)
         self.driver = Driver(
             self.broker,
@@ -88,9 +87,9 @@ class Member:
         )
         self.driver.hash_state = partial(storage.hash_state, self.broker)
         self.gateway.wake = self.driver.look
-        peers = [name for name in self.voters if name != self.me]
+        peers = [name for name in self.relocation.names if name != self.me]
         self.turns = Turns(world.ticker, news=self.driver.news, crashed=world.crashed)
-        self.wire = NatsWire(config.cluster_id, self.me, peers, self, self._lost)
+        self.wire = NatsWire(config.cluster_id, self.me, peers)
         self.mux = Mux(
             peers, self.wire, now=world.runtime.now, random=world.random, note=self._debug, wake=self.turns.schedule
         )
@@ -104,7 +103,7 @@ class Member:
             note=world.note,
         )
         self.pool.configured, self.pool.fault = self._configured, self.driver.fail
-        self.balance = Balance(self.me, self.placement)
+        self.balance = Balance(self.me, self.relocation.placement)
         self.roster = Roster(self._hello(), world.runtime.now(), world.random)
         self.supply = Supply(self)
         subjects = self.broker.shared.subjects
@@ -122,16 +121,6 @@ class Member:
         self._hello_subject = subjects.hello.encode()
 
     # --- parts ------------------------------------------------------------------------------------------------------------
-
-    @property
-    def voters(self) -> tuple[str, ...]:
-        """The nodes that keep groups."""
-        return self.relocation.names
-
-    @property
-    def placement(self) -> dict[GroupId, Placement]:
-        """Where the nodes want each group."""
-        return self.relocation.placement
 
     def _index(self, group: GroupId, uid: ChannelUid) -> Index:
         return self.storage.logs[group].channel(uid)
@@ -154,7 +143,7 @@ class Member:
             cluster_id=config.cluster_id,
             raft_groups=config.store.raft_groups,
             replicas=cluster.replicas,
-            voters=self.voters,
+            voters=self.relocation.names,
             fresh=self.storage.fresh,
             bootstrap=cluster.bootstrap,
             replica=cluster.replica,
@@ -174,7 +163,7 @@ class Member:
             storage.logs[number],
             storage.hard_state(number),
             Surroundings(
-                self,
+                self.mux.send,
                 world.runtime.now,
                 world.random,
                 self.turns.wake,
@@ -209,6 +198,7 @@ class Member:
     def start(self) -> None:
         """The connection is there: take part."""
         runtime = self.world.runtime
+        self.wire.publish = self.gateway.connection.write
         self.broker.start(runtime.now(), runtime.wall())
         self.roster.hail(runtime.now())
         self.turns.start(self.mux, list(self.groups.values()))
@@ -227,17 +217,6 @@ class Member:
         self.tick(self.world.runtime.now())
 
     # --- links ----------------------------------------------------------------------------------------------------------------
-
-    def send(self, group: GroupId, peer: str, message: Message) -> None:
-        """See raft.group.Post."""
-        self.mux.send(group, peer, message)
-
-    def write(self, data: bytes) -> bool:
-        """See raft.mux_nats.Outlet."""
-        return self.gateway.connection.write(data)
-
-    def _lost(self) -> None:
-        self.mux.reset_all()
 
     def _raft_frame(self, frame: Frame) -> None:
         self.mux.receive(self.wire.sender(frame.subject), frame.payload)
@@ -315,7 +294,7 @@ class Member:
             return
         able = set(group.reconfigured[1]) - asked
         lag = {peer: missing for peer, missing in self._lag_of_voters(number).items() if peer in able}
-        now, preferred = self.world.runtime.now(), self.placement[number].preferred
+        now, preferred = self.world.runtime.now(), self.relocation.placement[number].preferred
         since = self.roster.alive_since(now)
         if group.leads and lag:
             lately = {peer for peer in lag if now - since.get(peer, now) < limits.BALANCE_SETTLE}  # these may refuse
@@ -413,7 +392,7 @@ class Member:
         roster, now = self.roster, self.world.runtime.now()
         hellos = roster.tick(now)  # what follows from it comes after it has left
         for hello in hellos:
-            self.write(publication(self._hello_subject, hello))
+            self.gateway.connection.write(publication(self._hello_subject, hello))
         for note in roster.take_notes():
             self.gateway.complain("WRN", note)
         if roster.refusal:
@@ -424,7 +403,7 @@ class Member:
             self.world.note("INF", "the cluster is new: every node begins with an empty disk")
             for number, group in self.groups.items():
                 group.not_before = Nanos(0) if number == META_GROUP else NEVER  # it bars nobody from leading first
-                group.found(first=self.placement[number].preferred == self.me)
+                group.found(first=self.relocation.placement[number].preferred == self.me)
         if hellos:
             self._observe()
 

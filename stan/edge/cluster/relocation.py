@@ -47,11 +47,6 @@ class Relocation:
     # --- what is so -----------------------------------------------------------------------------------------------------------
 
     @property
-    def is_replica(self) -> bool:
-        """Whether this node keeps copies of everything and is none of the nodes."""
-        return self._spare
-
-    @property
     def is_removed(self) -> bool:
         """Whether this node was one of the nodes and is none any more."""
         return bool(self.version) and self._member.me not in self.names and not self._spare

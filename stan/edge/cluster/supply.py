@@ -59,7 +59,7 @@ class Supply:
             self._sender = member.storage.sender(member.broker, member.world.runtime.now)
         answer = self._sender.handle(frame.payload)
         if answer:
-            self._member.write(publication(frame.reply, answer))
+            self._member.gateway.connection.write(publication(frame.reply, answer))
 
     # --- for this node ------------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class Supply:
 
     def _send(self, subject: str, payload: bytes, reply: str = "") -> None:
         to = f"{subject} {reply}" if reply else subject
-        self._member.write(publication(to.encode(), payload))
+        self._member.gateway.connection.write(publication(to.encode(), payload))
 
     def _answered(self, frame: Frame) -> None:
         receiver = self._receiver

@@ -1,33 +1,34 @@
 """Where the project meets PySyncObj: one exact version, every private name that the shell leans on, time and the journal.
 
 Promises: importing this module fails with a StartError that names what is missing, unless the installed library is the very
-one whose behaviour the tests and the simulation have shown. Never patches behaviour: two module globals of the library are
-replaced, the clock and the factory of journals, and both fall back to the library's own for everybody else.
+one whose behaviour the tests and the simulation have shown. Never patches the library: its functions read the time and make the
+journal by globals of their module, so an instance of `Library` runs those functions with globals of its own.
 """
 
 import inspect
+from types import FunctionType, MethodType
 from typing import Any
 from zlib import crc32
 
 import pysyncobj.syncobj as library
 from pysyncobj.journal import Journal
-from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj, SyncObjConf
 from pysyncobj.transport import Transport
 from pysyncobj.version import VERSION
 
 from stan.errors import StartError
+from stan.types import SECOND, Nanos
 
 __all__ = [
     "CANDIDATE",
-    "CLOCK",
     "FOLLOWER",
     "LEADER",
     "NO_OP",
+    "Clock",
     "Journal",
+    "Library",
     "Peer",
-    "SyncObj",
     "SyncObjConf",
     "Transport",
 ]
@@ -96,16 +97,36 @@ class Peer(Node):  # type: ignore[misc] # the library is not typed
 
 
 class Clock:
-    """Time as PySyncObj sees it: what the running call was told, in seconds; before the first one, the machine's."""
+    """Time as PySyncObj sees it, in seconds: what the running call was told."""
 
-    def __init__(self) -> None:
-        self.now: float | None = None
+    def __init__(self, now: Nanos) -> None:
+        self.seconds = now / SECOND
+
+    def tell(self, now: Nanos) -> None:
+        """It is *now* until it is told again."""
+        self.seconds = now / SECOND
 
     def __call__(self) -> float:
-        return float(monotonic()) if self.now is None else self.now
+        """The library asks for the time."""
+        return self.seconds
 
 
-CLOCK = Clock()
+class Library(SyncObj):  # type: ignore[misc] # the library is not typed
+    """The library's class on a clock and a journal of the instance: those of its functions that ask for either are bound anew."""
+
+    def __init__(
+        self, me: Peer, others: list[Peer], conf: SyncObjConf, transport: Transport, clock: Clock, journal: Journal
+    ) -> None:
+        names = {**vars(library), "monotonicTime": clock, "createJournal": lambda _file: journal}
+
+        def bound(name: str) -> MethodType:
+            published = SyncObj.__dict__[name]
+            return MethodType(FunctionType(published.__code__, names, name, published.__defaults__), self)
+
+        self._SyncObj__onBecomeLeader = bound("_SyncObj__onBecomeLeader")
+        self._SyncObj__onMessageReceived = bound("_SyncObj__onMessageReceived")
+        self._library_tick = bound("_onTick")
+        bound("__init__")(me, others, conf, transport=transport)
 
 
 def complaints(version: str, owner: type, module: Any) -> list[str]:
@@ -130,20 +151,6 @@ def complaints(version: str, owner: type, module: Any) -> list[str]:
     return found
 
 
-def install(module: Any) -> None:
-    """Give the library our clock, and let a Journal instance stand where it expects a file name. Doing it twice is fine."""
-    if module.monotonicTime is CLOCK:
-        return
-    original = module.createJournal
-
-    def create_journal(journal: object = None) -> Any:
-        return journal if isinstance(journal, Journal) else original(journal)
-
-    module.createJournal = create_journal
-    module.monotonicTime = CLOCK
-
-
 _found = complaints(VERSION, SyncObj, library)
 if _found:
     raise StartError("clusters need the PySyncObj that they were proven with: " + "; ".join(_found))
-install(library)

@@ -25,7 +25,6 @@ class Progress:
     held: RaftIndex = field(default=RaftIndex(0))  # what it had acknowledged when the link began anew
     counts: bool = False  # its newest answer since the link began is that of a member that knows what it promised
     fresh: bool = False  # the same of one that does not
-    counted: int = 0  # newest seq that an answer told of that counts
     proof: RaftIndex | None = None  # an entry made since the link began: with it a fresh member is whole
     lacking: bool = False  # needs entries that the log no longer has
     confirmed: Nanos = field(default=Nanos(0))  # it was a follower at this time or later; 0 if it never was
@@ -40,11 +39,6 @@ class Progress:
     def has_room(self) -> bool:
         """Whether another message with entries may leave; one always may."""
         return self._bytes < limits.RAFT_WINDOW_BYTES_MAX and len(self._flights) < limits.RAFT_WINDOW_APPENDS_MAX
-
-    @property
-    def in_flight_bytes(self) -> int:
-        """Bodies on the way."""
-        return self._bytes
 
     @property
     def most(self) -> RaftIndex:
@@ -83,7 +77,6 @@ class Progress:
 
     def confirm(self, seq: int) -> None:
         """An answer counts: the follower followed when that message, or a later one, left."""
-        self.counted = seq
         while self._times and self._times[0][0] <= seq:
             self.confirmed = self._times.popleft()[1]
 

@@ -23,7 +23,7 @@ from stan.errors import Damage, DiskFull
 from stan.invariant import InvariantError, invariant
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
-from stan.raft.pysyncobj.compat import CLOCK, FOLLOWER, LEADER, Peer
+from stan.raft.pysyncobj.compat import FOLLOWER, LEADER, Peer
 from stan.raft.pysyncobj.journal import Command, GroupJournal
 from stan.raft.pysyncobj.replication import Progress
 from stan.raft.pysyncobj.spares import Spares
@@ -63,7 +63,7 @@ class Shell(Voter):
 
     def turn(self, now: Nanos) -> None:
         """Do what is due: campaign, commit, step down, send."""
-        self._tell_time(now)
+        self.tell_time(now)
         if not self.is_leader:
             self._gate()
         self._onTick(0.0)
@@ -72,10 +72,6 @@ class Shell(Voter):
             if self._beat:
                 self._vouch()
             self._replicate()
-
-    def _tell_time(self, now: Nanos) -> None:
-        self._now = now
-        CLOCK.now = now / SECOND
 
     def append(self, commands: list[Command]) -> None:
         """Write the leader's own entries. Raises DiskFull or Frozen: nothing was written."""
@@ -140,15 +136,11 @@ class Shell(Voter):
         since = confirmed[self.majority - 2]
         return Nanos(since + limits.RAFT_ELECTION_TIMEOUT_MIN - limits.RAFT_CLOCK_MARGIN) if since else Nanos(0)
 
-    def beat(self) -> None:
-        """Send heartbeats with the next turn."""
-        self._beat = True
-
     # --- peers ------------------------------------------------------------------------------------------------------------
 
     def peer_up(self, peer: str, now: Nanos) -> None:
         """A link to the peer begins: whatever was on the way is lost."""
-        self._tell_time(now)
+        self.tell_time(now)
         self._up.add(peer)
         self._greet(peer)
 
@@ -169,9 +161,9 @@ class Shell(Voter):
 
     def peer_down(self, peer: str, now: Nanos) -> None:
         """The link to the peer is gone."""
-        self._tell_time(now)
+        self.tell_time(now)
         if peer == self.leader and not self.is_leader:
-            self.leader_gone()
+            self.leader_gone(now)
         self._up.discard(peer)
         if peer in self._others:
             self._SyncObj__onNodeDisconnected(self._others[peer])
@@ -193,7 +185,7 @@ class Shell(Voter):
 
     def receive(self, peer: str, message: Message, now: Nanos) -> None:
         """Handle one message; what it says about matters of others is ignored."""
-        self._tell_time(now)
+        self.tell_time(now)
         node = self._others.get(peer)
         if node is None:
             if isinstance(message, AppendAnswer) and peer in self._observers:
@@ -233,7 +225,7 @@ class Shell(Voter):
         )
         commit, verified = self.commit, self._verified if message.term == self.term else RaftIndex(0)
         prev_index, prev_term, entries = self._without_known(message)
-        self._heard, self.met_leader, self._asked, self._won_at = CLOCK(), True, None, None
+        self._heard, self.met_leader, self._asked, self._won_at = self._clock(), True, None, None
         self._reset_to = None
         self._SyncObj__onMessageReceived(
             node,
@@ -334,8 +326,8 @@ class Shell(Voter):
             or self._SyncObj__raftState != FOLLOWER
         ):
             return False
-        self._tell_time(now)
-        self._heard, self.met_leader = CLOCK(), True
+        self.tell_time(now)
+        self._heard, self.met_leader = self._clock(), True
         self._SyncObj__raftElectionDeadline = self._heard + self._SyncObj__generateRaftTimeout()
         self._seq = max(self._seq, seq)
         self._answer(leader)
@@ -410,7 +402,7 @@ class Shell(Voter):
         up = [(node, progress) for node, progress in self.progress.items() if node in self._SyncObj__connectedNodes]
         if self.commit != end or not all(progress.next_index == end + 1 and not progress.fresh for _, progress in up):
             return False
-        self._tell_time(now)
+        self.tell_time(now)
         self._SyncObj__sendAppendEntries()
         self._beat = False
         for node, progress in up:
@@ -429,7 +421,7 @@ class Shell(Voter):
 
         Heartbeats of all groups fall on the same instants, so that they leave in one frame."""
         period = limits.RAFT_HEARTBEAT_INTERVAL / SECOND
-        self._SyncObj__newAppendEntriesTime = (CLOCK() // period + 1) * period - period / 100
+        self._SyncObj__newAppendEntriesTime = (self._clock() // period + 1) * period - period / 100
         self._beat = True
 
     def _vouch(self) -> None:

@@ -9,42 +9,40 @@ candidate and the leader to say: a member that has not applied its own promotion
 others did, votes and acknowledges for them. Never lets the library apply, compact, load or forward anything.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from stan import limits
 from stan.invariant import InvariantError
 from stan.raft.backoff import Backoff
-from stan.raft.pysyncobj.compat import CANDIDATE, CLOCK, FOLLOWER, LEADER, Peer, SyncObj, SyncObjConf, Transport
+from stan.raft.pysyncobj.compat import CANDIDATE, FOLLOWER, LEADER, Clock, Library, Peer, SyncObjConf, Transport
 from stan.raft.pysyncobj.journal import GroupJournal
 from stan.raft.transport.codec import Message, TimeoutNow, VoteAnswer, VoteRequest, Vouch
 from stan.types import SECOND, Nanos, RaftIndex, Term
 
 
-class Outside(Protocol):
-    """What the shell needs of its group. Called inside the library's handlers: may only take notes and queue messages."""
+class MayCampaign(Protocol):
+    """Asks the group."""
 
-    def send(self, peer: str, message: Message) -> None:
-        """Queue a message for a peer that is up."""
-
-    def durable(self) -> RaftIndex:
-        """Newest entry of the own log that counts."""
-
-    def may_campaign(self, commit: RaftIndex, *, met_leader: bool) -> bool:
+    def __call__(self, commit: RaftIndex, *, met_leader: bool) -> bool:
         """Whether everything up to *commit*, which is known to be committed, took effect here, and nothing else is against it."""
 
-    def listens_since(self) -> Nanos:
-        """Since when this node hears what others say; now, if it was stopped or busy until now and has not looked yet."""
 
-    def lacks(self, peer: str) -> None:
-        """The peer needs entries that the log no longer has: it wants a snapshot."""
+class Outside(NamedTuple):
+    """What the shell needs of its group. Called inside the library's handlers: may only take notes and queue messages."""
 
-    def note(self, text: str) -> None:
-        """For the operator."""
+    send: Callable[[str, Message], None]  # queue a message for a peer that is up
+    durable: Callable[[], RaftIndex]  # newest entry of the own log that counts
+    may_campaign: MayCampaign
+    listens_since: Callable[
+        [], Nanos
+    ]  # since when this node hears what others say; now, if it was stopped or busy until now
+    lacks: Callable[[str], None]  # the peer needs entries that the log no longer has: it wants a snapshot
+    note: Callable[[str], None]  # for the operator
 
 
-class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
+class Voter(Library):
     """Of one group. One whose name is not among the voters (an observer) never campaigns."""
 
     def __init__(
@@ -57,7 +55,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         random: Random,
         now: Nanos,
     ) -> None:
-        CLOCK.now = now / SECOND
+        self._clock = Clock(now)
         names = set(voters)
         self.journal = journal
         self.votes_for_others_only = False  # never campaigns: its log is not whole
@@ -71,7 +69,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         self._replaced = Term(0)  # the newest term whose leader or candidate was counted as a setback
         self._others = {name: Peer(name) for name in sorted(names - {me})}
         self._observers = {name: Peer(name) for name in sorted(set(observers) - {me})}
-        self._heard = CLOCK()  # when a leader was heard last; an earlier life may just have heard one
+        self._heard = self._clock()  # when a leader was heard last; an earlier life may just have heard one
         self.met_leader = False  # in this life
         self._asked: tuple[Term, set[str]] | None = None  # term of the pre-vote and who would vote for this member
         self._won_at: float | None = None  # when it won a pre-vote; it did not campaign yet
@@ -91,9 +89,9 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
             logCompactionMinEntries=1 << 62,
             logCompactionMinTime=1 << 62,
             useFork=False,
-            journalFile=journal,
         )
-        super().__init__(Peer(me), list(self._others.values()), self._conf, transport=_Facade(self))
+        others = list(self._others.values())
+        super().__init__(Peer(me), others, self._conf, _Facade(self), self._clock, journal)
         self._poller = _NoPoller()
         self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
 
@@ -149,11 +147,17 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
         if self._SyncObj__raftState != FOLLOWER:
             self._SyncObj__setState(FOLLOWER)
         self._SyncObj__raftLeader = None
-        self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
+        self._SyncObj__raftElectionDeadline = self._clock() + self._SyncObj__generateRaftTimeout()
 
-    def leader_gone(self) -> None:
+    def tell_time(self, now: Nanos) -> None:
+        """It is *now* for whatever follows."""
+        self._now = now
+        self._clock.tell(now)
+
+    def leader_gone(self, now: Nanos) -> None:
         """There is no leader, or it is silent: campaign as soon as others can have lost their belief in it, too."""
-        soonest = max(CLOCK(), self._heard + self.patience * limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND)
+        self.tell_time(now)
+        soonest = max(self._clock(), self._heard + self.patience * limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND)
         spread = self._random.uniform(0, self.patience * limits.RAFT_ELECTION_SPREAD / SECOND)
         self._SyncObj__raftElectionDeadline = min(self._SyncObj__raftElectionDeadline, soonest + spread)
 
@@ -175,7 +179,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
     def _believes(self) -> bool:
         """Whether there is a leader that it would not desert (S16). Who was stopped or busy listens first: what the leader said
         meanwhile may be read behind what a candidate says."""
-        silence = CLOCK() - self._heard
+        silence = self._clock() - self._heard
         return (
             self.is_leader
             or silence < self.patience * limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND
@@ -184,7 +188,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
 
     def _listens_still(self) -> Nanos:
         """How long this member, which was stopped or busy, has yet to listen before it takes a leader for silent."""
-        if CLOCK() - self._heard >= limits.RAFT_SILENCE_MAX / SECOND:
+        if self._clock() - self._heard >= limits.RAFT_SILENCE_MAX / SECOND:
             return Nanos(0)
         return Nanos(max(0, self._outside.listens_since() + limits.RAFT_LISTEN - self._now))
 
@@ -249,7 +253,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
             self._onTick(0.0)
             self._SyncObj__transferInProgress = False
             if self._SyncObj__raftState == FOLLOWER:
-                self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
+                self._SyncObj__raftElectionDeadline = self._clock() + self._SyncObj__generateRaftTimeout()
 
     def _on_vouch(self, node: Peer, message: Vouch, equal: RaftIndex) -> None:
         """A fresh member is whole once it durably holds an entry that a leader made in its own term after it had met this life,
@@ -280,7 +284,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
 
     def _gate(self) -> None:
         """S16: when the election timeout has passed, ask first; the library campaigns only if a majority would vote."""
-        if self._SyncObj__raftElectionDeadline >= CLOCK():
+        if self._SyncObj__raftElectionDeadline >= self._clock():
             return
         self._by_transfer = bool(self._SyncObj__transferInProgress)
         if self._by_transfer:
@@ -291,11 +295,11 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
             return
         left = self._listens_still()
         if left > 0:
-            self._SyncObj__raftElectionDeadline = CLOCK() + left / SECOND
+            self._SyncObj__raftElectionDeadline = self._clock() + left / SECOND
             return
         if self._SyncObj__raftState == CANDIDATE:  # nobody has won this term
             self._was_wrong(self.term)
-        self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
+        self._SyncObj__raftElectionDeadline = self._clock() + self._SyncObj__generateRaftTimeout()
         self._SyncObj__raftLeader = None
         if not self._campaigns:
             return
@@ -310,14 +314,14 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
     def _count_asked(self) -> None:
         if self._asked is not None and len(self._asked[1]) >= self.majority:
             self._asked = None
-            self._won_at = CLOCK()
+            self._won_at = self._clock()
             self._SyncObj__raftElectionDeadline = float("-inf")
 
     def _takes_its_chance(self) -> bool:
         """Whether it has won a pre-vote, and that still says something. Between the last answer and this turn links may have
         ended, this process may have been stopped, and another configuration may have come into force."""
         won_at, self._won_at = self._won_at, None
-        if won_at is None or CLOCK() - won_at >= limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND:
+        if won_at is None or self._clock() - won_at >= limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND:
             return False
         reached = 1 + sum(node in self._SyncObj__connectedNodes for node in self._others.values())
         return reached >= self.majority and self._campaigns
@@ -332,7 +336,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
     def _SyncObj__setState(self, newState: int) -> None:  # noqa: N802, N803
         """Library: change the role. Who has led waits like everybody else before it campaigns."""
         if newState != LEADER and self.is_leader:
-            self._SyncObj__raftElectionDeadline = CLOCK() + self._SyncObj__generateRaftTimeout()
+            self._SyncObj__raftElectionDeadline = self._clock() + self._SyncObj__generateRaftTimeout()
         super()._SyncObj__setState(newState)
 
     def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
@@ -350,7 +354,7 @@ class Voter(SyncObj):  # type: ignore[misc] # the library is not typed
             listens, answered = self._outside.listens_since() / SECOND, self._SyncObj__lastResponseTime
             for node in self._others.values():
                 answered[node] = max(answered[node], listens)
-        super()._onTick(timeToWait)
+        self._library_tick(timeToWait)
         if self.is_leader and not self._others:
             self._SyncObj__raftCommitIndex = max(before, min(self.commit, self._outside.durable()))
 

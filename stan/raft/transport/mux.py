@@ -28,10 +28,11 @@ _AWAY = limits.RAFT_TICK_INTERVAL + limits.RAFT_AWAY
 
 
 class Wire(Protocol):
-    """What carries frames: it may lose, delay and repeat them, and says nothing about it."""
+    """What carries frames: it may lose, delay and repeat them, and need not say so."""
 
-    def write(self, frames: Seq[tuple[str, bytes]]) -> None:
-        """Send frames, each to its peer and of at most RAFT_FRAME_BYTES_MAX bytes and a header."""
+    def write(self, frames: Seq[tuple[str, bytes]]) -> bool:
+        """Send frames, each to its peer and of at most RAFT_FRAME_BYTES_MAX bytes and a header. Whether that showed that the wire
+        was lost, which is told once."""
 
 
 class Member(Protocol):
@@ -142,13 +143,6 @@ class Mux:
             self._links[peer] = Link(self._random, self._now())
             self._out[peer] = _Out()
 
-    def remove_peer(self, peer: str) -> None:
-        """Speak with a node no more."""
-        if peer in self._links:
-            self._reset(peer)
-            del self._links[peer], self._out[peer]
-            self._speaks.discard(peer)
-
     def is_up(self, peer: str) -> bool:
         """Whether messages reach the peer, as far as one can know."""
         link = self._links.get(peer)
@@ -194,8 +188,8 @@ class Mux:
             frames += [(peer, frame) for frame in out.ready]
             out.ready = []
         self._speaks.clear()
-        if frames:
-            self._wire.write(frames)
+        if frames and self._wire.write(frames):
+            self.reset_all()
 
     # --- links ------------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ A frame's sender is its subject, so permissions on subjects decide who may speak
 import re
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from typing import Protocol
 
 from stan.errors import ConfigError
 from stan.types import KiB
@@ -21,17 +20,12 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 """What a node's or cluster's name may be to stand in a subject."""
 
 
-class Outlet(Protocol):
-    """The NATS connection, as far as links need it."""
-
-    def write(self, data: bytes) -> bool:
-        """Write bytes in one piece; False if there is no connection, and they are gone."""
-
-
 class NatsWire:
-    """`mux.Wire` over an outlet. `take` gets what arrived on `subscription`; `down` is called once per lost connection."""
+    """`mux.Wire` over a connection: `publish` writes bytes in one piece; False if there is no connection, and they are gone."""
 
-    def __init__(self, cluster: str, me: str, peers: Seq[str], outlet: Outlet, down: Callable[[], None]) -> None:
+    publish: Callable[[bytes], bool]
+
+    def __init__(self, cluster: str, me: str, peers: Seq[str]) -> None:
         """Make the wire.
 
         Raises:
@@ -43,8 +37,6 @@ class NatsWire:
         self._me = me
         self._heads: dict[str, bytes] = {}
         self.add_peers(*peers)
-        self._outlet = outlet
-        self._down = down
         self._was_up = True
 
     def add_peers(self, *peers: str) -> None:
@@ -53,20 +45,17 @@ class NatsWire:
         for peer in peers:
             self._heads[peer] = f"PUB _STAN.raft.{self._cluster}.{peer}.{self._me} ".encode()
 
-    def remove_peer(self, peer: str) -> None:
-        """No frame is written to that node any more."""
-        self._heads.pop(peer, None)
-
-    def write(self, frames: Seq[tuple[str, bytes]]) -> None:
+    def write(self, frames: Seq[tuple[str, bytes]]) -> bool:
         """See mux.Wire."""
         pieces = [b"%b%d\r\n%b\r\n" % (self._heads[peer], len(frame), frame) for peer, frame in frames]
         if len(pieces) > 1 and sum(map(len, pieces)) <= JOINED_BYTES_MAX:
             pieces = [b"".join(pieces)]
+        lost = False
         for piece in pieces:
-            up = self._outlet.write(piece)
-            if self._was_up and not up:
-                self._down()
+            up = self.publish(piece)
+            lost |= self._was_up and not up
             self._was_up = up
+        return lost
 
     def sender(self, subject: bytes) -> str:
         """Which peer speaks on *subject*."""
