@@ -16,13 +16,10 @@ FAULT_CALLS: Final = 5
 class StanError(Exception):
     """Root of all operating errors."""
 
-    retriable: ClassVar[bool] = False
-
 
 class NotNow(StanError):
     """The node cannot do it at the moment; nothing was changed and a retry may succeed."""
 
-    retriable = True
     told: ClassVar[str] = ""
     """What clients are told in place of the text, which names files of the server; empty: the text."""
 

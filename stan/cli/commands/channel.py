@@ -13,9 +13,9 @@ from stan.cli.commands.channel_messages import get
 from stan.cli.commands.cursors import KINDS, full_name, lag, state_of
 from stan.cli.commands.verify import verify
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
-from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.facts import facts
-from stan.cli.support.operating import no_channel, operating
+from stan.cli.support.operating import look, no_channel, on_cluster
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done, present
 from stan.protocol.proto import admin_pb2 as pb
@@ -29,13 +29,8 @@ SORTS: Final = {
     "subscriptions": lambda one: -one.subscriptions,
 }
 SUBS_MAX: Final = (1 << 32) - 1
-SINGLE: Final = {"max_msgs", "max_subs"}
 
-app = typer.Typer(
-    help="Channels: what there is, messages, limits, copies.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = group_of_commands("Channels: what there is, messages, limits, copies.")
 
 
 # --- what there is ----------------------------------------------------------------------------------------------------------
@@ -58,19 +53,14 @@ def list_(
         raise CliError(f"--sort is one of {', '.join(SORTS)}.", EXIT_USAGE)
     idle_ns = parsed("--idle", values.duration_ns, idle) if idle else 0
 
-    async def main() -> int:
-        async with operating(target) as direct:
+    async def sheet(direct: stan_client.Direct) -> Sheet:
+        found = await direct.admin.channels(pattern)
+        now = time.time_ns()
+        found = [one for one in found if not empty or not one.messages]
+        found = [one for one in found if not idle_ns or now - one.last_timestamp >= idle_ns]
+        return channels_sheet(sorted(found, key=SORTS[sort]), now)
 
-            async def sheet() -> Sheet:
-                found = await direct.admin.channels(pattern)
-                now = time.time_ns()
-                found = [one for one in found if not empty or not one.messages]
-                found = [one for one in found if not idle_ns or now - one.last_timestamp >= idle_ns]
-                return channels_sheet(sorted(found, key=SORTS[sort]), now)
-
-            return await present(sheet, view)()
-
-    run(main())
+    look(target, view, sheet)
 
 
 def channels_sheet(found: list[pb.ChannelStatus], now_ns: int) -> Sheet:
@@ -112,16 +102,11 @@ def channels_sheet(found: list[pb.ChannelStatus], now_ns: int) -> Sheet:
 def show_(channel: Channel, *, target: Target, view: View) -> None:
     """One channel: messages, limits, and everybody who reads it."""
 
-    async def main() -> int:
-        async with operating(target) as direct:
+    async def sheet(direct: stan_client.Direct) -> Sheet:
+        status = await status_of(direct, channel)
+        return channel_sheet(status, await direct.admin.subscriptions(channel), time.time_ns())
 
-            async def sheet() -> Sheet:
-                status = await status_of(direct, channel)
-                return channel_sheet(status, await direct.admin.subscriptions(channel), time.time_ns())
-
-            return await present(sheet, view)()
-
-    run(main())
+    look(target, view, sheet)
 
 
 def channel_sheet(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_ns: int) -> Sheet:
@@ -177,13 +162,12 @@ def create(channel: Channel, *, target: Target) -> None:
     """Make a channel, empty; one that is there stays as it is."""
     checked_channel(channel)
 
-    async def main() -> int:
-        async with operating(target) as direct:
-            answer = await direct.admin.create_channel(channel)
+    async def main(direct: stan_client.Direct) -> int:
+        answer = await direct.admin.create_channel(channel)
         done(f"Channel {channel} is {'made' if answer.changed else 'there already'}.")
         return 0
 
-    run(main())
+    on_cluster(target, main)
 
 
 @app.command("purge")
@@ -207,23 +191,22 @@ def purge(
     kept = parsed("--keep", values.number, keep) if keep else 0
     time_ns = at_time("--before", before) if before else 0
 
-    async def main() -> int:
-        async with operating(target) as direct:
-            status = await status_of(direct, channel)
-            last = await direct.seq_at_time(channel, time_ns) - 1 if before else up_to
-            gone, told = _purged(status, last, kept)
-            if not gone:
-                done(f"Nothing to remove: channel {channel} has {told_messages(status)}.")
-                return 0
-            if not sure.ask(
-                f"Removes {told} of channel {channel} for good, of {told_messages(status)}. "
-                "Whoever has not got them will not get them."
-            ):
-                return 0
-            if last is None:
-                answer = await direct.admin.purge(channel, keep=kept)
-            else:
-                answer = await direct.admin.purge(channel, up_to=last)
+    async def main(direct: stan_client.Direct) -> int:
+        status = await status_of(direct, channel)
+        last = await direct.seq_at_time(channel, time_ns) - 1 if before else up_to
+        gone, told = _purged(status, last, kept)
+        if not gone:
+            done(f"Nothing to remove: channel {channel} has {told_messages(status)}.")
+            return 0
+        if not sure.ask(
+            f"Removes {told} of channel {channel} for good, of {told_messages(status)}. "
+            "Whoever has not got them will not get them."
+        ):
+            return 0
+        if last is None:
+            answer = await direct.admin.purge(channel, keep=kept)
+        else:
+            answer = await direct.admin.purge(channel, up_to=last)
         done(
             f"{counted(answer.changed, 'message')} of channel {channel} removed; it has "
             f"{answer.first_sequence:,} to {answer.last_sequence:,} now."
@@ -232,7 +215,7 @@ def purge(
         )
         return 0
 
-    run(main())
+    on_cluster(target, main)
 
 
 def _purged(status: pb.ChannelStatus, last: int | None, kept: int) -> tuple[int, str]:
@@ -258,22 +241,21 @@ def told_messages(status: pb.ChannelStatus) -> str:
 def delete(channel: Channel, *, target: Target, sure: Sure) -> None:
     """Remove a channel with its messages, durables and queue groups."""
 
-    async def main() -> int:
-        async with operating(target) as direct:
-            status = await status_of(direct, channel)
-            cursors = await direct.admin.subscriptions(channel)
-            readers = ", ".join(full_name(one) for one in cursors[:10] if one.kind != pb.PLAIN)
-            if not sure.ask(
-                f"Removes channel {channel} for good: {told_messages(status)}, {counted(status.subscriptions, 'subscription')}, "
-                f"{counted(status.offline, 'offline durable or group', 'offline durables and groups')}"
-                f"{f' ({readers})' if readers else ''}."
-            ):
-                return 0
-            await direct.admin.delete_channel(channel, uid=status.uid)
+    async def main(direct: stan_client.Direct) -> int:
+        status = await status_of(direct, channel)
+        cursors = await direct.admin.subscriptions(channel)
+        readers = ", ".join(full_name(one) for one in cursors[:10] if one.kind != pb.PLAIN)
+        if not sure.ask(
+            f"Removes channel {channel} for good: {told_messages(status)}, {counted(status.subscriptions, 'subscription')}, "
+            f"{counted(status.offline, 'offline durable or group', 'offline durables and groups')}"
+            f"{f' ({readers})' if readers else ''}."
+        ):
+            return 0
+        await direct.admin.delete_channel(channel, uid=status.uid)
         done(f"Channel {channel} is deleted.")
         return 0
 
-    run(main())
+    on_cluster(target, main)
 
 
 @app.command("delete-message")
@@ -288,20 +270,19 @@ def delete_message(
     """Remove one message; its sequence stays unused."""
     number = parsed("SEQUENCE", values.number, sequence)
 
-    async def main() -> int:
-        async with operating(target) as direct:
-            status = await status_of(direct, channel)
-            if not status.first_sequence <= number <= status.last_sequence:
-                raise CliError(f"Channel {channel} has no message {number:,}: it has {told_messages(status)}.")
-            if not sure.ask(
-                f"Removes message {number:,} of channel {channel} for good. Whoever has not got it will not get it."
-            ):
-                return 0
-            answer = await direct.admin.delete_message(channel, number)
+    async def main(direct: stan_client.Direct) -> int:
+        status = await status_of(direct, channel)
+        if not status.first_sequence <= number <= status.last_sequence:
+            raise CliError(f"Channel {channel} has no message {number:,}: it has {told_messages(status)}.")
+        if not sure.ask(
+            f"Removes message {number:,} of channel {channel} for good. Whoever has not got it will not get it."
+        ):
+            return 0
+        answer = await direct.admin.delete_message(channel, number)
         done(f"Message {number:,} of channel {channel} is {'deleted' if answer.changed else 'gone already'}.")
         return 0
 
-    run(main())
+    on_cluster(target, main)
 
 
 @app.command("limits")
@@ -325,31 +306,28 @@ def limits(
     )
     changes = edited.ListFields()
 
-    async def main() -> int:
-        async with operating(target) as direct:
+    async def main(direct: stan_client.Direct) -> int:
+        status = await status_of(direct, channel)
+        if changes or reset:
+            told = ", ".join(f"{field.name} {value:,}" for field, value in changes)
+            what = " and ".join(filter(None, ["takes all edits back" if reset else "", f"sets {told}" if told else ""]))
+            if not sure.ask(
+                f"For channel {channel}, {what}. It has {told_messages(status)} ({told_size(status.bytes)}); "
+                "messages above the limits are removed for good, the oldest first."
+            ):
+                return 0
+            await direct.admin.edit_limits(channel, edited, reset=reset)
             status = await status_of(direct, channel)
-            if changes or reset:
-                told = ", ".join(f"{field.name} {value:,}" for field, value in changes)
-                what = " and ".join(
-                    filter(None, ["takes all edits back" if reset else "", f"sets {told}" if told else ""])
-                )
-                if not sure.ask(
-                    f"For channel {channel}, {what}. It has {told_messages(status)} ({told_size(status.bytes)}); "
-                    "messages above the limits are removed for good, the oldest first."
-                ):
-                    return 0
-                await direct.admin.edit_limits(channel, edited, reset=reset)
-                status = await status_of(direct, channel)
-            found = status
+        found = status
 
-            async def sheet() -> Sheet:
-                await asyncio.sleep(0)
-                document = {"channel": channel, "limits": facts(found.limits), "edited": facts(found.edited)}
-                return Sheet(rows=[("channel", channel), *limit_rows(found)], document=document, names=[channel])
+        async def sheet() -> Sheet:
+            await asyncio.sleep(0)
+            document = {"channel": channel, "limits": facts(found.limits), "edited": facts(found.edited)}
+            return Sheet(rows=[("channel", channel), *limit_rows(found)], document=document, names=[channel])
 
-            return await present(sheet, View(view.json, view.names))()
+        return await present(sheet, View(view.json, view.names))()
 
-    run(main())
+    on_cluster(target, main)
 
 
 def _edited(**given: str) -> pb.Limits:

@@ -3,16 +3,17 @@
 import time
 from typing import Annotated
 
+import stan_client
 import typer
 from stan_client.session import text_of
 
 from stan.cli.commands.cursor_sheets import cursor_document
 from stan.cli.commands.cursors import KINDS, full_name, state_of
-from stan.cli.support.common import CliError, Target, run
+from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.facts import facts
-from stan.cli.support.operating import near, operating
+from stan.cli.support.operating import look, near, on_cluster
 from stan.cli.support.options import Sure, View, injected
-from stan.cli.support.output import Sheet, done, present
+from stan.cli.support.output import Sheet, done
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted
 
@@ -25,11 +26,7 @@ def _named(client: str) -> str:
 
 ClientName = Annotated[str, typer.Argument(metavar="CLIENT", help="Client id.", callback=_named)]
 
-app = typer.Typer(
-    help="Clients: who is connected, and what they read.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = group_of_commands("Clients: who is connected, and what they read.")
 
 
 @app.command("list")
@@ -42,16 +39,11 @@ def list_(
 ) -> None:
     """All clients, and whether they answer."""
 
-    async def main() -> int:
-        async with operating(target) as direct:
+    async def sheet(direct: stan_client.Direct) -> Sheet:
+        found = await direct.admin.clients()
+        return clients_sheet([one for one in found if one.failing or not failing])
 
-            async def sheet() -> Sheet:
-                found = await direct.admin.clients()
-                return clients_sheet([one for one in found if one.failing or not failing])
-
-            return await present(sheet, view)()
-
-    run(main())
+    look(target, view, sheet)
 
 
 def clients_sheet(found: list[pb.ClientStatus]) -> Sheet:
@@ -80,20 +72,15 @@ def _state(client: pb.ClientStatus) -> str:
 def show(client: ClientName, *, target: Target, view: View) -> None:
     """One client and its subscriptions."""
 
-    async def main() -> int:
-        async with operating(target) as direct:
+    async def sheet(direct: stan_client.Direct) -> Sheet:
+        found = await direct.admin.clients(client)
+        cursors = await direct.admin.subscriptions(client_id=client)
+        if not found and not cursors:
+            names = [text_of(one.client_id) for one in await direct.admin.clients()]
+            raise CliError(f"There is no client {client!r}.{near(client, names)} All of them: stan client list")
+        return client_sheet(client, found, cursors, time.time_ns())
 
-            async def sheet() -> Sheet:
-                found = await direct.admin.clients(client)
-                cursors = await direct.admin.subscriptions(client_id=client)
-                if not found and not cursors:
-                    names = [text_of(one.client_id) for one in await direct.admin.clients()]
-                    raise CliError(f"There is no client {client!r}.{near(client, names)} All of them: stan client list")
-                return client_sheet(client, found, cursors, time.time_ns())
-
-            return await present(sheet, view)()
-
-    run(main())
+    look(target, view, sheet)
 
 
 def client_sheet(client: str, found: list[pb.ClientStatus], cursors: list[pb.CursorStatus], now_ns: int) -> Sheet:
@@ -119,24 +106,23 @@ def client_sheet(client: str, found: list[pb.ClientStatus], cursors: list[pb.Cur
 def evict(client: ClientName, *, target: Target, sure: Sure) -> None:
     """Close a client as if it had done so itself; its durables stay."""
 
-    async def main() -> int:
-        async with operating(target) as direct:
-            found = await direct.admin.clients(client)
-            if not found:
-                names = [text_of(one.client_id) for one in await direct.admin.clients()]
-                raise CliError(f"There is no client {client!r}.{near(client, names)} All of them: stan client list")
-            count = sum(
-                text_of(member.client_id) == client
-                for cursor in await direct.admin.subscriptions(client_id=client)
-                for member in cursor.members
-            )
-            if not sure.ask(
-                f"Closes client {client} ({_state(found[0])}) and its {counted(count, 'subscription')}; its durables keep their "
-                "positions. A client that still runs may connect again."
-            ):
-                return 0
-            await direct.admin.evict_client(client)
+    async def main(direct: stan_client.Direct) -> int:
+        found = await direct.admin.clients(client)
+        if not found:
+            names = [text_of(one.client_id) for one in await direct.admin.clients()]
+            raise CliError(f"There is no client {client!r}.{near(client, names)} All of them: stan client list")
+        count = sum(
+            text_of(member.client_id) == client
+            for cursor in await direct.admin.subscriptions(client_id=client)
+            for member in cursor.members
+        )
+        if not sure.ask(
+            f"Closes client {client} ({_state(found[0])}) and its {counted(count, 'subscription')}; its durables keep their "
+            "positions. A client that still runs may connect again."
+        ):
+            return 0
+        await direct.admin.evict_client(client)
         done(f"Client {client} is closed.")
         return 0
 
-    run(main())
+    on_cluster(target, main)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stan.cli.support.common import EXIT_FAILED, fail
+from stan.cli.support.common import EXIT_FAILED, fail, group_of_commands
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Sheet, show
 from stan.edge.nats.accounts import accounts
@@ -18,11 +18,7 @@ from stan.settings.settings import parse
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The file, as of `stan-server -c FILE`.", dir_okay=False)]
 Flags = Annotated[list[str] | None, typer.Argument(metavar="[-- FLAGS...]", help="Flags of stan-server beside it.")]
 
-app = typer.Typer(
-    help="Configuration files of the server: check, show, accounts.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = group_of_commands("Configuration files of the server: check, show, accounts.")
 
 
 @app.command("check")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from stan.cli.support import contexts
-from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, out, run
+from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, group_of_commands, out, run
 from stan.cli.support.contexts import ContextError
 from stan.cli.support.operating import operating
 from stan.cli.support.options import Sure, Text, View, builds, injected, resolved
@@ -21,10 +21,8 @@ Name = Annotated[
     typer.Argument(help="Name of the context.", autocompletion=lambda incomplete: _names(incomplete)),  # noqa: PLW0108
 ]
 
-app = typer.Typer(
-    help="Clusters by name: how to reach them, as whom. Files of mode 0600 in ~/.config/stan (or $XDG_CONFIG_HOME/stan).",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+app = group_of_commands(
+    "Clusters by name: how to reach them, as whom. Files of mode 0600 in ~/.config/stan (or $XDG_CONFIG_HOME/stan)."
 )
 
 

@@ -18,10 +18,10 @@ from stan.cli.commands import cursors
 from stan.cli.commands.cursor_sheets import cursor_sheet, cursors_sheet, why_sheet
 from stan.cli.commands.cursors import full_name, lag, name_of
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
-from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
-from stan.cli.support.operating import near, no_channel, operating
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
+from stan.cli.support.operating import look, near, no_channel, on_cluster
 from stan.cli.support.options import Sure, View, injected
-from stan.cli.support.output import Sheet, done, present
+from stan.cli.support.output import Sheet, done
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted
 
@@ -101,11 +101,10 @@ async def _missing(
 def _on(family: Family, target: Target, channel: str, name: str, owner: str, then: "Then") -> None:
     """Run a command on the position that is meant."""
 
-    async def main() -> int:
-        async with operating(target) as direct:
-            return await then(direct, await found(direct, family, channel, name, owner))
+    async def main(direct: stan_client.Direct) -> int:
+        return await then(direct, await found(direct, family, channel, name, owner))
 
-    run(main())
+    on_cluster(target, main)
 
 
 Then = Callable[[stan_client.Direct, pb.CursorStatus], Awaitable[int]]
@@ -135,19 +134,14 @@ def _add_list(app: typer.Typer, family: Family) -> None:
         if sort not in SORTS:
             raise CliError(f"--sort is one of {', '.join(SORTS)}.", EXIT_USAGE)
 
-        async def main() -> int:
-            async with operating(target) as direct:
+        async def sheet(direct: stan_client.Direct) -> Sheet:
+            every = await direct.admin.subscriptions(pattern, client_id=client)
+            now = time.time_ns()
+            ours = [one for one in every if one.kind in family.kinds]
+            ours = [one for one in ours if not bad or cursors.in_vain(one, now)]
+            return cursors_sheet(sorted(ours, key=SORTS[sort]), family.noun, now)
 
-                async def sheet() -> Sheet:
-                    every = await direct.admin.subscriptions(pattern, client_id=client)
-                    now = time.time_ns()
-                    ours = [one for one in every if one.kind in family.kinds]
-                    ours = [one for one in ours if not bad or cursors.in_vain(one, now)]
-                    return cursors_sheet(sorted(ours, key=SORTS[sort]), family.noun, now)
-
-                return await present(sheet, view)()
-
-        run(main())
+        look(target, view, sheet)
 
 
 def _add_looking(app: typer.Typer, family: Family) -> None:
@@ -156,32 +150,22 @@ def _add_looking(app: typer.Typer, family: Family) -> None:
     def show(channel: Channel, name: Name, owner: Owner = "", *, target: Target, view: View) -> None:
         """One of them: position, window, members, what is unacked."""
 
-        async def main() -> int:
-            async with operating(target) as direct:
+        async def sheet(direct: stan_client.Direct) -> Sheet:
+            cursor = await found(direct, family, channel, name, owner)
+            return cursor_sheet(cursor, time.time_ns())
 
-                async def sheet() -> Sheet:
-                    cursor = await found(direct, family, channel, name, owner)
-                    return cursor_sheet(cursor, time.time_ns())
-
-                return await present(sheet, view)()
-
-        run(main())
+        look(target, view, sheet)
 
     @app.command("why")
     @injected
     def why(channel: Channel, name: Name, owner: Owner = "", *, target: Target, view: View) -> None:
         """Why it gets nothing, in words, and what to do about it."""
 
-        async def main() -> int:
-            async with operating(target) as direct:
+        async def sheet(direct: stan_client.Direct) -> Sheet:
+            cursor = await found(direct, family, channel, name, owner)
+            return why_sheet(cursor, family.command, time.time_ns())
 
-                async def sheet() -> Sheet:
-                    cursor = await found(direct, family, channel, name, owner)
-                    return why_sheet(cursor, family.command, time.time_ns())
-
-                return await present(sheet, view)()
-
-        run(main())
+        look(target, view, sheet)
 
 
 # --- moving -----------------------------------------------------------------------------------------------------------------
@@ -363,7 +347,7 @@ def _add_holding(app: typer.Typer, family: Family) -> None:
 
 
 def _app(family: Family, text: str) -> typer.Typer:
-    app = typer.Typer(help=text, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+    app = group_of_commands(text)
     for add in (_add_list, _add_looking, _add_move, _add_skipping):
         add(app, family)
     _add_holding(app, family)

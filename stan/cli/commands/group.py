@@ -2,22 +2,21 @@
 
 from typing import Annotated
 
+import stan_client
 import typer
 from stan_client.admin import Nodes
 
 from stan import values
 from stan.cli.support.args import parsed
-from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.facts import facts
 from stan.cli.support.groups import behind, groups_of, leaderless, odd_hashes
-from stan.cli.support.operating import operating
+from stan.cli.support.operating import look, on_cluster
 from stan.cli.support.options import Sure, View, injected
-from stan.cli.support.output import Sheet, done, present
+from stan.cli.support.output import Sheet, done
 
-app = typer.Typer(
-    help="Groups: each holds a share of the channels, has one leader and copies on other nodes. Group 0 is the metadata.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+app = group_of_commands(
+    "Groups: each holds a share of the channels, has one leader and copies on other nodes. Group 0 is the metadata."
 )
 
 
@@ -26,15 +25,10 @@ app = typer.Typer(
 def list_(*, target: Target, view: View) -> None:
     """Leader, term, copies and their lag of each group."""
 
-    async def main() -> int:
-        async with operating(target) as direct:
+    async def sheet(direct: stan_client.Direct) -> Sheet:
+        return groups_sheet(await direct.admin.nodes())
 
-            async def sheet() -> Sheet:
-                return groups_sheet(await direct.admin.nodes())
-
-            return await present(sheet, view)()
-
-    run(main())
+    look(target, view, sheet)
 
 
 def groups_sheet(nodes: Nodes) -> Sheet:
@@ -93,25 +87,24 @@ def step_down(
     """Have a group's leader hand over to another node."""
     number = parsed("GROUP", values.number, group)
 
-    async def main() -> int:
-        async with operating(target) as direct:
-            groups = {one.number: one for one in groups_of(await direct.admin.nodes())}
-            if number not in groups:
-                raise CliError(f"There is no group {number}; there are 0 to {max(groups, default=0)}.", EXIT_USAGE)
-            found = groups[number]
-            if to and to not in {node for node, _ in found.copies}:
-                nodes = ", ".join(node for node, _ in found.copies)
-                raise CliError(f"Node {to!r} has no copy of group {number}; {nodes} have.", EXIT_USAGE)
-            if to and to == found.leader:
-                done(f"{to} leads group {number} already.")
-                return 0
-            if not sure.ask(
-                f"{found.leader or 'Nobody'} leads group {number}, and hands over to {to or 'whoever is best'}: its channels "
-                "pause for a fraction of a second. Leaderships are spread again by themselves later."
-            ):
-                return 0
-            await direct.admin.step_down(number, to)
+    async def main(direct: stan_client.Direct) -> int:
+        groups = {one.number: one for one in groups_of(await direct.admin.nodes())}
+        if number not in groups:
+            raise CliError(f"There is no group {number}; there are 0 to {max(groups, default=0)}.", EXIT_USAGE)
+        found = groups[number]
+        if to and to not in {node for node, _ in found.copies}:
+            nodes = ", ".join(node for node, _ in found.copies)
+            raise CliError(f"Node {to!r} has no copy of group {number}; {nodes} have.", EXIT_USAGE)
+        if to and to == found.leader:
+            done(f"{to} leads group {number} already.")
+            return 0
+        if not sure.ask(
+            f"{found.leader or 'Nobody'} leads group {number}, and hands over to {to or 'whoever is best'}: its channels "
+            "pause for a fraction of a second. Leaderships are spread again by themselves later."
+        ):
+            return 0
+        await direct.admin.step_down(number, to)
         done(f"Group {number} is handed over. Watch it: stan group list --watch")
         return 0
 
-    run(main())
+    on_cluster(target, main)

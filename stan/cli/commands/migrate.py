@@ -22,7 +22,15 @@ from stan_client.inbox import Inbox
 from stan_client.session import fresh_id
 
 from stan import limits
-from stan.cli.support.common import DEFAULT_SERVER, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, err, out
+from stan.cli.support.common import (
+    DEFAULT_SERVER,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    err,
+    group_of_commands,
+    out,
+)
 from stan.cli.support.contexts import without_secrets
 from stan.config import RAFT_GROUPS_ALONE
 from stan.errors import StanError
@@ -36,11 +44,7 @@ PROBLEMS_SHOWN: Final = 20
 ASK_S: Final = 1.0
 """How long an answer of the old server's is waited for."""
 
-app = typer.Typer(
-    help="Move in from another server.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = group_of_commands("Move in from another server.")
 
 
 @app.callback()

@@ -3,25 +3,22 @@
 import time
 from typing import Annotated
 
+import stan_client
 import typer
 from stan_client.admin import Nodes
 
-from stan.cli.support.common import CliError, Target, run
+from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.facts import facts
 from stan.cli.support.groups import name_of
-from stan.cli.support.operating import near, operating
+from stan.cli.support.operating import look, near, on_cluster
 from stan.cli.support.options import Sure, View, injected
-from stan.cli.support.output import Sheet, done, present
+from stan.cli.support.output import Sheet, done
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import NEVER, told_age, told_size, told_time
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its id.")]
 
-app = typer.Typer(
-    help="Nodes: who is there, how they are, taking them in and out.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = group_of_commands("Nodes: who is there, how they are, taking them in and out.")
 
 
 def state_of(node: pb.NodeStatus) -> str:
@@ -39,15 +36,10 @@ def leads(node: pb.NodeStatus) -> int:
 def list_(*, target: Target, view: View) -> None:
     """All nodes, those that do not answer too."""
 
-    async def main() -> int:
-        async with operating(target) as direct:
+    async def sheet(direct: stan_client.Direct) -> Sheet:
+        return nodes_sheet(await direct.admin.nodes(), time.time_ns())
 
-            async def sheet() -> Sheet:
-                return nodes_sheet(await direct.admin.nodes(), time.time_ns())
-
-            return await present(sheet, view)()
-
-    run(main())
+    look(target, view, sheet)
 
 
 def nodes_sheet(nodes: Nodes, now_ns: int) -> Sheet:
@@ -91,19 +83,14 @@ def disk_left(node: pb.NodeStatus) -> str:
 def show(node: NodeName = "", *, target: Target, view: View) -> None:
     """One node and its groups."""
 
-    async def main() -> int:
-        async with operating(target) as direct:
+    async def sheet(direct: stan_client.Direct) -> Sheet:
+        nodes = await direct.admin.nodes()
+        found = [one for one in nodes.answers if node in (one.node, name_of(one))]
+        if not found:
+            raise _unknown(node, nodes)
+        return node_sheet(found[0], time.time_ns())
 
-            async def sheet() -> Sheet:
-                nodes = await direct.admin.nodes()
-                found = [one for one in nodes.answers if node in (one.node, name_of(one))]
-                if not found:
-                    raise _unknown(node, nodes)
-                return node_sheet(found[0], time.time_ns())
-
-            return await present(sheet, view)()
-
-    run(main())
+    look(target, view, sheet)
 
 
 def _unknown(node: str, nodes: Nodes) -> CliError:
@@ -145,23 +132,22 @@ def add(node: NodeName, *, target: Target, sure: Sure) -> None:
     Start it first, with --join; all nodes need -cluster_allow_add_remove_node.
     """
 
-    async def main() -> int:
-        async with operating(target) as direct:
-            nodes = await direct.admin.nodes()
-            members = {name for one in nodes.answers for name in one.nodes}
-            if node in members:
-                done(f"Node {node} is in the cluster already.")
-                return 0
-            if not sure.ask(
-                f"Takes node {node} into the cluster of {', '.join(sorted(members)) or 'one server alone'}: groups move to it, "
-                "one after the other, each with a pause of a fraction of a second."
-            ):
-                return 0
-            await direct.admin.add_node(node)
+    async def main(direct: stan_client.Direct) -> int:
+        nodes = await direct.admin.nodes()
+        members = {name for one in nodes.answers for name in one.nodes}
+        if node in members:
+            done(f"Node {node} is in the cluster already.")
+            return 0
+        if not sure.ask(
+            f"Takes node {node} into the cluster of {', '.join(sorted(members)) or 'one server alone'}: groups move to it, "
+            "one after the other, each with a pause of a fraction of a second."
+        ):
+            return 0
+        await direct.admin.add_node(node)
         done(f"Node {node} is being taken in. Watch it: stan group list --watch")
         return 0
 
-    run(main())
+    on_cluster(target, main)
 
 
 @app.command("remove")
@@ -169,23 +155,22 @@ def add(node: NodeName, *, target: Target, sure: Sure) -> None:
 def remove(node: NodeName, *, target: Target, sure: Sure) -> None:
     """Take a node out: its groups move to the others, then it ends by itself."""
 
-    async def main() -> int:
-        async with operating(target) as direct:
-            nodes = await direct.admin.nodes()
-            members = sorted({name for one in nodes.answers for name in one.nodes})
-            if members and node not in members:
-                raise CliError(
-                    f"There is no node {node!r} in the cluster.{near(node, members)} There are: {', '.join(members)}."
-                )
-            kept = ", ".join(name for name in members if name != node) or "nobody"
-            absent = f" These do not answer now: {', '.join(nodes.missing)}." if nodes.missing else ""
-            if not sure.ask(
-                f"Takes node {node} out; what remains with copies of everything: {kept}.{absent} The process of "
-                f"{node} ends when it is in no group any more."
-            ):
-                return 0
-            await direct.admin.remove_node(node)
+    async def main(direct: stan_client.Direct) -> int:
+        nodes = await direct.admin.nodes()
+        members = sorted({name for one in nodes.answers for name in one.nodes})
+        if members and node not in members:
+            raise CliError(
+                f"There is no node {node!r} in the cluster.{near(node, members)} There are: {', '.join(members)}."
+            )
+        kept = ", ".join(name for name in members if name != node) or "nobody"
+        absent = f" These do not answer now: {', '.join(nodes.missing)}." if nodes.missing else ""
+        if not sure.ask(
+            f"Takes node {node} out; what remains with copies of everything: {kept}.{absent} The process of "
+            f"{node} ends when it is in no group any more."
+        ):
+            return 0
+        await direct.admin.remove_node(node)
         done(f"Node {node} is being taken out. Watch it: stan group list --watch")
         return 0
 
-    run(main())
+    on_cluster(target, main)

@@ -29,6 +29,7 @@ from stan.cli.support.common import (
     EXIT_USAGE,
     Target,
     err,
+    group_of_commands,
     out,
     run_until_signalled,
 )
@@ -37,11 +38,7 @@ from stan.cli.support.options import injected
 BURST: Final = 500
 """Messages of `feed` that are published together, at most."""
 
-app = typer.Typer(
-    help="Pipelines on Spark: channels in, SQL or Python, channels out.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = group_of_commands("Pipelines on Spark: channels in, SQL or Python, channels out.")
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file that tells the pipeline.")]
 
 

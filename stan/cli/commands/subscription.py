@@ -3,6 +3,7 @@
 import time
 from typing import Annotated
 
+import stan_client
 import typer
 from stan_client.session import text_of
 
@@ -10,18 +11,14 @@ from stan import values
 from stan.cli.commands.cursor_sheets import cursor_document
 from stan.cli.commands.cursors import KINDS, full_name, state_of
 from stan.cli.support.args import Channel, Pattern, checked_channel, checked_pattern, parsed
-from stan.cli.support.common import CliError, Target, run
-from stan.cli.support.operating import no_channel, operating
+from stan.cli.support.common import CliError, Target, group_of_commands
+from stan.cli.support.operating import look, no_channel, on_cluster
 from stan.cli.support.options import Sure, View, injected
-from stan.cli.support.output import Sheet, done, present
+from stan.cli.support.output import Sheet, done
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted
 
-app = typer.Typer(
-    help="Subscriptions that are online, of all kinds.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = group_of_commands("Subscriptions that are online, of all kinds.")
 
 
 @app.command("list")
@@ -36,16 +33,11 @@ def list_(
     """Each subscription with its number, client and window."""
     checked_pattern(pattern)
 
-    async def main() -> int:
-        async with operating(target) as direct:
+    async def sheet(direct: stan_client.Direct) -> Sheet:
+        found = await direct.admin.subscriptions(pattern, client_id=client)
+        return members_sheet(found, client, time.time_ns())
 
-            async def sheet() -> Sheet:
-                found = await direct.admin.subscriptions(pattern, client_id=client)
-                return members_sheet(found, client, time.time_ns())
-
-            return await present(sheet, view)()
-
-    run(main())
+    look(target, view, sheet)
 
 
 def members_sheet(found: list[pb.CursorStatus], client: str, now_ns: int) -> Sheet:
@@ -89,26 +81,23 @@ def evict(
     wanted = parsed("NUMBER", values.number, number)
     checked_channel(channel)
 
-    async def main() -> int:
-        async with operating(target) as direct:
-            found = await direct.admin.subscriptions(channel)
-            of = next(
-                ((one, member) for one in found for member in one.members if member.subscription_id == wanted), None
-            )
-            if of is None:
-                if not found and await direct.admin.channel(channel) is None:
-                    raise await no_channel(direct, channel)
-                raise CliError(f"Channel {channel} has no subscription {wanted}. All: stan subscription list {channel}")
-            cursor, member = of
-            kept = "; its position is kept" if cursor.kind in (pb.DURABLE, pb.DURABLE_QUEUE) else ""
-            if not sure.ask(
-                f"Closes subscription {wanted} of client {text_of(member.client_id)} on channel {channel} "
-                f"({KINDS[cursor.kind]} {full_name(cursor)}), with {member.pending:,} unacked messages{kept}. "
-                "The client is not told; it gets nothing more."
-            ):
-                return 0
-            await direct.admin.evict_member(channel, wanted)
+    async def main(direct: stan_client.Direct) -> int:
+        found = await direct.admin.subscriptions(channel)
+        of = next(((one, member) for one in found for member in one.members if member.subscription_id == wanted), None)
+        if of is None:
+            if not found and await direct.admin.channel(channel) is None:
+                raise await no_channel(direct, channel)
+            raise CliError(f"Channel {channel} has no subscription {wanted}. All: stan subscription list {channel}")
+        cursor, member = of
+        kept = "; its position is kept" if cursor.kind in (pb.DURABLE, pb.DURABLE_QUEUE) else ""
+        if not sure.ask(
+            f"Closes subscription {wanted} of client {text_of(member.client_id)} on channel {channel} "
+            f"({KINDS[cursor.kind]} {full_name(cursor)}), with {member.pending:,} unacked messages{kept}. "
+            "The client is not told; it gets nothing more."
+        ):
+            return 0
+        await direct.admin.evict_member(channel, wanted)
         done(f"Subscription {wanted} is closed.")
         return 0
 
-    run(main())
+    on_cluster(target, main)

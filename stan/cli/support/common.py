@@ -37,6 +37,11 @@ out = Console()
 err = Console(stderr=True)
 
 
+def group_of_commands(text: str) -> typer.Typer:
+    """An empty group of commands that shows its help if none is named."""
+    return typer.Typer(help=text, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+
+
 class CliError(Exception):
     """A failure with its exit code; the text names the cause and the next step."""
 

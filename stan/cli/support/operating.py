@@ -1,15 +1,17 @@
 """The way from a command to the servers: a connection without registration, and failures that name the next step."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from difflib import get_close_matches
 
 import stan_client
 from stan_client.session import text_of
 
-from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, explained
+from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, explained, run
 from stan.cli.support.contexts import without_secrets
 from stan.cli.support.groups import groups_of, told_leaderless
+from stan.cli.support.options import View
+from stan.cli.support.output import Sheet, present
 from stan.errors import UNKNOWN_CHANNEL
 
 PATIENCE_S = 10.0
@@ -41,6 +43,21 @@ async def operating(target: Target, *, timeout_s: float = PATIENCE_S) -> AsyncIt
         raise CliError(f"The server refuses: {error}.") from None
     finally:
         await direct.close()
+
+
+def on_cluster(target: Target, work: Callable[[stan_client.Direct], Awaitable[int]]) -> None:
+    """Run *work* with a connection, and leave with its exit code."""
+
+    async def main() -> int:
+        async with operating(target) as direct:
+            return await work(direct)
+
+    run(main())
+
+
+def look(target: Target, view: View, sheet: Callable[[stan_client.Direct], Awaitable[Sheet]]) -> None:
+    """Show the sheet once, or again and again, as *view* says."""
+    on_cluster(target, lambda direct: present(lambda: sheet(direct), view)())
 
 
 async def _silence(direct: stan_client.Direct, target: Target) -> str:
