@@ -19,7 +19,7 @@ from stan.errors import StanError
 from stan.log.files.disk import OsFiles
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
-from stan.server.server import why_not
+from stan.server.server import _open_storage, why_not
 from stan.types import GroupId
 from tests.kit.batches import batch, entry
 
@@ -208,3 +208,14 @@ async def test_a_directory_of_an_earlier_version_is_closed_to_others(tmp_path):
     await directory.open()
     await directory.close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+async def test_a_node_that_comes_after_a_change_of_the_nodes_begins_in_an_empty_directory(tmp_path):
+    """It was refused, since looking for groups that are about to go made a directory beside a missing manifest."""
+    cluster = ClusterConfig(node_id="d", peers=("a", "b", "c"), nodes_version=7)
+    config = Config(
+        cluster_id="c", store=StoreConfig(kind="file", directory=tmp_path / "new", raft_groups=1), cluster=cluster
+    )
+    storage = await _open_storage(config, "d", ServerLog(LogConfig()), None)
+    assert storage.fresh
+    await storage.close(clean=True)

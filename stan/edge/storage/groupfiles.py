@@ -286,10 +286,12 @@ class GroupFiles:
 
 
 def groups_on_disk(directory: str, files: Files | None = None) -> list[GroupId]:
-    """Groups that a data directory holds something of."""
-    files = files or OsFiles()
-    files.makedirs(f"{directory}/groups")
-    return sorted(GroupId(int(name)) for name in files.listdir(f"{directory}/groups") if name.isdigit())
+    """Groups that a data directory holds something of; none in one that is new. Makes nothing there."""
+    try:
+        names = (files or OsFiles()).listdir(f"{directory}/groups")
+    except FileNotFoundError:
+        return []
+    return sorted(GroupId(int(name)) for name in names if name.isdigit())
 
 
 def snapshot_bytes(snapshot: pb.Snapshot) -> bytes:
