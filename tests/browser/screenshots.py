@@ -1,4 +1,4 @@
-"""The pictures of the README: `python -m tests.browser.screenshots` takes them of a cluster with some life in it.
+"""The pictures of the dashboard's page: `python -m tests.browser.screenshots` takes them of a cluster with some life in it.
 
 They are small PNGs in the folder beside this file. Look at them before they are committed.
 """

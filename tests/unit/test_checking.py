@@ -109,9 +109,9 @@ def test_certificates_that_cannot_be_used_are_told(file, tmp_path):
     assert complaint.startswith(f"TLS towards NATS: {bad}: ")
 
 
-def test_file_of_the_readme_is_fine(file):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    file.write_text(re.search(r"```\n(port: 4222 .*?)```", text, re.DOTALL)[1])
+def test_file_of_the_page_about_configuration_is_fine(file):
+    text = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    file.write_text(re.search(r"```conf\n(port: 4222 .*?)```", text, re.DOTALL)[1])
     assert examine(file, [], {"NODE": "a"}).complaints == ()
 
 

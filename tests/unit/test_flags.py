@@ -441,23 +441,30 @@ def test_help_has_what_the_original_does_not_know():
     assert all(f"    --{name}" in text for name in ("join", "replica ", "replicas <count>", "raft_groups"))
 
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").replace("\\\n", "")
-COMMANDS = re.findall(r"^\S*stan-server (-.*?)(?: &)?$", README, re.MULTILINE)
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = [
+    command
+    for page in PAGES
+    for command in re.findall(
+        r"^ *\S*stan-server (-.*?)(?: &)?$", page.read_text(encoding="utf-8").replace("\\\n", ""), re.MULTILINE
+    )
+]
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_commands_of_the_readme_are_accepted(line):
+def test_commands_of_the_pages_are_accepted(line):
     parsed = parse(shlex.split(line, comments=True))
     if parsed.action is Action.SERVE:
         assert (parsed.complaints, parsed.config.validate(), parsed.config.notices) == ((), [], ())
 
 
-def test_readme_starts_nodes_of_clusters():
+def test_pages_start_nodes_of_clusters():
     clusters = [parse(shlex.split(line)).config.cluster for line in COMMANDS if "-clustered" in line]
-    assert [cluster.node_id for cluster in clusters] == ["a", "b", "c", "a", "d", "r"]
+    assert [cluster.node_id for cluster in clusters] == ["a", "b", "c", "a", "r", "d"]
     assert {cluster.voters(cluster.node_id) for cluster in clusters if not cluster.joins} == {("a", "b", "c")}
     assert [cluster.joins for cluster in clusters] == [False, False, False, False, True, True]
-    assert [cluster.allow_add_remove for cluster in clusters] == [False, False, False, False, True, False]
+    assert [cluster.allow_add_remove for cluster in clusters] == [False, False, False, False, False, True]
 
 
 @given(st.lists(st.text(max_size=8), max_size=5))

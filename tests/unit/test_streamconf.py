@@ -405,9 +405,9 @@ def test_without_a_reader_no_file_is_looked_at():
     assert parse(["-sc", "/none", "-c", "f"]).config.embedded.config_file == Path("f")
 
 
-def test_file_of_the_readme_is_accepted():
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    text = re.search(r"^```\n(port: .*?)^```$", readme, re.MULTILINE | re.DOTALL)[1]
+def test_file_of_the_page_about_configuration_is_accepted():
+    page = (Path(__file__).parents[2] / "docs/configuration.md").read_text(encoding="utf-8")
+    text = re.search(r"^```conf\n(port: .*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
     config = serve(text, NODE="a")
     assert (config.validate(), config.notices) == ([], ())
     assert (config.cluster.voters("a"), config.limits.for_channel("orders.x").bytes) == (("a", "b", "c"), 0)
