@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from nats.aio.client import Client as NatsClient
 
-from stan_client.admin import Admin
-from stan_client.asking import Asker
+from stan_client.connected import Connected
 from stan_client.connection import CONNECT_FAILURES, BorrowedLink, Connection, Link, for_nats
 from stan_client.errors import (
     BadConnectionError,
@@ -25,12 +24,10 @@ from stan_client.errors import (
     ServerError,
     StanClientError,
 )
-from stan_client.fetching import Fetcher, Pulling
 from stan_client.inbox import Inbox
 from stan_client.messages import BatchCallback, Callback, SubscriptionOptions
 from stan_client.positions import Start, new_only
 from stan_client.publishing import PUBLISHES_PER_TURN_MAX, Batch, OnAck, Publisher
-from stan_client.requests import Requesting
 from stan_client.session import Session, SessionOptions, check_cluster_id
 from stan_client.subscription import Subscription
 
@@ -60,14 +57,14 @@ class ClientOptions:
     connection_lost: Callable[[StanClientError], None] | None = None
 
 
-class Client(Pulling, Requesting):
+class Client(Connected):
     """A connected client; made by `connect`, usable as `async with`."""
 
     def __init__(self, session_options: SessionOptions, options: ClientOptions) -> None:
         """Take the options; `start` does the rest."""
+        super().__init__(self._inbox, session_options.cluster_id, options.ack_timeout_s)
         self._session_options = session_options
         self._options = options
-        self._link: Link | None = None
         self._session: Session | None = None  # None while lost
         self._subscriptions: list[Subscription] = []
         self._publisher = Publisher(
@@ -75,8 +72,6 @@ class Client(Pulling, Requesting):
             ack_timeout_s=options.ack_timeout_s,
             republish=options.republish,
         )
-        self._fetcher = Fetcher(self._inbox, session_options.cluster_id, options.ack_timeout_s)
-        self._asker = Asker(self._inbox, session_options.cluster_id, options.ack_timeout_s)
         self._recovery: asyncio.Task[None] | None = None
         self._ready_waiters: list[asyncio.Future[None]] = []
         self._closed = False
@@ -100,16 +95,6 @@ class Client(Pulling, Requesting):
     def connected(self) -> bool:
         """Whether it has a session, as far as is known."""
         return self._session is not None
-
-    @property
-    def admin(self) -> Admin:
-        """What operators ask."""
-        return Admin(self._asker)
-
-    @property
-    def max_payload(self) -> int:
-        """Largest payload the NATS server takes, in bytes; 0 before it was connected."""
-        return self._link.max_payload if self._link is not None else 0
 
     # --- sessions --------------------------------------------------------------------------------------------------
 

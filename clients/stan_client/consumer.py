@@ -13,13 +13,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from stan.errors import UNKNOWN_CHANNEL
+from stan_client.connected import Connected
 from stan_client.errors import ChannelReplacedError, DataLossError, ServerError, StanClientError
 from stan_client.fetching import FOLLOW_WAIT_S, Fetched
-from stan_client.positions import Start, from_sequence
-from stan_client.requests import ChannelInfo
+from stan_client.positions import from_sequence
 
 log = logging.getLogger("stan_client")
 
@@ -34,35 +34,12 @@ class Position(NamedTuple):
     uid: int = 0  # of the channel; 0: not known yet
 
 
-class Source(Protocol):
-    """What a consumer needs of its client: a Direct or a Client."""
-
-    def read_batches(
-        self,
-        channel: str,
-        *,
-        start_at: Start | None = None,
-        follow: bool = False,
-        max_in_flight: int = 4,
-        max_bytes: int = 0,
-        from_replica: bool = False,
-        uid: int = 0,
-    ) -> AsyncGenerator[Fetched, None]:
-        """See Pulling."""
-
-    async def info(self, *, newer_than: dict[str, int] | None = None, wait_s: float = 0) -> dict[str, ChannelInfo]:
-        """See Requesting."""
-
-    async def cursor_set(self, name: str, positions: dict[str, int]) -> None:
-        """See Requesting."""
-
-
 class PullConsumer(AsyncIterator[Fetched]):
     """See the module's docstring. Iterate once; `aclose` when it is left before its end."""
 
     def __init__(
         self,
-        client: Source,
+        client: Connected,
         channel: str,
         position: Position | int = Position(),  # noqa: B008 - never changes
         *,

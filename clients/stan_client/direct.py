@@ -13,20 +13,18 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from stan_client.admin import Admin
-from stan_client.asking import SILENCE_FIRST_S, Asker
+from stan_client.asking import SILENCE_FIRST_S
+from stan_client.connected import Connected
 from stan_client.connection import Connection, for_nats
 from stan_client.errors import BadConnectionError, ConnectionClosedError
-from stan_client.fetching import Fetcher, Pulling
 from stan_client.inbox import Inbox
-from stan_client.requests import Requesting
 from stan_client.session import check_cluster_id, fresh_id
 
 CONNECT_TIMEOUT_S: Final = 5.0
 """For each NATS server of the list, at the first connection."""
 
 
-class Direct(Pulling, Requesting):
+class Direct(Connected):
     """See the module's docstring; usable between `open` and `close`, or as `async with`."""
 
     def __init__(
@@ -51,26 +49,14 @@ class Direct(Pulling, Requesting):
             InvalidNameError: impossible cluster id.
         """
         check_cluster_id(cluster_id)
+        super().__init__(self._ready, cluster_id, timeout_s)
         self._servers = servers.split(",") if isinstance(servers, str) else servers
         self._options = {"name": name or "stan-direct", **(nats_options or {})}
-        self._link: Connection | None = None
         self._inbox: Inbox | None = None
-        self._fetcher = Fetcher(self._ready, cluster_id, timeout_s)
-        self._asker = Asker(self._ready, cluster_id, timeout_s)
 
     def __repr__(self) -> str:
         state = "closed" if self._inbox is None else "connected" if self._inbox.link.connected else "lost"
         return f"<Direct {','.join(self._servers)} {state}>"
-
-    @property
-    def admin(self) -> Admin:
-        """What operators ask."""
-        return Admin(self._asker)
-
-    @property
-    def max_payload(self) -> int:
-        """Largest payload the NATS server takes, in bytes; 0 before it was connected."""
-        return self._link.max_payload if self._link is not None else 0
 
     async def open(self) -> None:
         """Connect.

@@ -1,0 +1,31 @@
+"""What a Direct and a Client have in common: they read channels, make requests and ask what operators ask."""
+
+from collections.abc import Awaitable, Callable
+
+from stan_client.admin import Admin
+from stan_client.asking import Asker
+from stan_client.connection import Link
+from stan_client.fetching import Fetcher, Pulling
+from stan_client.inbox import Inbox
+from stan_client.requests import Requesting
+
+
+class Connected(Pulling, Requesting):
+    """See the module's docstring."""
+
+    _link: Link | None = None
+
+    def __init__(self, ready: Callable[[], Awaitable[Inbox]], cluster_id: str, patience_s: float) -> None:
+        """*ready* gives the inbox that answers come to, waiting while there is none; *patience_s*: of every request."""
+        self._fetcher = Fetcher(ready, cluster_id, patience_s)
+        self._asker = Asker(ready, cluster_id, patience_s)
+
+    @property
+    def admin(self) -> Admin:
+        """What operators ask."""
+        return Admin(self._asker)
+
+    @property
+    def max_payload(self) -> int:
+        """Largest payload the NATS server takes, in bytes; 0 before it was connected."""
+        return self._link.max_payload if self._link is not None else 0
