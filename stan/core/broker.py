@@ -9,11 +9,13 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.config import Config
+from stan.core import loading
 from stan.core.admin.channel_changes import ChannelChanges
 from stan.core.admin.inquiries import Inquiries
 from stan.core.admin.managing import Managing
@@ -21,14 +23,12 @@ from stan.core.admin.positions import Positions
 from stan.core.admin.reporting import Reporting
 from stan.core.admin.restoring import Restoring
 from stan.core.base.events import Clock
-from stan.core.base.partition import Partition
 from stan.core.base.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
-from stan.core.clients.admission import Admission
 from stan.core.clients.clients import Clients
-from stan.core.clients.nodes import Nodes
+from stan.core.clients.nodes import Nodes, Why
 from stan.core.clients.subscribing import Subscribing
 from stan.core.extensions import of_clients, of_operators
-from stan.core.leader.dispatch import Dispatch
+from stan.core.leader.local_group import Group
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import Channels
 from stan.core.publishing.committing import Committing
@@ -37,12 +37,12 @@ from stan.core.publishing.staging import Staging
 from stan.core.requests.answering import Answering
 from stan.core.requests.catchup import Catchup
 from stan.core.requests.hearing import Hearing
-from stan.core.shared import META_GROUP, Group, Shared, shown
-from stan.core.state.group import GroupMachine, GroupResult
-from stan.core.state.meta import MetaMachine, MetaResult
+from stan.core.shared import META_GROUP, nobody_waits, shown
+from stan.core.state.group import GroupResult
+from stan.core.state.meta import MetaResult
 from stan.core.state.transactions import Ended
-from stan.protocol.channels import Subjects
-from stan.protocol.entries import STAGING_UID, Kind, changes_of, decode_batches
+from stan.core.view import BrokerView
+from stan.protocol.entries import STAGING_UID, Kind, changes_of
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
@@ -57,18 +57,15 @@ class Broker:
 
     def __init__(self, config: Config, indexes: Indexes, reply_prefix: bytes, groups: Numbers = None) -> None:
         """*groups*: of channels that this node holds; None: all."""
-        subjects = Subjects(config.cluster_id, config.discover_prefix)
-        self.shared = Shared(config, subjects, indexes, reply_prefix)
-        if config.permissions is not None:
-            self.shared.door = Admission(self.shared, config.permissions)
-        if config.partitioning:
-            self.shared.partition = Partition(config.limits.per_channel)
+        self.shared = loading.empty(config, indexes, reply_prefix)
+        subjects = self.shared.subjects
         for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
             self.reset(GroupId(number))
         self.catchup = Catchup(self.shared)
         self.answering = Answering(self.shared, self.catchup)
         self.channels = Channels(self.shared)
         self.publishing = Publishing(self.shared, self.channels, self.catchup)
+        self.view = BrokerView(self.shared, self.publishing)
         self.batching = Batching(self.shared, self.channels, self.publishing)
         self.staging = Staging(self.shared, self.channels, self.publishing)
         self.committing = Committing(self.shared, self.channels, self.publishing)
@@ -111,20 +108,14 @@ class Broker:
             self.requests[subjects.node_add.encode()] = self.nodes.add
             self.requests[subjects.node_remove.encode()] = self.nodes.remove
 
+    def join_cluster(self, node: str, founders: tuple[str, ...], under_way: Why) -> None:
+        """Which node this is; the nodes while the metadata tells of none; what says why a change of them has to wait."""
+        self.shared.events.node = node
+        self.nodes.founders, self.nodes.under_way = founders, under_way
+
     def reset(self, number: GroupId) -> None:
         """Forget what is known of a group, which is about to be told anew; this node does not lead it."""
-        shared = self.shared
-        shared.faulty.pop(number, None)
-        if number == META_GROUP:
-            shared.meta = MetaMachine()
-            return
-        machine = GroupMachine(number)
-        timers = shared.timers.within(partial(shared.fail, number))
-        made = Group(machine, Dispatch(machine, shared.indexes, timers))
-        old = shared.groups.get(number)
-        if old is not None:  # what is still on its way belongs to an earlier life
-            made.life, made.dispatch.fetches, made.dispatch.paused = old.life, old.dispatch.fetches, old.dispatch.paused
-        shared.groups[number] = made
+        loading.reset(self.shared, number)
 
     def drop(self, number: GroupId) -> None:
         """This node does not hold a group of channels any more, which it does not lead."""
@@ -143,6 +134,18 @@ class Broker:
             self.clients.lead_group(led)
         self.watching.reset()
         self.catchup.applied()
+
+    def restore(self, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:
+        """Bring a group that is new, or was reset, to a state that was kept. *anew*: all of it counts as changed."""
+        loading.restore(self.shared, number, snapshot, anew=anew)
+
+    def replay_entry(self, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
+        """Apply one entry to the replicated state alone: nobody is answered and nothing is delivered."""
+        loading.replay(self.shared, number, index, kind, body)
+
+    def snapshot(self, number: GroupId, into: pb.Snapshot) -> None:
+        """Write the whole replicated state of a group *into* a message."""
+        loading.snapshot(self.shared, number, into)
 
     # --- leadership -----------------------------------------------------------------------------------------------------
 
@@ -167,7 +170,7 @@ class Broker:
             info = pb.ClusterInfo(
                 cluster_id=shared.config.cluster_id.encode(), raft_groups=shared.config.store.raft_groups, nuid=nuid
             )
-            shared.change_meta(lambda _result, _error: None, cluster_info=info)
+            shared.change_meta(nobody_waits, cluster_info=info)
         self.clients.lead()
         self.catchup.applied()
 
@@ -176,10 +179,9 @@ class Broker:
         the last leader has left half done. *doubt*: more may have been sent than the log tells."""
         shared = self.shared
         group = shared.groups[number]
-        group.leads = True
-        group.life += 1
+        leadership = group.lead()
         self.channels.lead(number)
-        self.staging.lead(number)
+        self.staging.lead(number, leadership)
         group.dispatch.lead(shared.clock.now, shared.clock.wall)
         if doubt:
             group.dispatch.doubt()
@@ -196,15 +198,11 @@ class Broker:
     def follow_group(self, number: GroupId) -> None:
         """This node leads a group no more: it answers and sends nothing that is on its way."""
         shared = self.shared
-        shared.groups[number].leads = False
+        shared.groups[number].leadership = None
         shared.forget(number)
         self.clients.follow_group(number)
         self.publishing.follow(number)
-        self.batching.follow(number)
-        self.staging.follow(number)
-        self.committing.follow(number)
         self.channel_changes.follow(number)
-        self.restoring.follow(number)
         self.channels.follow(number)
         shared.groups[number].dispatch.follow()
         self.watching.follow(number)
@@ -315,9 +313,9 @@ class Broker:
             return
         match change.WhichOneof("change"):
             case "create_channels":
-                self.shared.change_meta(lambda _result, _error: None, create_channels=change.create_channels)
+                self.shared.change_meta(nobody_waits, create_channels=change.create_channels)
             case "delete_channel":
-                self.shared.change_meta(lambda _result, _error: None, delete_channel=change.delete_channel)
+                self.shared.change_meta(nobody_waits, delete_channel=change.delete_channel)
             case None:
                 self.catchup.answer(frame.reply)
 
@@ -368,7 +366,7 @@ class Broker:
             self.channels.restored(number, ChannelUid(change.restore.uid))
         if change.HasField("drop_channel"):
             self.channels.drop_committed(number, ChannelUid(change.drop_channel.uid))
-            self.committing.dropped(ChannelUid(change.drop_channel.uid))
+            self.committing.dropped(number, ChannelUid(change.drop_channel.uid))
         if change.HasField("commit_step") and isinstance(applied.of_part, Ended):
             self.committing.ended(number, applied.of_part)
         return applied
@@ -407,6 +405,55 @@ class Broker:
         self.clients.restart_all()
         for group in self.shared.groups.values():
             group.dispatch.resume(away_ns)
+
+    def step_payload_limit(self, most: int) -> None:
+        """NATS takes payloads of at most *most* bytes from us."""
+        self.shared.payload_bytes_max = most
+
+    def step_heard_since(self, since: Nanos) -> None:
+        """What was read from NATS since then is kept for a new leader."""
+        self.shared.heard_since = since
+
+    def step_loaded(self, number: GroupId, last: RaftIndex) -> None:
+        """*last* is the newest entry that the log of a group had when this node began to listen."""
+        if number != META_GROUP:
+            self.shared.groups[number].loaded = last
+
+    def step_lease(self, number: GroupId, *, holds: bool) -> None:
+        """Whether no other node can lead a group that this one leads: without that it sends nothing of it. It may have left
+        this node."""
+        if number == META_GROUP:
+            self.shared.meta_lease = holds
+        elif number in self.shared.groups:
+            self.shared.groups[number].dispatch.held = not holds
+
+    def step_room(self, number: GroupId, *, closed: bool, full: bool) -> None:
+        """Whether a group that is led takes proposals: none while it is *closed*; *full*: what comes had better grow."""
+        shared = self.shared
+        if closed != (number in shared.closed):
+            shared.closed = shared.closed ^ {number}
+        if full != (number in shared.full):
+            shared.full = shared.full ^ {number}
+
+    def step_fault(self, number: GroupId, error: Exception) -> None:
+        """The program failed in a group, outside the broker: the next Ready has it frozen."""
+        self.shared.fail(number, error)
+
+    def step_alarm(self, at: int, call: Callable[[Nanos], None]) -> None:
+        """Have the first `ready` at or after *at* (Nanos) call."""
+        self.shared.timers.at(at, call)
+
+    def admit_request(self, now: Nanos) -> bool:
+        """Whether one more request of operators may be answered now, by the configured rate; it counts."""
+        return self.shared.rates.admit(now)
+
+    def catch_up(self, done: Callable[[bool], None]) -> None:
+        """Call once this node's copy of the metadata is as new as the leader's; with False if that cannot be known now."""
+        self.catchup.wait(done)
+
+    def say(self, kind: str, text: str, **about: Any) -> None:
+        """Tell whoever listens what happens, see stan.core.base.events; *about*: channel=, client_id=, group=, cursor_id=."""
+        self.shared.say(kind, text, **about)
 
     # --- output -------------------------------------------------------------------------------------------------------
 
@@ -482,7 +529,7 @@ class Broker:
         if not self._is_time_to_tell(number, group, self.shared.clock.now, changing):
             return
         for change in group.dispatch.progress():
-            ticket = self.shared.ticket(lambda _result, _error: None)
+            ticket = self.shared.ticket(nobody_waits)
             self.progress_sent[ticket] = change
             ready.proposals.append(
                 Proposal(number, Kind.CHANGE, change.SerializeToString(), urgent=False, ticket=ticket)
@@ -504,7 +551,9 @@ class Broker:
     def in_doubt(self, proposal: Proposal) -> None:
         """Nobody knows whether a proposal is in the log, or somebody else is to take it: who waits for it is not answered."""
         self._progress_lost(proposal)
-        self.shared.waiting.pop(proposal.ticket, None)
+        waiting = self.shared.waiting.pop(proposal.ticket, None)
+        if waiting is not None:
+            waiting.in_doubt()
 
     def _progress_lost(self, proposal: Proposal) -> None:
         change = self.progress_sent.pop(proposal.ticket, None)
@@ -545,18 +594,4 @@ class Broker:
     def _tell(self, ticket: int, result: object, error: str) -> None:
         waiting = self.shared.waiting.pop(ticket, None)
         if waiting is not None:
-            waiting(result, error)
-
-
-def apply_entry(broker: Broker, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
-    """Apply one entry to the replicated state alone, as replay does: nobody is answered and nothing is delivered."""
-    if kind == Kind.META:
-        broker.shared.meta.apply(pb.MetaChange.FromString(body), index)
-    elif kind == Kind.CHANGE:
-        broker.shared.groups[number].machine.apply(pb.GroupChange.FromString(body), index)
-    elif kind == Kind.RECORDS:
-        machine = broker.shared.groups[number].machine
-        for batch in decode_batches(body):
-            machine.trim(batch.uid, batch.first_sequence)
-        for told in changes_of(body):
-            machine.apply(pb.GroupChange.FromString(told), index)
+            waiting.done(result, error)

@@ -5,7 +5,7 @@ Each part of the broker (publishing, clients, subscribing, channels) holds this 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVarTuple
+from typing import Any, NamedTuple, Protocol, TypeVarTuple
 
 from stan.config import Config
 from stan.core.base.complaints import Complaints
@@ -16,9 +16,9 @@ from stan.core.base.rates import Rates
 from stan.core.base.ready import Answer, Delivery, Index, Indexes, Proposal, Ready
 from stan.core.base.runs import Runs
 from stan.core.base.timers import Timers
-from stan.core.leader.dispatch import Dispatch
-from stan.core.leader.marks import Marked
-from stan.core.state.group import GroupMachine, Subscription
+from stan.core.leader.leadership import Kept
+from stan.core.leader.local_group import Group
+from stan.core.state.group import Subscription
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.errors import go_quote
 from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
@@ -76,24 +76,23 @@ class Door(Protocol):
 Done = Callable[[object, str], None]
 """Called once with the result of the entry (MetaResult, GroupResult, True), or with None and why it was not taken."""
 
+InDoubt = Callable[[], None]
+"""Called instead when nobody knows what becomes of the entry, or another leader is to take it: nobody is answered by that.
+Neither is called when this node leads the group no more."""
+
 Answered = Callable[[bytes | None], None]
 """Called once with the answer to a request, None if nobody listens or none came in time."""
 
 
-@dataclass(slots=True)
-class Group:
-    """One channel group on this node."""
+class Waiting(NamedTuple):
+    """Who waits for the outcome of one proposal."""
 
-    machine: GroupMachine
-    dispatch: Dispatch
-    leads: bool = False  # this node leads it
-    marked: Marked = field(default_factory=Marked)  # which publishes of late are in the log
-    tell_at: int = 0  # Nanos: the next progress entry of a replicated group
-    told: int = 0  # deliveries when the last one was made
-    loaded: int = 0  # RaftIndex: newest entry that the log had when this node began to listen
-    life: int = 0  # how often this node began to lead it
-    joined: dict[tuple[bytes, bytes], tuple[Nanos, int]] = field(default_factory=dict)
-    """Subscriptions made of late, by client id and inbox: when, and their id; oldest first."""
+    done: Done
+    in_doubt: InDoubt
+
+
+def nobody_waits(_result: object = None, _error: str = "") -> None:
+    """The outcome shows in the replicated state."""
 
 
 @dataclass(slots=True)
@@ -142,7 +141,7 @@ class Shared:
         default_factory=dict
     )  # groups whose state is used no more until a restart, and why
     partition: Partition | None = None  # which channels are this server's, if it shares them with others
-    waiting: dict[int, Done] = field(default_factory=dict)  # by ticket
+    waiting: dict[int, Waiting] = field(default_factory=dict)  # by ticket
     by_index: dict[tuple[GroupId, RaftIndex], int] = field(default_factory=dict)  # -> ticket
     awaited: dict[int, Answered] = field(default_factory=dict)  # number of a request -> on answer
     tickets: int = 0
@@ -189,7 +188,17 @@ class Shared:
 
     def led(self) -> Iterator[tuple[GroupId, Group]]:
         """Channel groups that this node leads."""
-        return ((number, group) for number, group in self.groups.items() if group.leads)
+        return ((number, group) for number, group in self.groups.items() if group.leadership is not None)
+
+    def kept(self, number: GroupId, kind: type[Kept]) -> Kept:
+        """What a part of the broker keeps of a group that this node leads (stan.core.leader.leadership); of another nothing."""
+        group = self.groups.get(number)
+        leadership = None if group is None else group.leadership
+        return kind() if leadership is None else leadership.kept(kind)
+
+    def all_kept(self, kind: type[Kept]) -> Iterator[Kept]:
+        """The same of all groups that this node leads."""
+        return (group.leadership.kept(kind) for group in self.groups.values() if group.leadership is not None)
 
     def group_number(self, channel: bytes) -> GroupId:
         """The group of a channel: what the registry says, else what its name gives; ELSEWHERE: it is another server's."""
@@ -239,10 +248,10 @@ class Shared:
 
     # --- proposals ----------------------------------------------------------------------------------------------------
 
-    def ticket(self, done: Done) -> int:
+    def ticket(self, done: Done, in_doubt: InDoubt = nobody_waits) -> int:
         """A number under which the outcome of one proposal comes back."""
         self.tickets += 1
-        self.waiting[self.tickets] = done
+        self.waiting[self.tickets] = Waiting(done, in_doubt)
         return self.tickets
 
     def change_meta(self, done: Done, **change: object) -> None:
@@ -255,10 +264,10 @@ class Shared:
         body = pb.MetaChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.responses.append(publication(self.subjects.meta.encode(), body))
 
-    def change_group(self, group: GroupId, done: Done, **change: object) -> None:
+    def change_group(self, group: GroupId, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
         """Propose one CHANGE of a channel group; what is dirty in its progress is told before it."""
         body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
-        self.changes.append(Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.ticket(done)))
+        self.changes.append(Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.ticket(done, in_doubt)))
 
     def leave(self, group: GroupId, subscription_id: int, done: Done, *, unsubscribe: bool = False) -> None:
         """Propose that a subscription ends (closed, or unsubscribed); from now on nothing is sent to it."""

@@ -150,7 +150,7 @@ class Driver:
         if ready.deadline is not None:
             runtime.alarm(ready.deadline, self.wake)
         if pool is None:  # in a cluster the majority's answers come the same way
-            gateway.connection.hold_reading(broker.publishing.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX)
+            gateway.connection.hold_reading(broker.view.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX)
 
     def _rounds(self) -> Ready:
         """Commit, and do what follows from it, until nothing does; returns the last Ready."""
@@ -188,7 +188,7 @@ class Driver:
                 self.broker.step_disconnected()
         if gateway.went_up and gateway.connection.up:
             gateway.went_up = False
-            self.broker.shared.payload_bytes_max = gateway.connection.max_payload
+            self.broker.step_payload_limit(gateway.connection.max_payload)
             if self._down_since:
                 away = self.runtime.now() - self._down_since
                 self._down_since = 0
@@ -355,7 +355,7 @@ class Driver:
 
     def _trouble(self, number: GroupId, why: str) -> None:
         self._note("ERR", f"group {number}: {why}")
-        self.broker.shared.say("trouble", f"group {number}: {why}", group=number)
+        self.broker.say("trouble", f"group {number}: {why}", group=number)
 
     # --- reads ------------------------------------------------------------------------------------------------------------
 

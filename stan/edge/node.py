@@ -170,7 +170,7 @@ class Node:
         if any(group.has_committed for group in self.driver.groups.values()):
             driver.wake()
         await self.storage.release(self.broker)
-        if self.broker.shared.faults:
+        if self.broker.view.has_faults:
             driver.wake()
         if failed is not None:
             raise failed

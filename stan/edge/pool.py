@@ -90,10 +90,10 @@ class Pool:
         if self.led.pop(number, None) is None:
             return
         del self._leases[number]
-        shared = self._broker.shared
-        shared.closed, shared.full = shared.closed - {number}, shared.full - {number}
+        broker = self._broker
+        broker.step_room(number, closed=False, full=False)
         self._note("INF", f"group {number}: leads no more")
-        shared.say("leader", f"node {shared.events.node} leads group {number} no more", group=number)
+        broker.say("leader", f"node {broker.view.node} leads group {number} no more", group=number)
         try:
             if number == META_GROUP:
                 self._broker.follow_meta()
@@ -122,35 +122,27 @@ class Pool:
         self._leases[number] = group.lease_until()
         self._terms[number] = group.term
         self._note("INF", f"group {number}: leads in term {group.term}")
-        shared = self._broker.shared
-        shared.say("leader", f"node {shared.events.node} leads group {number} in term {group.term}", group=number)
+        broker = self._broker
+        broker.say("leader", f"node {broker.view.node} leads group {number} in term {group.term}", group=number)
         if number == META_GROUP:
-            self._broker.lead_meta(self._nuid)
+            broker.lead_meta(self._nuid)
         else:
-            self._broker.lead_group(number, doubt=True)
+            broker.lead_group(number, doubt=True)
         self._gateway.roles_changed()
         self._gateway.replay(number, self.turns.breathe)
 
     def _open(self, number: GroupId, group: RaftGroup) -> None:
         """Whether the group takes proposals, and how many."""
-        shared = self._broker.shared
         closed = group.transferring
-        full = not closed and not group.has_room
-        if closed != (number in shared.closed):
-            shared.closed = shared.closed ^ {number}
-        if full != (number in shared.full):
-            shared.full = shared.full ^ {number}
+        self._broker.step_room(number, closed=closed, full=not closed and not group.has_room)
 
     def gate(self) -> None:
         """See which leases last; also before what arrived is handled: a process that was stopped and goes on has none. Who
         does not hear clients yet delivers nothing either: their acks would be lost."""
-        shared, now = self._broker.shared, self._now()
+        now = self._now()
         for number in self.led:
             holds = self._leases[number] > now and number in self._groups
-            if number == META_GROUP:
-                shared.meta_lease = holds
-            elif number in shared.groups:  # else it has left this node
-                shared.groups[number].dispatch.held = not (holds and self._gateway.listens)
+            self._broker.step_lease(number, holds=holds and (number == META_GROUP or self._gateway.listens))
 
     def lapsed(self, groups: Iterable[GroupId]) -> set[GroupId]:
         """Those of *groups* that are led without a lease, now, or have left this node."""
@@ -174,12 +166,12 @@ class Pool:
             self._waiting.add(number)
             self._trouble(number, f"{error}; nobody else is there to lead")
             later = self._now() + limits.FULL_DISK_RETRY
-            self._broker.shared.timers.at(later, partial(self._look_again, number, group.term))
+            self._broker.step_alarm(later, partial(self._look_again, number, group.term))
         return True
 
     def _trouble(self, number: GroupId, what: str) -> None:
         self._note("WRN", f"group {number}: {what}")
-        self._broker.shared.say("trouble", f"group {number}: {what}", group=number)
+        self._broker.say("trouble", f"group {number}: {what}", group=number)
 
     def _look_again(self, number: GroupId, term: Term, _now: Nanos) -> None:
         """There may be room by now."""

@@ -43,7 +43,7 @@ def ready(view: View) -> list[str]:
 def _missing(node: Node) -> Iterator[str]:
     if node.connection is None or not node.connection.up:
         yield "there is no connection to NATS"
-    if node.broker.shared.meta.info is None:
+    if node.broker.view.meta.info is None:
         yield "the metadata is not known yet"
 
 

@@ -22,12 +22,12 @@ from prometheus_client.registry import Collector
 import stan
 from stan import limits
 from stan.core.base.ready import Index
-from stan.core.shared import Group
 from stan.core.state.group import Cursor
 from stan.core.state.meta import ChannelInfo
+from stan.core.view import GroupView
 from stan.edge.node import Node
 from stan.edge.timing import Times
-from stan.monitor.view import Breath, View, cursors_of, live_of
+from stan.monitor.view import Breath, View, cursors_of
 from stan.monitor.words import shown
 from stan.raft.group import RaftGroup
 from stan.types import SECOND, WallNanos
@@ -63,7 +63,7 @@ async def _families(view: View, names: Sequence[str], now: WallNanos) -> list[Me
     if names:
         wanted = set(names)
         led = [info for info in led if shown(info.name) in wanted]
-    groups = [group for _, group in node.broker.shared.led()]
+    groups = [group for group in node.broker.view.groups.values() if group.leads]
     many = len(led) > limits.METRICS_CHANNELS_MAX
     many_cursors = not names and sum(len(group.machine.cursors) for group in groups) > limits.METRICS_CURSORS_MAX
     left_out = _gauge("left_out", "1: too many to be told of one by one; ask with ?channel=", labels=("what",))
@@ -113,29 +113,25 @@ def _server(view: View) -> Iterator[Metric]:
 
 
 def _totals(node: Node) -> Iterator[Metric]:
-    shared, publishing = node.broker.shared, node.broker.publishing
-    groups = list(shared.groups.values())
-    dispatches = [group.dispatch for group in groups]
+    state = node.broker.view
     up = node.connection is not None and node.connection.up
     yield _gauge("nats_connected", "1: connected to NATS", float(up))
-    yield _gauge("clients", "Registered clients, as every node knows them", len(shared.meta.clients))
-    yield _gauge("channels", "Channels, as every node knows them", len(shared.meta.channels))
+    yield _gauge("clients", "Registered clients, as every node knows them", len(state.meta.clients))
+    yield _gauge("channels", "Channels, as every node knows them", len(state.meta.channels))
     subscriptions = sum(
-        len(cursor.members) or 1 for group in groups if group.leads for cursor in group.machine.cursors.values()
+        len(cursor.members) or 1
+        for group in state.groups.values()
+        if group.leads
+        for cursor in group.machine.cursors.values()
     )
     yield _gauge("subscriptions", "Subscriptions and offline durables that this node leads", subscriptions)
-    yield _counter("in_messages", "Messages received from publishers, also those refused", shared.totals.in_messages)
-    yield _counter("in_bytes", "Their bytes", shared.totals.in_bytes)
-    yield _counter(
-        "out_messages",
-        "Messages sent to subscribers, redeliveries included",
-        sum(d.out_messages for d in dispatches),
-    )
-    yield _counter("out_bytes", "Their bytes", sum(d.out_bytes for d in dispatches))
-    redelivered = sum(d.redelivered_messages for d in dispatches)
-    yield _counter("redelivered_messages", "Messages sent again, flagged", redelivered)
-    yield _gauge("unsealed_bytes", "Received, and not on their way into the log yet", publishing.unsealed_bytes)
-    yield _gauge("uncommitted_bytes", "On their way into the log", publishing.uncommitted_bytes)
+    yield _counter("in_messages", "Messages received from publishers, also those refused", state.in_messages)
+    yield _counter("in_bytes", "Their bytes", state.in_bytes)
+    yield _counter("out_messages", "Messages sent to subscribers, redeliveries included", state.out_messages)
+    yield _counter("out_bytes", "Their bytes", state.out_bytes)
+    yield _counter("redelivered_messages", "Messages sent again, flagged", state.redelivered_messages)
+    yield _gauge("unsealed_bytes", "Received, and not on their way into the log yet", state.unsealed_bytes)
+    yield _gauge("uncommitted_bytes", "On their way into the log", state.uncommitted_bytes)
     yield _gauge(
         "unsent_bytes", "Written to NATS, and still in this process", node.connection.unsent if node.connection else 0
     )
@@ -212,14 +208,16 @@ class _CursorSeries:
         self._oldest = of("oldest_unacked_seconds", "Age of the oldest message that was sent and not acknowledged")
         self.families = (self._lag, self._pending, self._window, self._members, self._oldest)
 
-    def add_all(self, node: Node, info: ChannelInfo, group: Group, index: Index, now: WallNanos) -> None:
+    def add_all(self, node: Node, info: ChannelInfo, group: GroupView, index: Index, now: WallNanos) -> None:
         """Tell of those of one channel that have a name."""
         for cursor in cursors_of(group, info):
             if cursor.name:
                 self._add(node, info, group, cursor, index, now)
 
-    def _add(self, node: Node, info: ChannelInfo, group: Group, cursor: Cursor, index: Index, now: WallNanos) -> None:
-        live = live_of(group, cursor)
+    def _add(
+        self, node: Node, info: ChannelInfo, group: GroupView, cursor: Cursor, index: Index, now: WallNanos
+    ) -> None:
+        live = group.live(cursor.cursor_id)
         kind = cursor.kind.name.lower()
         client = "" if cursor.kind.shared else shown(cursor.client_id)
         label = (shown(info.name), shown(cursor.name), kind, client)

@@ -60,9 +60,9 @@ class Pages:
 
     async def serverz(self, _query: Query, now: WallNanos) -> str:
         """The server as a whole."""
-        view, shared = self._view, self._view.shared
+        view, state = self._view, self._view.state
         totals = await self._totals()
-        groups = [] if shared is None else list(shared.groups.values())
+        groups = [] if state is None else list(state.groups.values())
         return pretty(
             {
                 "cluster_id": view.config.cluster_id,
@@ -74,16 +74,16 @@ class Pages:
                 "now": moment(now),
                 "start_time": moment(view.started),
                 "uptime": uptime(max(0, now - view.started)),
-                "clients": 0 if shared is None else len(shared.meta.clients),
+                "clients": 0 if state is None else len(state.meta.clients),
                 "subscriptions": sum(
                     len(cursor.members) or 1 for group in groups for cursor in group.machine.cursors.values()
                 ),
-                "channels": 0 if shared is None else len(shared.meta.channels),
+                "channels": 0 if state is None else len(state.meta.channels),
                 **totals,
-                "in_msgs": 0 if shared is None else shared.totals.in_messages,
-                "in_bytes": 0 if shared is None else shared.totals.in_bytes,
-                "out_msgs": sum(group.dispatch.out_messages for group in groups),
-                "out_bytes": sum(group.dispatch.out_bytes for group in groups),
+                "in_msgs": 0 if state is None else state.in_messages,
+                "in_bytes": 0 if state is None else state.in_bytes,
+                "out_msgs": 0 if state is None else state.out_messages,
+                "out_bytes": 0 if state is None else state.out_bytes,
                 **_descriptors(),
             }
         )
@@ -105,7 +105,7 @@ class Pages:
             return {}
         meta = node.driver.groups.get(META_GROUP)
         known = isinstance(meta, RaftGroup) and meta.leader is not None
-        role = "Leader" if node.broker.shared.leads_meta else "Follower" if known else "Candidate"
+        role = "Leader" if node.broker.view.leads_meta else "Follower" if known else "Candidate"
         return {"role": role, "node_id": node.storage.node_id}
 
     async def _totals(self) -> Json:
@@ -149,8 +149,8 @@ class Pages:
 
     async def clientsz(self, query: Query, now: WallNanos) -> str:
         """One client, or a part of them by id."""
-        shared = self._view.shared
-        clients = {} if shared is None else shared.meta.clients
+        state = self._view.state
+        clients = {} if state is None else state.meta.clients
         with_subs = query.get("subs") == "1"
         name = query.get("client", "")
         breath = Breath()
@@ -191,14 +191,14 @@ class Pages:
 
     async def _online(self, client: Client, breath: Breath) -> dict[str, list[Member]]:
         """The subscriptions of a client, by channel."""
-        shared = self._view.shared
+        state = self._view.state
         found: dict[str, list[Member]] = {}
-        for group in [] if shared is None else list(shared.groups.values()):
+        for group in [] if state is None else list(state.groups.values()):
             machine = group.machine
             ids = frozenset(machine.by_incarnation.get(client.incarnation, ()))
             for cursor_id in sorted({machine.subscriptions[number].cursor_id for number in ids}):
                 cursor = machine.cursors.get(cursor_id)
-                info = None if shared is None or cursor is None else shared.meta.by_uid.get(cursor.uid)
+                info = None if state is None or cursor is None else state.meta.by_uid.get(cursor.uid)
                 if cursor is not None and info is not None:
                     mine = [one for one in members_of(group, cursor) if one.sub and one.sub.subscription_id in ids]
                     found.setdefault(shown(info.name), []).extend(mine)

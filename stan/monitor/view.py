@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from stan import limits
 from stan.config import Config
 from stan.core.base.ready import Index
-from stan.core.leader.cursors import LiveCursor
-from stan.core.shared import Group, Shared
 from stan.core.state.deleted import deleted_from
 from stan.core.state.group import Cursor, Subscription
 from stan.core.state.meta import ChannelInfo
+from stan.core.view import BrokerView, GroupView
 from stan.edge.nats.embedded import EmbeddedNats
 from stan.types import WallNanos
 
@@ -66,65 +65,60 @@ class View:
         self.ft_state = state
 
     @property
-    def shared(self) -> Shared | None:
-        """The broker's state; None while there is none."""
-        return None if self.node is None else self.node.broker.shared
+    def state(self) -> BrokerView | None:
+        """What can be read of the broker; None while there is none."""
+        return None if self.node is None else self.node.broker.view
 
-    def group(self, info: ChannelInfo) -> Group | None:
+    def group(self, info: ChannelInfo) -> GroupView | None:
         """The group of a channel, if this node holds it."""
-        return None if self.shared is None else self.shared.groups.get(info.group)
+        return None if self.state is None else self.state.groups.get(info.group)
 
     def channels(self, *, led: bool = False) -> list[ChannelInfo]:
         """The channels that this node holds, or leads, by name."""
-        shared = self.shared
-        if shared is None:
+        state = self.state
+        if state is None:
             return []
-        there = {number for number, group in shared.groups.items() if group.leads or not led}
+        there = {number for number, group in state.groups.items() if group.leads or not led}
         return sorted(
-            (info for info in shared.meta.channels.values() if info.group in there), key=lambda info: info.name
+            (info for info in state.meta.channels.values() if info.group in there), key=lambda info: info.name
         )
 
     def channel(self, name: str) -> ChannelInfo | None:
         """A channel by its name, if this node holds it."""
-        shared = self.shared
-        info = None if shared is None else shared.meta.channels.get(name.encode("utf-8", "surrogateescape"))
+        state = self.state
+        info = None if state is None else state.meta.channels.get(name.encode("utf-8", "surrogateescape"))
         return None if info is None or self.group(info) is None else info
 
     def index(self, info: ChannelInfo) -> Index | None:
         """A channel's messages; None if the channel has gone meanwhile."""
-        shared, group = self.shared, self.group(info)
-        if shared is None or group is None or info.uid in group.machine.dropped:
+        state, group = self.state, self.group(info)
+        if state is None or group is None or info.uid in group.machine.dropped:
             return None
-        if shared.meta.by_uid.get(info.uid) is not info:
+        if state.meta.by_uid.get(info.uid) is not info:
             return None
-        return shared.indexes(info.group, info.uid)
+        return state.indexes(info.group, info.uid)
 
     def messages(self, info: ChannelInfo, index: Index) -> int:
         """How many messages of a channel are kept."""
         if not index.last_sequence:
             return 0
         first, last = index.first_sequence, index.last_sequence
-        gone = None if self.shared is None else self.shared.deleted(info.group, info.uid)
+        gone = None if self.state is None else self.state.deleted(info.group, info.uid)
         return last - first + 1 - deleted_from(gone, first, last)
 
 
-def cursors_of(group: Group, info: ChannelInfo) -> list[Cursor]:
+def cursors_of(group: GroupView, info: ChannelInfo) -> list[Cursor]:
     """What is subscribed to a channel, or was and is kept: online, then offline, then queue groups (STAN-SPEC 13.5)."""
     channel = group.machine.channels.get(info.uid)
     found = [] if channel is None else list(channel.cursors.values())
     return sorted(found, key=lambda cursor: (cursor.kind.shared, not cursor.members))
 
 
-def live_of(group: Group, cursor: Cursor) -> LiveCursor | None:
-    """The leader's view of a cursor; None in a copy, and while nobody is online."""
-    return group.dispatch.cursors.get(cursor.cursor_id) if group.leads else None
-
-
-def members_of(group: Group, cursor: Cursor) -> list[Member]:
+def members_of(group: GroupView, cursor: Cursor) -> list[Member]:
     """The members of a cursor; itself if nobody is online."""
     if not cursor.members:
         return [Member(cursor, None, cursor.last_sent, len(cursor.owed))]
-    live = live_of(group, cursor)
+    live = group.live(cursor.cursor_id)
     windows = {} if live is None else {one.sub.subscription_id: one.window for one in live.members}
     reached = cursor.last_sent if live is None else live.last_sent
     furthest = max(cursor.members, key=lambda sub: sub.last_sent)  # the log is told of the others' places now and then

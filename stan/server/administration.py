@@ -48,12 +48,12 @@ class Administration:
         self._view = view
         self._node = node
         self._member = member
-        self._shared = node.broker.shared
+        self._state = node.broker.view
         self._me = node.storage.node_id if member is not None else ""
         self._waiting: list[bytes] = []  # who asks how this node is
         self._space = (0, 0)  # bytes free and in all, as last seen
         self._looking = False
-        prefix = f"{self._shared.subjects.extension}.admin"
+        prefix = f"{self._state.subjects.extension}.admin"
         node.gateway.hear_nodes(f"{prefix}.nodes", self._nodes, quiet=True)  # also while clients are not served yet
         node.gateway.take_requests(f"{prefix}.options", self._options)
         node.gateway.take_requests(f"{prefix}.step_down", self._step_down)
@@ -72,7 +72,7 @@ class Administration:
             request, error = None, UNKNOWN_VERSION
         if error and answers:
             self._refuse(frame.reply, named, error)
-        if request is not None and answers and not self._shared.rates.admit(self._node.runtime.now()):
+        if request is not None and answers and not self._node.broker.admit_request(self._node.runtime.now()):
             self._refuse(frame.reply, named, TOO_MANY_REQUESTS, retry=True)
             return None
         return request
@@ -118,16 +118,15 @@ class Administration:
                 self._answer(reply, status)
 
     def _status(self) -> pb.NodeStatus:
-        node, shared, config = self._node, self._shared, self._node.config
-        dispatches = [group.dispatch for group in shared.groups.values()]
+        node, state, config = self._node, self._state, self._node.config
         status = pb.NodeStatus(
             node=self._me,
             server_id=self._view.server_id,
             product=stan.__version__,
             started=self._view.started,
             not_ready=ready(self._view),
-            clients=len(shared.meta.clients),
-            channels=len(shared.meta.channels),
+            clients=len(state.meta.clients),
+            channels=len(state.meta.channels),
             monitor=self._view.pages,
             disk_free=self._space[0],
             disk_total=self._space[1],
@@ -136,16 +135,16 @@ class Administration:
             sync=config.store.sync,
             store=config.store.kind,
             now=node.runtime.wall(),
-            messages_in=shared.totals.in_messages,
-            messages_out=sum(dispatch.out_messages for dispatch in dispatches),
-            bytes_in=shared.totals.in_bytes,
-            bytes_out=sum(dispatch.out_bytes for dispatch in dispatches),
+            messages_in=state.in_messages,
+            messages_out=state.out_messages,
+            bytes_in=state.in_bytes,
+            bytes_out=state.out_bytes,
             groups=[self._group(number, group) for number, group in sorted(node.driver.groups.items())],
         )
         if self._member is not None:
             roster = self._member.roster
             status.nodes.extend(self._member.relocation.names)
-            status.nodes_version = shared.meta.nodes.version
+            status.nodes_version = state.meta.nodes.version
             status.replica = roster.me.replica
             replicas = roster.read_replicas(node.runtime.now())
             status.read_replicas.extend(name for name in replicas if name not in self._member.relocation.names)
@@ -165,7 +164,7 @@ class Administration:
             status.hashed, status.state_hash = hashes[-1][0], hashes[-1][1].to_bytes(8, "big", signed=True)
             status.differs = node.storage.differs.get(number, "")
         if not isinstance(group, RaftGroup) or self._member is None:
-            status.role = "frozen" if number in self._shared.faulty else "leader"
+            status.role = "frozen" if number in self._state.faulty else "leader"
             status.term, status.committed = SOLO_TERM, status.applied
             return status
         now, roster = node.runtime.now(), self._member.roster
@@ -188,7 +187,7 @@ class Administration:
         if self._read(frame, (pb.OptionsRequest, pb.OptionsResponse), answers=True) is None:
             return
         response = pb.OptionsResponse(node=self._me)
-        room = self._shared.payload_bytes_max - OPTIONS_ROOM
+        room = self._state.payload_bytes_max - OPTIONS_ROOM
         settings = self._node.config.shown()
         for told, setting in enumerate(settings):
             option = pb.Option(name=setting.name, value=setting.value, source=setting.source)
@@ -203,8 +202,8 @@ class Administration:
 
     def _step_down(self, frame: Frame) -> None:
         """A StepDownRequest."""
-        shared, member = self._shared, self._member
-        request = self._read(frame, (pb.StepDownRequest, pb.ChangeResponse), answers=shared.leads_meta)
+        state, member = self._state, self._member
+        request = self._read(frame, (pb.StepDownRequest, pb.ChangeResponse), answers=state.leads_meta)
         if request is None:
             return
         refuse = partial(self._refuse, frame.reply, pb.ChangeResponse)
@@ -212,11 +211,11 @@ class Administration:
             refuse(ALONE)
             return
         number = GroupId(request.group)
-        if number > shared.config.store.raft_groups:
-            if shared.leads_meta:
+        if number > state.config.store.raft_groups:
+            if state.leads_meta:
                 refuse(f"stan: there is no group {number}")
             return
-        if not shared.leads(number):
+        if not state.leads(number):
             return  # its leader hears it too
         group = member.groups[number]
         to = request.to or group.best_successor()
@@ -241,7 +240,7 @@ class Administration:
         if self._member is not None:
             self._member.let_rest(number)
         what = "the metadata" if number == META_GROUP else f"group {number}"
-        self._shared.say("admin", f"an operator had {what} handed over to node {to}", group=number)
+        self._node.broker.say("admin", f"an operator had {what} handed over to node {to}", group=number)
         self._node.driver.wake()
         self._answer(reply, pb.ChangeResponse(changed=1))
 

@@ -192,7 +192,7 @@ class Standalone(Node):
         Verifying(self.broker, groups, self.gateway, self.runtime, "")
         if lease is not None:
             self.driver.fence = lease.fence
-        partition = self.broker.shared.partition
+        partition = self.broker.view.partition
         self._partitioning = None
         if partition is not None:
             self._partitioning = Partitioning(
@@ -210,7 +210,7 @@ class Standalone(Node):
             await self.storage.load(self.broker, config.cluster_id)
         except (StanError, OSError) as error:
             raise StartError(why_not(error, config.store.place)) from error
-        meta = self.broker.shared.meta
+        meta = self.broker.view.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
         connection = await self.connect(embedded)
         if self._partitioning is not None:
@@ -221,7 +221,7 @@ class Standalone(Node):
         self.broker.lead(self.runtime.now(), self.runtime.wall(), doubt=self.storage.doubt)
         for number, fault in self.storage.failed.items():
             self.driver.fail(number, fault)
-        self.gateway.listen(ack_subjects(config, self.broker.shared.nuid))
+        self.gateway.listen(ack_subjects(config, self.broker.view.nuid))
         await connection.settle()
         self.banner()
         self.driver.wake()
@@ -235,7 +235,7 @@ class Standalone(Node):
     async def _refuse_company(self, connection: Connection) -> None:
         """Another server with our cluster id on this NATS means that we must not start (STAN-SPEC 12.6)."""
         cluster_id = self.config.cluster_id
-        subjects = self.broker.shared.subjects
+        subjects = self.broker.view.subjects
         request = wire.ConnectRequest(client_id=cluster_id.encode(), heartbeat_inbox=self.gateway.inbox + b"probe")
         answer = await self.gateway.ask(
             subjects.discover, request.SerializeToString(), limits.STANDALONE_PROBE_TIMEOUT / SECOND
@@ -292,7 +292,7 @@ class Clustered(Node):
             await member.load()
         except (StanError, OSError) as error:
             raise StartError(why_not(error, self.config.store.place)) from error
-        meta = self.broker.shared.meta
+        meta = self.broker.view.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
         connection = await self.connect(embedded)
         if connection.max_payload < NODE_PAYLOAD_MIN:

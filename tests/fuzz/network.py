@@ -6,8 +6,8 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
+from stan.core.fetches import FetchRequest, locate
 from stan.edge.cluster.roster import Roster
-from stan.edge.serving.fetching import FetchRequest, locate
 from stan.edge.storage.transfer_words import Offer, Part, Words, decode, encode
 from stan.errors import Damage
 from stan.log.types import Entry

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(120)
 
 LAUNCHER = """
 import sys
-import stan.core.broker, stan.edge.storage.storage
+import stan.core.broker
 from stan.server.main import main
 from stan.invariant import invariant
 
@@ -29,7 +29,7 @@ def checked(call):
     return apply
 
 stan.core.broker.Broker.step_committed = checked(stan.core.broker.Broker.step_committed)
-stan.edge.storage.storage.apply_entry = checked(stan.edge.storage.storage.apply_entry)
+stan.core.broker.Broker.replay_entry = checked(stan.core.broker.Broker.replay_entry)
 sys.exit(main())
 """
 WHY = "the program failed: InvariantError: nothing is poisoned"

@@ -11,7 +11,7 @@ from random import Random
 
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.base.ready import Answer, Delivery, Fetched
-from stan.core.broker import Broker, apply_entry
+from stan.core.broker import Broker
 from stan.edge.nats.gateway import Gateway
 from stan.protocol.doors import published, rules
 from stan.protocol.entries import Kind, decode_batches
@@ -130,7 +130,7 @@ class Desk:
             self.logs[0].append((1, Kind.META, pb.MetaChange(cluster_info=info).SerializeToString()))
         for group in sorted(self.logs):
             for index, kind, body in self.logs[group]:
-                apply_entry(self.broker, group, index, kind, body)
+                self.broker.replay_entry(group, index, kind, body)
         self.broker.lead(self.now, self.wall, doubt=self.power_lost)
         self.turn()
 

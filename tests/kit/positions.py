@@ -1,6 +1,5 @@
 """Asking a desk to change cursors as operators do, and comparing what its nodes would know."""
 
-from stan.core.broker import apply_entry
 from stan.core.state.group import GroupMachine
 from stan.core.state.rows import restore_group, snapshot_group
 from stan.protocol.entries import Kind
@@ -74,7 +73,7 @@ def replayed(desk, group=1):
     try:
         for index, kind, body in desk.logs[group]:
             if kind != Kind.META:
-                apply_entry(desk.broker, group, index, kind, body)
+                desk.broker.replay_entry(group, index, kind, body)
     finally:
         desk.broker.shared.groups[group].machine = held
     return snapshot(machine)

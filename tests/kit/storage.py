@@ -3,7 +3,7 @@
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.broker import Broker
 from stan.edge.storage.groupfiles import Disk
-from stan.edge.storage.storage import Storage, apply_entry
+from stan.edge.storage.storage import Storage
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId
@@ -88,7 +88,7 @@ class StorageNode:
         applied = self.storage.applied[1][0]
         log.commit(index)
         for one in log.entries(applied + 1, index, 10**9):
-            apply_entry(self.broker, GroupId(1), one.index, one.kind, one.body)
+            self.broker.replay_entry(GroupId(1), one.index, one.kind, one.body)
             self.storage.applied[1] = (one.index, one.term)
         machine = self.broker.shared.groups[1].machine
         for uid, channel in machine.channels.items():

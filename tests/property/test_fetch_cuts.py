@@ -4,7 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stan.core.base.runs import Run, Runs
-from stan.edge.serving.fetching import answer, locate
+from stan.core.fetches import answer, locate
+from stan.edge.serving.fetching import refs_of
 from stan.errors import MESSAGE_TOO_LARGE
 from stan.log.index import BatchIndex
 from stan.log.types import Row
@@ -73,10 +74,10 @@ class Channel:
 
     def ask(self, **request):
         asked = FetchRequest(channel=b"foo", **request)
-        place = locate(asked, self.index, PAYLOAD_MAX, None, self.deleted)
+        place = locate(asked, self.index, PAYLOAD_MAX, self.deleted)
         batches = [
             fetches.Batch(ref.base_sequence, ref.count, ref.timestamp, self.records[ref.base_sequence])
-            for ref in place.refs
+            for ref in refs_of(place, self.index)
         ]
         encoded = b"".join(answer(asked, place, batches, PAYLOAD_MAX, self.deleted))
         return encoded, FetchResponse.FromString(encoded)

@@ -6,6 +6,7 @@ import pytest
 
 from stan import errors, limits
 from stan.config import Config, StoreLimits
+from stan.core.publishing.batching import Batches
 from stan.core.publishing.publishing import TOO_MUCH_WAITING
 from stan.core.state import rows as state_rows
 from stan.core.state.group import GroupMachine
@@ -144,7 +145,7 @@ def test_what_cannot_be_stored_is_refused_for_good(asked, error):
     desk.publish("foo", b"there")
     assert desk.ask(SUBJECT, asked, BatchResponse) == refused(error)
     assert data_of(desk) == [b"there"]
-    assert desk.broker.batching.waiting.total() == 0
+    assert desk.broker.shared.kept(1, Batches).waiting == 0
 
 
 def test_a_full_disk_refuses_for_now():
@@ -167,7 +168,7 @@ def test_what_waits_is_bounded(monkeypatch):
     desk.hold = False
     desk.turn()
     assert send(desk, b"b" * 30, ids=[2]) == stored(2, 2)
-    assert desk.broker.batching.waiting.total() == 0
+    assert desk.broker.shared.kept(1, Batches).waiting == 0
 
 
 def test_what_waits_for_a_majority_is_bounded(monkeypatch):
@@ -273,8 +274,8 @@ def test_requests_wait_for_their_producers_entry_and_go_together():
     ]
     assert data_of(desk) == [b"z", b"a", b"b", b"c", b"d", b"e"]
     assert len(entries_of(desk)) == 4
-    assert desk.broker.batching.lines == {1: {}}
-    assert desk.broker.batching.waiting.total() == 0
+    assert desk.broker.shared.kept(1, Batches).lines == {}
+    assert desk.broker.shared.kept(1, Batches).waiting == 0
 
 
 def test_a_refused_entry_is_nobodys_and_those_behind_it_go_on():
@@ -383,7 +384,7 @@ def test_who_leads_no_more_answers_nothing_and_begins_anew():
     assert send(node, b"b", ids=[2]) is None
     assert send(node, b"c", ids=[3]) is None  # behind it
     node.follow(1)
-    assert (node.broker.batching.lines, node.broker.batching.waiting.total()) == ({}, 0)
+    assert node.broker.shared.kept(1, Batches) == Batches()
     node.hold = False
     node.lead(1)
     assert send(node, b"b", b"c", ids=[2, 3]) == stored(2, 3)

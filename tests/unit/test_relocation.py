@@ -58,8 +58,8 @@ class FakeMember:
         self.storage = SimpleNamespace(
             manifest=Manifest("town", GROUPS, "ab" * 16), logs=dict.fromkeys(held), keep_nodes=self.keep
         )
-        self.broker = SimpleNamespace(shared=SimpleNamespace(meta=MetaMachine()))
-        self.broker.shared.meta.info = pb.ClusterInfo()
+        self.broker = SimpleNamespace(view=SimpleNamespace(meta=MetaMachine()))
+        self.broker.view.meta.info = pb.ClusterInfo()
         runtime = SimpleNamespace(now=lambda: self.now, soon=lambda call: call())
         self.world = SimpleNamespace(
             runtime=runtime, note=lambda *note: self.notes.append(note), ended=self.end, crashed=self.crash
@@ -100,7 +100,7 @@ class FakeMember:
         done(None)
 
     def set_nodes(self, names, version):
-        self.broker.shared.meta.info.nodes.CopyFrom(pb.Nodes(names=names, version=version))
+        self.broker.view.meta.info.nodes.CopyFrom(pb.Nodes(names=names, version=version))
 
     def hear(self, node, **facts):
         hello = NodeHello(node=node, cluster_id="town", instance=ord(node), **facts)

@@ -21,7 +21,7 @@ class Rig:
         self.member = SimpleNamespace(
             world=world,
             me="n1",
-            broker=SimpleNamespace(shared=SimpleNamespace(subjects=SimpleNamespace(node="node"))),
+            broker=SimpleNamespace(view=SimpleNamespace(subjects=SimpleNamespace(node="node"))),
             gateway=SimpleNamespace(hear_nodes=lambda _subject, _heard: None, complain=world.note),
             replace_group=lambda number, done: self.replacing.append((number, done)),
         )

@@ -9,6 +9,7 @@ repeated, whoever leads by then.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
 from typing import NamedTuple
@@ -47,6 +48,13 @@ class _Part(NamedTuple):
     bodies: bytes
 
 
+@dataclass(slots=True)
+class _Storing:
+    """Of one group, while this node leads it."""
+
+    channels: set[ChannelUid] = field(default_factory=set)  # with an entry on its way
+
+
 class Restoring:
     """See the module's docstring."""
 
@@ -56,7 +64,6 @@ class Restoring:
         self.publishing = publishing
         self.answering = answering
         self.opening = 0  # requests that wait for a channel to be made
-        self.storing: dict[ChannelUid, int] = {}  # tickets of entries on their way
 
     def requests(self) -> dict[str, Callable[[Frame], None]]:
         """Who takes each kind of request."""
@@ -67,14 +74,8 @@ class Restoring:
             "restore_end": self.end,
         }
 
-    def follow(self, number: GroupId) -> None:
-        """This node leads a group no more: its next leader is asked again."""
-        for uid in [uid for uid in self.storing if self._is_of(uid, number)]:
-            del self.storing[uid]
-
-    def _is_of(self, uid: ChannelUid, number: GroupId) -> bool:
-        channel = self.channels.by_uid.get(uid)
-        return channel is None or channel.info.group == number
+    def _storing(self, number: GroupId) -> set[ChannelUid]:
+        return self.shared.kept(number, _Storing).channels
 
     # --- it begins ----------------------------------------------------------------------------------------------------
 
@@ -205,8 +206,9 @@ class Restoring:
         for change in (change.SerializeToString() for change in changes if change is not None):
             entry.rows.append((Rows(b"", 0, lambda _stored: None, partial(_encoded, change)), last))
         entry.rows.append((Rows(b"", total, told), last))
-        self.publishing.propose(entry, channel, last + 1, size)
-        self.storing[info.uid] = self.shared.tickets
+        storing = self._storing(info.group)
+        storing.add(info.uid)
+        self.publishing.propose(entry, channel, last + 1, size, partial(storing.discard, info.uid))
 
     def _batch(
         self, channel: Channel, first: int, count: int, timestamp: int, oldest: int, records: bytes
@@ -215,7 +217,7 @@ class Restoring:
         return encode_batch(uid, Sequence(first), count, WallNanos(timestamp), Sequence(oldest), records)
 
     def _stored(self, about: Asked, channel: Channel, count: int, stored: Stored) -> None:
-        self.storing.pop(channel.info.uid, None)
+        self._storing(channel.info.group).discard(channel.info.uid)
         if stored.error:
             about.refuse(stored.error, retry=stored.retry)
         else:
@@ -273,7 +275,7 @@ class Restoring:
     def _found(self, found: Callable[[Asked, Channel], None], about: Asked, info: ChannelInfo) -> None:
         channel = self.channels.by_uid.get(info.uid)
         known = about.group.machine.restores.by_channel.get(info.uid)
-        if channel is None or self.storing.get(info.uid, 0) in self.shared.waiting:
+        if channel is None or info.uid in self._storing(info.group):
             about.busy()
         elif channel.deleting:
             about.refuse(errors.CHANNEL_DELETING, retry=True)

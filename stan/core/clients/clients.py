@@ -10,7 +10,8 @@ from google.protobuf.message import DecodeError
 
 from stan import errors, limits
 from stan.config import HeartbeatConfig
-from stan.core.shared import META_GROUP, Done, Group, Shared, shown, text
+from stan.core.leader.local_group import Group
+from stan.core.shared import META_GROUP, Done, Shared, nobody_waits, shown, text
 from stan.core.state.meta import Client, MetaResult
 from stan.errors import go_quote
 from stan.protocol.doors import said_by
@@ -406,7 +407,7 @@ class Clients:
             had_failed is alive or beat.client.failing is alive
         ):  # it changed, or the last leader had seen something else
             told = pb.Heartbeat(client_id=beat.client.client_id, incarnation=beat.client.incarnation, failing=not alive)
-            self.shared.change_meta(lambda _result, _error: None, heartbeat=told)
+            self.shared.change_meta(nobody_waits, heartbeat=told)
         if beat.failures > self.heartbeat.fail_count:
             self.disconnect(beat.client, partial(self._timed_out, beat.client), asked=False)
         self._arm(beat, self.heartbeat.interval_ns)

@@ -7,10 +7,11 @@ from google.protobuf.message import DecodeError
 from stan import errors, limits
 from stan.core.clients.clients import Clients
 from stan.core.leader.cursors import LiveMember
+from stan.core.leader.local_group import Group
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
 from stan.core.requests.catchup import Catchup
 from stan.core.requests.hearing import Hearing
-from stan.core.shared import META_GROUP, Group, Shared, shown, text
+from stan.core.shared import META_GROUP, Shared, shown, text
 from stan.core.state.deleted import below_newest
 from stan.core.state.group import GroupResult, Subscription
 from stan.errors import go_quote

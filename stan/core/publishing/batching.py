@@ -8,7 +8,7 @@ Promises: an answer without error means that every row is stored, now or before;
 that whoever leads next leaves them out as this leader does; "ask again" means that no row of the request was stored by it.
 """
 
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -26,7 +26,6 @@ from stan.protocol.frames import Frame
 from stan.protocol.kernel.rows import ID_BYTES, IdSet, pick_ids, pick_rows
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto.extension_pb2 import BatchRequest, BatchResponse
-from stan.types import GroupId
 
 
 class _Batch(NamedTuple):
@@ -56,6 +55,14 @@ class _Line:
     going: bool = False  # the next ones are being looked at
 
 
+@dataclass(slots=True)
+class Batches:
+    """Of one group, while this node leads it."""
+
+    lines: dict[Name, _Line] = field(default_factory=dict)
+    waiting: int = 0  # bytes of rows
+
+
 class Batching:
     """See the module's docstring."""
 
@@ -63,13 +70,6 @@ class Batching:
         self.shared = shared
         self.channels = channels
         self.publishing = publishing
-        self.lines: dict[GroupId, dict[Name, _Line]] = {}
-        self.waiting: Counter[GroupId] = Counter()  # bytes
-
-    def follow(self, number: GroupId) -> None:
-        """This node leads a group no more, and answers nobody: its next leader is asked again."""
-        self.lines.pop(number, None)
-        self.waiting.pop(number, None)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -96,18 +96,18 @@ class Batching:
             b"%b\0%b" % (user, request.producer) if (user := found.user) and request.producer else request.producer,
             request.version,
         )
-        waiting = self.waiting[found.number]
+        here = self.shared.kept(found.number, Batches)
         error = _refusal(batch) or refusal(
             batch.channel, batch.rows, batch.number, self.shared.message_payload_max(batch.channel)
         )
         if error:
             batch.refuse(error)
-        elif waiting and waiting + len(batch.rows) > limits.BATCH_BYTES_WAITING_MAX:
+        elif here.waiting and here.waiting + len(batch.rows) > limits.BATCH_BYTES_WAITING_MAX:
             batch.refuse(BUSY, retry=True)
         else:
             self.shared.totals.in_messages += batch.number
             self.shared.totals.in_bytes += len(frame.payload)
-            self.waiting[found.number] += len(batch.rows)
+            here.waiting += len(batch.rows)
             self.channels.open(batch.channel, partial(self._opened, batch))
 
     def _opened(self, batch: _Batch, channel: Channel | None, error: str) -> None:
@@ -119,7 +119,7 @@ class Batching:
             told = partial(self._stored, [(batch, batch.number)])
             self.publishing.add(channel, Rows(batch.rows, batch.number, told))
         else:
-            lines = self.lines.setdefault(channel.info.group, {})
+            lines = self.shared.kept(channel.info.group, Batches).lines
             named = channel.info.uid, batch.producer
             line = lines.setdefault(named, _Line(channel))
             line.waiting.append(batch)
@@ -127,7 +127,7 @@ class Batching:
                 self._go_on(line, named)
 
     def _left(self, batch: _Batch) -> None:
-        self.waiting[batch.asked.number] -= len(batch.rows)
+        self.shared.kept(batch.asked.number, Batches).waiting -= len(batch.rows)
 
     # --- ids ----------------------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class Batching:
             self._propose(line, named, taken, windows)
         line.going = False
         if not line.busy:
-            del self.lines[line.channel.info.group][named]
+            del self.shared.kept(line.channel.info.group, Batches).lines[named]
 
     def _take(self, line: _Line) -> list[_Batch]:
         """Requests at the front of a line that go together: of one version, and not too large."""

@@ -8,7 +8,7 @@ from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.runs import pairs
 from stan.core.publishing.intake import Rows
-from stan.core.shared import Shared, text
+from stan.core.shared import Shared, nobody_waits, text
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.errors import CHANNEL_DELETING, CHANNEL_RESTORING, TOO_MANY_CHANNELS, case_conflict, go_quote
@@ -255,7 +255,7 @@ class Channels:
         if channel.reserved or channel.restoring or first <= max(index.first_sequence, known, 1):
             return
         trim = pb.Trim(first_sequences=[info.uid, first])
-        self.shared.change_group(info.group, lambda _result, _error: None, trim=trim)
+        self.shared.change_group(info.group, nobody_waits, trim=trim)
 
     def trimmed(self, group: GroupId, trim: pb.Trim) -> None:
         """A Trim entry was applied."""

@@ -14,12 +14,13 @@ from operator import attrgetter
 
 from stan import errors, limits
 from stan.core.base.ready import Fetch, Fetched, Ready
+from stan.core.leader.local_group import Group
 from stan.core.publishing.channels import Channel, Channels
 from stan.core.publishing.intake import Rows, Stored
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.staging import PASSING
 from stan.core.requests.asked import Asked, asked
-from stan.core.shared import Group, Shared, shown
+from stan.core.shared import Shared, nobody_waits, shown
 from stan.core.state.group import GroupResult
 from stan.core.state.transactions import Ended, Refused, Transactions
 from stan.invariant import invariant
@@ -52,6 +53,15 @@ class Carrier:
     broken: bool = False  # rows were refused: it begins again once nothing is in flight
 
 
+@dataclass(slots=True)
+class _Commits:
+    """Of one group, while this node leads it."""
+
+    asked: dict[ChannelUid, list[Asked]] = field(default_factory=dict)  # who waits, in order of arrival
+    deciding: dict[ChannelUid, pb.Commit] = field(default_factory=dict)  # on their way into the log
+    carriers: dict[ChannelUid, Carrier] = field(default_factory=dict)
+
+
 class Committing:
     """See the module's docstring."""
 
@@ -59,23 +69,20 @@ class Committing:
         self.shared = shared
         self.channels = channels
         self.publishing = publishing
-        self.asked: dict[ChannelUid, list[Asked]] = {}  # who waits, in order of arrival
-        self.deciding: dict[ChannelUid, tuple[int, pb.Commit]] = {}  # on their way into the log: ticket
-        self.carriers: dict[ChannelUid, Carrier] = {}
+        self.doubtful: list[
+            tuple[Channel, pb.Commit]
+        ] = []  # decisions of which nobody knows whether they are in the log
         self.fetches = 0
 
-    def follow(self, number: GroupId) -> None:
-        """This node leads a group no more; its channels are still known."""
-        for uid in [uid for uid, channel in self.channels.by_uid.items() if channel.info.group == number]:
-            self.asked.pop(uid, None)
-            self.carriers.pop(uid, None)
-            self.deciding.pop(uid, None)
+    def _of(self, number: GroupId) -> _Commits:
+        return self.shared.kept(number, _Commits)
 
-    def dropped(self, uid: ChannelUid) -> None:
+    def dropped(self, number: GroupId, uid: ChannelUid) -> None:
         """A channel is gone."""
-        self.carriers.pop(uid, None)
-        self.deciding.pop(uid, None)
-        for waiting in self.asked.pop(uid, []):
+        here = self._of(number)
+        here.carriers.pop(uid, None)
+        here.deciding.pop(uid, None)
+        for waiting in here.asked.pop(uid, []):
             waiting.refuse(errors.CHANNEL_DELETING, retry=True)
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -96,7 +103,7 @@ class Committing:
         if channel is None:
             found.refuse(error, retry=error in PASSING)
             return
-        waiting = self.asked.setdefault(channel.info.uid, [])
+        waiting = self._of(channel.info.group).asked.setdefault(channel.info.uid, [])
         if len(waiting) >= limits.COMMITS_WAITING_MAX:
             found.busy()
             return
@@ -106,26 +113,26 @@ class Committing:
     def _next(self, channel: Channel) -> None:
         """Answer who asks for what is done or cannot be done, until something has to be decided."""
         uid = channel.info.uid
-        group = self.shared.group_of(channel.info)
-        while self.asked.get(uid) and uid not in self.deciding and uid not in group.machine.transactions.under_way:
-            self._decide(channel, group, self.asked[uid][0])
-        if not self.asked.get(uid):
-            self.asked.pop(uid, None)
+        group, here = self.shared.group_of(channel.info), self._of(channel.info.group)
+        while here.asked.get(uid) and uid not in here.deciding and uid not in group.machine.transactions.under_way:
+            self._decide(channel, group, here.asked[uid][0])
+        if not here.asked.get(uid):
+            here.asked.pop(uid, None)
 
     def _decide(self, channel: Channel, group: Group, found: Asked) -> None:
         uid, request, known = channel.info.uid, found.request, group.machine.transactions
-        last = known.committed.get((uid, request.app))
+        last, here = known.committed.get((uid, request.app)), self._of(channel.info.group)
         if known.is_anothers(uid, request.app, found.user):
-            self.asked[uid].remove(found)
+            here.asked[uid].remove(found)
             found.refuse(errors.APP_OF_ANOTHER)
             return
         if last is not None and request.version <= last.version:
-            self.asked[uid].remove(found)
+            here.asked[uid].remove(found)
             _confirm(found, last, already=True)
             return
         sequences = _sequences(known, uid, found.user, request)
         if isinstance(sequences, str):
-            self.asked[uid].remove(found)
+            here.asked[uid].remove(found)
             found.refuse(sequences)
             return
         self.publishing.reserve(channel)
@@ -137,31 +144,33 @@ class Committing:
             at=self.shared.clock.wall,
             user=found.user,
         )
-        self.shared.change_group(channel.info.group, partial(self._decided, channel, commit), commit=commit)
-        self.deciding[uid] = self.shared.tickets, commit
+        here.deciding[uid] = commit
+        decided, in_doubt = partial(self._decided, channel, commit), partial(self.doubtful.append, (channel, commit))
+        self.shared.change_group(channel.info.group, decided, in_doubt, commit=commit)
 
     def _decided(self, channel: Channel, commit: pb.Commit, result: object, error: str) -> None:
         uid = channel.info.uid
-        if self.deciding.pop(uid, None) is None:  # the channel is gone
+        if self._of(channel.info.group).deciding.pop(uid, None) is None:  # the channel is gone
             return
         outcome = result.of_part if isinstance(result, GroupResult) else Refused(error)
         if isinstance(outcome, Ended):
             self.ended(channel.info.group, outcome)
         elif isinstance(outcome, Refused):
-            for waiting in self._take_asked(uid, commit):
+            for waiting in self._take_asked(channel.info.group, uid, commit):
                 waiting.refuse(outcome.error, retry=result is None)
             self.publishing.release(channel)
             self._next(channel)
 
-    def _take_asked(self, uid: ChannelUid, commit: pb.Commit | pb.Committed) -> list[Asked]:
+    def _take_asked(self, number: GroupId, uid: ChannelUid, commit: pb.Commit | pb.Committed) -> list[Asked]:
         """Those who wait for one version of an app; they wait no more."""
-        waiting = self.asked.pop(uid, [])
+        here = self._of(number)
+        waiting = here.asked.pop(uid, [])
         same = [
             (one.request.app, one.request.version) == (commit.app, commit.version)
             and (one.user == commit.user or not (one.user and commit.user))
             for one in waiting
         ]
-        self.asked[uid] = [one for one, is_same in zip(waiting, same, strict=True) if not is_same]
+        here.asked[uid] = [one for one, is_same in zip(waiting, same, strict=True) if not is_same]
         return [one for one, is_same in zip(waiting, same, strict=True) if is_same]
 
     def ended(self, number: GroupId, ended: Ended) -> None:
@@ -170,12 +179,12 @@ class Committing:
         channel = self.channels.by_uid.get(ended.uid)
         if not group.leads or channel is None:
             return
-        self.carriers.pop(ended.uid, None)
+        self._of(number).carriers.pop(ended.uid, None)
         group.dispatch.uncovered(ended.uid)
         if ended.uid in self.shared.watched:
             self.shared.news.add(ended.uid)
         self.publishing.release(channel)
-        for waiting in self._take_asked(ended.uid, ended.committed):
+        for waiting in self._take_asked(number, ended.uid, ended.committed):
             if ended.error:
                 waiting.refuse(ended.error)
             else:
@@ -187,7 +196,7 @@ class Committing:
     @property
     def hungry(self) -> bool:
         """Whether `pump` would find something to do."""
-        return any(self._can_go_on(self.carriers.get(channel.info.uid)) for _, channel, _ in self._under_way())
+        return any(self._can_go_on(self._carrier(channel)) for _, channel, _ in self._under_way())
 
     def _under_way(self) -> Iterator[tuple[Group, Channel, pb.Commit]]:
         """Commits under way in the groups that this node leads; the metadata may not tell of their channel yet."""
@@ -197,6 +206,9 @@ class Committing:
                 if channel is not None and not channel.deleting:
                     yield group, channel, commit
 
+    def _carrier(self, channel: Channel) -> Carrier | None:
+        return self._of(channel.info.group).carriers.get(channel.info.uid)
+
     def _can_go_on(self, carrier: Carrier | None) -> bool:
         if carrier is None:
             return True
@@ -204,18 +216,20 @@ class Committing:
             return False
         if carrier.broken:
             return not carrier.in_flight
-        under_way = sum(one.in_flight + one.reading for one in self.carriers.values())
+        under_way = sum(
+            one.in_flight + one.reading for here in self.shared.all_kept(_Commits) for one in here.carriers.values()
+        )
         return bool(carrier.unread and not carrier.fetch and under_way < limits.COMMIT_BYTES_IN_FLIGHT)
 
     def pump(self, ready: Ready) -> None:
         """Go on with the commits under way in the groups that this node leads."""
-        if self.deciding:
-            self._lose_decisions()
+        if self.doubtful:
+            self._refuse_doubtful()
         for group, channel, commit in self._under_way():
             self.shared.within(channel.info.group, self._go_on, group, channel, commit, ready)
 
     def _go_on(self, group: Group, channel: Channel, commit: pb.Commit, ready: Ready) -> None:
-        carrier = self.carriers.get(channel.info.uid)
+        carrier = self._carrier(channel)
         if not self._can_go_on(carrier):
             return
         if carrier is None or carrier.broken:
@@ -223,12 +237,13 @@ class Committing:
         if self._can_go_on(carrier):
             ready.fetches.append(self._read(group, carrier))
 
-    def _lose_decisions(self) -> None:
-        """Nobody will tell what became of a proposal that was refused while another leader was looked for."""
-        waiting = self.shared.waiting
-        for uid, (_, commit) in [lost for lost in self.deciding.items() if lost[1][0] not in waiting]:
-            channel = self.channels.by_uid[uid]
-            self.shared.within(channel.info.group, self._decided, channel, commit, None, errors.BUSY)
+    def _refuse_doubtful(self) -> None:
+        """Who waits for a decision that is in doubt asks again, if this node leads still: another leader was looked for."""
+        doubtful = [*self.doubtful]
+        self.doubtful.clear()
+        for channel, commit in doubtful:
+            if self._of(channel.info.group).deciding.get(channel.info.uid) is commit:
+                self.shared.within(channel.info.group, self._decided, channel, commit, None, errors.BUSY)
 
     def _begin(self, group: Group, channel: Channel, commit: pb.Commit, before: Carrier | None) -> Carrier:
         """Take a commit up where the log says that it stands. Nothing of this channel is on its way."""
@@ -241,7 +256,9 @@ class Committing:
         while done > 0:
             done -= staged[unread.popleft()].count
         invariant(not done, "rows are stored part by part", uid=commit.uid, done=commit.done)
-        made = self.carriers[channel.info.uid] = Carrier(channel, commit, channel.last_timestamp, unread)
+        made = self._of(channel.info.group).carriers[channel.info.uid] = Carrier(
+            channel, commit, channel.last_timestamp, unread
+        )
         if before is not None:
             made.pause_until, made.failures = before.pause_until, before.failures
         return made
@@ -304,7 +321,8 @@ class Committing:
             self._failed(carrier, why)
 
     def _reader(self, fetch: Fetch) -> Carrier | None:
-        return next((carrier for carrier in self.carriers.values() if carrier.fetch == fetch.number), None)
+        carriers = self._of(fetch.group).carriers.values()
+        return next((carrier for carrier in carriers if carrier.fetch == fetch.number), None)
 
     def _failed(self, carrier: Carrier, why: str) -> None:
         channel = carrier.channel
@@ -315,7 +333,7 @@ class Committing:
             carrier.failures = 0
             step = pb.CommitStep(uid=channel.info.uid, given_up=True)
             self.shared.note("ERR", f"A commit to {shown(channel.info.name)} is given up: its rows cannot be read")
-            self.shared.change_group(channel.info.group, lambda _result, _error: None, commit_step=step)
+            self.shared.change_group(channel.info.group, nobody_waits, commit_step=step)
         self._pause(carrier, errors.UNREADABLE)
 
     def _pause(self, carrier: Carrier, error: str) -> None:
@@ -326,7 +344,7 @@ class Committing:
             self.shared.timers.at(at, lambda _now: None)  # a turn then
         if not self.shared.clustered:  # else another leader may store what this one has refused
             self.publishing.refuse_waiting(carrier.channel, error)
-        for waiting in self.asked.pop(carrier.channel.info.uid, []):
+        for waiting in self._of(carrier.channel.info.group).asked.pop(carrier.channel.info.uid, []):
             waiting.refuse(error, retry=True)
 
 

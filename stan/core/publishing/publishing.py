@@ -19,7 +19,7 @@ from stan.core.leader.marks import Sorted, encode
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
 from stan.core.publishing.intake import Rows, Stored, sealed_size
 from stan.core.requests.catchup import Catchup
-from stan.core.shared import META_GROUP, Shared, text
+from stan.core.shared import META_GROUP, InDoubt, Shared, nobody_waits, text
 from stan.permissions import Right
 from stan.protocol.channels import is_channel_name, publication
 from stan.protocol.entries import Kind, decode_batches, encode_batch, encode_change, encode_marks, marks_of
@@ -341,22 +341,24 @@ class Publishing:
                     entry.marks.append(batch)
             base += batch.count
 
-    def _close(self, entry: Sealed) -> Proposal:
+    def _close(self, entry: Sealed, in_doubt: InDoubt = nobody_waits) -> Proposal:
         if entry.marks:
             entry.parts += encode_marks(encode(entry.marks))
         for rows, first in entry.rows:
             if rows.change is not None:
                 entry.parts += encode_change(rows.change(first))
-        ticket = self.shared.ticket(partial(self._done, entry))
+        ticket = self.shared.ticket(partial(self._done, entry), in_doubt)
         return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
 
-    def propose(self, entry: Sealed, channel: Channel, next_sequence: int, size: int) -> None:
+    def propose(
+        self, entry: Sealed, channel: Channel, next_sequence: int, size: int, in_doubt: InDoubt = nobody_waits
+    ) -> None:
         """Have an *entry* written that was made elsewhere: *size* accounted bytes; its channel goes on with *next_sequence*."""
         base, channel.next_sequence = channel.next_sequence, next_sequence
         entry.channels.append((channel, base, next_sequence - base, size))
         channel.uncommitted_bytes += size
         self.uncommitted[entry.group] += size
-        self.shared.changes.append(self._close(entry))
+        self.shared.changes.append(self._close(entry, in_doubt))
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 

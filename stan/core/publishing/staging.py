@@ -5,16 +5,18 @@ A part is stored as one message of the group's hidden channel, with the change t
 once both are committed. A part that is staged already is not stored again.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
 from stan import errors, limits
 from stan.config import ChannelLimits
+from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
 from stan.core.publishing.intake import Rows, Stored, refusal
 from stan.core.publishing.publishing import Publishing
 from stan.core.requests.asked import Asked, asked
-from stan.core.shared import Shared
+from stan.core.shared import Shared, nobody_waits
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.transactions import Refused, Transactions, is_same
@@ -31,6 +33,14 @@ PASSING = frozenset((NO_METADATA, errors.CHANNEL_DELETING, errors.CHANNEL_RESTOR
 """Why a channel cannot be had for the moment."""
 
 
+@dataclass(slots=True)
+class _Staged:
+    """Of one group, while this node leads it."""
+
+    hidden: Channel
+    opening: int = 0  # requests that wait for their channel
+
+
 class Staging:
     """See the module's docstring."""
 
@@ -38,26 +48,22 @@ class Staging:
         self.shared = shared
         self.channels = channels
         self.publishing = publishing
-        self.hidden: dict[GroupId, Channel] = {}  # of the groups led
-        self.opening: dict[GroupId, int] = {}  # requests that wait for their channel
 
-    def lead(self, number: GroupId) -> None:
+    def lead(self, number: GroupId, leadership: Leadership) -> None:
         """This node leads a group from now on."""
         info = ChannelInfo(STAGING_NAME, STAGING_UID, number)
         index = self.shared.written(number, STAGING_UID)
-        self.hidden[number] = Channel(
+        hidden = Channel(
             info=info,
             limits=ChannelLimits(msgs=0, bytes=0),
             next_sequence=self.channels.written_end(info),
             last_timestamp=index.last_timestamp,
             quiet_since=self.shared.clock.now,
         )
-        self.opening[number] = 0
+        leadership.keep(_Staged(hidden))
 
-    def follow(self, number: GroupId) -> None:
-        """This node leads the group no more."""
-        self.hidden.pop(number, None)
-        self.opening.pop(number, None)
+    def _here(self, number: GroupId) -> _Staged:
+        return self.shared.kept(number, _Staged)
 
     # --- stage --------------------------------------------------------------------------------------------------------
 
@@ -73,14 +79,15 @@ class Staging:
         error = refusal(request.channel, request.rows, request.count, shared.message_payload_max(request.channel))
         if error or not names:
             found.refuse(error if names else errors.INVALID_TRANSACTION)
-        elif self.opening[found.number] >= limits.COMMITS_WAITING_MAX:
+        elif (here := self._here(found.number)).opening >= limits.COMMITS_WAITING_MAX:
             found.busy()
         else:
-            self.opening[found.number] += 1
+            here.opening += 1
             self.channels.open(request.channel, partial(self._opened, found))
 
     def _opened(self, found: Asked, channel: Channel | None, error: str) -> None:
-        self.opening[found.number] -= 1
+        here = self._here(found.number)
+        here.opening -= 1
         if channel is None:
             found.refuse(error, retry=error in PASSING)
             return
@@ -105,7 +112,7 @@ class Staging:
             record = wire.MsgProto(data=request.rows).SerializeToString()
             body = b"".join((len(record).to_bytes(4, "little"), record))
             rows = Rows(body, 1, partial(self._answer, found, part), partial(self._change, part))
-            self.publishing.add(self.hidden[found.number], rows)
+            self.publishing.add(here.hidden, rows)
 
     def _change(self, part: pb.StagedPart, sequence: int) -> bytes:
         part.sequence, part.at = sequence, self.shared.clock.wall
@@ -141,7 +148,7 @@ class Staging:
         before = self.shared.clock.wall - limits.STAGED_AGE_MAX
         for number, group in self.shared.led():
             if group.machine.transactions.staged_before(before):
-                self.shared.change_group(number, lambda _result, _error: None, drop_staged=pb.DropStaged(before=before))
+                self.shared.change_group(number, nobody_waits, drop_staged=pb.DropStaged(before=before))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
-from stan.core.shared import Group, Shared, text
+from stan.core.leader.local_group import Group
+from stan.core.shared import Shared, text
 from stan.errors import BUSY, go_quote
 from stan.protocol.frames import Frame
 from stan.protocol.proto.admin_pb2 import ChangeResponse

@@ -73,8 +73,7 @@ class Member:
         self.groups: dict[GroupId, RaftGroup] = {}
         channel_groups = [number for number in storage.logs if number != META_GROUP]
         self.broker = Broker(config, self._index, reply_prefix, channel_groups)
-        self.broker.shared.events.node = self.me
-        self.broker.nodes.founders, self.broker.nodes.under_way = self.relocation.names, self.relocation.under_way
+        self.broker.join_cluster(self.me, self.relocation.names, self.relocation.under_way)
         self.gateway = Gateway(self.broker, "", world.note)
         self.driver = Driver(
             self.broker,
@@ -106,7 +105,7 @@ class Member:
         self.balance = Balance(self.me, self.relocation.placement)
         self.roster = Roster(self._hello(), world.runtime.now(), world.random)
         self.supply = Supply(self)
-        subjects = self.broker.shared.subjects
+        subjects = self.broker.view.subjects
         Fetching(self.broker, self.groups, self.gateway, world.runtime, self._may_lead)
         Verifying(self.broker, self.groups, self.gateway, world.runtime, self.me)
         self.gateway.hear_nodes(self.wire.subscription, self._raft_frame, quiet=True)
@@ -154,8 +153,7 @@ class Member:
     def make_group(self, number: GroupId) -> RaftGroup:
         """This node's part in a group, from what the storage has of it."""
         world, storage, voters = self.world, self.storage, self.storage.voters(number)
-        if number != META_GROUP:
-            self.broker.shared.groups[number].loaded = storage.logs[number].last_index
+        self.broker.step_loaded(number, storage.logs[number].last_index)
         return RaftGroup(
             number,
             self.me,
@@ -186,14 +184,14 @@ class Member:
             group = self.groups[number] = self.make_group(number)
             if not self._needs_no_clients(number):
                 group.not_before = NEVER  # until it hears clients
-        info = self.broker.shared.meta.info
+        info = self.broker.view.meta.info
         if info is not None:
             self.roster.tell(self.world.runtime.now(), identity=info.nuid)
 
     def _needs_no_clients(self, number: GroupId) -> bool:
         """Before the metadata has the cluster's identity nobody hears clients, and somebody must lead to put it there. A node
         that knows nothing waits until the cluster turns out to be new."""
-        return number == META_GROUP and self.broker.shared.meta.info is None and not self.storage.fresh
+        return number == META_GROUP and self.broker.view.meta.info is None and not self.storage.fresh
 
     def start(self) -> None:
         """The connection is there: take part."""
@@ -285,7 +283,7 @@ class Member:
             soon(partial(self._reconfigure, number))
             return
         at = Nanos(self.world.runtime.now() + limits.VOTERS_TOLD)
-        self.broker.shared.timers.at(at, lambda _now: soon(partial(self._yield, number)))
+        self.broker.step_alarm(at, lambda _now: soon(partial(self._yield, number)))
 
     def _yield(self, number: GroupId, asked: frozenset[str] = frozenset()) -> None:
         """Hand over to one after the other, until one takes it, and go on as a new member."""
@@ -338,8 +336,8 @@ class Member:
         """Now and then: tell and learn who is there, spread leaderships, let clients in once the cluster has an identity."""
         if self.driver.stopped:
             return
-        self.broker.shared.timers.at(now + limits.MEMBER_TICK_INTERVAL, self.tick)
-        info = self.broker.shared.meta.info
+        self.broker.step_alarm(now + limits.MEMBER_TICK_INTERVAL, self.tick)
+        info = self.broker.view.meta.info
         up = self.gateway.connection.up
         if up and not self._connected:
             self.roster.hail(now)

@@ -73,7 +73,7 @@ class Relocation:
 
     def under_way(self) -> str:
         """Why another change of the nodes has to wait; "" if every group is where the last one wants it."""
-        member, version = self._member, self._member.broker.shared.meta.nodes.version
+        member, version = self._member, self._member.broker.view.meta.nodes.version
         now = member.world.runtime.now()
         waiting = []
         for number in self.placement:
@@ -93,7 +93,7 @@ class Relocation:
         member.world.runtime.soon(self._act)  # between two turns, so that nothing is half in an old role
 
     def _heed_metadata(self, now: Nanos) -> None:
-        member, nodes = self._member, self._member.broker.shared.meta.nodes
+        member, nodes = self._member, self._member.broker.view.meta.nodes
         if nodes.version > self.version:
             self.names, self.version = tuple(nodes.names), nodes.version
             self._spare = self._spare and member.me not in self.names

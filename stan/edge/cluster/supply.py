@@ -34,7 +34,7 @@ class Supply:
         self._heard_at = Nanos(0)  # the newest answer
         self._asked_at = Nanos(0)  # the newest requests
         self._busy = False  # what was received is being verified or taken into use
-        subjects = member.broker.shared.subjects
+        subjects = member.broker.view.subjects
         self._prefix = subjects.node
         member.gateway.hear_nodes(f"{self._prefix}.{member.me}.transfer", self._requested)
         member.gateway.hear_nodes(f"{self._prefix}.{member.me}.received", self._answered)

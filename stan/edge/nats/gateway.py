@@ -95,39 +95,39 @@ class Gateway:
     """Scans what was read and renders what is to be sent. `wake` asks for a turn of the driver."""
 
     def __init__(self, broker: Broker, ack_subject: str, note: Callable[[str, str], None]) -> None:
-        shared = broker.shared
+        view = broker.view
         self.broker = broker
         self.note = note
         self._complaints = Complaints(note)
         self.listens = False  # to clients
-        self.pub_prefix = shared.subjects.pub_prefix.encode() + b"."
-        self.door = shared.door
+        self.pub_prefix = view.subjects.pub_prefix.encode() + b"."
+        self.door = view.door
         users = self.door is not None and self.door.with_users
         self._heard_as: Callable[[str], str] = heard_of_users if users else str
-        self.rules = rules(shared.config)
+        self.rules = rules(view.config)
         self.judged: set[int] = set()  # sids of what clients ask
-        covered = ">" if shared.partition is None else shared.partition.cover()
-        subjects = {PUB_SID: self._heard_as(f"{shared.subjects.pub_prefix}.{covered}"), ACK_SID: ack_subject}
-        subjects[REPLY_SID] = shared.reply_prefix.decode() + (">" if users else "*")
-        self.inbox = shared.reply_prefix.replace(OWN_INBOXES, b"_INBOX.")
+        covered = ">" if view.partition is None else view.partition.cover()
+        subjects = {PUB_SID: self._heard_as(f"{view.subjects.pub_prefix}.{covered}"), ACK_SID: ack_subject}
+        subjects[REPLY_SID] = view.reply_prefix.decode() + (">" if users else "*")
+        self.inbox = view.reply_prefix.replace(OWN_INBOXES, b"_INBOX.")
         """What begins where other servers answer to this one, as to any client: without users nothing tells them apart."""
-        if self.inbox != shared.reply_prefix:
+        if self.inbox != view.reply_prefix:
             subjects[ASK_SID] = self.inbox.decode() + "*"
         for at, subject in enumerate(broker.requests):
             subjects[FIRST_REQUEST_SID + at] = self._judge(FIRST_REQUEST_SID + at, subject.decode())
         self.subscriptions = subjects
         self.handlers: dict[int, Callable[[Frame], None]] = {}  # by sid
         if users:  # another server of the same name, which looks for company before it knows of users
-            subjects[max(subjects) + 1] = shared.subjects.discover
+            subjects[max(subjects) + 1] = view.subjects.discover
             self.judged.add(max(subjects))
         self.quiet: set[int] = set()  # sids whose handlers tell the broker nothing
         for name, asked in broker.extensions.items():
             self.take_requests(name, asked)
-        self.clustered = shared.clustered
-        self.heard: Heard | None = Heard() if shared.clustered else None
-        self.taken: dict[bytes, bool] | None = Taken(shared) if shared.clustered else shared.partition
+        self.clustered = view.clustered
+        self.heard: Heard | None = Heard() if view.clustered else None
+        self.taken: dict[bytes, bool] | None = Taken(view) if view.clustered else view.partition
         self.on_info: Callable[[dict[str, Any]], None] | None = None  # who wants to know what NATS says about itself
-        self.led: frozenset[int] | None = frozenset() if shared.clustered else None  # groups whose acks are taken
+        self.led: frozenset[int] | None = frozenset() if view.clustered else None  # groups whose acks are taken
         self.connection: Link = Unconnected()
         self.wake: Callable[[], None]
         self._chunks: list[bytes | None] = []  # None: a new connection begins here
@@ -168,7 +168,7 @@ class Gateway:
             if end < len(self._chunks):
                 self._rest = b""  # what was cut off by the end of a connection never gets its other half
                 if self.heard is not None:
-                    self.heard.gap(self.broker.shared.clock.now)
+                    self.heard.gap(self.broker.view.now)
             del self._chunks[: end + 1]
         return told
 
@@ -197,10 +197,10 @@ class Gateway:
             return True
         self._rest = data[at:] if at < len(data) else b""
         if self.heard is not None and at:
-            shared = self.broker.shared
+            now = self.broker.view.now
             if matters:  # what nodes say to each other does not
-                self.heard.add(Piece(shared.clock.now, data, at))
-            shared.heard_since = self.heard.since(shared.clock.now)
+                self.heard.add(Piece(now, data, at))
+            self.broker.step_heard_since(self.heard.since(now))
         if len(self._rest) > PENDING_BYTES_MAX:
             self._broken("a message larger than any it may send")
         return told
@@ -212,7 +212,7 @@ class Gateway:
 
     def complain(self, level: str, text: str) -> None:
         """Write a line about what was sent by whoever can send it again and again."""
-        self._complaints.tell(self.broker.shared.clock.now, level, text)
+        self._complaints.tell(self.broker.view.now, level, text)
 
     def _malformed(self, frames: list[Frame]) -> None:
         for frame in frames:
@@ -273,12 +273,12 @@ class Gateway:
         """This node begins or ends to lead a group."""
         if self.taken is not None:
             self.taken.clear()
-            self.led = frozenset(number for number, _ in self.broker.shared.led())
+            self.led = frozenset(self.broker.view.led())
 
     def forget_heard(self, group: GroupId) -> None:
         """What was heard of a group cannot be told from what is in its log already."""
         if self.heard is not None:
-            self.heard.forget_group(group, self.broker.shared.clock.now)
+            self.heard.forget_group(group, self.broker.view.now)
 
     def replay(self, group: GroupId, breathe: Callable[[], None] = lambda: None) -> None:
         """This node leads *group* from now on: step again what it heard of it, which another leader may not have handled.
@@ -286,10 +286,10 @@ class Gateway:
         *breathe* is called now and then: there may be seconds of a busy cluster to look at."""
         if self.heard is None:
             return
-        shared = self.broker.shared
-        take = _OfGroup(group, shared.group_number)
+        view = self.broker.view
+        take = _OfGroup(group, view.group_number)
         steps: list[Publishes | Acks | Frame] = []
-        forgotten, recent = self.heard.forgotten(group), Nanos(shared.clock.now - limits.HEARD_REQUEST_AGE_MAX - 1)
+        forgotten, recent = self.heard.forgotten(group), Nanos(view.now - limits.HEARD_REQUEST_AGE_MAX - 1)
         for heard_at, data in self.heard.joined(forgotten, recent):
             breathe()
             at = 0
@@ -307,7 +307,7 @@ class Gateway:
                 if heard_at > recent:
                     heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
                     steps += filter(None, map(self._admitted, heard))
-        self.broker.replay(group, steps, self.heard.since(shared.clock.now, group))
+        self.broker.replay(group, steps, self.heard.since(view.now, group))
 
     # --- out --------------------------------------------------------------------------------------------------------------
 
@@ -317,6 +317,7 @@ class Gateway:
         """Write *sends* in their order, as one piece. *silent* is asked when there is nothing to be done any more but to write,
         with the groups that have something to say: what those that it names say does not leave. Returns the deliveries in it."""
         shown: list[tuple[Send, bytes]] = []
+        most = self.broker.view.payload_bytes_max
         for send in sends:
             if isinstance(send, Delivery):
                 shown += [
@@ -326,7 +327,7 @@ class Gateway:
                             part.records, part.base_sequence, part.first, part.last, part.inbox, part.redelivery_count
                         ),
                     )
-                    for part in deliverable(send, self.broker.shared.payload_bytes_max)
+                    for part in deliverable(send, most)
                 ]
             else:
                 shown.append((send, send.data if isinstance(send, Answer) else send))
@@ -366,7 +367,7 @@ class Gateway:
 
     def _judge(self, sid: int, subject: str) -> str:
         """What to subscribe to for *subject*; requests of clients are judged from now on."""
-        subjects = self.broker.shared.subjects
+        subjects = self.broker.view.subjects
         asked = subject.startswith(f"{subjects.extension}.") and not subject.startswith(f"{subjects.extension}.events.")
         asked |= subject.encode() in self.broker.requests and subject != subjects.meta
         if not asked:
@@ -383,7 +384,7 @@ class Gateway:
             return frame if not frame.reply or frame.reply.startswith(SERVERS_REPLIES) else None
         if self.door is not None and self.door.with_users:
             return self.door.admit(frame)
-        if frame.reply and not self.broker.shared.may_send_to(frame.reply):
+        if frame.reply and not self.broker.view.may_send_to(frame.reply):
             self._tell_reply(frame)
             return None
         return frame if self.door is None else self.door.admit(frame)
@@ -392,10 +393,10 @@ class Gateway:
         """Subscribe to everything, now and after each reconnection; *ack_subject* if it was not known yet."""
         if ack_subject:
             self.subscriptions[ACK_SID] = ack_subject
-        shared = self.broker.shared
-        self.rules = rules(shared.config, shared.nuid)
+        view = self.broker.view
+        self.rules = rules(view.config, view.nuid)
         if self.heard is not None:
-            self.heard.gap(shared.clock.now)  # nothing before was heard
+            self.heard.gap(view.now)  # nothing before was heard
         self.listens = True
         new = self.subscriptions.keys() - self.connection.subscriptions.keys()
         self.connection.subscriptions = self.subscriptions

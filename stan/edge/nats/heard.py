@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from stan import limits
-from stan.core.shared import Shared
+from stan.core.view import BrokerView
 from stan.remembered import Remembered
 from stan.types import GroupId, KiB, Nanos
 
@@ -89,9 +89,9 @@ class Heard:
 class Taken(Remembered[bytes, bool]):
     """Whether this node takes publishes on a channel; `clear` when it begins or ends to lead a group."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, view: BrokerView) -> None:
         super().__init__()
-        self._shared = shared
+        self._view = view
 
     def __missing__(self, channel: bytes) -> bool:
-        return self.remember(channel, self._shared.leads(self._shared.group_number(channel)), len(channel))
+        return self.remember(channel, self._view.leads(self._view.group_number(channel)), len(channel))

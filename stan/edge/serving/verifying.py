@@ -44,13 +44,13 @@ class Verifying:
         runtime: Runtime,
         node: str,
     ) -> None:
-        self._shared = shared = broker.shared
+        self._view = view = broker.view
         self._groups = groups
         self._gateway = gateway
         self._runtime = runtime
         self._node = node
         self._under_way = 0
-        gateway.take_requests(f"{shared.subjects.extension}.admin.verify", self._heard)
+        gateway.take_requests(f"{view.subjects.extension}.admin.verify", self._heard)
 
     def _heard(self, frame: Frame) -> None:
         if not frame.reply:
@@ -72,8 +72,7 @@ class Verifying:
             self._look_up(frame.reply, request, 1)
 
     def _look_up(self, reply: bytes, request: pb.VerifyRequest, attempt: int) -> None:
-        shared = self._shared
-        info = shared.meta.channels.get(request.channel)
+        info = self._view.meta.channels.get(request.channel)
         if info is None or request.uid not in (0, info.uid):
             self._refuse(reply, UNKNOWN_CHANNEL, retry=True)  # here: the metadata may not have come yet
             return
@@ -87,7 +86,7 @@ class Verifying:
 
     def _place(self, info: ChannelInfo, log: GroupLog, request: pb.VerifyRequest) -> "Place":
         index = log.channel(info.uid)
-        seen = self._shared.visible(info.group, info.uid, index)
+        seen = self._view.visible(info.group, info.uid, index)
         response = pb.VerifyResponse(
             node=self._node,
             group=info.group,

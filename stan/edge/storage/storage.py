@@ -14,9 +14,8 @@ from dataclasses import replace
 from functools import partial
 
 from stan.config import Config
-from stan.core.broker import Broker, apply_entry
+from stan.core.broker import Broker
 from stan.core.shared import META_GROUP
-from stan.core.state.rows import restore_group, snapshot_group
 from stan.edge.log import ServerLog
 from stan.edge.storage.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters, groups_on_disk, snapshot_bytes
 from stan.edge.storage.manifest import (
@@ -284,9 +283,9 @@ class Storage:
             for told in await self.database.drop_strays(self.manifest.raft_groups):
                 self._note("ERR", told)
         await self.load_group(broker, META_GROUP, replicated=replicated)
-        if broker.shared.meta.info is None and not replicated:
+        if broker.view.meta.info is None and not replicated:
             self._found_cluster(broker, cluster_id)
-        for number in broker.shared.groups:
+        for number in broker.view.groups:
             if number in self.logs:
                 await self.load_group(broker, number, replicated=replicated)
                 if not replicated:
@@ -294,7 +293,7 @@ class Storage:
 
     def _expect_known_channels(self, broker: Broker, number: GroupId) -> None:
         """The next channel must not get the number of one whose messages are here."""
-        log, next_uid = self.logs[number], broker.shared.meta.next_uid
+        log, next_uid = self.logs[number], broker.view.meta.next_uid
         unknown = [u for u in log.channels() if next_uid <= u < STAGING_UID and log.channel(u).last_sequence]
         if unknown:
             raise Damage(
@@ -305,15 +304,9 @@ class Storage:
     async def load_group(self, broker: Broker, number: GroupId, *, replicated: bool) -> None:
         """Bring the broker's machine of one group, a new one, to the state of its log; see `load`."""
         snapshot, anew = await self._newest_state(number, replicated=replicated)
-        meta = broker.shared.meta
-        machine = broker.shared.groups[number].machine if number != META_GROUP else meta
-        if number == META_GROUP:
-            meta.restore(snapshot)
-        else:
-            restore_group(broker.shared.groups[number].machine, snapshot)
+        broker.restore(number, snapshot, anew=anew)
         if anew:
             self._stale.add(number)
-            machine.touch_all()
         if snapshot.voters_index:
             self.set_voters(number, Voters(list(snapshot.voters), snapshot.voters_index))
         applied = RaftIndex(snapshot.applied_index)
@@ -407,14 +400,14 @@ class Storage:
         while at <= log.last_index:
             entries = log.entries(at, log.last_index, REPLAY_BYTES)
             for entry in entries:
-                apply_entry(broker, number, entry.index, entry.kind, entry.body)
+                broker.replay_entry(number, entry.index, entry.kind, entry.body)
                 term = entry.term
             at = RaftIndex(entries[-1].index + 1)
         self.applied[number] = (RaftIndex(max(applied, log.last_index)), term)
 
     def _pass_over(self, broker: Broker, number: GroupId) -> None:
         """Sequences that somebody knows of, and that the log has lost, are not given out again: they stay unused."""
-        log, machine = self.logs[number], broker.shared.groups[number].machine
+        log, machine = self.logs[number], broker.view.groups[number].machine
         known: dict[ChannelUid, int] = {}
         for cursor in machine.cursors.values():
             known[cursor.uid] = max(known.get(cursor.uid, 0), cursor.last_sent, cursor.doubt_until)
@@ -424,7 +417,7 @@ class Storage:
             if first > last:
                 continue
             self._note(
-                "ERR", f"group {number}: messages {first} to {last} of {broker.shared.meta.by_uid[uid].name!r} are lost"
+                "ERR", f"group {number}: messages {first} to {last} of {broker.view.meta.by_uid[uid].name!r} are lost"
             )
             oldest = Sequence(machine.channel(uid).first_sequence)
             gap = encode_batch(uid, first, last - first + 1, index.last_timestamp, oldest, b"")
@@ -439,19 +432,19 @@ class Storage:
         log.append([Entry(index, SOLO_TERM, kind, body)])
         log.sync()
         log.commit(index)
-        apply_entry(broker, number, index, kind, body)
+        broker.replay_entry(number, index, kind, body)
         self.applied[number] = (index, SOLO_TERM)
 
     def _found_cluster(self, broker: Broker, cluster_id: str) -> None:
         """The first entry of all: who we are."""
         info = pb.ClusterInfo(
-            cluster_id=cluster_id.encode(), raft_groups=len(broker.shared.groups), nuid=new_nuid().encode()
+            cluster_id=cluster_id.encode(), raft_groups=len(broker.view.groups), nuid=new_nuid().encode()
         )
         body = pb.MetaChange(cluster_info=info).SerializeToString()
         self._append(broker, META_GROUP, Kind.META, body)
 
     def _trim(self, broker: Broker, number: GroupId) -> None:
-        machine = broker.shared.groups[number].machine
+        machine = broker.view.groups[number].machine
         for uid, channel in machine.channels.items():
             if channel.first_sequence:
                 self.logs[number].trim(uid, Sequence(channel.first_sequence))
@@ -492,7 +485,7 @@ class Storage:
         """Nothing is written of a group any more in which the program failed; the driver freezes it."""
         self.applied.pop(number, None)
         self._stuck.add(number)
-        broker.shared.fail(number, error)
+        broker.step_fault(number, error)
 
     async def _doubt_next(self) -> None:
         """What was sent while a log failed may be told nowhere: the next life takes it that way, as after a loss of power."""
@@ -524,9 +517,9 @@ class Storage:
             self._stale.discard(number)
             changes.clear(number)
         if number == META_GROUP:
-            meta_changes(changes, broker.shared.meta, mark)
+            meta_changes(changes, broker.view.meta, mark)
         else:
-            group_changes(changes, broker.shared.groups[number].machine, mark)
+            group_changes(changes, broker.view.groups[number].machine, mark)
         if self.database is not None:
             self.database.seal(changes)
         return changes
@@ -578,10 +571,7 @@ class Storage:
         voters = self.voters(number)
         if voters.index:
             snapshot.voters[:], snapshot.voters_index = voters.names, voters.index
-        if number == META_GROUP:
-            broker.shared.meta.snapshot(snapshot)
-        else:
-            snapshot_group(broker.shared.groups[number].machine, snapshot)
+        broker.snapshot(number, snapshot)
         return snapshot
 
     # --- transfer ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,175 @@
+"""The rules of a fetch: who answers it and when, which messages of a channel it may see, what an answer holds (DESIGN 9).
+
+    request ─► asked: whose is it ─► group_of: may it be answered now ─► locate: which messages ─► answer
+
+The leader of the channel's group answers, and only while no other node can lead; a read replica answers with what it has
+applied. Where the messages lie and how they are read is the matter of who asks here. Pure; reads the broker, changes nothing.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from stan.core.base.ready import Index
+from stan.core.base.runs import Runs
+from stan.core.state.deleted import behind, below_newest
+from stan.core.view import BrokerView
+from stan.errors import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL
+from stan.protocol import fetches
+from stan.protocol.fetches import Batch
+from stan.protocol.frames import Frame
+from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
+from stan.protocol.requests import because, decode
+from stan.types import ChannelUid, GroupId, Sequence, WallNanos
+
+NO_END = (1 << 64) - 1
+
+
+class Refusal(NamedTuple):
+    """Why there are no messages; *retry*: that passes."""
+
+    error: str
+    retry: bool = False
+
+
+AGAIN: Final = Refusal(BUSY, retry=True)
+
+
+class FetchAsked(NamedTuple):
+    """A request that is for this node."""
+
+    reply: bytes
+    request: FetchRequest
+    of_leader: bool  # False: of a read replica
+
+
+class Place(NamedTuple):
+    """What a request asks for, as the index sees it now: the messages [first, last], at most *room* bytes of them."""
+
+    response: FetchResponse
+    first: Sequence
+    last: Sequence
+    room: int
+
+
+class FetchRules:
+    """See the module's docstring. *may_lead*: whether no other node can lead a group that this one leads, now."""
+
+    def __init__(self, view: BrokerView, may_lead: Callable[[GroupId], bool]) -> None:
+        self._view = view
+        self._may_lead = may_lead
+
+    def asked(self, frame: Frame, *, of_leader: bool) -> FetchAsked | Refusal | None:
+        """The request in a frame that wants an answer; None: another node gives it."""
+        view = self._view
+        try:
+            request = decode(FetchRequest, frame.payload)
+        except DecodeError as problem:
+            return Refusal(because(INVALID_FETCH, problem)) if not of_leader or view.leads_meta else None
+        if of_leader and not view.leads(view.group_number(request.channel)):
+            return None  # its leader hears it too
+        return FetchAsked(frame.reply, request, of_leader)
+
+    def lags(self, asked: FetchAsked) -> bool:
+        """Whether this node has to look for newer metadata first, as the channel is unknown here."""
+        return asked.of_leader and asked.request.channel not in self._view.meta.channels
+
+    def holds(self, asked: FetchAsked) -> bool:
+        """Whether no other node can lead the group whose leader is asked."""
+        return not asked.of_leader or self._may_lead(self._view.group_number(asked.request.channel))
+
+    def channel_of(self, asked: FetchAsked) -> tuple[GroupId, ChannelUid] | Refusal:
+        """The channel that is asked for, if this node may answer now."""
+        view, request = self._view, asked.request
+        info = view.meta.channels.get(request.channel)
+        number = view.group_number(request.channel)
+        if asked.of_leader and not (view.leads(number) and self._may_lead(number)):
+            return AGAIN
+        return Refusal(UNKNOWN_CHANNEL) if info is None else (number, info.uid)
+
+    def locate(self, asked: FetchAsked, number: GroupId, uid: ChannelUid, index: Index) -> Place | Refusal:
+        """Which messages of the channel, whose *index* that is, are asked for and may be seen."""
+        view = self._view
+        seen, deleted = view.visible(number, uid, index), view.deleted(number, uid)
+        place = locate(asked.request, seen, view.payload_bytes_max, deleted)
+        if place is None:
+            return Refusal(INVALID_FETCH)
+        place.response.uid = uid
+        return place
+
+    def answer(self, asked: FetchAsked, place: Place, batches: list[Batch]) -> list[fetches.Records]:
+        """The encoded answer, in pieces, out of the batches that hold what *place* names. Ask `holds` behind it."""
+        view = self._view
+        deleted = view.deleted(view.group_number(asked.request.channel), ChannelUid(place.response.uid))
+        return answer(asked.request, place, batches, view.payload_bytes_max, deleted)
+
+
+def locate(request: FetchRequest, seen: Index, payload_max: int, deleted: Runs | None = None) -> Place | None:
+    """Which messages *request* asks for, of those that are *seen* in the channel's index and not *deleted*; None if it makes no
+    sense."""
+    oldest, newest = seen.first_sequence, seen.last_sequence
+    last = request.last or NO_END
+    match request.WhichOneof("start"):
+        case "from_sequence":
+            first = request.from_sequence
+            if not 0 < first <= last:
+                return None
+        case "from_time":
+            first = seen.sequence_at(WallNanos(request.from_time))
+        case "newest":
+            first = below_newest(deleted, newest, request.newest) + 1
+            if not request.newest:
+                return None
+        case _:
+            first = newest + 1
+    first, last = max(first, 1), min(last, newest)
+    response = FetchResponse(first_sequence=oldest, last_sequence=newest, next_sequence=max(first, last + 1))
+    first = behind(deleted, max(first, oldest))
+    room = min(request.max_bytes or payload_max, payload_max)
+    return Place(response, Sequence(first), Sequence(last), room)
+
+
+def answer(
+    request: FetchRequest, place: Place, batches: list[Batch], payload_max: int, deleted: Runs | None = None
+) -> list[fetches.Records]:
+    """The encoded answer to *request*, in pieces; *batches* are those that hold what *place* names."""
+    response, first, last, _ = place
+    room = payload_max - fetches.HEAD_ROOM
+    wanted = min(request.max_bytes or room, room)
+    chosen = _select(batches, place, deleted, request.max_messages or NO_END, wanted)
+    if batches and not chosen:  # the first message alone is larger
+        chosen = fetches.select(batches, first, last, 1, room) or fetches.select(batches, first, last, 1, NO_END)
+    if not chosen:
+        return fetches.encode(response, [])
+    response.next_sequence = chosen[-1].first + chosen[-1].count
+    size = sum(len(batch.records) + fetches.RUN_ROOM for batch in chosen)
+    if size <= room:
+        return fetches.encode(response, chosen)
+    if size - fetches.RUN_ROOM + fetches.BARE_ROOM <= payload_max:
+        if (
+            response.first_sequence <= request.from_sequence < first
+        ):  # alone it could not say that nothing is lost before it
+            response.next_sequence = first
+            return fetches.encode(response, [])
+        return fetches.bare(chosen[0].records)
+    response.error = MESSAGE_TOO_LARGE.encode()
+    return fetches.encode(response, [])
+
+
+def _select(batches: list[Batch], place: Place, deleted: Runs | None, messages_max: int, bytes_max: int) -> list[Batch]:
+    """As `fetches.select`, without what was deleted."""
+    if deleted is None or not batches:
+        return fetches.select(batches, place.first, place.last, messages_max, bytes_max)
+    chosen: list[Batch] = []
+    end = min(place.last, batches[-1].first + batches[-1].count - 1)
+    for first, last in deleted.missing(place.first, end):
+        while batches and batches[0].first + batches[0].count <= first:
+            batches = batches[1:]
+        part = fetches.select(batches, first, last, messages_max, bytes_max)
+        chosen += part
+        messages_max -= sum(batch.count for batch in part)
+        bytes_max -= sum(fetches.RUN_ROOM + len(batch.records) for batch in part)
+        if not part or part[-1].first + part[-1].count <= last:
+            break
+    return chosen

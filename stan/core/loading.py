@@ -1,0 +1,79 @@
+"""The state that a broker begins with: made, forgotten, restored from a snapshot, replayed, written into a snapshot.
+
+Nobody is answered and nothing is delivered here: a group is loaded before this node leads it.
+"""
+
+from functools import partial
+
+from stan.config import Config
+from stan.core.base.partition import Partition
+from stan.core.base.ready import Indexes
+from stan.core.clients.admission import Admission
+from stan.core.leader.dispatch import Dispatch
+from stan.core.leader.local_group import Group
+from stan.core.shared import META_GROUP, Shared
+from stan.core.state.group import GroupMachine
+from stan.core.state.meta import MetaMachine
+from stan.core.state.rows import restore_group, snapshot_group
+from stan.protocol.channels import Subjects
+from stan.protocol.entries import Kind, changes_of, decode_batches
+from stan.protocol.proto import entries_pb2 as pb
+from stan.types import GroupId, RaftIndex
+
+
+def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> Shared:
+    """What the parts of a broker share, before it holds any group of channels."""
+    shared = Shared(config, Subjects(config.cluster_id, config.discover_prefix), indexes, reply_prefix)
+    if config.permissions is not None:
+        shared.door = Admission(shared, config.permissions)
+    if config.partitioning:
+        shared.partition = Partition(config.limits.per_channel)
+    return shared
+
+
+def reset(shared: Shared, number: GroupId) -> None:
+    """Forget what is known of a group, which is about to be told anew; this node does not lead it."""
+    shared.faulty.pop(number, None)
+    if number == META_GROUP:
+        shared.meta = MetaMachine()
+        return
+    machine = GroupMachine(number)
+    timers = shared.timers.within(partial(shared.fail, number))
+    made = Group(machine, Dispatch(machine, shared.indexes, timers))
+    old = shared.groups.get(number)
+    if old is not None:  # what is still on its way belongs to an earlier life
+        made.life, made.dispatch.fetches, made.dispatch.paused = old.life, old.dispatch.fetches, old.dispatch.paused
+    shared.groups[number] = made
+
+
+def restore(shared: Shared, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:
+    """Bring a group that is new, or was reset, to a state that was kept. *anew*: all of it counts as changed."""
+    machine = shared.meta if number == META_GROUP else shared.groups[number].machine
+    if isinstance(machine, MetaMachine):
+        machine.restore(snapshot)
+    else:
+        restore_group(machine, snapshot)
+    if anew:
+        machine.touch_all()
+
+
+def snapshot(shared: Shared, number: GroupId, into: pb.Snapshot) -> None:
+    """Write the whole replicated state of a group *into* a message."""
+    if number == META_GROUP:
+        shared.meta.snapshot(into)
+    else:
+        snapshot_group(shared.groups[number].machine, into)
+
+
+def replay(shared: Shared, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
+    """Apply one entry to the replicated state alone."""
+    if kind == Kind.META:
+        shared.meta.apply(pb.MetaChange.FromString(body), index)
+    elif kind == Kind.CHANGE:
+        shared.groups[number].machine.apply(pb.GroupChange.FromString(body), index)
+    elif kind == Kind.RECORDS:
+        machine = shared.groups[number].machine
+        for batch in decode_batches(body):
+            machine.trim(batch.uid, batch.first_sequence)
+        for told in changes_of(body):
+            machine.apply(pb.GroupChange.FromString(told), index)
