@@ -59,6 +59,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "transport",
         "pysyncobj",
         "solo",
+        "replica",
         "group",
         "turns",
     ),

@@ -20,11 +20,15 @@ from stan.errors import Aborted, Frozen, InDoubt, NotNow, StartError, fault
 from stan.invariant import invariant
 from stan.log.types import Entry, GroupLog
 from stan.protocol.entries import Kind
-from stan.raft.configuration import decode, encode, known_committed, objection
+from stan.raft.configuration import encode, known_committed
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.pysyncobj.journal import Command, GroupJournal
 from stan.raft.pysyncobj.shell import Shell
 from stan.raft.pysyncobj.voter import Outside
+from stan.raft.replica.applied import Applied
+from stan.raft.replica.durability import Durability
+from stan.raft.replica.handover import Handover
+from stan.raft.replica.proposals import Proposals
 from stan.raft.transport.codec import AppendAnswer, Message, heartbeat
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
@@ -44,17 +48,6 @@ class Surroundings(NamedTuple):
     note: Callable[[str, str], None]  # level, text for the operator
     needs_snapshot: Callable[["RaftGroup", str], None]  # the peer lacks entries that the log no longer has
     listens_since: Callable[[], Nanos] = lambda: Nanos(0)  # see Mux
-
-
-class _Proposal(NamedTuple):
-    size: int
-    deadline: Nanos
-
-
-class _Transfer(NamedTuple):
-    to: str
-    deadline: Nanos
-    done: Callable[[bool], None]
 
 
 class RaftGroup:
@@ -100,34 +93,24 @@ class RaftGroup:
         self.log = log
         self.failed = ""  # why this group takes part in nothing any more
         self._around = around
-        self._always = sync == "always"
-        self._wanted = RaftIndex(0)  # newest entry that somebody waits for
-        self._handed = applied
-        self._proposals: dict[RaftIndex, list[_Proposal]] = {}
-        self._in_flight = 0  # proposals not handed out, and their bytes
-        self._in_flight_bytes = 0
-        self._expired = False  # proposals, so that there is room for others
-        self._transfer: _Transfer | None = None
+        self._applied = Applied(me, voters, configured, applied)
+        self._proposals = Proposals()
+        self._durability = Durability(log, always=sync == "always")
         self._told: object = None
-        self.members = tuple(sorted(voters))
-        self.reconfigured: tuple[RaftIndex, tuple[str, ...]] | None = None  # entry and voters of a change in force
-        self._configured = configured
-        self._changing = RaftIndex(0)  # the change that this leader has proposed
         self.not_before = Nanos(0)  # nor campaigns earlier, once it met a leader, which has heard more
-        self._me = me
-        self._seen_durable = RaftIndex(-1)
         self._due = Nanos(0)  # when something has to be looked at
-        self._journal = GroupJournal(log, hard_state)
         outside = Outside(
             partial(around.send, group),
-            self.durable,
+            self._durability.index,
             self.may_campaign,
             around.listens_since,
             partial(around.needs_snapshot, self),
             self._warn,
         )
-        self._shell = Shell(me, voters, observers, self._journal, outside, around.random, around.now())
+        journal = GroupJournal(log, hard_state)
+        self._shell = Shell(me, voters, observers, journal, outside, around.random, around.now())
         self._shell.votes_for_others_only = not whole
+        self._handover = Handover(self._shell)
 
     # --- what it is -----------------------------------------------------------------------------------------------------
 
@@ -144,12 +127,12 @@ class RaftGroup:
     @property
     def leads(self) -> bool:
         """Whether this node leads and every entry of earlier terms was handed out."""
-        return not self.failed and self._shell.is_leader and self._handed >= self._shell.term_begins
+        return not self.failed and self._shell.is_leader and self._applied.index >= self._shell.term_begins
 
     @property
     def fresh(self) -> bool:
         """Whether this node does not know what it may have promised: see hard_state."""
-        return self._journal.hard_state.fresh
+        return self._shell.journal.hard_state.fresh
 
     @property
     def votes(self) -> bool:
@@ -161,7 +144,7 @@ class RaftGroup:
 
         *first*: this member had better lead, and campaigns before the others do."""
         if self.term == 0 and self.log.last_index == 0:
-            self._guarded(self._journal.hard_state.settle)
+            self._guarded(self._shell.journal.hard_state.settle)
             if first:
                 self._guarded(self._shell.leader_gone, self._around.now())
             self._around.wake(self)
@@ -178,24 +161,22 @@ class RaftGroup:
     @property
     def has_room(self) -> bool:
         """Whether a proposal would travel at once; if not it had better wait and grow."""
-        few = self._in_flight < limits.RAFT_PROPOSALS_IN_FLIGHT
-        return few and self._in_flight_bytes < limits.RAFT_PROPOSAL_BYTES_IN_FLIGHT
+        return self._proposals.has_room
 
     @property
     def wants_sync(self) -> bool:
         """Whether somebody waits for entries that are written but not durable."""
-        wanted = min(self._wanted, self.log.last_index)  # it may have been truncated since
-        return self._always and not self.failed and wanted > self.log.durable_index
+        return not self.failed and self._durability.wants_sync
 
     @property
     def has_committed(self) -> bool:
         """Whether `take_committed` would give something."""
-        return not self.failed and min(self._shell.commit, self.durable()) > self._handed
+        return not self.failed and min(self._shell.commit, self._durability.index()) > self._applied.index
 
     @property
     def has_news(self) -> bool:
         """Whether the owner has something to do: a sync, entries, room for proposals, another role."""
-        return self.has_committed or self.wants_sync or self._expired or self._told != self._role()
+        return self.has_committed or self.wants_sync or self._proposals.expired or self._told != self._role()
 
     def _role(self) -> object:
         return self.term, self.leader, self.leads, self.failed
@@ -219,7 +200,7 @@ class RaftGroup:
     @property
     def transferring(self) -> bool:
         """Whether leadership is being handed over; proposals are refused meanwhile."""
-        return self._transfer is not None or self.reconfigured is not None
+        return bool(self._handover) or self.reconfigured is not None
 
     # --- members ------------------------------------------------------------------------------------------------------------
 
@@ -230,23 +211,30 @@ class RaftGroup:
         return self._shell.patience == 1
 
     @property
+    def members(self) -> tuple[str, ...]:
+        """Who votes."""
+        return self._applied.voters
+
+    @property
+    def reconfigured(self) -> tuple[RaftIndex, tuple[str, ...]] | None:
+        """Entry and voters of a change in force: another object has to take the place of this one."""
+        return self._applied.newer
+
+    @property
     def change_under_way(self) -> bool:
         """Whether a change of the voters was proposed here and did not take effect yet."""
-        return self._changing > self._handed or self.reconfigured is not None
+        return self._applied.changes
 
     def change(self, voters: Seq[str]) -> RaftIndex:
         """Propose other voters, one more or one less; see raft.configuration. Raises NotNow with the reason why not.
 
         When the entry is handed out, `reconfigured` names them: from then on this object neither campaigns nor takes proposals,
         and its owner puts a new one in its place."""
-        if self.change_under_way:
-            raise NotNow("another change of the voters is under way")
-        if why := objection(self.members, voters, self._me):
-            raise NotNow(why)
+        self._applied.check(voters)
         if self.leads and 2 * len(self.counting() & set(voters)) <= len(voters):
             raise NotNow("the new voters could decide nothing: too few of them are there and whole")
-        self._changing = self.propose([(Kind.CONFIG, encode(voters))], urgent=True)
-        return self._changing
+        index = self._applied.proposed = self.propose([(Kind.CONFIG, encode(voters))], urgent=True)
+        return index
 
     def counting(self) -> set[str]:
         """Leader: members, itself and observers included, whose answers are good: a new disk's are not before it is whole."""
@@ -255,7 +243,7 @@ class RaftGroup:
     def may_campaign(self, commit: RaftIndex, *, met_leader: bool) -> bool:
         """See shell.Outside."""
         hears = not met_leader or self._around.now() >= self.not_before
-        return self.reconfigured is None and self._handed >= commit and hears
+        return self.reconfigured is None and self._applied.index >= commit and hears
 
     def listen_until(self, moment: Nanos) -> None:
         """There was a leader, which has heard more: do not campaign earlier."""
@@ -285,14 +273,9 @@ class RaftGroup:
         except Exception as error:
             self.freeze(fault(error))
             raise InDoubt(self.failed) from error
-        deadline = Nanos(now + limits.RAFT_PROPOSAL_TIMEOUT)
-        for at, (_, body) in enumerate(bodies):
-            pending = self._proposals.setdefault(RaftIndex(first + at), [])
-            pending.append(_Proposal(len(body), deadline))
-            self._in_flight += 1
-            self._in_flight_bytes += len(body)
+        self._proposals.add(first, bodies, now)
         if urgent:
-            self._wanted = self.log.last_index
+            self._durability.want_all()
         self._around.wake(self)
         return first
 
@@ -302,16 +285,15 @@ class RaftGroup:
             raise Frozen(self.failed)
         if not self.leads:
             raise NotNow("this node does not lead the group")
-        if self._transfer is not None:
+        if self._handover:
             raise NotNow("leadership is being handed over")
         if self.reconfigured is not None:
             raise NotNow("the voters of the group change")
-        if self._in_flight_bytes > limits.RAFT_UNCOMMITTED_BYTES_MAX:
-            raise NotNow("too much waits for a majority")
+        self._proposals.check()
 
     def synced(self, durable: RaftIndex) -> None:  # noqa: ARG002 - a truncation since may have made less of it
         """The log may be durable further than before; the next turn looks how far."""
-        if self._seen_durable != self.log.durable_index and (self._transfer is not None or self._shell.waits_for_disk):
+        if self._durability.moved and (self._handover or self._shell.waits_for_disk):
             self._around.wake(self)
 
     def take_committed(self) -> list[Entry]:
@@ -319,23 +301,12 @@ class RaftGroup:
         return self._guarded(self._take_committed) or [] if self.has_committed else []
 
     def _take_committed(self) -> list[Entry]:
-        first = RaftIndex(self._handed + 1)
-        last = min(self._shell.commit, self.durable())
-        entries = self._journal.entries(first, last, limits.TURN_BYTES_MAX)
-        invariant(entries[0].index == first, "entries are handed out in order", first=first, found=entries[0].index)
-        self._handed = entries[-1].index
-        if self._proposals:
-            for entry in entries:
-                self._forget(entry.index)
-        for entry in entries:
-            if entry.kind == Kind.CONFIG and entry.index > self._configured:
-                self.reconfigured = entry.index, decode(entry.body)
+        first = RaftIndex(self._applied.index + 1)
+        last = min(self._shell.commit, self._durability.index())
+        entries = self._shell.journal.entries(first, last, limits.TURN_BYTES_MAX)
+        self._applied.take(entries)
+        self._proposals.handed_out(entries)
         return entries
-
-    def _forget(self, index: RaftIndex) -> None:
-        for proposal in self._proposals.pop(index, ()):
-            self._in_flight -= 1
-            self._in_flight_bytes -= proposal.size
 
     # --- leadership -------------------------------------------------------------------------------------------------------
 
@@ -343,10 +314,8 @@ class RaftGroup:
         """Hand leadership over to *to* within that many ns; proposals are refused meanwhile.
 
         *done* gets whether this node leads no more; called from a later turn, exactly once."""
-        if self._transfer is not None:
-            self._transfer.done(False)  # noqa: FBT003 - the answer to the question
-        self._transfer = _Transfer(to, Nanos(self._around.now() + within), done)
-        self._wanted = max(self._wanted, self.log.last_index)
+        self._handover.begin(to, Nanos(self._around.now() + within), done)
+        self._durability.want(self.log.last_index)
         self._around.wake(self)
 
     def freeze(self, why: str) -> None:
@@ -364,18 +333,12 @@ class RaftGroup:
     def close(self) -> None:
         """Take part no more; whoever waits for a hand-over is told. The log stays open."""
         self._leave(self.failed or "this node left the group")
-        self._give_up()
+        self._handover.give_up()
 
     def _leave(self, why: str) -> None:
         self.failed = why
         with suppress(Exception):  # it may be what failed; nobody asks it any more
             self._shell.step_down()
-
-    def _give_up(self) -> None:
-        """Whoever waits for a hand-over is told."""
-        transfer, self._transfer = self._transfer, None
-        if transfer is not None:
-            transfer.done(True)  # noqa: FBT003 - it leads no more
 
     # --- what drives it -----------------------------------------------------------------------------------------------------
 
@@ -384,33 +347,33 @@ class RaftGroup:
         when followers that were passed over need the next turn, if there are any."""
         self._guarded(self._turn, self._around.now())
         if self.failed:
-            self._give_up()
+            self._handover.give_up()
             return None
         return self._shell.spares.due
 
     def _turn(self, now: Nanos) -> None:
-        if self._seen_durable != self.log.durable_index:  # sealing a segment makes durable, too
-            self._seen_durable = self.log.durable_index
+        if self._durability.moved:  # sealing a segment makes durable, too
+            self._durability.look()
             self._shell.synced()
         self._shell.turn(now)
         self._want()
-        self._expire(now)
-        if self._transfer is not None:
-            self._advance_transfer(self._transfer, now)
-        waits = self._proposals or self._transfer is not None
+        self._proposals.expire(now)
+        self._handover.advance(now)
+        waits = self._proposals or self._handover
         self._due = now if waits else self._shell.rest(now)
 
     def tick(self, now: Nanos) -> bool:
         """Whether a turn is due. A leader at rest only sends its heartbeats."""
         if self.failed:
             return False
-        if now >= self._due or self._seen_durable != self.log.durable_index:
+        if now >= self._due or self._durability.moved:
             return True
         return self._shell.is_leader and not self._guarded(self._shell.beat_at_rest, now)
 
     def take_news(self) -> bool:
         """Whether the owner has something to do; a change of role is told once."""
-        news, self._told, self._expired = self.has_news, self._role(), False
+        news, self._told = self.has_news, self._role()
+        self._proposals.expired = False
         return news
 
     def receive(self, peer: str, message: Message) -> None:
@@ -426,7 +389,7 @@ class RaftGroup:
 
     def answered(self, peer: str, answer: AppendAnswer) -> None:
         """An answer of a follower."""
-        if self._transfer is not None or not self._guarded(self._shell.answer_heard, peer, answer, self._around.now()):
+        if self._handover or not self._guarded(self._shell.answer_heard, peer, answer, self._around.now()):
             self.receive(peer, answer)
 
     def peer_up(self, peer: str) -> None:
@@ -443,23 +406,7 @@ class RaftGroup:
         """Somebody waits for what a follower has, and for the first entry of a leader."""
         leads = self._shell.is_leader
         wanted = max(self._shell.term_begins, self._shell.wanted) if leads else self.log.last_index
-        self._wanted = max(self._wanted, wanted)
-
-    def _expire(self, now: Nanos) -> None:
-        for index in [index for index, pending in self._proposals.items() if pending[0].deadline <= now]:
-            self._forget(index)
-            self._expired = True
-
-    def _advance_transfer(self, transfer: _Transfer, now: Nanos) -> None:
-        asks, is_asked = now < transfer.deadline - limits.RAFT_REFUSAL_TIMEOUT, self._shell.handing_over
-        over = now >= transfer.deadline or not (asks or is_asked)
-        if not self._shell.is_leader or over or not self._shell.is_voter(transfer.to):
-            self._transfer = None
-            if is_asked:  # nobody knows whether it was refused: only an election brings a lease back
-                self._shell.step_down()
-            transfer.done(not self._shell.is_leader)
-        elif asks:
-            self._shell.hand_over(transfer.to)
+        self._durability.want(wanted)
 
     def _guarded(self, call: Callable[[*Parts], Result], *args: *Parts) -> Result | None:
         """Nothing happens in a group that failed; whatever fails in it, its disk or the program, fails the group alone."""
@@ -472,12 +419,6 @@ class RaftGroup:
         except Exception as error:  # noqa: BLE001 - the border of the group
             self.freeze(fault(error))
             return None
-
-    # --- for the shell -----------------------------------------------------------------------------------------------------
-
-    def durable(self) -> RaftIndex:
-        """See shell.Outside."""
-        return self.log.durable_index if self._always else self.log.last_index
 
     def _warn(self, text: str) -> None:
         self._around.note("WRN", f"group {self.group}: {text}")

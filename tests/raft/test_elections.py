@@ -84,7 +84,7 @@ def test_a_pre_vote_that_was_won_before_a_pause_says_nothing_after_it(rig):
 
 def test_a_member_that_must_not_campaign_any_more_takes_its_won_pre_vote_back(rig):
     group = win_pre_vote(rig)
-    group.reconfigured = 1, ("n1", "n2")
+    group._applied.newer = 1, ("n1", "n2")
     group.turn()
     assert asked_for_votes(rig) == []
     assert group.term == 0

@@ -36,7 +36,7 @@ def entries_for(rig, name):
 
 BORDERS = {
     "turn": ("n0", "turn", lambda rig, group: group.turn()),
-    "durable": ("n0", "synced", lambda rig, group: (setattr(group, "_seen_durable", -1), group.turn())),
+    "durable": ("n0", "synced", lambda rig, group: (setattr(group._durability, "_seen", -1), group.turn())),
     "next turn": ("n1", "rest", lambda rig, group: group.turn()),
     "tick": ("n0", "beat_at_rest", lambda rig, group: group.tick(0)),
     "message": ("n1", "receive", lambda rig, group: group.receive("n0", entries_for(rig, "n1"))),
@@ -123,7 +123,7 @@ def test_a_proposal_amid_which_the_program_fails_is_in_doubt(rig, monkeypatch):
 def test_entries_that_cannot_be_handed_out_freeze_the_group(rig, monkeypatch):
     group = rig.leader().group
     group.propose([(Kind.META, b"a")], urgent=True)
-    monkeypatch.setattr(rig.leader().group._journal, "entries", broken)
+    monkeypatch.setattr(rig.leader().group._shell.journal, "entries", broken)
     rig.run(0.5)
     assert group.failed.startswith(FAULT)
 

@@ -270,7 +270,7 @@ class Node:
         led, old = self.groups[number].leads, self.turns.remove(GroupId(number))
         self.world.history.died(self.name, number)
         self.groups[number] = self._group(
-            number, old.log, old._journal.hard_state, self.world.history.handed[self.name, number]
+            number, old.log, old._shell.journal.hard_state, self.world.history.handed[self.name, number]
         )
         self.turns.add(self.groups[number])
         if led:

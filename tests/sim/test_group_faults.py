@@ -96,7 +96,7 @@ def break_timers(node, _number):
 BORDERS = {
     "an entry is applied": wrap(broker, "step_committed", of_group),
     "an entry is applied in part": wrap(broker, "step_committed", half),
-    "entries are handed out": break_attribute(lambda node, number: raft(node, number)._journal, "entries"),
+    "entries are handed out": break_attribute(lambda node, number: raft(node, number)._shell.journal, "entries"),
     "entries become visible": break_attribute(lambda node, number: node.storage.logs[number], "commit"),
     "messages are delivered": break_attribute(dispatch, "pump"),
     "acks arrive": break_attribute(dispatch, "ack"),

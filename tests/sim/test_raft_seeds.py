@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from stan.raft.group import RaftGroup
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.pysyncobj.journal import GroupJournal
 from stan.raft.pysyncobj.shell import Shell
 from stan.raft.pysyncobj.voter import Voter
+from stan.raft.replica.durability import Durability
 from stan.raft.transport.codec import Vouch
 from tests.sim.raft_members import ChangingWorld
 from tests.sim.raft_world import RaftWorld
@@ -81,7 +81,7 @@ def complaints(seeds, *faults):
 
 
 def test_raft_seeds_find_answers_before_fsync(monkeypatch):
-    monkeypatch.setattr(RaftGroup, "durable", lambda self: self.log.last_index)
+    monkeypatch.setattr(Durability, "index", lambda self: self._log.last_index)
     assert complaints(range(1))["R5:"]
 
 

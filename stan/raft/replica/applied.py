@@ -1,0 +1,43 @@
+"""How far a member has handed entries out, and who votes by what it has handed out (see stan.raft.configuration). Pure."""
+
+from collections.abc import Sequence as Seq
+
+from stan.errors import NotNow
+from stan.invariant import invariant
+from stan.log.types import Entry
+from stan.protocol.entries import Kind
+from stan.raft.configuration import decode, objection
+from stan.types import RaftIndex
+
+
+class Applied:
+    """Of one member of a group: *voters* by entry *configured*, and entries up to *index* handed out."""
+
+    def __init__(self, me: str, voters: Seq[str], configured: int, index: RaftIndex) -> None:
+        self.index = index
+        self.voters = tuple(sorted(voters))
+        self.newer: tuple[RaftIndex, tuple[str, ...]] | None = None  # entry and voters of a change that was handed out
+        self.proposed = RaftIndex(0)  # the change that this leader has proposed
+        self._configured = configured
+        self._me = me
+
+    @property
+    def changes(self) -> bool:
+        """Whether a change of the voters was proposed here and did not take effect yet."""
+        return self.proposed > self.index or self.newer is not None
+
+    def check(self, voters: Seq[str]) -> None:
+        """Raise NotNow if these must not be proposed as the next voters."""
+        if self.changes:
+            raise NotNow("another change of the voters is under way")
+        if why := objection(self.voters, voters, self._me):
+            raise NotNow(why)
+
+    def take(self, entries: Seq[Entry]) -> None:
+        """The next entries are handed out."""
+        first = RaftIndex(self.index + 1)
+        invariant(entries[0].index == first, "entries are handed out in order", first=first, found=entries[0].index)
+        self.index = entries[-1].index
+        for entry in entries:
+            if entry.kind == Kind.CONFIG and entry.index > self._configured:
+                self.newer = entry.index, decode(entry.body)
