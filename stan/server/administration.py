@@ -230,7 +230,7 @@ class Administration:
         else:  # between two turns, so that none is half in the old role
             node = self._node
             node.runtime.soon(
-                partial(member.hand_over, number, to, partial(self._handed_over, frame.reply, number, to))
+                partial(member.handovers.hand_over, number, to, partial(self._handed_over, frame.reply, number, to))
             )
 
     def _handed_over(self, reply: bytes, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
@@ -238,7 +238,7 @@ class Administration:
             self._refuse(reply, pb.ChangeResponse, f"stan: node {to} did not take group {number} over", retry=True)
             return
         if self._member is not None:
-            self._member.let_rest(number)
+            self._member.handovers.let_rest(number)
         what = "the metadata" if number == META_GROUP else f"group {number}"
         self._node.broker.say("admin", f"an operator had {what} handed over to node {to}", group=number)
         self._node.driver.wake()

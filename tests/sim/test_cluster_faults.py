@@ -54,7 +54,7 @@ def test_a_group_that_was_handed_over_by_an_operator_rests_and_then_returns(worl
     old = world.leader(1)
     assert old.member.relocation.placement[1].preferred == old.name
     to = next(name for name in old.member.groups[1].members if name != old.name)
-    old.run(old.member.hand_over, 1, to, lambda _done: old.member.let_rest(1))
+    old.run(old.member.handovers.hand_over, 1, to, lambda _done: old.member.handovers.let_rest(1))
     world.run_for(6)
     assert world.leader(1).name == to
     world.run_for(12)

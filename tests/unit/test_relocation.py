@@ -65,6 +65,7 @@ class FakeMember:
             runtime=runtime, note=lambda *note: self.notes.append(note), ended=self.end, crashed=self.crash
         )
         self.driver = SimpleNamespace(stopped=False)
+        self.handovers = self
         self.pool = SimpleNamespace(led=dict.fromkeys(led, 0))
         self.supply = SimpleNamespace(receives=lambda number: number == self.incoming)
         self.incoming = None

@@ -40,6 +40,13 @@ class Receives(Protocol):
         """Whether a group is being received."""
 
 
+class HandsOver(Protocol):
+    """Who hands leaderships to other nodes."""
+
+    def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
+        """Let another voter lead a group, if this one does still."""
+
+
 class Host(Protocol):
     """The member, for its relocation and its supply."""
 
@@ -71,5 +78,6 @@ class Host(Protocol):
     def end_group(self, number: GroupId, done: Done) -> None:
         """Hold a group no more, which this node does not lead."""
 
-    def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
-        """Let another voter lead a group, if this one does still."""
+    @property
+    def handovers(self) -> HandsOver:
+        """What it gives to others."""

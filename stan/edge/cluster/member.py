@@ -18,6 +18,7 @@ from stan.core.broker import Broker
 from stan.core.shared import META_GROUP
 from stan.edge.cluster.agreement import Agreement
 from stan.edge.cluster.balance import Balance
+from stan.edge.cluster.handovers import Handovers
 from stan.edge.cluster.host import Done, World
 from stan.edge.cluster.relocation import Relocation
 from stan.edge.cluster.roster import Roster
@@ -102,7 +103,7 @@ class Member:
             note=world.note,
         )
         self.pool.configured, self.pool.fault = self._configured, self.driver.fail
-        self.balance = Balance(self.me, self.relocation.placement)
+        self.handovers = Handovers(self, Balance(self.me, self.relocation.placement), self.mux.is_up)
         self.roster = Roster(self._hello(), world.runtime.now(), world.random)
         self.supply = Supply(self)
         subjects = self.broker.view.subjects
@@ -115,8 +116,6 @@ class Member:
         self._not_whole: set[GroupId] = set()
         self._replacing: set[GroupId] = set()
         self._listening = False
-        self._resting: dict[GroupId, Nanos] = {}  # until when
-        self._drained: Callable[[], None] | None = None
         self._hello_subject = subjects.hello.encode()
 
     # --- parts ------------------------------------------------------------------------------------------------------------
@@ -210,7 +209,7 @@ class Member:
 
     def drain(self, done: Callable[[], None]) -> None:
         """Hand every leadership over, and take none; *done* is called when this node leads nothing."""
-        self._drained = done
+        self.handovers.drained = done
         self.roster.tell(self.world.runtime.now(), draining=True)
         self.tick(self.world.runtime.now())
 
@@ -291,7 +290,7 @@ class Member:
         if group is None or group.reconfigured is None:
             return
         able = set(group.reconfigured[1]) - asked
-        lag = {peer: missing for peer, missing in self._lag_of_voters(number).items() if peer in able}
+        lag = {peer: missing for peer, missing in self.handovers.lag_of_voters(number).items() if peer in able}
         now, preferred = self.world.runtime.now(), self.relocation.placement[number].preferred
         since = self.roster.alive_since(now)
         if group.leads and lag:
@@ -351,12 +350,12 @@ class Member:
             identity=info.nuid if info is not None else None,
             fresh=self.roster.me.fresh and not any(group.votes for group in self.groups.values()),
             led=self.pool.led,
-            resting=[number for number, until in self._resting.items() if until > now],
+            resting=self.handovers.resting(now),
             hashes=self.agreement.told(self.groups),
         )
         self.agreement.compare({name: known.hello for name, known in self.roster.nodes.items()})
         self._follow_roster()
-        self._spread(now)
+        self.handovers.spread(now)
         self.relocation.tick(now)
         self.supply.tick(now)
         if info is not None and not self._listening and up:
@@ -413,54 +412,3 @@ class Member:
                 self.mux.add_peer(name)
         for number, group in self.groups.items():
             group.set_observers(self.relocation.observers(number, frozenset(group.members)))
-
-    def _spread(self, now: Nanos) -> None:
-        if not self.pool.led:
-            if self._drained is not None:
-                self._drained()
-            return
-        resting = set() if self.roster.me.draining else self.roster.resting(now)
-        led = {
-            number: since
-            for number, since in self.pool.led.items()
-            if number not in resting
-            and not self.groups[number].transferring
-            and not self.groups[number].change_under_way
-            and (self.groups[number].is_steady or self.roster.me.draining)
-        }
-        lag = {number: self._lag_of_voters(number) for number in led}
-        moves = self.balance.moves(now, led, self.roster.alive_since(now), self.roster.draining(now), lag)
-        for number, to in moves:  # between two turns, so that none is half in the old role
-            self.world.runtime.soon(partial(self.hand_over, number, to))
-
-    def _lag_of_voters(self, number: GroupId) -> dict[str, int]:
-        """Of those who are there and can catch up by entries alone: who needs the state first takes its time, and so would a
-        handover."""
-        group = self.groups[number]
-        able = set(filter(self.mux.is_up, group.members)) - set(group.lacking())
-        return {peer: missing for peer, missing in group.lag().items() if peer in able}
-
-    def let_rest(self, number: GroupId) -> None:
-        """An operator had the group handed over: for a while nobody moves it for the balance's sake."""
-        now = self.world.runtime.now()
-        self._resting[number] = Nanos(now + limits.STEP_DOWN_REST)
-        self.roster.tell(now, resting=[*self._resting])
-
-    def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
-        """Let another voter lead a group, if this one does still; *told*: whether this one leads no more.
-
-        Not while its voters change: who takes over would have to hand over, too."""
-        if number not in self.pool.led or number not in self.groups:
-            if told is not None:
-                told(True)  # noqa: FBT003 - the answer
-            return
-        ended = told or partial(self._handed_over, number, to)
-        if self.groups[number].change_under_way:
-            ended(False)  # noqa: FBT003 - the answer
-            return
-        self.world.note("DBG", f"group {number}: is handed over to {to}")
-        self.groups[number].transfer(to, ended)
-
-    def _handed_over(self, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
-        if not done:
-            self.world.note("DBG", f"group {number}: {to} did not take it over")

@@ -159,7 +159,7 @@ class Relocation:
         if found is None:
             return
         if found.successor:
-            member.hand_over(number, found.successor)
+            member.handovers.hand_over(number, found.successor)
             return
         others = (found.voters & seen.voters & seen.alive) - {member.me}
         if others and all(now - alive[name] < limits.BALANCE_SETTLE for name in others):

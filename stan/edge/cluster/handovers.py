@@ -1,0 +1,82 @@
+"""Leaderships that this node hands to others: for balance, because it drains, or because somebody says so.
+
+Which ones, and to whom, balance decides. Promises: a group whose voters change, or that an operator had handed over lately, is
+not moved for balance's sake; each handover begins between two turns.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from stan import limits
+from stan.edge.cluster.balance import Balance
+from stan.edge.cluster.host import Host
+from stan.types import GroupId, Nanos
+
+
+class Handovers:
+    """Of one node. *is_up*: whether messages reach a peer."""
+
+    def __init__(self, member: Host, balance: Balance, is_up: Callable[[str], bool]) -> None:
+        self.drained: Callable[[], None] | None = None  # called while this node leads nothing
+        self._member = member
+        self._balance = balance
+        self._is_up = is_up
+        self._resting: dict[GroupId, Nanos] = {}  # until when
+
+    def resting(self, now: Nanos) -> list[GroupId]:
+        """Groups that nobody moves for balance's sake."""
+        return [number for number, until in self._resting.items() if until > now]
+
+    def spread(self, now: Nanos) -> None:
+        """Begin what is due."""
+        member = self._member
+        if not member.pool.led:
+            if self.drained is not None:
+                self.drained()
+            return
+        resting = set() if member.roster.me.draining else member.roster.resting(now)
+        led = {
+            number: since
+            for number, since in member.pool.led.items()
+            if number not in resting
+            and not member.groups[number].transferring
+            and not member.groups[number].change_under_way
+            and (member.groups[number].is_steady or member.roster.me.draining)
+        }
+        lag = {number: self.lag_of_voters(number) for number in led}
+        moves = self._balance.moves(now, led, member.roster.alive_since(now), member.roster.draining(now), lag)
+        for number, to in moves:  # between two turns, so that none is half in the old role
+            member.world.runtime.soon(partial(self.hand_over, number, to))
+
+    def lag_of_voters(self, number: GroupId) -> dict[str, int]:
+        """Of those who are there and can catch up by entries alone: who needs the state first takes its time, and so would a
+        handover."""
+        group = self._member.groups[number]
+        able = set(filter(self._is_up, group.members)) - set(group.lacking())
+        return {peer: missing for peer, missing in group.lag().items() if peer in able}
+
+    def let_rest(self, number: GroupId) -> None:
+        """An operator had the group handed over: for a while nobody moves it for the balance's sake."""
+        now = self._member.world.runtime.now()
+        self._resting[number] = Nanos(now + limits.STEP_DOWN_REST)
+        self._member.roster.tell(now, resting=[*self._resting])
+
+    def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
+        """Let another voter lead a group, if this one does still; *told*: whether this one leads no more.
+
+        Not while its voters change: who takes over would have to hand over, too."""
+        member = self._member
+        if number not in member.pool.led or number not in member.groups:
+            if told is not None:
+                told(True)  # noqa: FBT003 - the answer
+            return
+        ended = told or partial(self._handed_over, number, to)
+        if member.groups[number].change_under_way:
+            ended(False)  # noqa: FBT003 - the answer
+            return
+        member.world.note("DBG", f"group {number}: is handed over to {to}")
+        member.groups[number].transfer(to, ended)
+
+    def _handed_over(self, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
+        if not done:
+            self._member.world.note("DBG", f"group {number}: {to} did not take it over")
