@@ -22,7 +22,7 @@ from stan.core.publishing.intake import Rows, Stored, can_open_later, refusal
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.requests.answering import Answering
 from stan.core.requests.asked import Asked
-from stan.core.shared import Shared
+from stan.core.shared import Shared, nobody_waits
 from stan.core.state.group import CursorKind, GroupResult, kind_and_name
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.steering import well_formed
@@ -150,7 +150,7 @@ class Restoring:
             why = result.error if isinstance(result, GroupResult) else error
             about.refuse(why, retry=result is None)
 
-        self.shared.change_group(channel.info.group, done, **change)
+        self.shared.change_group(channel.info.group, done, nobody_waits, **change)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
