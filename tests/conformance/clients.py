@@ -92,8 +92,9 @@ def cached(name: str, files: list[Path], install: Callable[[Path], list[str]]) -
             new.mkdir()
             done = subprocess.run(install(new), cwd=new, capture_output=True, text=True, timeout=110, check=False)
             assert done.returncode == 0, done.stderr
-            with contextlib.suppress(FileExistsError):  # another run was faster
+            with contextlib.suppress(OSError):  # another run was faster: it is there, and not empty
                 new.rename(installed)
+            assert installed.exists()
     return installed
 
 

@@ -8,6 +8,7 @@ from tests.sim.member_world import MemberWorld
 
 SEEDS = int(os.environ.get("STAN_MEMBER_SEEDS", "4"))
 BATCH = 2
+pytestmark = pytest.mark.xdist_group("member seeds")  # for ENDED
 
 
 ENDED = []

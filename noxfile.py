@@ -1,0 +1,90 @@
+"""What developers run: `nox -l` lists it, `nox -s quick` before each commit.
+
+All sessions use one environment: the one that nox runs in if the project's tools are in it, else `.venv`, which is made and
+filled when it is needed, and again when what belongs into it has changed.
+What follows `--` goes to the program that a session is about: `nox -s quick -- -k lease`, `nox -s sim -- 1000 --world cluster`.
+"""
+
+import hashlib
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.10"
+nox.options.sessions = ["quick"]
+nox.options.default_venv_backend = "none"
+
+ROOT = Path(__file__).parent
+OWN = ROOT / ".venv"
+TOOLS = ("aiohttp", "hypothesis", "mypy", "nats", "pytest", "pytest_asyncio", "ruff", "xdist")
+"""Packages by which an environment that the project may use is known."""
+INSTALLED_BY = ("pyproject.toml", "setup.py")
+"""What says which packages belong into it."""
+
+QUICK = ("tests/unit", "tests/contracts", "tests/scripts", "tests/test_tidy.py")
+SIM_SEEDS = "200"
+
+
+def environment(session: nox.Session) -> str:
+    """The Python of the environment, with everything in it."""
+    if Path(sys.prefix) != OWN and all(map(find_spec, TOOLS)):
+        return sys.executable
+    python = str(OWN / ("Scripts" if os.name == "nt" else "bin") / "python")
+    wanted = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in INSTALLED_BY)).hexdigest()
+    stamp = OWN / "installed-by-nox"
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
+        session.run(sys.executable, "-m", "venv", str(OWN))
+        session.run(python, "-m", "pip", "install", "--quiet", "--editable", ".[dev]")
+        stamp.write_text(wanted, encoding="utf-8")
+    return python
+
+
+def run(session: nox.Session, *modules: tuple[str, ...]) -> None:
+    """Run Python modules with their arguments, one after the other, on the sources as they lie."""
+    python = environment(session)
+    paths = [str(ROOT), str(ROOT / "clients"), os.environ.get("PYTHONPATH", "")]
+    for module in modules:
+        session.run(python, "-m", *module, env={"PYTHONPATH": os.pathsep.join(filter(None, paths))})
+
+
+@nox.session
+def quick(session: nox.Session) -> None:
+    """Lint, format, types, and what computes for a moment only: below a minute. Before each commit."""
+    tests = ("pytest", "-q", "-n", "auto", *QUICK, *session.posargs)
+    run(session, ("ruff", "check"), ("ruff", "format", "--check"), ("mypy",), tests)
+
+
+@nox.session
+def test(session: nox.Session) -> None:
+    """All tests, in lanes beside each other; with arguments those of pytest. Before a change is proposed."""
+    run(session, ("pytest", *session.posargs) if session.posargs else ("tests.lanes",))
+
+
+@nox.session
+def sim(session: nox.Session) -> None:
+    """N seeds of the simulator, on all cores: `nox -s sim -- N`, and further options of `python -m tests.sim`."""
+    seeds, options = SIM_SEEDS, session.posargs
+    if options and options[0].isdigit():
+        seeds, *options = options
+    run(session, ("tests.sim", "--seeds", seeds, "--jobs", str(os.cpu_count()), *options))
+
+
+@nox.session
+def chaos(session: nox.Session) -> None:
+    """Real processes that are killed, frozen and cut off; with arguments those of `python -m tests.chaos`."""
+    run(session, ("tests.chaos", *session.posargs) if session.posargs else ("pytest", "tests/chaos"))
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """What this machine's broker takes and delivers: `stan bench`, by default of a broker of its own."""
+    run(session, ("stan.cli.main", "bench", *(session.posargs or ("bench", "--start", "-ns", "1"))))
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Links, citations and names in the pages for people."""
+    run(session, ("pytest", "-q", "tests/test_docs.py", *session.posargs))

@@ -1,0 +1,205 @@
+"""All tests, in lanes beside each other, in half the time of `python -m pytest`: `python -m tests.lanes`.
+
+What computes takes what is left of the machine by what starts real processes, which mostly waits and has bounds of time: it runs
+nicely. What takes the machine's time on purpose runs after all others. A lane is one pytest with processes of its own, a
+temporary directory and a cache. Its output comes when it has ended. Then come the slowest tests of all, and at the end one
+line: how many passed, and what had to be run twice.
+
+What starts real processes, browsers or JVMs shares the machine with everything else that runs there: a few of those may fail
+once. They run again, alone, and are named; everything else, and what fails twice, is a failure.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SLOWEST = 20
+ONCE_MORE_MAX = 10
+GOOD, FAILED = 0, 1  # exit codes of pytest; each other one is a mistake of whoever has called it
+_DURATION = re.compile(r"^([\d.]+)s +(?:call|setup|teardown) +tests/\S.*$", re.MULTILINE)
+_COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|deselected)\b")
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One pytest and what it runs."""
+
+    name: str
+    paths: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    niceness: int = 0
+    real: bool = True  # starts processes: a few of its tests may fail once
+    alone: bool = False  # runs when all others have ended
+
+    def command(self, cache: Path) -> list[str]:
+        """What runs it."""
+        also = ["--durations", str(SLOWEST), "-o", f"cache_dir={cache}"]
+        return [sys.executable, "-m", "pytest", *self.paths, *self.options, *also]
+
+
+STARVING = "tests/chaos/test_starved_cluster.py"
+LANES = (
+    Lane(
+        "computing",
+        (
+            *(
+                "tests/unit",
+                "tests/property",
+                "tests/contracts",
+                "tests/scripts",
+                "tests/raft",
+                "tests/sim",
+                "tests/fuzz",
+            ),
+            *("tests/test_docs.py", "tests/test_tidy.py"),
+        ),
+        ("-n", "2", "--dist", "loadgroup", "--timeout", "600"),
+        niceness=10,
+        real=False,
+    ),
+    Lane(
+        "processes",
+        ("tests/integration", "tests/conformance", "tests/chaos"),
+        ("--ignore", STARVING, "-n", "2", "--dist", "loadfile"),
+    ),
+    Lane("spark and browser", ("tests/spark", "tests/browser", "tests/deploy")),
+    Lane("starving", (STARVING,), alone=True),
+)
+"""Each test is in one of them."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a lane."""
+
+    lane: Lane
+    code: int
+    output: str
+    seconds: float
+    failed: tuple[str, ...]
+
+    def tell(self) -> None:
+        """Print all of it, with a headline."""
+        print(
+            f"\n=== {self.lane.name}: exit code {self.code} after {self.seconds:.0f} s ===\n{self.output}", flush=True
+        )
+
+
+async def run(lane: Lane, directory: Path) -> Result:
+    """Run a lane to its end."""
+    temporary, cache = directory / "tmp", directory / "cache"
+    temporary.mkdir(parents=True)
+    command = [
+        *(["nice", "-n", str(lane.niceness)] if lane.niceness and shutil.which("nice") else []),
+        *lane.command(cache),
+    ]
+    print(f"--- {lane.name}: {shlex.join(command)}", flush=True)
+    began = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=ROOT,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=os.environ | {"TMPDIR": str(temporary)},
+    )
+    try:
+        output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+    assert process.returncode is not None
+    seconds = time.monotonic() - began
+    return Result(lane, process.returncode, output.decode(errors="replace"), seconds, failed_ones(cache))
+
+
+def failed_ones(cache: Path) -> tuple[str, ...]:
+    """Tests that failed, as pytest has noted them in its cache."""
+    noted = cache / "v" / "cache" / "lastfailed"
+    return tuple(json.loads(noted.read_text(encoding="utf-8"))) if noted.exists() else ()
+
+
+def may_run_again(results: list[Result]) -> tuple[str, ...]:
+    """Tests that failed, if all of them may have failed for want of time; else none."""
+    failed = tuple(name for result in results for name in result.failed)
+    for result in results:
+        if result.code not in {GOOD, FAILED} or (result.code == FAILED and not (result.lane.real and result.failed)):
+            return ()
+    return failed if len(failed) <= ONCE_MORE_MAX else ()
+
+
+def slowest(results: list[Result]) -> list[str]:
+    """Lines of pytest about the tests that took longest in all lanes."""
+    lines = [found for result in results for found in _DURATION.finditer(result.output)]
+    return [line[0] for line in sorted(lines, key=lambda line: -float(line[1]))[:SLOWEST]]
+
+
+def counts(results: list[Result]) -> str:
+    """How many passed, failed and so on, as pytest tells it in the last line of each lane."""
+    total: dict[str, int] = {}
+    for result in results:
+        last = result.output.rstrip().rpartition("\n")[2]
+        for number, what in _COUNT.findall(last):
+            total[what] = total.get(what, 0) + int(number)
+    return ", ".join(f"{number:,} {what}" for what, number in total.items())
+
+
+async def run_beside(lanes: list[Lane], directory: Path) -> list[Result]:
+    """Run lanes at the same time, and tell of each when it has ended."""
+    results = []
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(run(lane, directory / lane.name.replace(" ", "-"))) for lane in lanes]
+        for each in asyncio.as_completed(running):
+            result = await each
+            result.tell()
+            results.append(result)
+    return results
+
+
+async def run_all(lanes: list[Lane], directory: Path) -> int:
+    """Run lanes, and once more what may have failed for want of time; the exit code of it all."""
+    began = time.monotonic()
+    results = await run_beside([lane for lane in lanes if not lane.alone], directory)
+    for lane in lanes:
+        results += await run_beside([lane] if lane.alone else [], directory)
+    print(f"=== slowest {SLOWEST} tests ===", *slowest(results), "", sep="\n")
+    code = max(result.code for result in results)
+    failed = tuple(name for result in results for name in result.failed)
+    again = may_run_again(results) if code == FAILED else ()
+    if again:
+        print("=== UNSTEADY, to be run once more ===", *again, sep="\n  ")
+        [second] = await run_beside([Lane("once more", again)], directory)
+        code, failed = second.code, second.failed or (again if second.code else ())
+    if code:
+        print("=== FAILED ===", *failed, sep="\n  ")
+    minutes, seconds = divmod(int(time.monotonic() - began), 60)
+    twice = f"UNSTEADY, run twice: {' '.join(again)}" if again else "nothing was run twice"
+    print(f"{'FAILED' if code else 'passed'} after {minutes} min {seconds} s: {counts(results)}; {twice}", flush=True)
+    return code
+
+
+def main() -> int:
+    """Run the lanes that are named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m tests.lanes", description=__doc__)
+    parser.add_argument("lanes", nargs="*", metavar="LANE", help=", ".join(repr(lane.name) for lane in LANES))
+    names = parser.parse_args().lanes
+    unknown = set(names) - {lane.name for lane in LANES}
+    if unknown:
+        parser.error(f"no such lane: {', '.join(sorted(unknown))}")
+    with tempfile.TemporaryDirectory(prefix="stan-", ignore_cleanup_errors=True) as directory:
+        return asyncio.run(run_all([lane for lane in LANES if not names or lane.name in names], Path(directory)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
