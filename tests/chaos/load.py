@@ -131,6 +131,17 @@ class Lane:
         """Time passes, in which the writers can write."""
         self._lived += seconds
 
+    def is_read_back(self) -> bool:
+        """Whether each reader has seen what was read back, and nothing else."""
+        last = self.history.stored[-1][0]
+        seen = [{event.sequence for event in reader.deliveries()} for reader in self.history.readers]
+        return all(len(sequences) == max(sequences) == last for sequences in seen)
+
+    def close_history(self) -> None:
+        """Keep it as it is now, whatever comes to readers that are still there."""
+        readers = [replace(reader, events=[*reader.events]) for reader in self.history.readers]
+        self.history = replace(self.history, stored=[*self.history.stored], readers=readers)
+
     def forget_gap(self) -> None:
         """Measure the longest gap from now on."""
         self.longest_gap = 0.0
@@ -316,7 +327,11 @@ class Load:
     # --- the end ---------------------------------------------------------------------------------------------------------
 
     async def finish(self) -> None:
-        """Stop the writers, read the channels back, wait for the readers."""
+        """Stop the writers, read the channels back, wait for the readers.
+
+        A publish that nobody acknowledged may be stored late: a connection that was cut sends it again when it pleases. So what
+        comes behind the last message is read back, too, and what comes after this has ended is not looked at.
+        """
         for writer in self._writers:
             writer.cancel()
         await asyncio.wait(self._writers)
@@ -331,6 +346,9 @@ class Load:
                     lambda reader=reader, last=last: len({event.sequence for event in reader.deliveries()}) >= last,
                     f"all {last} messages for {reader.name}",
                 )
+        await self.until(lambda: all(lane.is_read_back() for lane in self.lanes), "what came behind the end")
+        for lane in self.lanes:
+            lane.close_history()
             print(
                 f"{lane.channel}: {lane.history.summary()}, longest gap {lane.longest_gap:.1f} s, {dict(lane.errors)}"
             )
