@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -105,23 +106,24 @@ async def run(lane: Lane, directory: Path) -> Result:
     ]
     print(f"--- {lane.name}: {shlex.join(command)}", flush=True)
     began = time.monotonic()
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=ROOT,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env=os.environ | {"TMPDIR": str(temporary)},
-    )
+    output = directory / "output"
+    with output.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=ROOT,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=file,
+            stderr=asyncio.subprocess.STDOUT,
+            env=os.environ | {"TMPDIR": str(temporary)},
+        )
     try:
-        output, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
-    assert process.returncode is not None
-    seconds = time.monotonic() - began
-    return Result(lane, process.returncode, output.decode(errors="replace"), seconds, failed_ones(cache))
+        code = await process.wait()
+    except asyncio.CancelledError:
+        process.terminate()
+        await process.wait()
+        print(f"\n=== {lane.name}: interrupted ===\n{output.read_text(errors='replace')}", flush=True)
+        raise
+    return Result(lane, code, output.read_text(errors="replace"), time.monotonic() - began, failed_ones(cache))
 
 
 def failed_ones(cache: Path) -> tuple[str, ...]:
@@ -170,6 +172,9 @@ async def run_beside(lanes: list[Lane], directory: Path) -> list[Result]:
 async def run_all(lanes: list[Lane], directory: Path) -> int:
     """Run lanes, and once more what may have failed for want of time; the exit code of it all."""
     began = time.monotonic()
+    running = asyncio.current_task()
+    assert running is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     results = await run_beside([lane for lane in lanes if not lane.alone], directory)
     for lane in lanes:
         results += await run_beside([lane] if lane.alone else [], directory)
@@ -198,7 +203,10 @@ def main() -> int:
     if unknown:
         parser.error(f"no such lane: {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory(prefix="stan-", ignore_cleanup_errors=True) as directory:
-        return asyncio.run(run_all([lane for lane in LANES if not names or lane.name in names], Path(directory)))
+        try:
+            return asyncio.run(run_all([lane for lane in LANES if not names or lane.name in names], Path(directory)))
+        except asyncio.CancelledError:
+            return 128 + signal.SIGTERM
 
 
 if __name__ == "__main__":
