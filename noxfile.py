@@ -53,7 +53,8 @@ def run(session: nox.Session, *modules: tuple[str, ...]) -> None:
 @nox.session
 def quick(session: nox.Session) -> None:
     """Lint, format, types, and what computes for a moment only: below a minute. Before each commit."""
-    tests = ("pytest", "-q", "-n", "auto", *QUICK, *session.posargs)
+    workers = (os.cpu_count() or 1) + 1  # some wait
+    tests = ("pytest", "-q", "-n", str(workers), *QUICK, *session.posargs)
     run(session, ("ruff", "check"), ("ruff", "format", "--check"), ("mypy",), tests)
 
 

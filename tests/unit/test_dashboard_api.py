@@ -271,17 +271,22 @@ async def test_node_that_dies_is_told_since_the_first_time_that_it_failed_to_ans
     assert fake.asked.count("admin.nodes") < 20
 
 
-async def test_a_look_that_fails_is_logged_and_not_the_last(fake, page, monkeypatch):
+@pytest.fixture
+def often(monkeypatch):
+    """The dashboard looks often, although nobody watches: asked for before the page, which begins to look."""
     monkeypatch.setattr(limits, "DASHBOARD_IDLE_TICK", SECOND // 20)
-    monkeypatch.setattr(fake, "nodes", None)  # an error nobody expects
 
+
+@pytest.mark.usefixtures("often")
+async def test_a_look_that_fails_is_logged_and_not_the_last(fake, page, monkeypatch):
     async def logged():
         fake.ahead += 60 * SECOND
         return fake.complaints
 
-    await eventually(logged)
+    with monkeypatch.context() as patch:
+        patch.setattr(fake, "nodes", None)  # an error nobody expects
+        await eventually(logged)
     assert "Error looking at the cluster for the dashboard: TypeError" in fake.complaints[0]
-    monkeypatch.undo()
     fake.asked.clear()
 
     async def looked_again():
