@@ -1,9 +1,9 @@
 """All tests, in lanes beside each other, in half the time of `python -m pytest`: `python -m tests.lanes`.
 
-What computes takes what is left of the machine by what starts real processes, which mostly waits and has bounds of time: it runs
-nicely. What takes the machine's time on purpose runs after all others. A lane is one pytest with processes of its own, a
-temporary directory and a cache. Its output comes when it has ended. Then come the slowest tests of all, and at the end one
-line: how many passed, and what had to be run twice.
+What computes runs at a lower priority than what starts real processes, which mostly waits and has bounds of time. What takes the
+machine's time on purpose runs after all others. A lane is one pytest with processes of its own, a temporary directory and a
+cache. Its output comes when it has ended. Then come the slowest tests of all, and at the end one line: how many passed, and
+what had to be run twice.
 
 What starts real processes, browsers or JVMs shares the machine with everything else that runs there: a few of those may fail
 once. They run again, alone, and are named; everything else, and what fails twice, is a failure.
@@ -65,7 +65,7 @@ LANES = (
             *("tests/test_docs.py", "tests/test_tidy.py"),
         ),
         ("-n", "2", "--dist", "loadgroup", "--timeout", "600"),
-        niceness=10,
+        niceness=5,
         real=False,
     ),
     Lane(
