@@ -11,6 +11,7 @@ once. They run again, alone, and are named; everything else, and what fails twic
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SLOWEST = 20
+END_SECONDS_MAX = 30
 ONCE_MORE_MAX = 10
 GOOD, FAILED = 0, 1  # exit codes of pytest; each other one is a mistake of whoever has called it
 _DURATION = re.compile(r"^([\d.]+)s +(?:call|setup|teardown) +tests/\S.*$", re.MULTILINE)
@@ -98,7 +100,8 @@ class Result:
 
 async def run(lane: Lane, directory: Path) -> Result:
     """Run a lane to its end."""
-    temporary, cache = directory / "tmp", directory / "cache"
+    # Its temporary files are in a place with a short name: a browser makes sockets there, whose paths have 107 bytes at most.
+    temporary, cache = directory / lane.name[:2], directory / f"cache-{lane.name}"
     temporary.mkdir(parents=True)
     command = [
         *(["nice", "-n", str(lane.niceness)] if lane.niceness and shutil.which("nice") else []),
@@ -106,7 +109,7 @@ async def run(lane: Lane, directory: Path) -> Result:
     ]
     print(f"--- {lane.name}: {shlex.join(command)}", flush=True)
     began = time.monotonic()
-    output = directory / "output"
+    output = directory / f"output-{lane.name}"
     with output.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -119,8 +122,9 @@ async def run(lane: Lane, directory: Path) -> Result:
     try:
         code = await process.wait()
     except asyncio.CancelledError:
-        process.terminate()
-        await process.wait()
+        process.send_signal(signal.SIGINT)  # it ends what its tests have started
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), END_SECONDS_MAX)
         print(f"\n=== {lane.name}: interrupted ===\n{output.read_text(errors='replace')}", flush=True)
         raise
     return Result(lane, code, output.read_text(errors="replace"), time.monotonic() - began, failed_ones(cache))
@@ -161,7 +165,7 @@ async def run_beside(lanes: list[Lane], directory: Path) -> list[Result]:
     """Run lanes at the same time, and tell of each when it has ended."""
     results = []
     async with asyncio.TaskGroup() as group:
-        running = [group.create_task(run(lane, directory / lane.name.replace(" ", "-"))) for lane in lanes]
+        running = [group.create_task(run(lane, directory)) for lane in lanes]
         for each in asyncio.as_completed(running):
             result = await each
             result.tell()
@@ -202,7 +206,7 @@ def main() -> int:
     unknown = set(names) - {lane.name for lane in LANES}
     if unknown:
         parser.error(f"no such lane: {', '.join(sorted(unknown))}")
-    with tempfile.TemporaryDirectory(prefix="stan-", ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(prefix="l", ignore_cleanup_errors=True) as directory:
         try:
             return asyncio.run(run_all([lane for lane in LANES if not names or lane.name in names], Path(directory)))
         except asyncio.CancelledError:
