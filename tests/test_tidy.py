@@ -71,7 +71,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 }
 """Inside a layer: its packages and modules, lowest first. A module imports from its own package and from those before."""
 
-ARROWS_MAX = {"stan.core": 51, "stan.edge": 45, "stan.log": 30, "stan.raft": 15, "stan.cli": 10}
+ARROWS_MAX = {"stan.core": 52, "stan.edge": 45, "stan.log": 30, "stan.raft": 15, "stan.cli": 10}
 """Pairs of packages and modules right inside a layer of which one imports the other."""
 
 FAN_OUT_MAX = 13
