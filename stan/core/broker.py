@@ -15,7 +15,6 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.config import Config
-from stan.core import loading
 from stan.core.admin.channel_changes import ChannelChanges
 from stan.core.admin.inquiries import Inquiries
 from stan.core.admin.managing import Managing
@@ -24,6 +23,8 @@ from stan.core.admin.reporting import Reporting
 from stan.core.admin.restoring import Restoring
 from stan.core.base.events import Clock
 from stan.core.base.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
+from stan.core.boundary import loading
+from stan.core.boundary.view import BrokerView
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import Nodes, Why
 from stan.core.clients.subscribing import Subscribing
@@ -41,7 +42,6 @@ from stan.core.shared import META_GROUP, nobody_waits, shown
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import MetaResult
 from stan.core.state.transactions import Ended
-from stan.core.view import BrokerView
 from stan.protocol.entries import STAGING_UID, Kind, changes_of
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.protocol.proto import entries_pb2 as pb

@@ -22,9 +22,9 @@ from prometheus_client.registry import Collector
 import stan
 from stan import limits
 from stan.core.base.ready import Index
+from stan.core.boundary.view import GroupView
 from stan.core.state.group import Cursor
 from stan.core.state.meta import ChannelInfo
-from stan.core.view import GroupView
 from stan.edge.node import Node
 from stan.edge.timing import Times
 from stan.monitor.view import Breath, View, cursors_of

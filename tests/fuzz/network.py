@@ -6,7 +6,7 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
-from stan.core.fetches import FetchRequest, locate
+from stan.core.boundary.fetches import FetchRequest, locate
 from stan.edge.cluster.roster import Roster
 from stan.edge.storage.transfer_words import Offer, Part, Words, decode, encode
 from stan.errors import Damage

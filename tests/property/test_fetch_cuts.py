@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stan.core.base.runs import Run, Runs
-from stan.core.fetches import answer, locate
+from stan.core.boundary.fetches import answer, locate
 from stan.edge.serving.fetching import refs_of
 from stan.errors import MESSAGE_TOO_LARGE
 from stan.log.index import BatchIndex

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from stan import limits
-from stan.core.view import BrokerView
+from stan.core.boundary.view import BrokerView
 from stan.remembered import Remembered
 from stan.types import GroupId, KiB, Nanos
 

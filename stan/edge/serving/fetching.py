@@ -2,9 +2,9 @@
 
     request ─► look-up in the index ─► memory, or the disk off the loop ─► cut ─► one NATS message
 
-Whose a request is and what it may see: stan.core.fetches. Promises: every request that is for this node is answered once, if it
-can be; what an answer holds was committed; nothing is done per message but stepping over the lengths of a batch that is wanted
-in part.
+Whose a request is and what it may see: stan.core.boundary.fetches. Promises: every request that is for this node is answered
+once, if it can be; what an answer holds was committed; nothing is done per message but stepping over the lengths of a batch that
+is wanted in part.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,8 +12,8 @@ from functools import partial
 
 from stan import limits
 from stan.core.base.ready import Fetched
+from stan.core.boundary.fetches import AGAIN, FetchAsked, FetchRules, Place, Refusal
 from stan.core.broker import Broker
-from stan.core.fetches import AGAIN, FetchAsked, FetchRules, Place, Refusal
 from stan.core.shared import shown
 from stan.edge.nats.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_that_fill
