@@ -37,7 +37,7 @@ from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.staging import Staging
 from stan.core.requests.answering import Answering
 from stan.core.requests.catchup import Catchup
-from stan.core.requests.hearing import Hearing
+from stan.core.requests.request_order import ArrivalOrder
 from stan.core.shared import META_GROUP, nobody_waits, shown
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import MetaResult
@@ -70,8 +70,8 @@ class Broker:
         self.staging = Staging(self.shared, self.channels, self.publishing)
         self.committing = Committing(self.shared, self.channels, self.publishing)
         self.clients = Clients(self.shared)
-        self.hearing = Hearing(subjects.discover.encode(), subjects.sub.encode())
-        self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup, self.hearing)
+        self.arrival_order = ArrivalOrder(subjects.discover.encode(), subjects.sub.encode())
+        self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup, self.arrival_order)
         self.inquiries = Inquiries(self.shared, self.channels, self.answering)
         self.watching = self.inquiries.watching
         self.channel_changes = ChannelChanges(self.shared, self.channels, self.answering)
@@ -270,7 +270,7 @@ class Broker:
         """Any other frame: a request of a client, or an answer to one of ours."""
         if frame.subject in self.requests:
             if self.shared.replaying is None and self.shared.clustered:
-                self.hearing.hear(frame, self.shared.clock.now)
+                self.arrival_order.add(frame, self.shared.clock.now)
             if self.shared.replaying is None and (self.undecided or self._may_be_replaced()):
                 self.undecided.append(frame)
             else:

@@ -130,9 +130,9 @@ HEARD_REQUEST_AGE_MAX = 3 * SECOND
 """Requests are not handled by a new leader if they are older: clients wait 2 s for an answer."""
 HEARD_BYTES_MAX = 64 * MiB
 """The same in bytes."""
-HEARING_AGE_MAX = 30 * SECOND
+ARRIVAL_ORDER_AGE_MAX = 30 * SECOND
 """It is known this long in which order connections and subscriptions were asked for: longer than any of them waits ..."""
-HEARING_MAX = 65_536
+ARRIVAL_ORDER_MAX = 65_536
 """... and of this many."""
 MARK_PATIENCE = 1 * SECOND
 """How much later than the last leader a new one may hear a publish that is in the log already."""

@@ -10,7 +10,7 @@ from stan.core.leader.cursors import LiveMember
 from stan.core.leader.local_group import Group
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
 from stan.core.requests.catchup import Catchup
-from stan.core.requests.hearing import Hearing
+from stan.core.requests.request_order import ArrivalOrder
 from stan.core.shared import META_GROUP, Shared, shown, text
 from stan.core.state.deleted import below_newest
 from stan.core.state.group import GroupResult, Subscription
@@ -29,13 +29,13 @@ class Subscribing:
     """See the module's docstring."""
 
     def __init__(
-        self, shared: Shared, channels: Channels, clients: Clients, catchup: Catchup, hearing: Hearing
+        self, shared: Shared, channels: Channels, clients: Clients, catchup: Catchup, arrival_order: ArrivalOrder
     ) -> None:
         self.shared = shared
         self.channels = channels
         self.clients = clients
         self.catchup = catchup
-        self.hearing = hearing
+        self.arrival_order = arrival_order
 
     # --- subscribe ----------------------------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class Subscribing:
         door = self.shared.door
         if door is not None and client is not None and not door.owns(reply, client):
             client = None  # somebody else's since
-        if client is None or self.hearing.is_of_earlier(reply, client):  # closed, or replaced, since it asked
+        if client is None or self.arrival_order.is_of_earlier(reply, client):  # closed, or replaced, since it asked
             self._refuse(reply, errors.UNKNOWN_CLIENT)
             return
         self.clients.release(request.client_id)  # a durable that its last connection had open is free again

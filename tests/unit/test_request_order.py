@@ -1,0 +1,69 @@
+"""Which of two requests was heard first, and for how long that is known."""
+
+import pytest
+
+from stan import limits
+from stan.core.requests.request_order import ArrivalOrder
+from stan.core.state.meta import Client
+from stan.protocol.frames import Frame
+from stan.protocol.proto import wire_pb2 as wire
+from stan.types import SECOND
+
+DISCOVER, SUB = b"discover", b"sub"
+NEW = Client(b"me", b"c2", b"hb.2", 1, 5, 3, 7, failing=False)
+OLD = Client(b"me", b"c1", b"hb.1", 1, 5, 3, 4, failing=False)
+
+
+@pytest.fixture
+def order():
+    return ArrivalOrder(DISCOVER, SUB)
+
+
+def subscribe(reply):
+    return Frame(10, SUB, reply, b"", b"")
+
+
+def connect(client):
+    request = wire.ConnectRequest(
+        client_id=client.client_id, conn_id=client.conn_id, heartbeat_inbox=client.heartbeat_inbox
+    )
+    return Frame(10, DISCOVER, b"c", b"", request.SerializeToString())
+
+
+def test_what_was_asked_before_a_connection_is_of_an_earlier_one(order):
+    for frame in (connect(OLD), subscribe(b"r1"), connect(NEW), subscribe(b"r2")):
+        order.add(frame, SECOND)
+    assert order.is_of_earlier(b"r1", NEW)
+    assert not order.is_of_earlier(b"r1", OLD)
+    assert not order.is_of_earlier(b"r2", NEW)
+
+
+def test_what_was_not_heard_is_taken_for_the_newest_connections(order):
+    order.add(connect(NEW), SECOND)
+    order.add(subscribe(b""), SECOND)
+    order.add(Frame(10, DISCOVER, b"c", b"", b"\xff"), SECOND)
+    assert not order.is_of_earlier(b"r", NEW)
+    assert not order.is_of_earlier(b"", NEW)
+
+
+def test_a_request_that_is_heard_again_counts_from_then_on(order):
+    for frame in (subscribe(b"r"), connect(NEW), subscribe(b"r")):
+        order.add(frame, SECOND)
+    assert not order.is_of_earlier(b"r", NEW)
+
+
+def test_it_is_forgotten_in_time(order):
+    order.add(subscribe(b"r"), SECOND)
+    order.add(connect(NEW), SECOND + limits.ARRIVAL_ORDER_AGE_MAX)
+    assert order.is_of_earlier(b"r", NEW)
+    order.add(subscribe(b"other"), SECOND + limits.ARRIVAL_ORDER_AGE_MAX + 1)
+    assert not order.is_of_earlier(b"r", NEW)
+
+
+def test_only_so_many_are_kept(order, monkeypatch):
+    monkeypatch.setattr(limits, "ARRIVAL_ORDER_MAX", 2)
+    order.add(subscribe(b"r"), SECOND)
+    order.add(connect(NEW), SECOND)
+    assert order.is_of_earlier(b"r", NEW)
+    order.add(subscribe(b"other"), SECOND)
+    assert not order.is_of_earlier(b"r", NEW)
