@@ -216,10 +216,10 @@ class Broker:
         done, followed = self.clients.done_before([step for step in steps if isinstance(step, Frame)])
         self.clients.refuse_followed(followed)
         heard = [step for step in steps if isinstance(step, Publishes)]
-        left = iter(self.publishing.new_of(group, heard, since))
+        left = iter(self.publishing.split_replayed(group, heard, since))
         for step in steps:
             if isinstance(step, Publishes):
-                self.publishing.take_sorted(next(left))
+                self.publishing.take_replayed(next(left))
             elif isinstance(step, Acks):
                 if not shared.groups[group].dispatch.is_outdated(step.key, shared.clock.wall):
                     self.step_acks((step,))

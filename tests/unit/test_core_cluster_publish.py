@@ -191,10 +191,10 @@ def test_publishers_who_fall_silent_do_not_slow_the_others_down_for_ever(node):
     leader.publish("foo", b"1")
     hand_over(leader, node)
     node.lead()
-    assert node.broker.shared.groups[1].marked.behind
+    assert node.broker.shared.groups[1].replay_filter.lagging
     node.pass_time(limits.MARK_MEMORY / SECOND)
     node.publish("foo", b"y", client_id="you")
-    assert not node.broker.shared.groups[1].marked.behind
+    assert not node.broker.shared.groups[1].replay_filter.lagging
 
 
 def test_messages_without_reply_are_taken_over_once_too(node):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.leadership import Leadership
-from stan.core.leader.marks import Marked
+from stan.core.leader.publish_replay import ReplayFilter
 from stan.core.state.group import GroupMachine
 from stan.types import Nanos
 
@@ -17,7 +17,7 @@ class Group:
     machine: GroupMachine
     dispatch: Dispatch
     leadership: Leadership | None = None  # while this node leads it
-    marked: Marked = field(default_factory=Marked)  # which publishes of late are in the log
+    marked: ReplayFilter = field(default_factory=ReplayFilter)  # which publishes of late are in the log
     tell_at: int = 0  # Nanos: the next progress entry of a replicated group
     told: int = 0  # deliveries when the last one was made
     loaded: int = 0  # RaftIndex: newest entry that the log had when this node began to listen

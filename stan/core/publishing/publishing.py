@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from stan import errors, limits
 from stan.core.base import oversize
 from stan.core.base.ready import Fetched, Proposal
-from stan.core.leader.marks import Sorted, encode
+from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
 from stan.core.publishing.intake import Rows, Stored, sealed_size
 from stan.core.requests.catchup import Catchup
@@ -88,12 +88,12 @@ class Publishing:
             group = shared.groups.get(shared.group_number(batch.channel))
             if group is None or not group.leads:
                 return
-            if group.marked.behind:
-                self.take_sorted(group.marked.still_new(batch, shared.clock.now))
+            if group.replay_filter.lagging:
+                self.take_replayed(group.replay_filter.split(batch, shared.clock.now))
                 return
         self.take(batch)
 
-    def take_sorted(self, parts: Sorted) -> None:
+    def take_replayed(self, parts: SplitBatch) -> None:
         """Take what is new, and acknowledge what is in the log."""
         if parts.acks:
             self.shared.pub_acks.append(parts.acks)
@@ -362,12 +362,12 @@ class Publishing:
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 
-    def new_of(self, group: GroupId, heard: list[Publishes], since: Nanos) -> list[Sorted]:
+    def split_replayed(self, group: GroupId, heard: list[Publishes], since: Nanos) -> list[SplitBatch]:
         """This node leads from now on: what of each batch that it heard since *since* is not in the log."""
         shared = self.shared
         if group == META_GROUP:
             return []
-        return shared.groups[group].marked.begin(heard, shared.clock.now, since)
+        return shared.groups[group].replay_filter.begin(heard, shared.clock.now, since)
 
     def follow(self, group: GroupId) -> None:
         """This node leads the group no more: the next leader has heard it all, too."""
@@ -401,7 +401,7 @@ class Publishing:
             told = marks_of(body)
             if told is not None:
                 since = self.shared.heard_since
-                part.marked.apply(told, self.shared.clock.now, since, old=index <= part.loaded)
+                part.replay_filter.apply(told, self.shared.clock.now, since, old=index <= part.loaded)
         for batch in decode_batches(body):
             part.machine.trim(batch.uid, batch.first_sequence)
             self.shared.trims.append((group, batch.uid, batch.first_sequence))

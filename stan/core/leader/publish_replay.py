@@ -25,8 +25,8 @@ Publisher = tuple[bytes, bytes, bytes, bytes]
 """Channel name, user, client id, connection id."""
 
 
-class Sorted(NamedTuple):
-    """What becomes of a batch that was heard."""
+class SplitBatch(NamedTuple):
+    """A replayed batch, split: what the log lacks, and the acks of what it has."""
 
     new: list[Publishes]  # to be taken
     acks: bytes  # prepared PubAcks of what is in the log
@@ -41,8 +41,8 @@ class Logged:
 
 
 @dataclass(slots=True)
-class Behind:
-    """A publisher whose newest message in the log was not heard here yet."""
+class LaggingPublisher:
+    """A publisher whose newest message in the log has not reached this node yet."""
 
     logged: Logged
     until: Nanos  # what is not in the log is passed over until then
@@ -50,11 +50,11 @@ class Behind:
 
 
 @dataclass(slots=True)
-class Marked:
-    """The marks of one group that are young enough to matter."""
+class ReplayFilter:
+    """Splits replayed publishes of one group: the fingerprints of its log entries that are young enough to matter."""
 
-    behind: dict[Publisher, Behind] = field(default_factory=dict)
-    _told: deque[tuple[Nanos, bytes, bool]] = field(default_factory=deque)
+    lagging: dict[Publisher, LaggingPublisher] = field(default_factory=dict)
+    _applied: deque[tuple[Nanos, bytes, bool]] = field(default_factory=deque)
 
     def apply(self, encoded: bytes | memoryview, now: Nanos, since: Nanos, *, old: bool) -> None:
         """Take in the marks of an entry that was applied; they are looked at when leadership begins.
@@ -62,12 +62,12 @@ class Marked:
         *since*: nothing that was heard before is kept, so the marks of before are not wanted either. *old*: what the entry holds
         was published before this node began to listen, and is not heard any more.
         """
-        self._told.append((now, bytes(encoded), old))
+        self._applied.append((now, bytes(encoded), old))
         oldest = min(now, since - 2 * limits.MARK_PATIENCE)
-        while self._told[0][0] < oldest:
-            self._told.popleft()
+        while self._applied[0][0] < oldest:
+            self._applied.popleft()
 
-    def begin(self, heard: list[Publishes], now: Nanos, since: Nanos) -> list[Sorted]:
+    def begin(self, heard: list[Publishes], now: Nanos, since: Nanos) -> list[SplitBatch]:
         """What becomes of each batch *heard* since *since*, in order of arrival; called when leadership begins."""
         log = self._logged()
         told = _Messages()
@@ -89,32 +89,32 @@ class Marked:
                 lasts |= {senders[owner_of(batch, at)]: (number, at) for at, is_new in enumerate(new) if not is_new}
             looked_at.append(_LookedAt(number, batch, senders, new))
         late = {sender for sender in log.unheard(heard_ids) if log.at[sender] - limits.MARK_PATIENCE > since}
-        self.behind = log.behind(late, now)
+        self.lagging = log.behind(late, now)
         return [_sort(one, late, lasts) for one in looked_at]
 
-    def still_new(self, batch: Publishes, now: Nanos) -> Sorted:
+    def split(self, batch: Publishes, now: Nanos) -> SplitBatch:
         """What becomes of a batch that arrives now: this node may hear later than the last leader did, much later if the network
         held it back."""
-        for publisher in [publisher for publisher, behind in self.behind.items() if now >= behind.forgotten]:
-            del self.behind[publisher]
-        if not any((batch.channel, *sender) in self.behind for sender in batch.senders()):
-            return Sorted([batch], b"")
+        for publisher in [publisher for publisher, behind in self.lagging.items() if now >= behind.forgotten]:
+            del self.lagging[publisher]
+        if not any((batch.channel, *sender) in self.lagging for sender in batch.senders()):
+            return SplitBatch([batch], b"")
         fates = []
         for publisher, key in _senders(batch):
-            behind = self.behind.get(publisher)
+            behind = self.lagging.get(publisher)
             if behind is None:
                 fates.append(_NEW)
             elif key in behind.logged.keys:
                 fates.append(_LOGGED)
                 if key == behind.logged.newest:
-                    del self.behind[publisher]
+                    del self.lagging[publisher]
             else:
                 fates.append(_PASSED if now < behind.until else _NEW)
         return _part(batch, fates)
 
     def _logged(self) -> "_Log":
         log = _Log()
-        for applied, encoded, old in self._told:
+        for applied, encoded, old in self._applied:
             for mark in pb.Marks.FromString(encoded).marks:
                 log.add(mark, Nanos(0) if old else applied)
         log.known.add(log.messages.ids())
@@ -185,7 +185,7 @@ class _Log:
         missing = heard.missing(_ids(array("Q", newest), b"".join(newest.values())))
         return {sender for sender, is_missing in zip(newest, missing, strict=True) if is_missing}
 
-    def behind(self, late: set[int], now: Nanos) -> dict[Publisher, Behind]:
+    def behind(self, late: set[int], now: Nanos) -> dict[Publisher, LaggingPublisher]:
         """What to know of publishers of these numbers."""
         if not late:
             return {}
@@ -198,7 +198,7 @@ class _Log:
         newest = self._newest()
         until, forgotten = Nanos(now + limits.MARK_PATIENCE), Nanos(now + limits.MARK_MEMORY)
         return {
-            publisher: Behind(Logged(keys[sender], newest[sender]), until, forgotten)
+            publisher: LaggingPublisher(Logged(keys[sender], newest[sender]), until, forgotten)
             for publisher, sender in self.numbers.items()
             if sender in late
         }
@@ -213,13 +213,13 @@ class _LookedAt(NamedTuple):
     new: bytes  # per message: _IS_NEW or _IS_KNOWN, which is in the log
 
 
-def _sort(one: _LookedAt, late: set[int], lasts: dict[int, tuple[int, int]]) -> Sorted:
+def _sort(one: _LookedAt, late: set[int], lasts: dict[int, tuple[int, int]]) -> SplitBatch:
     number, batch, senders, new = one
     if _IS_NEW not in new:
-        return Sorted([], batch.acks)
+        return SplitBatch([], batch.acks)
     passed_before = [(number, batch.count) if sender in late else lasts.get(sender, (-1, 0)) for sender in senders]
     if _IS_KNOWN not in new and max(passed_before) < (number, 0):
-        return Sorted([batch], b"")
+        return SplitBatch([batch], b"")
     fates = [
         _NEW if is_new and (number, at) >= passed_before[owner_of(batch, at)] else _PASSED if is_new else _LOGGED
         for at, is_new in enumerate(new)
@@ -272,8 +272,8 @@ def _senders(batch: Publishes) -> Iterator[tuple[Publisher, bytes]]:
         yield publishers[owner_of(batch, at)], keys[KEY_BYTES * at : KEY_BYTES * (at + 1)]
 
 
-def _part(batch: Publishes, fates: list[int]) -> Sorted:
+def _part(batch: Publishes, fates: list[int]) -> SplitBatch:
     """Part the messages of *batch* by what becomes of them."""
     new, _ = pick(batch, [fate == _NEW for fate in fates])
     _, acks = pick(batch, [fate != _LOGGED for fate in fates])
-    return Sorted([new] if new is not None else [], acks)
+    return SplitBatch([new] if new is not None else [], acks)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stan import limits
 from stan.core.base.parting import OWNER, last_of, owner_of
-from stan.core.leader.marks import Marked, encode
+from stan.core.leader.publish_replay import ReplayFilter, encode
 from stan.protocol.frames import Publishes
 from stan.types import SECOND
 from tests.kit.desk import pub_frame
@@ -76,12 +76,12 @@ def told_one_by_one(logged, heard):
 @given(st.lists(st.tuples(st.integers(80, 100), channels, messages), max_size=6), batches)
 def test_what_is_new_what_is_acknowledged_and_who_is_waited_for(logged, heard):
     logged = [(applied * SECOND, channel, sent) for applied, channel, sent in sorted(logged, key=lambda told: told[0])]
-    marked = Marked()
+    replay_filter = ReplayFilter()
     for applied, channel, sent in logged:
-        marked._told.append((applied, encode([batch_of(channel, sent)]), False))
-    sorted_ = marked.begin([batch_of(channel, sent) for channel, sent in heard], NOW, SINCE)
+        replay_filter._told.append((applied, encode([batch_of(channel, sent)]), False))
+    sorted_ = replay_filter.begin([batch_of(channel, sent) for channel, sent in heard], NOW, SINCE)
     fates, waited = told_one_by_one(logged, heard)
-    assert set(marked.behind) == {(*channel, *PEOPLE[publisher]) for channel, publisher in waited}
+    assert set(replay_filter.lagging) == {(*channel, *PEOPLE[publisher]) for channel, publisher in waited}
     for found, (new, acked) in zip(sorted_, fates, strict=True):
         bodies = b"".join(batch.bodies for batch in found.new)
         assert bodies == b"".join(pack("<I", len(body) + 2) + b"\x22" + bytes([len(body)]) + body for body in new)
@@ -109,10 +109,10 @@ def test_what_was_heard_and_is_not_logged_is_never_taken_for_logged(twin, shape,
     random = Random(seed)
     names = list(islice(mixed(random) if shape == "all" else guids(random, shape), len(logged) + more))
     known = [number for number, is_logged in enumerate(logged) if is_logged]
-    marked = Marked()
+    replay_filter = ReplayFilter()
     if known:
-        marked.apply(encode(scanned(known)), SINCE, SINCE, old=False)
-    (found,) = marked.begin(scanned(range(len(names))), NOW, SINCE)
+        replay_filter.apply(encode(scanned(known)), SINCE, SINCE, old=False)
+    (found,) = replay_filter.begin(scanned(range(len(names))), NOW, SINCE)
     expected = [number for number in range(len(names)) if number > max(known, default=-1)]
     assert [batch.bodies for batch in found.new] == ([scanned(expected)[0].bodies] if expected else [])
     assert found.acks == (scanned(known)[0].acks if known else b"")
