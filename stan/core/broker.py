@@ -35,9 +35,9 @@ from stan.core.publishing.channels import Channels
 from stan.core.publishing.committing import Committing
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.staging import Staging
-from stan.core.requests.answering import Answering
 from stan.core.requests.catchup import Catchup
 from stan.core.requests.request_order import ArrivalOrder
+from stan.core.requests.responder import Responder
 from stan.core.shared import META_GROUP, nobody_waits, shown
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import MetaResult
@@ -62,7 +62,7 @@ class Broker:
         for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
             self.reset(GroupId(number))
         self.catchup = Catchup(self.shared)
-        self.answering = Answering(self.shared, self.catchup)
+        self.responder = Responder(self.shared, self.catchup)
         self.channels = Channels(self.shared)
         self.publishing = Publishing(self.shared, self.channels, self.catchup)
         self.view = BrokerView(self.shared, self.publishing)
@@ -72,12 +72,12 @@ class Broker:
         self.clients = Clients(self.shared)
         self.arrival_order = ArrivalOrder(subjects.discover.encode(), subjects.sub.encode())
         self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup, self.arrival_order)
-        self.inquiries = Inquiries(self.shared, self.channels, self.answering)
+        self.inquiries = Inquiries(self.shared, self.channels, self.responder)
         self.watching = self.inquiries.watching
-        self.channel_changes = ChannelChanges(self.shared, self.channels, self.answering)
-        self.restoring = Restoring(self.shared, self.channels, self.publishing, self.answering)
+        self.channel_changes = ChannelChanges(self.shared, self.channels, self.responder)
+        self.restoring = Restoring(self.shared, self.channels, self.publishing, self.responder)
         self.nodes = Nodes(self.shared)
-        self.positions = Positions(self.shared, self.channels, self.answering)
+        self.positions = Positions(self.shared, self.channels, self.responder)
         self.progress_sent: dict[int, pb.GroupChange] = {}  # by ticket, until written
         self.undecided: deque[Frame] = deque(maxlen=limits.UNDECIDED_REQUESTS_MAX)  # until it is known who leads
         self.requests: dict[bytes, Callable[[Frame], None]] = {
@@ -90,8 +90,8 @@ class Broker:
         }
         self.admin_requests = {
             **of_operators(
-                Reporting(self.shared, self.channels, self.answering),
-                Managing(self.shared, self.answering, self.clients, self.nodes),
+                Reporting(self.shared, self.channels, self.responder),
+                Managing(self.shared, self.responder, self.clients, self.nodes),
                 self.positions,
             ),
             **self.channel_changes.requests(),

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError, Message
 
 import stan
 from stan import limits
-from stan.core.requests.answering import VERSIONS
+from stan.core.requests.responder import VERSIONS
 from stan.core.shared import META_GROUP
 from stan.edge.cluster.member import Member
 from stan.edge.node import Node

@@ -11,8 +11,8 @@ from functools import partial
 from stan import limits
 from stan.core.publishing.channels import Channel, Channels
 from stan.core.publishing.intake import can_open_later
-from stan.core.requests.answering import Answering
-from stan.core.requests.asked import Asked
+from stan.core.requests.request import LeaderRequest
+from stan.core.requests.responder import Responder
 from stan.core.shared import Shared
 from stan.core.state.deleted import below_newest, deleted_from
 from stan.core.state.edits import EDITED
@@ -32,12 +32,14 @@ LIMIT_END = 1 << 63
 class ChannelChanges:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, answering: Answering) -> None:
+    def __init__(self, shared: Shared, channels: Channels, responder: Responder) -> None:
         self.shared = shared
         self.channels = channels
-        self.answering = answering
+        self.responder = responder
         self.opening = 0  # requests that wait for a channel to be made
-        self.leaving: dict[ChannelUid, tuple[Asked, int]] = {}  # who waits for the registry; messages there were
+        self.leaving: dict[
+            ChannelUid, tuple[LeaderRequest, int]
+        ] = {}  # who waits for the registry; messages there were
 
     def requests(self) -> dict[str, Callable[[Frame], None]]:
         """Who takes each kind of request."""
@@ -60,7 +62,7 @@ class ChannelChanges:
         """A PurgeRequest."""
         self._find(frame, admin.PurgeRequest, self._purge)
 
-    def _purge(self, about: Asked, channel: Channel) -> None:
+    def _purge(self, about: LeaderRequest, channel: Channel) -> None:
         request: admin.PurgeRequest = about.request
         index = self.shared.indexes(channel.info.group, channel.info.uid)
         last = index.last_sequence
@@ -83,7 +85,7 @@ class ChannelChanges:
         """A DeleteMessageRequest."""
         self._find(frame, admin.DeleteMessageRequest, self._delete_message)
 
-    def _delete_message(self, about: Asked, channel: Channel) -> None:
+    def _delete_message(self, about: LeaderRequest, channel: Channel) -> None:
         info, sequence = channel.info, about.request.sequence
         index = self.shared.indexes(info.group, info.uid)
         if not 0 < sequence <= index.last_sequence:
@@ -93,7 +95,7 @@ class ChannelChanges:
         else:
             self._remove(about, channel, pb.Removal(uid=info.uid, deleted=(sequence, sequence)), 1)
 
-    def _remove(self, about: Asked, channel: Channel, removal: pb.Removal, count: int) -> None:
+    def _remove(self, about: LeaderRequest, channel: Channel, removal: pb.Removal, count: int) -> None:
         def done(result: object, error: str) -> None:
             if not isinstance(result, GroupResult):
                 about.refuse(error, retry=True)
@@ -116,7 +118,7 @@ class ChannelChanges:
         """An EditLimitsRequest."""
         self._find(frame, admin.EditLimitsRequest, self._edit_limits)
 
-    def _edit_limits(self, about: Asked, channel: Channel) -> None:
+    def _edit_limits(self, about: LeaderRequest, channel: Channel) -> None:
         edit = edit_of(channel.info.uid, about.request.limits)
         if edit is None:
             about.refuse(INVALID_ADMIN)
@@ -135,7 +137,7 @@ class ChannelChanges:
 
     def create_channel(self, frame: Frame) -> None:
         """A CreateChannelRequest."""
-        about = self.answering.admin_asked(frame, (admin.CreateChannelRequest, admin.ChangeResponse))
+        about = self.responder.admin_request(frame, (admin.CreateChannelRequest, admin.ChangeResponse))
         if about is None:
             return
         name = about.request.channel
@@ -147,7 +149,7 @@ class ChannelChanges:
             self.opening += 1
             self.channels.open(name, partial(self._opened, about, new=name not in self.channels.by_name))
 
-    def _opened(self, about: Asked, channel: Channel | None, error: str, *, new: bool) -> None:
+    def _opened(self, about: LeaderRequest, channel: Channel | None, error: str, *, new: bool) -> None:
         self.opening -= 1
         if channel is None:
             about.refuse(error, retry=can_open_later(error))
@@ -156,18 +158,18 @@ class ChannelChanges:
 
     def delete_channel(self, frame: Frame) -> None:
         """A DeleteChannelRequest. Of a channel that is not there, nothing is changed."""
-        about = self.answering.admin_asked(frame, (admin.DeleteChannelRequest, admin.ChangeResponse))
+        about = self.responder.admin_request(frame, (admin.DeleteChannelRequest, admin.ChangeResponse))
         if about is None:
             return
         if about.request.channel in self.shared.meta.channels:
             self._delete_channel(about, known=True)
         else:
-            self.answering.catch_up(lambda known: self._delete_channel(about, known=known))
+            self.responder.catch_up(lambda known: self._delete_channel(about, known=known))
 
-    def _delete_channel(self, about: Asked, *, known: bool) -> None:
+    def _delete_channel(self, about: LeaderRequest, *, known: bool) -> None:
         name, uid = about.request.channel, about.request.uid
         info = self.shared.meta.channels.get(name)
-        if not known or not self.answering.answers_for((self.shared.group_number(name),)):
+        if not known or not self.responder.answers_for((self.shared.group_number(name),)):
             about.busy()
             return
         if info is None or uid not in (0, info.uid):
@@ -197,13 +199,13 @@ class ChannelChanges:
 
     # --- what all have in common ----------------------------------------------------------------------------------------
 
-    def _find(self, frame: Frame, kind: type, found: Callable[[Asked, Channel], None]) -> None:
+    def _find(self, frame: Frame, kind: type, found: Callable[[LeaderRequest, Channel], None]) -> None:
         """Call with the channel that a request names, or refuse the request."""
-        self.answering.find(
-            self.answering.admin_asked(frame, (kind, admin.ChangeResponse)), partial(self._found, found)
+        self.responder.find(
+            self.responder.admin_request(frame, (kind, admin.ChangeResponse)), partial(self._found, found)
         )
 
-    def _found(self, found: Callable[[Asked, Channel], None], about: Asked, info: ChannelInfo) -> None:
+    def _found(self, found: Callable[[LeaderRequest, Channel], None], about: LeaderRequest, info: ChannelInfo) -> None:
         channel = self.channels.by_uid.get(info.uid)
         if channel is None:
             about.busy()
@@ -212,7 +214,7 @@ class ChannelChanges:
         else:
             found(about, channel)
 
-    def _done(self, about: Asked, channel: Channel, changed: int) -> None:
+    def _done(self, about: LeaderRequest, channel: Channel, changed: int) -> None:
         """The change is made; the index may learn of it a moment later."""
         info = channel.info
         index, known = self.shared.indexes(info.group, info.uid), self.shared.group_of(info).machine.channel(info.uid)

@@ -14,8 +14,8 @@ from functools import partial
 from stan import limits
 from stan.core.admin.watching import Watching
 from stan.core.publishing.channels import Channels
-from stan.core.requests.answering import CHANNEL, HEAD_ROOM, ITEM_ROOM, Answering, Question, matcher
-from stan.core.requests.asked import Asked, asked
+from stan.core.requests.request import LeaderRequest, leader_request
+from stan.core.requests.responder import CHANNEL, HEAD_ROOM, ITEM_ROOM, Responder, ScatterRequest, matcher
 from stan.core.shared import Shared, text
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.group import GroupResult
@@ -36,10 +36,10 @@ from stan.types import MILLISECOND, GroupId, WallNanos
 class Inquiries:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, answering: Answering) -> None:
+    def __init__(self, shared: Shared, channels: Channels, responder: Responder) -> None:
         self.shared = shared
         self.channels = channels
-        self.answering = answering
+        self.responder = responder
         self.watching = Watching(shared)
 
     # --- what is there ------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ class Inquiries:
     def info(self, frame: Frame) -> None:
         """A question what there is of channels."""
         shared = self.shared
-        question = self.answering.question(frame, (pb.InfoRequest, pb.InfoResponse))
+        question = self.responder.scatter(frame, (pb.InfoRequest, pb.InfoResponse))
         if question is None:
             return
         request: pb.InfoRequest = question.request
@@ -59,11 +59,11 @@ class Inquiries:
             return  # another server answers
         unknown = named - shared.meta.channels.keys()
         if request.pattern or any(shared.group_number(name) in question.groups for name in unknown):
-            self.answering.catch_up(partial(self._info, question))
+            self.responder.catch_up(partial(self._info, question))
         else:
             self._info(question, known=True)
 
-    def _info(self, question: Question, known: bool) -> None:  # noqa: FBT001 - an answer
+    def _info(self, question: ScatterRequest, known: bool) -> None:  # noqa: FBT001 - an answer
         request: pb.InfoRequest = question.request
         if not known:
             question.refuse(BUSY, retry=True)
@@ -78,9 +78,9 @@ class Inquiries:
         elif not self.watching.add(watched, request.wait_ms * MILLISECOND, partial(self._tell, question)):
             question.refuse(BUSY, retry=True)
 
-    def _tell(self, question: Question) -> None:
+    def _tell(self, question: ScatterRequest) -> None:
         shared = self.shared
-        if not self.answering.answers_for(question.groups):
+        if not self.responder.answers_for(question.groups):
             question.refuse(BUSY, retry=True)
             return
         response: pb.InfoResponse = question.begun()
@@ -104,18 +104,18 @@ class Inquiries:
             response.channels.append(shown)
         question.answer(response)
 
-    def _chosen(self, question: Question) -> Iterator[ChannelInfo]:
+    def _chosen(self, question: ScatterRequest) -> Iterator[ChannelInfo]:
         """The channels asked for that this node answers for, by name."""
         shared, request = self.shared, question.request
         named = set(request.channels)
         if request.pattern:
-            names, covers = self.answering.sorted_names(), matcher(request.pattern)
+            names, covers = self.responder.sorted_names(), matcher(request.pattern)
         else:
             names, covers = sorted(named), None
         for name in names[bisect_right(names, request.after) :] if request.after else names:
             if covers is None or name in named or covers(name):
                 info = shared.meta.channels.get(name)
-                if info is not None and info.group in question.groups and not self.answering.is_dropped(info):
+                if info is not None and info.group in question.groups and not self.responder.is_dropped(info):
                     yield info
 
     # --- the place of a time --------------------------------------------------------------------------------------------
@@ -123,9 +123,11 @@ class Inquiries:
     def sequence_at_time(self, frame: Frame) -> None:
         """A question for the first message at or after a time."""
         kinds = (pb.SeqAtTimeRequest, pb.SeqAtTimeResponse)
-        self.answering.find(asked(self.shared, frame, kinds, CHANNEL, INVALID_QUESTION), self._sequence_at_time)
+        self.responder.find(
+            leader_request(self.shared, frame, kinds, CHANNEL, INVALID_QUESTION), self._sequence_at_time
+        )
 
-    def _sequence_at_time(self, about: Asked, info: ChannelInfo) -> None:
+    def _sequence_at_time(self, about: LeaderRequest, info: ChannelInfo) -> None:
         index = self.shared.indexes(info.group, info.uid)
         sequence = index.sequence_at(WallNanos(about.request.time))
         about.answer(uid=info.uid, sequence=sequence or 1)  # 0: there was no message ever
@@ -135,9 +137,9 @@ class Inquiries:
     def set_cursor(self, frame: Frame) -> None:
         """Note a position, or forget it."""
         kinds = (pb.CursorSetRequest, pb.CursorSetResponse)
-        self.answering.find(asked(self.shared, frame, kinds, CHANNEL, INVALID_QUESTION), self._set_cursor)
+        self.responder.find(leader_request(self.shared, frame, kinds, CHANNEL, INVALID_QUESTION), self._set_cursor)
 
-    def _set_cursor(self, about: Asked, info: ChannelInfo) -> None:
+    def _set_cursor(self, about: LeaderRequest, info: ChannelInfo) -> None:
         request: pb.CursorSetRequest = about.request
         if not 0 < len(request.name) <= limits.BOOKMARK_NAME_BYTES_MAX:
             about.refuse(INVALID_BOOKMARK)
@@ -158,7 +160,7 @@ class Inquiries:
     def cursors(self, frame: Frame) -> None:
         """A question for positions."""
         shared = self.shared
-        question = self.answering.question(frame, (pb.CursorsRequest, pb.CursorsResponse))
+        question = self.responder.scatter(frame, (pb.CursorsRequest, pb.CursorsResponse))
         if question is None:
             return
         response: pb.CursorsResponse = question.begun()

@@ -3,8 +3,8 @@
 from stan import errors
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import Nodes
-from stan.core.requests.answering import Answering
-from stan.core.requests.asked import Asked
+from stan.core.requests.request import LeaderRequest
+from stan.core.requests.responder import Responder
 from stan.core.shared import Shared, text
 from stan.core.state.meta import MetaResult
 from stan.errors import ALONE
@@ -15,15 +15,15 @@ from stan.protocol.proto import admin_pb2 as pb
 class Managing:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, answering: Answering, clients: Clients, nodes: Nodes) -> None:
+    def __init__(self, shared: Shared, responder: Responder, clients: Clients, nodes: Nodes) -> None:
         self.shared = shared
-        self.answering = answering
+        self.responder = responder
         self.clients = clients
         self.nodes = nodes
 
     def evict_client(self, frame: Frame) -> None:
         """An EvictClientRequest: as if the client had closed its connection, which it notices by its next ping or publish."""
-        about = self.answering.admin_asked_meta(frame, (pb.EvictClientRequest, pb.ChangeResponse))
+        about = self.responder.admin_meta_request(frame, (pb.EvictClientRequest, pb.ChangeResponse))
         if about is None:
             return
         client = self.shared.meta.clients.get(about.request.client_id)
@@ -42,13 +42,13 @@ class Managing:
 
     def add_node(self, frame: Frame) -> None:
         """A NodeRequest."""
-        self._change(self.answering.admin_asked_meta(frame, (pb.NodeRequest, pb.ChangeResponse)), add=True)
+        self._change(self.responder.admin_meta_request(frame, (pb.NodeRequest, pb.ChangeResponse)), add=True)
 
     def remove_node(self, frame: Frame) -> None:
         """A NodeRequest."""
-        self._change(self.answering.admin_asked_meta(frame, (pb.NodeRequest, pb.ChangeResponse)), add=False)
+        self._change(self.responder.admin_meta_request(frame, (pb.NodeRequest, pb.ChangeResponse)), add=False)
 
-    def _change(self, about: Asked | None, *, add: bool) -> None:
+    def _change(self, about: LeaderRequest | None, *, add: bool) -> None:
         if about is None:
             return
         if not self.shared.clustered:

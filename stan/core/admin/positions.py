@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from stan import errors
 from stan.core.publishing.channels import Channels
-from stan.core.requests.answering import Answering
-from stan.core.requests.asked import Asked
+from stan.core.requests.request import LeaderRequest
+from stan.core.requests.responder import Responder
 from stan.core.shared import Shared, text
 from stan.core.state.group import Cursor, CursorKind, GroupResult
 from stan.core.state.meta import ChannelInfo
@@ -31,10 +31,10 @@ Change = dict[str, Any]
 class Positions:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, answering: Answering) -> None:
+    def __init__(self, shared: Shared, channels: Channels, responder: Responder) -> None:
         self.shared = shared
         self.channels = channels
-        self.answering = answering
+        self.responder = responder
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -98,10 +98,10 @@ class Positions:
 
     def evict(self, frame: Frame) -> None:
         """An EvictMemberRequest: one subscription is closed."""
-        about = self.answering.admin_asked(frame, (admin.EvictMemberRequest, admin.ChangeResponse))
-        self.answering.find(about, self._evict)
+        about = self.responder.admin_request(frame, (admin.EvictMemberRequest, admin.ChangeResponse))
+        self.responder.find(about, self._evict)
 
-    def _evict(self, about: Asked, info: ChannelInfo) -> None:
+    def _evict(self, about: LeaderRequest, info: ChannelInfo) -> None:
         if self._is_deleting(about, info):
             return
         group, number = self.shared.group_of(info), about.request.subscription_id
@@ -125,7 +125,7 @@ class Positions:
     ) -> None:
         """Have proposed what *change* makes of a request, or refuse it with what *change* says."""
 
-        def found(about: Asked, info: ChannelInfo) -> None:
+        def found(about: LeaderRequest, info: ChannelInfo) -> None:
             if self._is_deleting(about, info):
                 return
             of_channel = self.shared.group_of(info).machine.channel(info.uid)
@@ -136,10 +136,10 @@ class Positions:
                 return
             self.shared.change_group(info.group, lambda result, error: self._answer(about, info, result, error), **made)
 
-        about = self.answering.admin_asked(frame, (kind, admin.ChangeResponse), _CHANNEL)
-        self.answering.find(about, found, _CHANNEL)
+        about = self.responder.admin_request(frame, (kind, admin.ChangeResponse), _CHANNEL)
+        self.responder.find(about, found, _CHANNEL)
 
-    def _is_deleting(self, about: Asked, info: ChannelInfo) -> bool:
+    def _is_deleting(self, about: LeaderRequest, info: ChannelInfo) -> bool:
         channel = self.channels.by_uid.get(info.uid)
         if channel is None:
             about.busy()
@@ -147,7 +147,7 @@ class Positions:
             about.refuse(errors.CHANNEL_DELETING)
         return channel is None or channel.deleting
 
-    def _answer(self, about: Asked, info: ChannelInfo, result: object, error: str, *, changed: int = 0) -> None:
+    def _answer(self, about: LeaderRequest, info: ChannelInfo, result: object, error: str, *, changed: int = 0) -> None:
         if not isinstance(result, GroupResult):
             about.refuse(error, retry=True)
         elif result.error:

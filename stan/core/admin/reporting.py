@@ -19,7 +19,7 @@ from stan.core.base.ready import Index
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.publishing.channels import Channels
-from stan.core.requests.answering import HEAD_ROOM, ITEM_ROOM, Answering, Question, matcher
+from stan.core.requests.responder import HEAD_ROOM, ITEM_ROOM, Responder, ScatterRequest, matcher
 from stan.core.shared import Shared, text
 from stan.core.state.deleted import deleted_from
 from stan.core.state.edits import EDITED
@@ -38,36 +38,36 @@ Steps = Iterator[int]
 
 
 class _Report(NamedTuple):
-    question: Question
+    question: ScatterRequest
     steps: Steps
 
 
 class Reporting:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, answering: Answering) -> None:
+    def __init__(self, shared: Shared, channels: Channels, responder: Responder) -> None:
         self.shared = shared
         self.channels = channels
-        self.answering = answering
+        self.responder = responder
         self._reports: deque[_Report] = deque()
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def channels_asked(self, frame: Frame) -> None:
+    def list_channels(self, frame: Frame) -> None:
         """A ChannelsRequest."""
-        question = self.answering.admin_question(frame, (pb.ChannelsRequest, pb.ChannelsResponse))
+        question = self.responder.admin_scatter(frame, (pb.ChannelsRequest, pb.ChannelsResponse))
         if question is not None:
             self._about_channels(question, self._channels(question))
 
-    def subscriptions_asked(self, frame: Frame) -> None:
+    def list_subscriptions(self, frame: Frame) -> None:
         """A SubscriptionsRequest."""
-        question = self.answering.admin_question(frame, (pb.SubscriptionsRequest, pb.SubscriptionsResponse))
+        question = self.responder.admin_scatter(frame, (pb.SubscriptionsRequest, pb.SubscriptionsResponse))
         if question is not None:
             self._about_channels(question, self._subscriptions(question))
 
-    def clients_asked(self, frame: Frame) -> None:
+    def list_clients(self, frame: Frame) -> None:
         """A ClientsRequest."""
-        about = self.answering.admin_asked_meta(frame, (pb.ClientsRequest, pb.ClientsResponse))
+        about = self.responder.admin_meta_request(frame, (pb.ClientsRequest, pb.ClientsResponse))
         if about is None:
             return
         request: pb.ClientsRequest = about.request
@@ -97,7 +97,7 @@ class Reporting:
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
-    def _about_channels(self, question: Question, steps: Steps) -> None:
+    def _about_channels(self, question: ScatterRequest, steps: Steps) -> None:
         pattern = question.request.pattern
         if pattern and not valid_name(text(pattern), wildcards=True):
             question.refuse(INVALID_ADMIN)
@@ -110,7 +110,7 @@ class Reporting:
                 begun = True
                 self._begin(_Report(question, steps))
 
-        self.answering.catch_up(begin)
+        self.responder.catch_up(begin)
         if not begun:
             self.shared.timers.at(self.shared.clock.now + limits.REPORT_PATIENCE, begin)
 
@@ -127,7 +127,7 @@ class Reporting:
         left = limits.REPORT_STEPS
         while self._reports and left > 0:
             report = self._reports.popleft()
-            if not self.answering.answers_for(report.question.groups):
+            if not self.responder.answers_for(report.question.groups):
                 report.question.refuse(BUSY, retry=True)
                 continue
             for cost in report.steps:
@@ -138,10 +138,10 @@ class Reporting:
         if self._reports:
             self.shared.timers.at(now + 1, self._go_on)
 
-    def _chosen(self, question: Question, after: bytes, *, again: bool) -> Iterator[ChannelInfo | None]:
+    def _chosen(self, question: ScatterRequest, after: bytes, *, again: bool) -> Iterator[ChannelInfo | None]:
         """The channels asked for, by name: those behind *after*, or *again* from it on. None: one that is not."""
         pattern = question.request.pattern or ALL
-        names = self.answering.sorted_names() if not valid_name(text(pattern), wildcards=False) else [pattern]
+        names = self.responder.sorted_names() if not valid_name(text(pattern), wildcards=False) else [pattern]
         covers = matcher(pattern)
         at = (bisect_left if again else bisect_right)(names, after) if after else 0
         meta = self.shared.meta
@@ -150,11 +150,11 @@ class Reporting:
             if info is None or info.group not in question.groups or not (pattern == ALL or covers(name)):
                 yield None
             else:
-                yield None if self.answering.is_dropped(info) else info
+                yield None if self.responder.is_dropped(info) else info
 
     # --- channels -----------------------------------------------------------------------------------------------------
 
-    def _channels(self, question: Question) -> Steps:
+    def _channels(self, question: ScatterRequest) -> Steps:
         request: pb.ChannelsRequest = question.request
         response: pb.ChannelsResponse = question.begun()
         room = self.shared.payload_bytes_max - HEAD_ROOM
@@ -210,7 +210,7 @@ class Reporting:
 
     # --- positions ----------------------------------------------------------------------------------------------------
 
-    def _subscriptions(self, question: Question) -> Steps:
+    def _subscriptions(self, question: ScatterRequest) -> Steps:
         request: pb.SubscriptionsRequest = question.request
         response: pb.SubscriptionsResponse = question.begun()
         room = self.shared.payload_bytes_max - HEAD_ROOM

@@ -20,8 +20,8 @@ from stan.core.base.runs import Run, Runs, pairs
 from stan.core.publishing.channels import Channel, Channels
 from stan.core.publishing.intake import Rows, Stored, can_open_later, refusal
 from stan.core.publishing.publishing import Publishing, Sealed
-from stan.core.requests.answering import Answering
-from stan.core.requests.asked import Asked
+from stan.core.requests.request import LeaderRequest
+from stan.core.requests.responder import Responder
 from stan.core.shared import Shared, nobody_waits
 from stan.core.state.group import CursorKind, GroupResult, kind_and_name
 from stan.core.state.meta import ChannelInfo
@@ -58,11 +58,11 @@ class _Storing:
 class Restoring:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, publishing: Publishing, answering: Answering) -> None:
+    def __init__(self, shared: Shared, channels: Channels, publishing: Publishing, responder: Responder) -> None:
         self.shared = shared
         self.channels = channels
         self.publishing = publishing
-        self.answering = answering
+        self.responder = responder
         self.opening = 0  # requests that wait for a channel to be made
 
     def requests(self) -> dict[str, Callable[[Frame], None]]:
@@ -81,7 +81,7 @@ class Restoring:
 
     def begin(self, frame: Frame) -> None:
         """A RestoreChannelRequest."""
-        about = self.answering.admin_asked(frame, (admin.RestoreChannelRequest, admin.ChangeResponse))
+        about = self.responder.admin_request(frame, (admin.RestoreChannelRequest, admin.ChangeResponse))
         if about is None:
             return
         request: admin.RestoreChannelRequest = about.request
@@ -98,11 +98,11 @@ class Restoring:
             self.opening += 1
             self.channels.open(request.channel, partial(self._opened, about))
 
-    def _opened(self, about: Asked, channel: Channel | None, error: str) -> None:
+    def _opened(self, about: LeaderRequest, channel: Channel | None, error: str) -> None:
         self.opening -= 1
         self._begin(about, channel, error)
 
-    def _begin(self, about: Asked, channel: Channel | None, error: str) -> None:
+    def _begin(self, about: LeaderRequest, channel: Channel | None, error: str) -> None:
         request: admin.RestoreChannelRequest = about.request
         if channel is None or channel.deleting:
             error = error or errors.CHANNEL_DELETING
@@ -124,7 +124,7 @@ class Restoring:
                     restore.limits.CopyFrom(edit)
             self._change(about, channel, 1, restore=restore)
 
-    def _is_used(self, about: Asked, channel: Channel, first: int) -> bool:
+    def _is_used(self, about: LeaderRequest, channel: Channel, first: int) -> bool:
         """Whether it is more than an empty channel that begins at or before *first*."""
         index = self.shared.written(channel.info.group, channel.info.uid)
         known = about.group.machine.channel(channel.info.uid)
@@ -139,7 +139,7 @@ class Restoring:
             or 0 < max(index.first_sequence, known.first_sequence) <= index.last_sequence
         )
 
-    def _change(self, about: Asked, channel: Channel, count: int, **change: object) -> None:
+    def _change(self, about: LeaderRequest, channel: Channel, count: int, **change: object) -> None:
         """Propose what is no message, and answer."""
 
         def done(result: object, error: str) -> None:
@@ -158,7 +158,7 @@ class Restoring:
         """A RestoreRowsRequest."""
         self._find(frame, admin.RestoreRowsRequest, self._rows)
 
-    def _rows(self, about: Asked, channel: Channel) -> None:
+    def _rows(self, about: LeaderRequest, channel: Channel) -> None:
         request: admin.RestoreRowsRequest = about.request
         count = sum(run.count for run in request.runs)
         error = refusal(request.channel, request.rows, count, self.shared.payload_bytes_max) or _disorder(request)
@@ -174,7 +174,9 @@ class Restoring:
             last = parts[-1].first + parts[-1].count - 1
             self._store(about, channel, parts, last, None)
 
-    def _store(self, about: Asked, channel: Channel, parts: list[_Part], last: int, ended: pb.Restore | None) -> None:
+    def _store(
+        self, about: LeaderRequest, channel: Channel, parts: list[_Part], last: int, ended: pb.Restore | None
+    ) -> None:
         """Have *parts* stored, with what is missing before and between them and up to *last*, and *ended* in the same entry."""
         info = channel.info
         index, machine = self.shared.written(info.group, info.uid), about.group.machine
@@ -216,7 +218,7 @@ class Restoring:
         uid = channel.info.uid
         return encode_batch(uid, Sequence(first), count, WallNanos(timestamp), Sequence(oldest), records)
 
-    def _stored(self, about: Asked, channel: Channel, count: int, stored: Stored) -> None:
+    def _stored(self, about: LeaderRequest, channel: Channel, count: int, stored: Stored) -> None:
         self._storing(channel.info.group).discard(channel.info.uid)
         if stored.error:
             about.refuse(stored.error, retry=stored.retry)
@@ -229,7 +231,7 @@ class Restoring:
         """A RestoreCursorRequest."""
         self._find(frame, admin.RestoreCursorRequest, self._cursor)
 
-    def _cursor(self, about: Asked, channel: Channel) -> None:
+    def _cursor(self, about: LeaderRequest, channel: Channel) -> None:
         row = _cursor_row(channel, about.request.cursor)
         if row is None:
             about.refuse(errors.INVALID_RESTORE)
@@ -250,7 +252,7 @@ class Restoring:
         """A RestoreEndRequest."""
         self._find(frame, admin.RestoreEndRequest, self._end)
 
-    def _end(self, about: Asked, channel: Channel) -> None:
+    def _end(self, about: LeaderRequest, channel: Channel) -> None:
         request: admin.RestoreEndRequest = about.request
         if not channel.restoring:
             self._done(about, channel, 0)
@@ -266,13 +268,13 @@ class Restoring:
 
     # --- what all have in common ----------------------------------------------------------------------------------------
 
-    def _find(self, frame: Frame, kind: type, found: Callable[[Asked, Channel], None]) -> None:
+    def _find(self, frame: Frame, kind: type, found: Callable[[LeaderRequest, Channel], None]) -> None:
         """Call with the channel of a request of its restore, which may have ended, or refuse the request."""
-        self.answering.find(
-            self.answering.admin_asked(frame, (kind, admin.ChangeResponse)), partial(self._found, found)
+        self.responder.find(
+            self.responder.admin_request(frame, (kind, admin.ChangeResponse)), partial(self._found, found)
         )
 
-    def _found(self, found: Callable[[Asked, Channel], None], about: Asked, info: ChannelInfo) -> None:
+    def _found(self, found: Callable[[LeaderRequest, Channel], None], about: LeaderRequest, info: ChannelInfo) -> None:
         channel = self.channels.by_uid.get(info.uid)
         known = about.group.machine.restores.by_channel.get(info.uid)
         if channel is None or info.uid in self._storing(info.group):
@@ -284,7 +286,7 @@ class Restoring:
         else:
             found(about, channel)
 
-    def _done(self, about: Asked, channel: Channel, changed: int) -> None:
+    def _done(self, about: LeaderRequest, channel: Channel, changed: int) -> None:
         first = about.group.machine.channel(channel.info.uid).first_sequence
         about.answer(changed=changed, first_sequence=first, last_sequence=channel.next_sequence - 1)
 

@@ -17,7 +17,7 @@ from stan import limits
 from stan.core.publishing.channels import Channel, Channels
 from stan.core.publishing.intake import Rows, Stored, can_open_later, refusal
 from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
-from stan.core.requests.asked import Asked, asked
+from stan.core.requests.request import LeaderRequest, leader_request
 from stan.core.shared import Shared
 from stan.core.state.windows import Name, Windows, both
 from stan.errors import BUSY, INVALID_BATCH, TOO_MANY_IDS, VERSION_PAST
@@ -31,7 +31,7 @@ from stan.protocol.proto.extension_pb2 import BatchRequest, BatchResponse
 class _Batch(NamedTuple):
     """A request; each field of a message is a copy, so they are taken out of it once."""
 
-    asked: Asked  # without the message
+    asked: LeaderRequest  # without the message
     channel: bytes
     rows: bytes
     number: int  # of rows
@@ -76,7 +76,7 @@ class Batching:
     def batch(self, frame: Frame) -> None:
         """A request came."""
         kinds = (BatchRequest, BatchResponse)
-        found = asked(
+        found = leader_request(
             self.shared,
             frame,
             kinds,

@@ -19,7 +19,7 @@ from stan.core.publishing.channels import Channel, Channels
 from stan.core.publishing.intake import Rows, Stored
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.staging import PASSING
-from stan.core.requests.asked import Asked, asked
+from stan.core.requests.request import LeaderRequest, leader_request
 from stan.core.shared import Shared, nobody_waits, shown
 from stan.core.state.group import GroupResult
 from stan.core.state.transactions import Ended, Refused, Transactions
@@ -57,7 +57,7 @@ class Carrier:
 class _Commits:
     """Of one group, while this node leads it."""
 
-    asked: dict[ChannelUid, list[Asked]] = field(default_factory=dict)  # who waits, in order of arrival
+    asked: dict[ChannelUid, list[LeaderRequest]] = field(default_factory=dict)  # who waits, in order of arrival
     deciding: dict[ChannelUid, pb.Commit] = field(default_factory=dict)  # on their way into the log
     carriers: dict[ChannelUid, Carrier] = field(default_factory=dict)
 
@@ -90,7 +90,7 @@ class Committing:
     def commit(self, frame: Frame) -> None:
         """A CommitRequest."""
         kinds = (ext.CommitRequest, ext.CommitResponse)
-        found = asked(self.shared, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
+        found = leader_request(self.shared, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
         if found is None:
             return
         error = _complaint(found.request)
@@ -99,7 +99,7 @@ class Committing:
         else:
             self.channels.open(found.request.channel, partial(self._opened, found))
 
-    def _opened(self, found: Asked, channel: Channel | None, error: str) -> None:
+    def _opened(self, found: LeaderRequest, channel: Channel | None, error: str) -> None:
         if channel is None:
             found.refuse(error, retry=error in PASSING)
             return
@@ -119,7 +119,7 @@ class Committing:
         if not here.asked.get(uid):
             here.asked.pop(uid, None)
 
-    def _decide(self, channel: Channel, group: Group, found: Asked) -> None:
+    def _decide(self, channel: Channel, group: Group, found: LeaderRequest) -> None:
         uid, request, known = channel.info.uid, found.request, group.machine.transactions
         last, here = known.committed.get((uid, request.app)), self._of(channel.info.group)
         if known.is_anothers(uid, request.app, found.user):
@@ -161,7 +161,7 @@ class Committing:
             self.publishing.release(channel)
             self._next(channel)
 
-    def _take_asked(self, number: GroupId, uid: ChannelUid, commit: pb.Commit | pb.Committed) -> list[Asked]:
+    def _take_asked(self, number: GroupId, uid: ChannelUid, commit: pb.Commit | pb.Committed) -> list[LeaderRequest]:
         """Those who wait for one version of an app; they wait no more."""
         here = self._of(number)
         waiting = here.asked.pop(uid, [])
@@ -387,7 +387,7 @@ def _records(batches: list[Fetched], wanted: list[int]) -> list[bytes]:
     return records
 
 
-def _confirm(found: Asked, committed: pb.Committed, *, already: bool) -> None:
+def _confirm(found: LeaderRequest, committed: pb.Committed, *, already: bool) -> None:
     """It is committed; what a version before the newest one has added is not known any more."""
     newest = committed.version == found.request.version
     found.answer(

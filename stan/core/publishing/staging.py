@@ -15,7 +15,7 @@ from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
 from stan.core.publishing.intake import Rows, Stored, refusal
 from stan.core.publishing.publishing import Publishing
-from stan.core.requests.asked import Asked, asked
+from stan.core.requests.request import LeaderRequest, leader_request
 from stan.core.shared import Shared, nobody_waits
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
@@ -71,7 +71,7 @@ class Staging:
         """A StageRequest."""
         shared = self.shared
         kinds = (ext.StageRequest, ext.StageResponse)
-        found = asked(shared, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
+        found = leader_request(shared, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
         if found is None:
             return
         request = found.request
@@ -85,7 +85,7 @@ class Staging:
             here.opening += 1
             self.channels.open(request.channel, partial(self._opened, found))
 
-    def _opened(self, found: Asked, channel: Channel | None, error: str) -> None:
+    def _opened(self, found: LeaderRequest, channel: Channel | None, error: str) -> None:
         here = self._here(found.number)
         here.opening -= 1
         if channel is None:
@@ -118,7 +118,7 @@ class Staging:
         part.sequence, part.at = sequence, self.shared.clock.wall
         return pb.GroupChange(staged=part).SerializeToString()
 
-    def _answer(self, found: Asked, part: pb.StagedPart, stored: Stored) -> None:
+    def _answer(self, found: LeaderRequest, part: pb.StagedPart, stored: Stored) -> None:
         known = found.group.machine.transactions
         there = known.find(part.uid, part.user, part.txn, part.part)
         if stored.error:
@@ -133,7 +133,7 @@ class Staging:
     def abort(self, frame: Frame) -> None:
         """An AbortRequest."""
         kinds = (ext.AbortRequest, ext.AbortResponse)
-        found = asked(self.shared, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
+        found = leader_request(self.shared, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
         if found is None:
             return
         channel = self.channels.by_name.get(found.request.channel)
@@ -155,7 +155,7 @@ class Staging:
     def finish(self, frame: Frame) -> None:
         """A FinishRequest."""
         kinds = (ext.FinishRequest, ext.FinishResponse)
-        found = asked(self.shared, frame, kinds, attrgetter("app"), errors.INVALID_TRANSACTION)
+        found = leader_request(self.shared, frame, kinds, attrgetter("app"), errors.INVALID_TRANSACTION)
         if found is None:
             return
         request = found.request
@@ -168,7 +168,7 @@ class Staging:
     def last_committed(self, frame: Frame) -> None:
         """A LastCommittedRequest."""
         kinds = (ext.LastCommittedRequest, ext.LastCommittedResponse)
-        found = asked(self.shared, frame, kinds, attrgetter("app"), errors.INVALID_TRANSACTION)
+        found = leader_request(self.shared, frame, kinds, attrgetter("app"), errors.INVALID_TRANSACTION)
         if found is None:
             return
         known: Transactions = found.group.machine.transactions
@@ -185,7 +185,7 @@ def _is_app(app: bytes) -> bool:
     return 0 < len(app) <= limits.APP_BYTES_MAX
 
 
-def _told(found: Asked, result: object, error: str) -> None:
+def _told(found: LeaderRequest, result: object, error: str) -> None:
     outcome = result.of_part if isinstance(result, GroupResult) else Refused(error)
     if isinstance(outcome, Refused):
         found.refuse(outcome.error, retry=result is None)

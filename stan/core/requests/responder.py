@@ -1,8 +1,8 @@
-"""Answering requests that need no registration: who has to, from metadata that is new enough, and in which version.
+"""Responder requests that need no registration: who has to, from metadata that is new enough, and in which version.
 
-    for all leaders: `question`, `admin_question`; each answers for the groups that it leads
-    for the leader of a channel's group: `stan.core.requests.asked`, `admin_asked`, then `find`
-    for the leader of the metadata: `admin_asked_meta`
+    for all leaders: `scatter`, `admin_scatter`; each answers for the groups that it leads
+    for the leader of a channel's group: `stan.core.requests.request`, `admin_request`, then `find`
+    for the leader of the metadata: `admin_meta_request`
 
 Promises: what an answer tells was committed, and visible, when no other node could lead.
 """
@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.message import DecodeError, Message
 
 from stan import limits
-from stan.core.requests.asked import Asked, asked
 from stan.core.requests.catchup import Catchup
+from stan.core.requests.request import LeaderRequest, leader_request
 from stan.core.shared import META_GROUP, Shared
 from stan.core.state.meta import ChannelInfo, MetaMachine
 from stan.errors import BUSY, INVALID_ADMIN, INVALID_QUESTION, TOO_MANY_REQUESTS, UNKNOWN_CHANNEL, UNKNOWN_VERSION
@@ -36,7 +36,7 @@ Kinds = tuple[type[Message], type[Message]]
 """Of a request and of its answer."""
 
 
-class Question(NamedTuple):
+class ScatterRequest(NamedTuple):
     """A question for all leaders: this node answers for *groups*."""
 
     shared: Shared
@@ -58,7 +58,7 @@ class Question(NamedTuple):
         self.answer(self.response(error=error.encode(), retry=retry))
 
 
-class Answering:
+class Responder:
     """See the module's docstring."""
 
     def __init__(self, shared: Shared, catchup: Catchup) -> None:
@@ -69,14 +69,14 @@ class Answering:
 
     # --- for all leaders --------------------------------------------------------------------------------------------------
 
-    def question(self, frame: Frame, kinds: Kinds, invalid: str = INVALID_QUESTION) -> Question | None:
+    def scatter(self, frame: Frame, kinds: Kinds, invalid: str = INVALID_QUESTION) -> ScatterRequest | None:
         """What every leader answers, if this node leads anything."""
         shared = self.shared
         kind, response = kinds
         groups = tuple(sorted(number for number, _ in shared.led()))
         if not frame.reply or not groups:
             return None
-        question = Question(shared, frame.reply, groups, response)
+        question = ScatterRequest(shared, frame.reply, groups, response)
         try:
             question = question._replace(request=decode(kind, frame.payload))
         except DecodeError as problem:
@@ -87,9 +87,9 @@ class Answering:
             return None
         return question
 
-    def admin_question(self, frame: Frame, kinds: Kinds) -> Question | None:
+    def admin_scatter(self, frame: Frame, kinds: Kinds) -> ScatterRequest | None:
         """The same, of an operator."""
-        question = self.question(frame, kinds, INVALID_ADMIN)
+        question = self.scatter(frame, kinds, INVALID_ADMIN)
         if question is None:
             return None
         if question.request.version not in VERSIONS:
@@ -107,16 +107,18 @@ class Answering:
 
     # --- for one leader ---------------------------------------------------------------------------------------------------
 
-    def admin_asked(self, frame: Frame, kinds: Kinds, name_of: Callable[[Any], bytes] = CHANNEL) -> Asked | None:
+    def admin_request(
+        self, frame: Frame, kinds: Kinds, name_of: Callable[[Any], bytes] = CHANNEL
+    ) -> LeaderRequest | None:
         """A request of an operator that concerns the channel that *name_of* tells, if it is for this node."""
-        return self._of_version(asked(self.shared, frame, kinds, name_of, INVALID_ADMIN))
+        return self._of_version(leader_request(self.shared, frame, kinds, name_of, INVALID_ADMIN))
 
-    def admin_asked_meta(self, frame: Frame, kinds: Kinds) -> Asked | None:
+    def admin_meta_request(self, frame: Frame, kinds: Kinds) -> LeaderRequest | None:
         """A request of an operator that concerns the metadata, if this node leads them."""
         shared = self.shared
         if not frame.reply or not shared.leads_meta:
             return None
-        about = Asked(shared, frame.reply, META_GROUP, None, kinds[1])
+        about = LeaderRequest(shared, frame.reply, META_GROUP, None, kinds[1])
         try:
             about = about._replace(request=decode(kinds[0], frame.payload))
         except DecodeError as problem:
@@ -127,7 +129,7 @@ class Answering:
             return None
         return self._of_version(about)
 
-    def _of_version(self, about: Asked | None) -> Asked | None:
+    def _of_version(self, about: LeaderRequest | None) -> LeaderRequest | None:
         """What is asked in words that are known, and not too often."""
         if about is None:
             return None
@@ -141,8 +143,8 @@ class Answering:
 
     def find(
         self,
-        about: Asked | None,
-        found: Callable[[Asked, ChannelInfo], None],
+        about: LeaderRequest | None,
+        found: Callable[[LeaderRequest, ChannelInfo], None],
         name_of: Callable[[Any], bytes] = CHANNEL,
     ) -> None:
         """Call with the channel that a request names, or refuse the request."""

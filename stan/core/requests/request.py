@@ -22,7 +22,7 @@ UNSAID: Final = frozenset({"Node", "RestoreRows", "RestoreCursor"})
 """Changes of operators that are told otherwise, or come in great numbers."""
 
 
-class Asked(NamedTuple):
+class LeaderRequest(NamedTuple):
     """A request that this node has to answer."""
 
     shared: Shared
@@ -70,7 +70,7 @@ class Asked(NamedTuple):
         self.refuse(BUSY, retry=True)
 
 
-def asked(
+def leader_request(
     shared: Shared,
     frame: Frame,
     kinds: tuple[type[Message], type[Message]],
@@ -78,7 +78,7 @@ def asked(
     invalid: str,
     *,
     once: Callable[[Any], bool] = lambda _request: False,
-) -> Asked | None:
+) -> LeaderRequest | None:
     """The request in *frame* if it is for this node.
 
     Args:
@@ -102,7 +102,7 @@ def asked(
     number = shared.group_number(name_of(request))
     if not shared.leads(number):
         return None
-    found = Asked(shared, frame.reply, number, request, response)
+    found = LeaderRequest(shared, frame.reply, number, request, response)
     if found.group.dispatch.held:
         if not once(request):
             found.busy()
