@@ -35,7 +35,7 @@ from stan.core.publishing.channels import Channels
 from stan.core.publishing.committing import Committing
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.staging import Staging
-from stan.core.requests.catchup import Catchup
+from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.requests.responder import Responder
 from stan.core.shared import META_GROUP, nobody_waits, shown
@@ -61,17 +61,17 @@ class Broker:
         subjects = self.shared.subjects
         for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
             self.reset(GroupId(number))
-        self.catchup = Catchup(self.shared)
-        self.responder = Responder(self.shared, self.catchup)
+        self.read_index = ReadIndex(self.shared)
+        self.responder = Responder(self.shared, self.read_index)
         self.channels = Channels(self.shared)
-        self.publishing = Publishing(self.shared, self.channels, self.catchup)
+        self.publishing = Publishing(self.shared, self.channels, self.read_index)
         self.view = BrokerView(self.shared, self.publishing)
         self.batching = Batching(self.shared, self.channels, self.publishing)
         self.staging = Staging(self.shared, self.channels, self.publishing)
         self.committing = Committing(self.shared, self.channels, self.publishing)
         self.clients = Clients(self.shared)
         self.arrival_order = ArrivalOrder(subjects.discover.encode(), subjects.sub.encode())
-        self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.catchup, self.arrival_order)
+        self.subscribing = Subscribing(self.shared, self.channels, self.clients, self.read_index, self.arrival_order)
         self.inquiries = Inquiries(self.shared, self.channels, self.responder)
         self.watching = self.inquiries.watching
         self.channel_changes = ChannelChanges(self.shared, self.channels, self.responder)
@@ -133,7 +133,7 @@ class Broker:
         for led, _ in self.shared.led():
             self.clients.lead_group(led)
         self.watching.reset()
-        self.catchup.applied()
+        self.read_index.applied()
 
     def restore(self, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:
         """Bring a group that is new, or was reset, to a state that was kept. *anew*: all of it counts as changed."""
@@ -172,7 +172,7 @@ class Broker:
             )
             shared.change_meta(nobody_waits, cluster_info=info)
         self.clients.lead()
-        self.catchup.applied()
+        self.read_index.applied()
 
     def lead_group(self, number: GroupId, *, doubt: bool) -> None:
         """This node leads a group, all earlier entries of which are applied: make the live view, heed today's limits, mend what
@@ -317,7 +317,7 @@ class Broker:
             case "delete_channel":
                 self.shared.change_meta(nobody_waits, delete_channel=change.delete_channel)
             case None:
-                self.catchup.answer(frame.reply)
+                self.read_index.answer(frame.reply)
 
     def step_committed(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
         """An entry is committed, and its record batches are indexed. On every node, in index order."""
@@ -344,7 +344,7 @@ class Broker:
             self.channels.unregistered(applied.deleted.uid)
             self.channel_changes.unregistered(applied.deleted.uid)
             self.watching.unregistered(applied.deleted)
-        self.catchup.applied()
+        self.read_index.applied()
         return applied
 
     def _apply_change(self, number: GroupId, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
@@ -449,7 +449,7 @@ class Broker:
 
     def catch_up(self, done: Callable[[bool], None]) -> None:
         """Call once this node's copy of the metadata is as new as the leader's; with False if that cannot be known now."""
-        self.catchup.wait(done)
+        self.read_index.wait(done)
 
     def say(self, kind: str, text: str, **about: Any) -> None:
         """Tell whoever listens what happens, see stan.core.base.events; *about*: channel=, client_id=, group=, cursor_id=."""

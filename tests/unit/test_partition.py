@@ -147,7 +147,7 @@ def test_strangers_are_remembered_within_bounds(desk):
     for number in range(limits.PARTITION_STRANGERS_MAX + 50):
         desk.publish("foo", b"x", client_id=f"c{number}")
     desk.pass_time(1.1)
-    failed = desk.broker.catchup._latecomers._failed
+    failed = desk.broker.read_index._pending_clients._failed
     assert len(failed) <= limits.PARTITION_STRANGERS_MAX
     assert len(desk.hear("_INBOX.acks")) == limits.PARTITION_STRANGERS_MAX + 50
 

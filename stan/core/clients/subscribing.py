@@ -9,7 +9,7 @@ from stan.core.clients.clients import Clients
 from stan.core.leader.cursors import LiveMember
 from stan.core.leader.local_group import Group
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
-from stan.core.requests.catchup import Catchup
+from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.shared import META_GROUP, Shared, shown, text
 from stan.core.state.deleted import below_newest
@@ -29,12 +29,12 @@ class Subscribing:
     """See the module's docstring."""
 
     def __init__(
-        self, shared: Shared, channels: Channels, clients: Clients, catchup: Catchup, arrival_order: ArrivalOrder
+        self, shared: Shared, channels: Channels, clients: Clients, read_index: ReadIndex, arrival_order: ArrivalOrder
     ) -> None:
         self.shared = shared
         self.channels = channels
         self.clients = clients
-        self.catchup = catchup
+        self.read_index = read_index
         self.arrival_order = arrival_order
 
     # --- subscribe ----------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ class Subscribing:
         group = self.shared.groups[self.shared.group_number(request.subject)]
         if self.shared.replaying is None or not self._was_made(group, request, frame.reply):
             check = partial(self._check, request, frame.reply, group, group.life)
-            self.catchup.wait(check, ((shared.user_of(frame.reply), request.client_id, b""),))
+            self.read_index.wait(check, ((shared.user_of(frame.reply), request.client_id, b""),))
 
     def _is_mine(self, channel: bytes) -> bool:
         return self.shared.concerns(self.shared.group_number(channel))
@@ -203,7 +203,7 @@ class Subscribing:
         if request.subject in self.channels.by_name:
             leave(new=True)
         else:
-            self.catchup.wait(lambda new: leave(new=new))
+            self.read_index.wait(lambda new: leave(new=new))
 
     def _leave(
         self,

@@ -18,7 +18,7 @@ from stan.core.base.ready import Fetched, Proposal
 from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
 from stan.core.publishing.intake import Rows, Stored, sealed_size
-from stan.core.requests.catchup import Catchup
+from stan.core.requests.read_index import ReadIndex
 from stan.core.shared import META_GROUP, InDoubt, Shared, nobody_waits, text
 from stan.permissions import Right
 from stan.protocol.channels import is_channel_name, publication
@@ -50,10 +50,10 @@ class Sealed:
 class Publishing:
     """The publish path of the channels that this node leads."""
 
-    def __init__(self, shared: Shared, channels: Channels, catchup: Catchup) -> None:
+    def __init__(self, shared: Shared, channels: Channels, read_index: ReadIndex) -> None:
         self.shared = shared
         self.channels = channels
-        self.catchup = catchup
+        self.read_index = read_index
         self.waiting: dict[GroupId, dict[ChannelUid, Channel]] = {}  # channels with unsealed messages
         self.held: deque[tuple[GroupId, Publishes]] = deque()  # what waits for the metadata, in order of arrival
         self.holding: Counter[Sender] = Counter()  # its publishers: what they send next waits behind it
@@ -129,9 +129,9 @@ class Publishing:
         self.held.append((group, batch))
         self.holding.update(batch.senders())
         self.parked[group] += len(batch.bodies)
-        self.catchup.wait(partial(self._take_held, batch), batch.senders())
+        self.read_index.wait(partial(self._take_held, batch), batch.senders())
 
-    def _take_held(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of catchup
+    def _take_held(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of read_index
         if not self.held or self.held[0][1] is not batch:
             return  # taken with an earlier one, or this node leads its group no more
         known = self.shared.sender

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.message import DecodeError, Message
 
 from stan import limits
-from stan.core.requests.catchup import Catchup
+from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request import LeaderRequest, leader_request
 from stan.core.shared import META_GROUP, Shared
 from stan.core.state.meta import ChannelInfo, MetaMachine
@@ -61,9 +61,9 @@ class ScatterRequest(NamedTuple):
 class Responder:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, catchup: Catchup) -> None:
+    def __init__(self, shared: Shared, read_index: ReadIndex) -> None:
         self.shared = shared
-        self.catchup = catchup
+        self.read_index = read_index
         self._waiting = 0  # for the metadata
         self._names: tuple[MetaMachine | None, int, int, list[bytes]] = (None, 0, 0, [])
 
@@ -191,7 +191,7 @@ class Responder:
             self._waiting -= 1
             call(known)
 
-        self.catchup.wait(caught_up)
+        self.read_index.wait(caught_up)
 
 
 def matcher(pattern: bytes) -> Callable[[bytes], bool]:

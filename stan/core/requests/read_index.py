@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from stan import limits
-from stan.core.requests.latecomers import Latecomers
+from stan.core.requests.pending_clients import PendingClients
 from stan.core.shared import META_GROUP, Shared
 from stan.protocol.frames import Sender
 from stan.protocol.proto import entries_pb2 as pb
@@ -26,7 +26,7 @@ class _Waiting(NamedTuple):
     call: Callable[[bool], None]
 
 
-class Catchup:
+class ReadIndex:
     """See the module's docstring."""
 
     def __init__(self, shared: Shared) -> None:
@@ -35,13 +35,13 @@ class Catchup:
         self._later: list[_Waiting] = []  # came after that question
         self._question = 0  # number of the newest; what comes for an older one says nothing about this round
         self._target: RaftIndex | None = None  # the answer
-        self._latecomers = Latecomers(shared) if shared.config.partitioning else None
+        self._pending_clients = PendingClients(shared) if shared.config.partitioning else None
 
     def wait(self, call: Callable[[bool], None], publishers: Iterable[Sender] = ()) -> None:
         """See the module's docstring; *publishers*: who should be known then."""
         shared = self.shared
-        if self._latecomers is not None:
-            self._latecomers.wait(publishers, call)
+        if self._pending_clients is not None:
+            self._pending_clients.wait(publishers, call)
             return
         if (not shared.clustered or self._surely_leads) and not self._round:
             call(True)  # noqa: FBT003 - the answer
@@ -61,8 +61,8 @@ class Catchup:
     def applied(self) -> None:
         """The metadata went on, or this node leads it now."""
         shared = self.shared
-        if self._latecomers is not None:
-            self._latecomers.applied()
+        if self._pending_clients is not None:
+            self._pending_clients.applied()
         while self._round and (
             self._surely_leads or (self._target is not None and shared.meta.applied >= self._target)
         ):

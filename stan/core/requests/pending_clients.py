@@ -19,7 +19,7 @@ class _Awaiting:
     call: Callable[[bool], None]
 
 
-class Latecomers:
+class PendingClients:
     """What was sent by clients that have not been let in here; bounded in time, and by what the callers hold."""
 
     def __init__(self, shared: Shared) -> None:
@@ -33,7 +33,7 @@ class Latecomers:
             one for one in dict.fromkeys(publishers) if not self._is_known(one) and one not in self._failed
         )
         if not strangers:
-            call(True)  # noqa: FBT003 - as stan.core.requests.catchup answers
+            call(True)  # noqa: FBT003 - as stan.core.requests.read_index answers
             return
         awaiting = _Awaiting(strangers, call)
         self._waiting.append(awaiting)
