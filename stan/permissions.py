@@ -1,7 +1,7 @@
 """Who may do what with which channels: rules as the configuration tells them, compiled once; pure.
 
 Promises: what no rule allows is forbidden. A rule counts for those who fit all that it names: the NATS user, which is proven
-where users are configured (stan.protocol.doors), and the client id, which alone is only what a client says of itself.
+where users are configured (stan.protocol.user_subjects), and the client id, which alone is only what a client says of itself.
 Verdicts are remembered, so that asking again costs a look-up.
 """
 

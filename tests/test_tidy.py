@@ -44,7 +44,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "stan.limits": ("nats", "log", "raft", "core", "cluster", "monitor"),
     "stan.protocol": (
         *("proto", "channels", "frames", "secure", "placement", "messages", "entries"),
-        *("asking", "kernel", "requests", "doors", "fetches"),
+        *("asking", "kernel", "requests", "user_subjects", "fetches"),
     ),
     "stan.core": (
         *("base", "state", "leader", "shared", "requests", "publishing", "clients"),

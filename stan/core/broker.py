@@ -253,8 +253,8 @@ class Broker:
             group = self.shared.groups.get(GroupId(acks.group))
             if group is None or not group.leads:
                 continue
-            found, door = group.dispatch.by_ack_key.get(acks.key), self.shared.door
-            if door is None or (found is not None and door.may_ack(acks.user, found[1].sub)):
+            found, authorizer = group.dispatch.by_ack_key.get(acks.key), self.shared.authorizer
+            if authorizer is None or (found is not None and authorizer.may_ack(acks.user, found[1].sub)):
                 wall = self.shared.clock.wall
                 self.shared.within(GroupId(acks.group), group.dispatch.ack, acks.key, acks.ranges, wall)
 

@@ -22,12 +22,12 @@ from stan.core.state.group import Subscription
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.errors import go_quote
 from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
-from stan.protocol.doors import user_of
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame, Publishes, Sender
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
+from stan.protocol.user_subjects import user_of
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
 META_GROUP = GroupId(0)
@@ -37,8 +37,8 @@ NUMBER_DIGITS_MAX = 19
 Parts = TypeVarTuple("Parts")
 
 
-class Door(Protocol):
-    """Judges by the permissions what clients ask; see stan.core.clients.admission."""
+class Authorizer(Protocol):
+    """Decides by the permissions what clients may do; see stan.core.clients.authorization."""
 
     with_users: bool  # NATS tells which user asks
 
@@ -57,7 +57,7 @@ class Door(Protocol):
     def own(self, subject: str) -> str:
         """Where a server asks for what *subject* tells, of itself and the other nodes."""
 
-    def judged(self, batch: Publishes) -> list[bool]:
+    def may_publish(self, batch: Publishes) -> list[bool]:
         """For each publisher of a batch, all known, whether he may publish to its channel."""
 
     def subscription_refusal(self, request: wire.SubscriptionRequest, reply: bytes) -> str:
@@ -117,7 +117,7 @@ class Shared:
     totals: Totals = field(default_factory=Totals)
     clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))
     connected: bool = True  # to NATS
-    door: Door | None = None  # judges by the permissions; None: everybody may do everything
+    authorizer: Authorizer | None = None  # decides by the permissions; None: everybody may do everything
     asked_users: dict[int, bytes] = field(default_factory=dict)  # number of a request -> the user who was asked
     leads_meta: bool = False
     meta_lease: bool = True  # no other node can lead the metadata meanwhile
@@ -220,15 +220,15 @@ class Shared:
         """The client that has published something; where users are known it is one of that user."""
         user, client_id, conn_id = sender
         found = self.known(client_id, conn_id)
-        return found if found is None or self.door is None or self.door.is_of(user, found) else None
+        return found if found is None or self.authorizer is None or self.authorizer.is_of(user, found) else None
 
     def user_of(self, reply: bytes) -> bytes:
         """Who has sent a request, by where he wants his answer; b"" if NATS does not tell."""
-        return user_of(reply).encode() if self.door is not None and self.door.with_users else b""
+        return user_of(reply).encode() if self.authorizer is not None and self.authorizer.with_users else b""
 
     def may_send_to(self, named: bytes) -> bool:
         """Whether something may be sent to a subject that a client has named. With users it stands behind `_STAN.to.<user>.`."""
-        if self.door is not None and self.door.with_users:
+        if self.authorizer is not None and self.authorizer.with_users:
             return is_subject(named)
         return is_inbox(named) and not named.startswith(b"_INBOX.%b." % self.nuid)
 
@@ -319,7 +319,7 @@ class Shared:
         number = self.requests
         self.awaited[number] = answered
         reply = b"%b%d" % (self.reply_prefix, number)
-        if self.door is not None and (user := user_of(subject).encode()):
+        if self.authorizer is not None and (user := user_of(subject).encode()):
             self.asked_users[number] = user
             reply = b"%b.%b" % (reply, user)
         self.responses.append(publication(subject, payload, reply))

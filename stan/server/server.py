@@ -37,9 +37,9 @@ from stan.edge.storage.storage import Storage
 from stan.errors import StanError, StartError, go_quote
 from stan.monitor.view import View
 from stan.protocol.channels import OWN_INBOXES, publication
-from stan.protocol.doors import ack_subjects, reply_subject, with_users
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
+from stan.protocol.user_subjects import ack_subjects, reply_subject, with_users
 from stan.raft.solo import Solo
 from stan.raft.transport.link import HEADER_BYTES
 from stan.server.administration import Administration

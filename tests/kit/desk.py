@@ -13,13 +13,13 @@ from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.base.ready import Answer, Delivery, Fetched
 from stan.core.broker import Broker
 from stan.edge.nats.gateway import Gateway
-from stan.protocol.doors import published, rules
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.frames import Frame
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.proto.admin_pb2 import Event
+from stan.protocol.user_subjects import published, rules
 from stan.types import MILLISECOND, SECOND
 from tests.kit.guids import mixed
 

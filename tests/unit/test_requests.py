@@ -109,7 +109,7 @@ class Guarded(Desk):
 
     def asks(self, subject, payload, reply):
         told = f"_STAN.from.u.{subject}".encode()
-        frame = self.broker.shared.door.admit(Frame(10, told, reply.encode(), b"", payload.SerializeToString()))
+        frame = self.broker.shared.authorizer.admit(Frame(10, told, reply.encode(), b"", payload.SerializeToString()))
         if frame is not None:
             self.broker.extensions.get(frame.subject.decode(), self.broker.step_frame)(frame)
 
@@ -144,8 +144,8 @@ def test_huge_names_in_requests_are_neither_judged_nor_told_nor_kept(desk, kind,
     assert answer.error.startswith(b"stan: invalid ")
     assert answer.error.endswith((b"is longer than 4096 bytes", b"is longer than 1024 bytes"))
     assert not desk.notes
-    door = desk.broker.shared.door
-    assert door is None or all(len(channel) < 100 for _, _, _, channel in door.permissions._known)
+    authorizer = desk.broker.shared.authorizer
+    assert authorizer is None or all(len(channel) < 100 for _, _, _, channel in authorizer.permissions._known)
 
 
 def test_all_requests_of_operators_are_among_the_kinds(desk):

@@ -8,7 +8,7 @@ from functools import partial
 from stan.config import Config
 from stan.core.base.partition import Partition
 from stan.core.base.ready import Indexes
-from stan.core.clients.admission import Admission
+from stan.core.clients.authorization import PermissionAuthorizer
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import Group
 from stan.core.shared import META_GROUP, Shared
@@ -25,7 +25,7 @@ def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> Shared:
     """What the parts of a broker share, before it holds any group of channels."""
     shared = Shared(config, Subjects(config.cluster_id, config.discover_prefix), indexes, reply_prefix)
     if config.permissions is not None:
-        shared.door = Admission(shared, config.permissions)
+        shared.authorizer = PermissionAuthorizer(shared, config.permissions)
     if config.partitioning:
         shared.partition = Partition(config.limits.per_channel)
     return shared

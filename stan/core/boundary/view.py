@@ -13,7 +13,7 @@ from stan.core.base.ready import Index
 from stan.core.base.runs import Runs
 from stan.core.leader.cursors import LiveCursor
 from stan.core.publishing.publishing import Publishing
-from stan.core.shared import Door, Shared
+from stan.core.shared import Authorizer, Shared
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.protocol.channels import Subjects
@@ -62,9 +62,9 @@ class BrokerView:
         return self._shared.reply_prefix
 
     @property
-    def door(self) -> Door | None:
+    def authorizer(self) -> Authorizer | None:
         """Who judges by the permissions; None: everybody may do everything."""
-        return self._shared.door
+        return self._shared.authorizer
 
     @property
     def partition(self) -> Partition | None:

@@ -14,11 +14,11 @@ from stan.core.leader.local_group import Group
 from stan.core.shared import META_GROUP, Done, Shared, nobody_waits, shown, text
 from stan.core.state.meta import Client, MetaResult
 from stan.errors import go_quote
-from stan.protocol.doors import said_by
 from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import because, decode
+from stan.protocol.user_subjects import said_by
 from stan.types import MILLISECOND, GroupId, Nanos
 
 CLIENT_ID = re.compile(rb"[a-zA-Z0-9_-]+\Z")

@@ -78,8 +78,8 @@ class Subscribing:
         if not group.leads or group.life != life:
             return  # the next leader takes it
         error = self._refusal(request) if new else NO_METADATA
-        if self.shared.door is not None and not error:
-            error = self.shared.door.subscription_refusal(request, reply)
+        if self.shared.authorizer is not None and not error:
+            error = self.shared.authorizer.subscription_refusal(request, reply)
         if error:
             self._refuse(reply, error)
         else:
@@ -109,8 +109,8 @@ class Subscribing:
             self._refuse(reply, errors.DURABLE_NAME_COLON)
             return
         client = self.shared.meta.clients.get(request.client_id)
-        door = self.shared.door
-        if door is not None and client is not None and not door.owns(reply, client):
+        authorizer = self.shared.authorizer
+        if authorizer is not None and client is not None and not authorizer.owns(reply, client):
             client = None  # somebody else's since
         if client is None or self.arrival_order.is_of_earlier(reply, client):  # closed, or replaced, since it asked
             self._refuse(reply, errors.UNKNOWN_CLIENT)
@@ -132,7 +132,7 @@ class Subscribing:
             replace_durable=self.shared.config.replace_durable,
             nuid=self.shared.nuid,
             reply=reply if self.shared.clustered else b"",
-            ack_prefix=door.ack_prefix(client) if door is not None else b"",
+            ack_prefix=authorizer.ack_prefix(client) if authorizer is not None else b"",
         )
         done = partial(self._subscribed, request, reply, channel, start)
         self.shared.change_group(channel.info.group, done, subscribe=subscribe)
@@ -236,22 +236,22 @@ class Subscribing:
     def _leave_refusal(
         self, group: Group, member: LiveMember, reply: bytes, request: wire.UnsubscribeRequest, *, unsubscribe: bool
     ) -> str:
-        door = self.shared.door
-        if door is None:
+        authorizer = self.shared.authorizer
+        if authorizer is None:
             return ""
         ends_durable = unsubscribe and group.machine.cursors[member.sub.cursor_id].kind.durable
-        return door.leave_refusal(request.client_id, reply, request.subject, ends_durable=ends_durable)
+        return authorizer.leave_refusal(request.client_id, reply, request.subject, ends_durable=ends_durable)
 
     def lead_group(self, number: GroupId) -> None:
         """This node leads a group: end what today's permissions forbid."""
-        door, machine = self.shared.door, self.shared.groups[number].machine
-        if door is None:
+        authorizer, machine = self.shared.authorizer, self.shared.groups[number].machine
+        if authorizer is None:
             return
         known = {client.incarnation: client for client in self.shared.meta.clients.values()}
         for sub in list(machine.subscriptions.values()):
             cursor, client = machine.cursors[sub.cursor_id], known.get(sub.incarnation)
             info = self.shared.meta.by_uid.get(cursor.uid)
-            if client is None or info is None or door.may_keep(client, info.name, durable=cursor.kind.durable):
+            if client is None or info is None or authorizer.may_keep(client, info.name, durable=cursor.kind.durable):
                 continue
             self.shared.note(
                 "WRN", f"client {shown(sub.client_id)} has no permission any more to read {shown(info.name)}"

@@ -155,9 +155,9 @@ class Publishing:
         if len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
             self._refuse(batch.acks, errors.INVALID_PUBLISH)
             return
-        door = self.shared.door
-        if door is not None and not all(judged := door.judged(batch)):
-            permitted, acks = kernel.select(batch, judged)
+        authorizer = self.shared.authorizer
+        if authorizer is not None and not all(verdicts := authorizer.may_publish(batch)):
+            permitted, acks = kernel.select(batch, verdicts)
             self._refuse(acks, errors.not_permitted(Right.PUBLISH.value, text(batch.channel)))
             if permitted is None:
                 return

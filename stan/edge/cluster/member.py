@@ -32,9 +32,9 @@ from stan.edge.storage.groupfiles import Voters
 from stan.edge.storage.storage import Storage
 from stan.errors import ConfigError, NotNow, StartError
 from stan.protocol.channels import publication
-from stan.protocol.doors import ack_subjects
 from stan.protocol.frames import Frame
 from stan.protocol.proto.node_pb2 import NodeHello
+from stan.protocol.user_subjects import ack_subjects
 from stan.raft.configuration import decode
 from stan.raft.group import RaftGroup, Surroundings
 from stan.raft.placement import place

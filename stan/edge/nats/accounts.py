@@ -1,4 +1,4 @@
-"""The accounts of NATS that make it known who asks: one for the broker, one for each user (stan.protocol.doors).
+"""The accounts of NATS that make it known who asks: one for the broker, one for each user (stan.protocol.user_subjects).
 
 Promises: a user's account hands to the broker what clients say, under that user's name alone, and gets what the broker sends to
 that user, and nothing else. Nobody in it hears or says anything in another one. For the embedded nats-server, and as text for one
@@ -12,7 +12,7 @@ from stan.config import Config
 from stan.edge.nats.nats_process import quoted
 from stan.permissions import NatsUser, Right
 from stan.protocol.channels import REPLIES, Subjects
-from stan.protocol.doors import BROKER, FROM, TO, ack_subject, reply_subject
+from stan.protocol.user_subjects import BROKER, FROM, TO, ack_subject, reply_subject
 
 _REQUESTS = ("*", "replica.*", "admin.>")
 """What is asked behind `_STAN.x.<cluster>`; events come the other way."""

@@ -15,11 +15,10 @@ from stan.edge.nats.heard import Heard, Piece, Taken
 from stan.errors import fault, go_quote
 from stan.invariant import invariant
 from stan.protocol.channels import OWN_INBOXES, publication
-from stan.protocol.doors import heard as heard_of_users
-from stan.protocol.doors import published, rules
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.protocol.kernel import server as kernel
 from stan.protocol.requests import can_be_answered
+from stan.protocol.user_subjects import from_any_user, published, rules
 from stan.types import GroupId, MiB, Nanos
 
 PUB_SID, ACK_SID, REPLY_SID, ASK_SID, FIRST_NODE_SID, FIRST_REQUEST_SID = 1, 2, 3, 4, 5, 10
@@ -101,9 +100,9 @@ class Gateway:
         self._complaints = Complaints(note)
         self.listens = False  # to clients
         self.pub_prefix = view.subjects.pub_prefix.encode() + b"."
-        self.door = view.door
-        users = self.door is not None and self.door.with_users
-        self._heard_as: Callable[[str], str] = heard_of_users if users else str
+        self.authorizer = view.authorizer
+        users = self.authorizer is not None and self.authorizer.with_users
+        self._heard_as: Callable[[str], str] = from_any_user if users else str
         self.rules = rules(view.config)
         self.judged: set[int] = set()  # sids of what clients ask
         covered = ">" if view.partition is None else view.partition.cover()
@@ -382,12 +381,12 @@ class Gateway:
             return None
         if frame.sid not in self.judged:
             return frame if not frame.reply or frame.reply.startswith(SERVERS_REPLIES) else None
-        if self.door is not None and self.door.with_users:
-            return self.door.admit(frame)
+        if self.authorizer is not None and self.authorizer.with_users:
+            return self.authorizer.admit(frame)
         if frame.reply and not self.broker.view.may_send_to(frame.reply):
             self._tell_reply(frame)
             return None
-        return frame if self.door is None else self.door.admit(frame)
+        return frame if self.authorizer is None else self.authorizer.admit(frame)
 
     def listen(self, ack_subject: str = "") -> None:
         """Subscribe to everything, now and after each reconnection; *ack_subject* if it was not known yet."""
@@ -424,8 +423,8 @@ class Gateway:
                 enough.set_result(None)
 
         self._asked[reply] = taken
-        if self.door is not None:
-            subject = self.door.own(subject)
+        if self.authorizer is not None:
+            subject = self.authorizer.own(subject)
         self.connection.write(publication(subject.encode(), payload, reply))
         try:
             async with asyncio.timeout(timeout_s):

@@ -2,8 +2,8 @@
 
 Every request passes `admit` once; what cannot be judged by its words alone is judged by whoever handles it, who asks here.
 Publishes are judged per publisher and channel of a batch, and verdicts are remembered: nothing is done per message, and nothing
-at all where no permissions are configured (`Shared.door` is None then). Each node of a cluster judges by its own configuration,
-which has to be the same on all of them.
+at all where no permissions are configured (`Shared.authorizer` is None then). Each node of a cluster judges by its own
+configuration, which has to be the same on all of them.
 """
 
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ from stan.core.state.group import Subscription
 from stan.core.state.meta import Client
 from stan.errors import go_quote
 from stan.permissions import EVERYTHING, Permissions, Right
-from stan.protocol.doors import BROKER, FROM, ack_subject, opened, said_by, user_of
 from stan.protocol.frames import Frame, Publishes, Sender
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as extension
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import decode
+from stan.protocol.user_subjects import BROKER, FROM, ack_subject, said_by, unwrap, user_of
 
 _ALL = EVERYTHING.encode()
 _USERS: Final = f"{FROM}.".encode()
@@ -47,7 +47,7 @@ _OF_APPS: Final = frozenset({"finish", "last_committed"})
 """Requests about no channel, for everybody who may publish somewhere."""
 
 
-class Admission:
+class PermissionAuthorizer:
     """See the module's docstring."""
 
     def __init__(self, shared: Shared, permissions: Permissions) -> None:
@@ -81,7 +81,7 @@ class Admission:
 
     # --- publishes --------------------------------------------------------------------------------------------------------
 
-    def judged(self, batch: Publishes) -> list[bool]:
+    def may_publish(self, batch: Publishes) -> list[bool]:
         """For each publisher of a batch, all known, whether he may publish to its channel."""
         return [self._may_publish(sender, batch.channel) for sender in batch.senders()]
 
@@ -131,7 +131,7 @@ class Admission:
         subjects = self.shared.subjects
         if self.with_users and frame.subject.startswith(_OWN):
             return frame._replace(subject=frame.subject[len(_OWN) :])
-        asked = self._opened(frame) if self.with_users else frame
+        asked = self._unwrap(frame) if self.with_users else frame
         if asked is None:
             return None
         subject = asked.subject.decode("utf-8", "replace")
@@ -144,8 +144,8 @@ class Admission:
             admitted = True  # who handles it says so
         return asked if admitted else None
 
-    def _opened(self, frame: Frame) -> Frame | None:
-        found = opened(frame, self.shared.subjects)
+    def _unwrap(self, frame: Frame) -> Frame | None:
+        found = unwrap(frame, self.shared.subjects)
         if found is None and self.shared.leads_meta and not frame.subject.startswith(_USERS):
             # Said in our own account, where no user is: by another server that looks for company.
             response = wire.ConnectResponse(error=errors.NO_USER.encode())

@@ -7,11 +7,11 @@ import pytest
 from stan.config import Config
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.protocol.channels import Subjects
-from stan.protocol.doors import opened, user_of
 from stan.protocol.frames import Frame, Publishes
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
+from stan.protocol.user_subjects import unwrap, user_of
 from tests.kit.desk import Desk
 
 USERS = (NatsUser(name="alice", clients=("a-*",)), NatsUser(name="bob", clients=("b-*",)))
@@ -30,7 +30,7 @@ BY_CLIENT = Permissions([rule(client="writer", publish="foo"), rule(client="read
 
 
 class Guarded(Desk):
-    """A desk whose requests pass the door, as those of *user*."""
+    """A desk whose requests pass the authorizer, as those of *user*."""
 
     def ask(self, subject, payload, answer):
         self.inboxes += 1
@@ -43,7 +43,7 @@ class Guarded(Desk):
     def asks(self, subject, payload, reply):
         raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
         told = f"_STAN.from.{self.user}.{subject}" if self.user else subject
-        frame = self.broker.shared.door.admit(Frame(10, told.encode(), reply.encode(), b"", raw))
+        frame = self.broker.shared.authorizer.admit(Frame(10, told.encode(), reply.encode(), b"", raw))
         if frame is not None:
             self.broker.extensions.get(frame.subject.decode(), self.broker.step_frame)(frame)
 
@@ -71,17 +71,17 @@ def error(response):
 def test_request_is_opened_for_its_user():
     subjects = Subjects("test-cluster", "_STAN.discover")
     sent = wire.SubscriptionRequest(client_id=b"c", inbox=b"_INBOX.m", subject=b"foo")
-    frame = opened(
+    frame = unwrap(
         Frame(1, b"_STAN.from.alice._STAN.sub.test-cluster", b"_INBOX.r", b"", sent.SerializeToString()), subjects
     )
     assert (frame.subject, frame.reply) == (b"_STAN.sub.test-cluster", b"_STAN.to.alice._INBOX.r")
     assert wire.SubscriptionRequest.FromString(frame.payload).inbox == b"_STAN.to.alice._INBOX.m"
     assert user_of(frame.reply) == "alice"
-    assert opened(Frame(1, b"_STAN.sub.test-cluster", b"r", b"", b""), subjects) is None
+    assert unwrap(Frame(1, b"_STAN.sub.test-cluster", b"r", b"", b""), subjects) is None
     inner = Frame(1, b"_STAN.from.bob._STAN.sub.test-cluster", b"_INBOX._STAN.to.alice.r", b"", b"\xff")
-    assert user_of(opened(inner._replace(reply=b"_INBOX.r"), subjects).reply) == "bob"
+    assert user_of(unwrap(inner._replace(reply=b"_INBOX.r"), subjects).reply) == "bob"
     for nobodys in (b"", b"_STAN.to.alice._INBOX.r", b"_INBOX._STAN.x", b"$SYS.x", b"_INBOX." + b"x" * 4000):
-        assert opened(inner._replace(reply=nobodys), subjects) is None
+        assert unwrap(inner._replace(reply=nobodys), subjects) is None
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_request_outside_of_all_users_is_refused(desk):
 
 def test_publish_needs_a_client_of_the_user_who_sends_it(desk):
     desk.as_user("alice").connect("a-1", conn_id="known to all")
-    judged = desk.broker.shared.door.judged
+    judged = desk.broker.shared.authorizer.may_publish
     batch = Publishes(b"foo", 2, b"", b"", ((b"whoever", b"known to all"), (b"a-1", b"")), b"", 0)
     for user, allowed in ((b"alice", True), (b"bob", False), (b"", False)):
         assert judged(replace(batch, user=user)) == [allowed, allowed], user
@@ -251,7 +251,7 @@ def test_channel_is_not_made_by_what_is_refused():
 def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
     monkeypatch.setattr("stan.limits.COMPLAINTS_MAX", 3)
     desk = desk_of(BY_CLIENT)
-    door = desk.broker.shared.door
+    authorizer = desk.broker.shared.authorizer
 
     def told():
         desk.turn()
@@ -259,13 +259,13 @@ def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
         return lines
 
     for _ in range(5):
-        door.refusal("", b"c", Right.PUBLISH, b"foo")
+        authorizer.refusal("", b"c", Right.PUBLISH, b"foo")
     assert told() == ['client "c": stan: no permission to publish to "foo"']
     for n in range(10):
-        door.refusal("u", b"c", Right.PUBLISH, b"foo%d" % n)
+        authorizer.refusal("u", b"c", Right.PUBLISH, b"foo%d" % n)
     assert len(told()) == 2
     desk.pass_time(61)
-    door.refusal("", b"", Right.PUBLISH, b"foo")
+    authorizer.refusal("", b"", Right.PUBLISH, b"foo")
     assert told() == [
         "12 more lines about what clients have sent were left out",
         'somebody without a client id: stan: no permission to publish to "foo"',
@@ -273,4 +273,4 @@ def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
 
 
 def test_without_permissions_there_is_no_door():
-    assert Desk().broker.shared.door is None
+    assert Desk().broker.shared.authorizer is None

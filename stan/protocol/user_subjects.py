@@ -53,7 +53,7 @@ def said_by(user: bytes, subject: bytes) -> bytes:
 
 def ack_subjects(config: Config, nuid: bytes) -> str:
     """All ack inboxes of a cluster."""
-    return heard(f"{ack_subject(config.cluster_id)}.>") if with_users(config) else f"_INBOX.{nuid.decode()}.>"
+    return from_any_user(f"{ack_subject(config.cluster_id)}.>") if with_users(config) else f"_INBOX.{nuid.decode()}.>"
 
 
 def rules(config: Config, nuid: bytes = b"") -> Rules:
@@ -64,7 +64,7 @@ def rules(config: Config, nuid: bytes = b"") -> Rules:
     return Rules(replies=replies, own=(OWN_INBOXES, *([b"_INBOX.%b." % nuid] if nuid else [])))
 
 
-def heard(subject: str) -> str:
+def from_any_user(subject: str) -> str:
     """What the broker subscribes to in place of *subject* of a request."""
     return f"{FROM}.*.{subject}"
 
@@ -74,7 +74,7 @@ def user_of(inbox: bytes) -> str:
     return inbox[len(_TO) :].partition(b".")[0].decode("utf-8", "replace") if inbox.startswith(_TO) else ""
 
 
-def opened(frame: Frame, subjects: Subjects) -> Frame | None:
+def unwrap(frame: Frame, subjects: Subjects) -> Frame | None:
     """A request as its user has sent it, its inboxes as the broker reaches them; None if it is not one of a user, or has no reply
     subject: by that it is known from here on whose it is."""
     if not frame.subject.startswith(_FROM) or not is_inbox(frame.reply):
