@@ -47,7 +47,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("asking", "kernel", "requests", "user_subjects", "fetches"),
     ),
     "stan.core": (
-        *("base", "state", "leader", "shared", "requests", "publishing", "clients"),
+        *("base", "state", "leader", "context", "requests", "publishing", "clients"),
         *("boundary", "admin", "extensions", "broker"),
     ),
     "stan.log": ("types", "vault", "index", "pending", "tail", "channels", "memorylog", "files", "sql"),
@@ -94,7 +94,7 @@ MANY_FIELDS = {
     "stan.core.leader.cursors.LiveCursor": 16,
     "stan.core.leader.dispatch.Dispatch": 19,
     "stan.core.publishing.channels.Channel": 15,
-    "stan.core.shared.Shared": 40,
+    "stan.core.context.BrokerContext": 40,
     "stan.core.state.group.Cursor": 16,
     "stan.core.state.group.GroupMachine": 16,
     "stan.core.state.group.GroupResult": 13,
@@ -462,8 +462,8 @@ def foreign_reach(tree: ast.Module) -> set[str]:
     """What a module outside the core does to the insides of a broker, or reads past its view."""
     wrong = {f"writes {ast.unparse(node)}" for node in written_by(tree) if behind_a_broker(node)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module in {"stan.core.shared", "stan.core.leader.local_group"}:
-            wrong |= {f"imports {alias.name}" for alias in node.names if alias.name in {"Shared", "Group"}}
+        if isinstance(node, ast.ImportFrom) and node.module in {"stan.core.context", "stan.core.leader.local_group"}:
+            wrong |= {f"imports {alias.name}" for alias in node.names if alias.name in {"BrokerContext", "Group"}}
         if not isinstance(node, ast.Attribute):
             continue
         names = dotted(node)
@@ -484,7 +484,7 @@ def test_the_broker_is_stepped_and_read_through_its_view(name):
 @pytest.mark.parametrize(
     "line",
     [
-        "self.broker.shared.full = set()",
+        "self.broker.context.full = set()",
         "node.broker.view.groups[1].leads = False",
         "self._broker.meta.clients.clear()",
         "a, self._broker.view.x = 1, 2",
@@ -493,7 +493,7 @@ def test_the_broker_is_stepped_and_read_through_its_view(name):
         "broker.nodes.names()",
         "broker.publishing.unsealed_bytes",
         "self._shared.leads(1)",
-        "from stan.core.shared import Shared",
+        "from stan.core.context import BrokerContext",
     ],
 )
 def test_a_reach_into_the_broker_would_be_seen(line):

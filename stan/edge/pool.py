@@ -11,7 +11,7 @@ from functools import partial
 
 from stan import limits
 from stan.core.broker import Broker
-from stan.core.shared import META_GROUP
+from stan.core.context import META_GROUP
 from stan.edge.nats.gateway import Gateway
 from stan.errors import DiskFull, NotNow
 from stan.raft.group import RaftGroup

@@ -1,6 +1,6 @@
 """The indexes of all channels of one group, and what happens to them when entries are committed, trimmed or dropped.
 
-Shared by all logs; pure. Tells its ledger of every batch that is kept or not kept any more, so
+BrokerContext by all logs; pure. Tells its ledger of every batch that is kept or not kept any more, so
 that the log knows which of its bytes are dead.
 """
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import stan
 from stan import limits
 from stan.config import ChannelLimits
-from stan.core.shared import META_GROUP
+from stan.core.context import META_GROUP
 from stan.core.state.group import CursorKind
 from stan.core.state.meta import ChannelInfo, Client
 from stan.monitor.view import Breath, Member, View, cursors_of, members_of

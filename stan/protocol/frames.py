@@ -1,6 +1,6 @@
 """What the kernel hands over: batches of publishes and acks, and every other NATS frame as it came.
 
-Shared by both twins of the kernel. Nothing here is made per message on the hot path: one `Publishes` holds all
+BrokerContext by both twins of the kernel. Nothing here is made per message on the hot path: one `Publishes` holds all
 messages of one channel in one read, one `Acks` all sequences acked for one subscription in that read.
 """
 

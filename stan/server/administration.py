@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError, Message
 
 import stan
 from stan import limits
+from stan.core.context import META_GROUP
 from stan.core.requests.responder import VERSIONS
-from stan.core.shared import META_GROUP
 from stan.edge.cluster.member import Member
 from stan.edge.node import Node
 from stan.errors import ALONE, BUSY, INVALID_ADMIN, TOO_MANY_REQUESTS, UNKNOWN_VERSION

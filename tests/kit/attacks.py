@@ -14,7 +14,7 @@ from tests.kit.batches import rows_of
 from tests.kit.desk import Desk
 from tests.kit.server import CLUSTER_ID
 
-CHANNELS = ("a.kept", "a.health", "shared.tx", "m.x", "public.x")
+CHANNELS = ("a.kept", "a.health", "context.tx", "m.x", "public.x")
 OF_ORIGINAL = {
     f"_STAN.discover.{CLUSTER_ID}": wire.ConnectRequest,
     f"_STAN.discover.{CLUSTER_ID}.pings": wire.Ping,

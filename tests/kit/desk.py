@@ -188,8 +188,8 @@ class Desk:
                 broker.step_fetched(fetch, found)
             if not self.hold:
                 self.commit()
-            shared = broker.shared
-            if broker.hungry or shared.trims or shared.drops or shared.notes:
+            context = broker.context
+            if broker.hungry or context.trims or context.drops or context.notes:
                 continue
             if self.hold or not self.uncommitted:
                 break
@@ -210,7 +210,7 @@ class Desk:
         """Let time go by, stopping at every deadline."""
         end = self.now + round(seconds * SECOND)
         while True:
-            due = self.broker.shared.timers.next
+            due = self.broker.context.timers.next
             step = min(end, max(due, self.now + MILLISECOND)) if due is not None else end
             self.wall += step - self.now
             self.now = step
@@ -433,7 +433,7 @@ class Node(Desk):
 
     def feed_close(self, client_id="me", *, asked=True):
         """The metadata tells that a connection is gone."""
-        incarnation = self.broker.shared.meta.clients[client_id.encode()].incarnation
+        incarnation = self.broker.context.meta.clients[client_id.encode()].incarnation
         self.feed_meta(disconnect=pb.Disconnect(client_id=client_id.encode(), incarnation=incarnation, asked=asked))
 
     def feed_channel(self, name="foo", group=1):
@@ -446,7 +446,7 @@ class Node(Desk):
 
     def stored(self, name="foo", group=1):
         """Data of every message of a channel, in order."""
-        uid = self.broker.shared.meta.channels[name.encode()].uid
+        uid = self.broker.context.meta.channels[name.encode()].uid
         out = []
         for base, count, _, records in self.indexes[group, uid].batches:
             frames = kernel.frames(records, base, base, base + count - 1, b"x", 0)

@@ -25,8 +25,8 @@ class Opened:
         try:
             await storage.load(broker, self.config.cluster_id)
             self.doubt = storage.doubt
-            for name, info in broker.shared.meta.channels.items():
-                log, machine = storage.logs[info.group], broker.shared.groups[info.group].machine
+            for name, info in broker.context.meta.channels.items():
+                log, machine = storage.logs[info.group], broker.context.groups[info.group].machine
                 index = log.channel(info.uid)
                 refs = index.refs(index.first_sequence, index.last_sequence, 1 << 40, 1 << 40)
                 self.batches[name] = refs

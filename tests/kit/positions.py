@@ -69,13 +69,13 @@ def snapshot(machine):
 def replayed(desk, group=1):
     """The state of a node that applied what this one's log holds."""
     machine = GroupMachine(GroupId(group))
-    held, desk.broker.shared.groups[group].machine = desk.broker.shared.groups[group].machine, machine
+    held, desk.broker.context.groups[group].machine = desk.broker.context.groups[group].machine, machine
     try:
         for index, kind, body in desk.logs[group]:
             if kind != Kind.META:
                 desk.broker.replay_entry(group, index, kind, body)
     finally:
-        desk.broker.shared.groups[group].machine = held
+        desk.broker.context.groups[group].machine = held
     return snapshot(machine)
 
 

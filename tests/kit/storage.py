@@ -90,7 +90,7 @@ class StorageNode:
         for one in log.entries(applied + 1, index, 10**9):
             self.broker.replay_entry(GroupId(1), one.index, one.kind, one.body)
             self.storage.applied[1] = (one.index, one.term)
-        machine = self.broker.shared.groups[1].machine
+        machine = self.broker.context.groups[1].machine
         for uid, channel in machine.channels.items():
             log.trim(uid, channel.first_sequence)
 
@@ -160,7 +160,7 @@ class StorageNode:
 
     def load_again(self):
         """A new machine, as the owner of the broker makes one."""
-        group = self.broker.shared.groups[1]
+        group = self.broker.context.groups[1]
         group.machine = type(group.machine)(GroupId(1))
         run_now(self.storage.load_group(self.broker, GroupId(1), replicated=True))
 

@@ -131,10 +131,10 @@ class OneCrash(NodeRemovals):
 
     def _content(self):
         """What is not as the operator wants it."""
-        shared = self.node.broker.shared
+        context = self.node.broker.context
         found = {}
-        for name, info in shared.meta.channels.items():
-            machine, index = shared.groups[info.group].machine, shared.indexes(info.group, info.uid)
+        for name, info in context.meta.channels.items():
+            machine, index = context.groups[info.group].machine, context.indexes(info.group, info.uid)
             gone = machine.deleted.by_channel.get(info.uid)
             cursors = [
                 (c.name, c.last_sent, c.owed.flat())

@@ -391,7 +391,7 @@ class ClusterNode:
             and not self.pauses.until
             and self.port.up
             and not any(group.failed for group in member.groups.values())
-            and member.broker.shared.meta.info is not None
+            and member.broker.context.meta.info is not None
         )
 
     def state(self, number):

@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import blake2b
 
 from stan import limits
-from stan.core.shared import META_GROUP
+from stan.core.context import META_GROUP
 from stan.errors import FAULT
 from stan.protocol.placement import channel_group
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId
@@ -157,7 +157,7 @@ class ClusterWorld(Scene):
     def cursor_of(self, ack_inbox):
         *_, group, key = ack_inbox.decode().split(".")
         for node in self.nodes.values():
-            held = node.running and node.member.broker.shared.groups.get(GroupId(int(group)))
+            held = node.running and node.member.broker.context.groups.get(GroupId(int(group)))
             for sub in held.machine.subscriptions.values() if held else ():
                 if sub.ack_key == int(key):
                     return sub.cursor_id
@@ -194,10 +194,10 @@ class ClusterWorld(Scene):
         return ""
 
     def _backlog(self, leader, number):
-        shared = leader.member.broker.shared
-        machine = shared.groups[number].machine
+        context = leader.member.broker.context
+        machine = context.groups[number].machine
         for cursor in machine.cursors.values():
-            last = shared.indexes(machine.group, cursor.uid).last_sequence
+            last = context.indexes(machine.group, cursor.uid).last_sequence
             pending = [m for m in cursor.members if m.pending]
             if cursor.members and (cursor.last_sent < last or cursor.owed or pending):
                 return f"cursor {cursor.name} of {self.channel_of.get(cursor.uid)} is at {cursor.last_sent} of {last}"

@@ -157,7 +157,7 @@ class NodeRemovals(_Removing, World):
             number,
             group,
         ) in self.node.groups.items():  # what was written, and not known to be committed when the last life ended
-            for uid in broker.shared.meta.by_uid:
+            for uid in broker.context.meta.by_uid:
                 for ref in group.log.channel(uid).refs(1, 1 << 40, 1 << 40, 1 << 40):
                     self._stored(number, ref.base_sequence, group.log.read(ref))
 
@@ -170,8 +170,8 @@ class NodeRemovals(_Removing, World):
 
     def look_up(self, name):
         """A channel: its log, its group's machine, itself."""
-        info = self.node.broker.shared.meta.channels[name]
-        return self.node.groups[info.group].log, self.node.broker.shared.groups[info.group].machine, info
+        info = self.node.broker.context.meta.channels[name]
+        return self.node.groups[info.group].log, self.node.broker.context.groups[info.group].machine, info
 
     def _stored(self, group, base, records):
         if not is_published(records):
@@ -195,8 +195,8 @@ class ClusterRemovals(_Removing, ClusterWorld):
     def look_up(self, name):
         """A channel: its log, its group's machine, itself, of the leader."""
         leader = self.leader(channel_group(name, self.raft_groups))
-        info = leader.member.broker.shared.meta.channels[name]
-        machine = leader.member.broker.shared.groups[info.group].machine
+        info = leader.member.broker.context.meta.channels[name]
+        machine = leader.member.broker.context.groups[info.group].machine
         return leader.member.groups[info.group].log, machine, info
 
     def _open_ends(self):

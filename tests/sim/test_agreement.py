@@ -36,7 +36,7 @@ def flip(world):
     for number in range(1, world.raft_groups + 1):
         leader = world.leader(number)
         for node in world.nodes.values():
-            group = node.broker.shared.groups.get(GroupId(number))
+            group = node.broker.context.groups.get(GroupId(number))
             if node is not leader and group is not None and group.machine.cursors:
                 cursor = next(iter(group.machine.cursors.values()))
                 cursor.last_sent |= 1 << 20

@@ -192,7 +192,7 @@ def test_a_node_that_learns_the_identity_late_leads_nothing_before_it_hears_clie
             assert world.loop.now < until
 
     def knows(node):
-        return node.running and node.member.broker.shared.meta.info is not None
+        return node.running and node.member.broker.context.meta.info is not None
 
     def voted(node):
         return node.running and not knows(node) and any(group.term for group in node.member.groups.values())

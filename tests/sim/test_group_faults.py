@@ -3,7 +3,7 @@ nothing that was acknowledged is lost."""
 
 import pytest
 
-from stan.core.shared import META_GROUP
+from stan.core.context import META_GROUP
 from stan.errors import FAULT
 from stan.invariant import InvariantError
 from stan.protocol.frames import Frame
@@ -50,9 +50,9 @@ def wrap(find, name, wrapper):
 
 
 def break_publishes(node, number):
-    publishing, shared = node.broker.publishing, node.broker.shared
+    publishing, context = node.broker.publishing, node.broker.context
     take = publishing.take
-    publishing.take = lambda batch: broken() if shared.group_number(batch.channel) == number else take(batch)
+    publishing.take = lambda batch: broken() if context.group_number(batch.channel) == number else take(batch)
 
 
 def broker(node, _number):
@@ -60,7 +60,7 @@ def broker(node, _number):
 
 
 def dispatch(node, number):
-    return node.broker.shared.groups[number].dispatch
+    return node.broker.context.groups[number].dispatch
 
 
 def raft(node, number):
@@ -84,13 +84,13 @@ def break_requests(node, number):
 
 def break_answers(node, _number):
     """Of other nodes, to what it asks them."""
-    shared = node.broker.shared
-    shared.request(b"_INBOX.nobody", SECOND, broken)
-    node.broker.step_frame(Frame(1, b"%b%d" % (shared.reply_prefix, shared.requests), b"", b"", b""))
+    context = node.broker.context
+    context.request(b"_INBOX.nobody", SECOND, broken)
+    node.broker.step_frame(Frame(1, b"%b%d" % (context.reply_prefix, context.requests), b"", b"", b""))
 
 
 def break_timers(node, _number):
-    node.broker.shared.timers.at(0, broken)
+    node.broker.context.timers.at(0, broken)
 
 
 BORDERS = {

@@ -59,7 +59,7 @@ class Node:
         self.broker = Broker(config, lambda group, uid: logs[group].channel(uid), f"_INBOX.node{world.lives}.".encode())
         run_now(self.storage.load(self.broker, "test-cluster"))
         self.groups = {number: Solo(number, log, "always") for number, log in logs.items()}
-        nuid = self.broker.shared.meta.info.nuid.decode()
+        nuid = self.broker.context.meta.info.nuid.decode()
         self.gateway = Gateway(self.broker, f"_INBOX.{nuid}.>", world.note)
         self.runtime = SimRuntime(loop)
         self.driver = Driver(
@@ -100,10 +100,10 @@ class Node:
 
     def state(self):
         """The replicated state of each group, as its snapshot."""
-        shared = self.broker.shared
-        snapshots = [pb.Snapshot() for _ in range(len(shared.groups) + 1)]
-        shared.meta.snapshot(snapshots[0])
-        for number, group in shared.groups.items():
+        context = self.broker.context
+        snapshots = [pb.Snapshot() for _ in range(len(context.groups) + 1)]
+        context.meta.snapshot(snapshots[0])
+        for number, group in context.groups.items():
             snapshot_group(group.machine, snapshots[number])
         return snapshots
 
@@ -154,7 +154,7 @@ class World(Scene):
         if self.node is None:  # it has died since
             return f"of {ack_inbox}"
         *_, group, key = ack_inbox.decode().split(".")
-        machine = self.node.broker.shared.groups[GroupId(int(group))].machine
+        machine = self.node.broker.context.groups[GroupId(int(group))].machine
         return next(s.cursor_id for s in machine.subscriptions.values() if s.ack_key == int(key))
 
     # --- the run ----------------------------------------------------------------------------------------------------------
@@ -286,9 +286,9 @@ class World(Scene):
     def _drained(self):
         """Whether every position is at its channel's end and nothing is pending: what liveness asks for."""
         broker = self.node.broker
-        for group in broker.shared.groups.values():
+        for group in broker.context.groups.values():
             for cursor in group.machine.cursors.values():
-                last = broker.shared.indexes(group.machine.group, cursor.uid).last_sequence
+                last = broker.context.indexes(group.machine.group, cursor.uid).last_sequence
                 if (
                     cursor.last_sent < last
                     or cursor.owed

@@ -43,7 +43,7 @@ class Guarded(Desk):
     def asks(self, subject, payload, reply):
         raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
         told = f"_STAN.from.{self.user}.{subject}" if self.user else subject
-        frame = self.broker.shared.authorizer.admit(Frame(10, told.encode(), reply.encode(), b"", raw))
+        frame = self.broker.context.authorizer.admit(Frame(10, told.encode(), reply.encode(), b"", raw))
         if frame is not None:
             self.broker.extensions.get(frame.subject.decode(), self.broker.step_frame)(frame)
 
@@ -110,12 +110,12 @@ def test_client_belongs_to_its_user(desk):
 
 def test_request_outside_of_all_users_is_refused(desk):
     assert "NATS does not tell" in error(desk.as_user("").connect("a-1"))
-    assert not desk.broker.shared.meta.clients
+    assert not desk.broker.context.meta.clients
 
 
 def test_publish_needs_a_client_of_the_user_who_sends_it(desk):
     desk.as_user("alice").connect("a-1", conn_id="known to all")
-    judged = desk.broker.shared.authorizer.may_publish
+    judged = desk.broker.context.authorizer.may_publish
     batch = Publishes(b"foo", 2, b"", b"", ((b"whoever", b"known to all"), (b"a-1", b"")), b"", 0)
     for user, allowed in ((b"alice", True), (b"bob", False), (b"", False)):
         assert judged(replace(batch, user=user)) == [allowed, allowed], user
@@ -135,7 +135,7 @@ def test_ack_of_another_user_changes_nothing(desk):
     inbox = desk.subscribe("foo", "in", client_id="b-1").ack_inbox
     desk.as_user("alice").connect("a-1", conn_id="c")
     desk.publish("foo", b"x", client_id="a-1", conn_id="c")
-    pending = desk.broker.shared.groups[1].dispatch.by_ack_key[int(inbox.rpartition(b".")[2])][1].window
+    pending = desk.broker.context.groups[1].dispatch.by_ack_key[int(inbox.rpartition(b".")[2])][1].window
     said = inbox.removeprefix(b"_STAN.from.bob.")
     for user, left in (("alice", 1), ("", 1), ("bob", 0)):
         desk.as_user(user).ack(said, 1)
@@ -148,9 +148,9 @@ def test_ack_inboxes_of_users_and_members_keep_their_order(desk):
     keys = [int(inbox.rpartition(b".")[2]) for inbox in inboxes]
     assert all(inbox.startswith(b"_STAN.from.bob._STAN.ack.test-cluster.1.") for inbox in inboxes)
     assert len(set(keys)) == 8
-    members = [sub.inbox for sub in next(iter(desk.broker.shared.groups[1].machine.cursors.values())).members]
+    members = [sub.inbox for sub in next(iter(desk.broker.context.groups[1].machine.cursors.values())).members]
     desk.restart()
-    again = [sub.inbox for sub in next(iter(desk.broker.shared.groups[1].machine.cursors.values())).members]
+    again = [sub.inbox for sub in next(iter(desk.broker.context.groups[1].machine.cursors.values())).members]
     assert again == members
 
 
@@ -174,11 +174,11 @@ def test_nobody_answers_heartbeats_for_another_user(desk):
     beat = next(said for said in desk.said if said.subject.startswith("_STAN.to.alice."))
     assert beat.reply.endswith(".alice")
     number = beat.reply.split(".")[-2].encode()
-    shared = desk.broker.shared
+    context = desk.broker.context
     for suffix in (number, number + b".bob", b"x.alice", b"1" * 20 + b".alice"):
-        assert shared.answered(suffix) is None
-    assert shared.answered(number + b".alice") is not None
-    assert not shared.asked_users
+        assert context.answered(suffix) is None
+    assert context.answered(number + b".alice") is not None
+    assert not context.asked_users
 
 
 def test_requests_of_operators_are_judged_by_pattern(desk):
@@ -212,7 +212,7 @@ def test_subscription_ends_where_the_right_has_gone(desk):
     desk.config = Config(permissions=Permissions([rule("alice", subscribe="foo")], USERS))
     desk.restart()
     desk.turn()
-    assert [sub.client_id for sub in desk.broker.shared.groups[1].machine.subscriptions.values()] == [b"a-1"]
+    assert [sub.client_id for sub in desk.broker.context.groups[1].machine.subscriptions.values()] == [b"a-1"]
     assert any("has no permission any more" in text for _, text in desk.notes)
 
 
@@ -245,13 +245,13 @@ def test_channel_is_not_made_by_what_is_refused():
     desk.connect("writer", protocol=0)
     assert desk.publish("bar", b"x", client_id="writer") == ['stan: no permission to publish to "bar"']
     assert error(desk.subscribe("bar", client_id="writer")) == 'stan: no permission to read "bar"'
-    assert not desk.broker.shared.meta.channels
+    assert not desk.broker.context.meta.channels
 
 
 def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
     monkeypatch.setattr("stan.limits.COMPLAINTS_MAX", 3)
     desk = desk_of(BY_CLIENT)
-    authorizer = desk.broker.shared.authorizer
+    authorizer = desk.broker.context.authorizer
 
     def told():
         desk.turn()
@@ -273,4 +273,4 @@ def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
 
 
 def test_without_permissions_there_is_no_door():
-    assert Desk().broker.shared.authorizer is None
+    assert Desk().broker.context.authorizer is None

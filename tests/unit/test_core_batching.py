@@ -77,7 +77,7 @@ def test_rows_are_stored_in_order_and_delivered():
     assert [said.message.data for said in desk.hear("inbox")] == [b"one", b"", b"three"]
     assert send(desk, b"four") == stored(4, 4)
     assert [said.message.data for said in desk.hear("inbox")] == [b"four"]
-    assert desk.broker.shared.totals.in_messages == 4
+    assert desk.broker.context.totals.in_messages == 4
 
 
 def test_rows_and_publishes_go_into_one_entry_in_order_of_arrival():
@@ -145,7 +145,7 @@ def test_what_cannot_be_stored_is_refused_for_good(asked, error):
     desk.publish("foo", b"there")
     assert desk.ask(SUBJECT, asked, BatchResponse) == refused(error)
     assert data_of(desk) == [b"there"]
-    assert desk.broker.shared.kept(1, Batches).waiting == 0
+    assert desk.broker.context.kept(1, Batches).waiting == 0
 
 
 def test_a_full_disk_refuses_for_now():
@@ -168,7 +168,7 @@ def test_what_waits_is_bounded(monkeypatch):
     desk.hold = False
     desk.turn()
     assert send(desk, b"b" * 30, ids=[2]) == stored(2, 2)
-    assert desk.broker.shared.kept(1, Batches).waiting == 0
+    assert desk.broker.context.kept(1, Batches).waiting == 0
 
 
 def test_what_waits_for_a_majority_is_bounded(monkeypatch):
@@ -186,12 +186,12 @@ def test_what_waits_for_a_majority_is_bounded(monkeypatch):
 def test_much_that_waits_goes_into_entries_of_a_sensible_size_and_no_request_into_two():
     desk = Desk()
     desk.connect()
-    desk.broker.shared.full = frozenset({1})
+    desk.broker.context.full = frozenset({1})
     for number in range(5):
         desk.asks(SUBJECT, request(*[b"x" * 400] * 1000), f"r.{number}")
     desk.publish("foo", b"last")
     assert not entries_of(desk)
-    desk.broker.shared.full = frozenset()
+    desk.broker.context.full = frozenset()
     desk.turn()
     assert [answer(desk, f"r.{number}") for number in range(5)] == [
         stored(1000 * number + 1, 1000 * number + 1000) for number in range(5)
@@ -274,8 +274,8 @@ def test_requests_wait_for_their_producers_entry_and_go_together():
     ]
     assert data_of(desk) == [b"z", b"a", b"b", b"c", b"d", b"e"]
     assert len(entries_of(desk)) == 4
-    assert desk.broker.shared.kept(1, Batches).lines == {}
-    assert desk.broker.shared.kept(1, Batches).waiting == 0
+    assert desk.broker.context.kept(1, Batches).lines == {}
+    assert desk.broker.context.kept(1, Batches).waiting == 0
 
 
 def test_a_refused_entry_is_nobodys_and_those_behind_it_go_on():
@@ -343,7 +343,7 @@ def test_a_producer_that_is_not_heard_for_a_day_is_forgotten():
 
 
 def windows_of(desk):
-    return next(part for part in desk.broker.shared.groups[1].machine.parts if isinstance(part, Windows))
+    return next(part for part in desk.broker.context.groups[1].machine.parts if isinstance(part, Windows))
 
 
 # --- in a cluster ---------------------------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def test_who_leads_no_more_answers_nothing_and_begins_anew():
     assert send(node, b"b", ids=[2]) is None
     assert send(node, b"c", ids=[3]) is None  # behind it
     node.follow(1)
-    assert node.broker.shared.kept(1, Batches) == Batches()
+    assert node.broker.context.kept(1, Batches) == Batches()
     node.hold = False
     node.lead(1)
     assert send(node, b"b", b"c", ids=[2, 3]) == stored(2, 3)
@@ -393,7 +393,7 @@ def test_who_leads_no_more_answers_nothing_and_begins_anew():
 
 def test_who_may_have_been_replaced_says_so_only_where_a_repetition_does_no_harm():
     node = leader()
-    node.broker.shared.groups[1].dispatch.held = True
+    node.broker.context.groups[1].dispatch.held = True
     assert send(node, b"a", ids=[1]) == refused(errors.BUSY, retry=True)
     assert send(node, b"a") is None
     assert node.stored() == []
@@ -419,13 +419,13 @@ def test_a_snapshot_holds_the_windows():
     send(desk, b"a", b"b", ids=[1, 2], version=3)
     send(desk, b"c", ids=[3], version=4)
     snapshot = pb.Snapshot()
-    state_rows.snapshot_group(desk.broker.shared.groups[1].machine, snapshot)
+    state_rows.snapshot_group(desk.broker.context.groups[1].machine, snapshot)
     machine = GroupMachine(1)
     state_rows.restore_group(machine, pb.Snapshot.FromString(snapshot.SerializeToString()))
     again = pb.Snapshot()
     state_rows.snapshot_group(machine, again)
     assert again == snapshot
-    desk.broker.shared.groups[1].machine.parts[:] = machine.parts
+    desk.broker.context.groups[1].machine.parts[:] = machine.parts
     assert send(desk, b"a", b"c", b"d", ids=[1, 3, 4], version=4) == stored(4, 4, duplicates=2)
 
 

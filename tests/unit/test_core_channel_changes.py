@@ -30,7 +30,7 @@ def told(response):
 
 
 def machine(desk, group=1):
-    return desk.broker.shared.groups[group].machine
+    return desk.broker.context.groups[group].machine
 
 
 def snapshot(desk, group=1):
@@ -335,9 +335,9 @@ def test_idle_channel_goes_by_the_edited_inactivity(desk) -> None:
     for seconds in (100, 2, 50, 3):
         ask(desk, "edit_limits", limits=pb.Limits(max_inactivity=seconds * SECOND))
     desk.pass_time(2.5)
-    assert b"foo" in desk.broker.shared.meta.channels
+    assert b"foo" in desk.broker.context.meta.channels
     desk.pass_time(1)
-    assert b"foo" not in desk.broker.shared.meta.channels
+    assert b"foo" not in desk.broker.context.meta.channels
     assert machine(desk).edits.by_channel == {}
 
 
@@ -362,7 +362,7 @@ def test_channel_is_deleted_with_its_subscriptions(desk) -> None:
     desk.subscribe("foo", "live")
     desk.subscribe("foo", "dur", durable="d")
     desk.received("live")
-    uid = desk.broker.shared.meta.channels[b"foo"].uid
+    uid = desk.broker.context.meta.channels[b"foo"].uid
     ask(desk, "delete_message", sequence=3)
     assert told(ask(desk, "delete_channel", uid=uid + 1)) == ("", 0, 0, 0), "it is another one"
     assert told(ask(desk, "delete_channel", uid=uid)) == ("", 5, 0, 0)
@@ -372,7 +372,7 @@ def test_channel_is_deleted_with_its_subscriptions(desk) -> None:
     assert desk.received("live") == []
     assert read(desk) == [1]
     desk.restart()
-    assert desk.broker.shared.meta.channels[b"foo"].uid != uid
+    assert desk.broker.context.meta.channels[b"foo"].uid != uid
 
 
 def test_publishes_on_their_way_are_answered_when_their_channel_is_deleted(desk) -> None:

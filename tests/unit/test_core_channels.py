@@ -19,13 +19,13 @@ def limited(*, channels=100, per_channel=None, **limits):
 
 def kept(desk, channel="foo"):
     """(first, last, messages kept) of a channel."""
-    info = desk.broker.shared.meta.channels[channel.encode()]
+    info = desk.broker.context.meta.channels[channel.encode()]
     index = desk.indexes[info.group, info.uid]
     return index.first_sequence, index.last_sequence, index.last_sequence - index.first_sequence + 1
 
 
 def exists(desk, channel="foo"):
-    return channel.encode() in desk.broker.shared.meta.channels
+    return channel.encode() in desk.broker.context.meta.channels
 
 
 # --- how much a channel holds ------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_lower_limits_after_a_restart_remove_messages_and_keep_channels_and_subs
 
     assert kept(desk) == (7, 10, 4)
     assert exists(desk, "bar")
-    assert len(desk.broker.shared.groups[1].machine.subscriptions) == 3
+    assert len(desk.broker.context.groups[1].machine.subscriptions) == 3
     assert desk.publish("new", b"x") == ["too many channels"]
     assert desk.subscribe("foo").error == b"too many subscriptions per channel"
     assert desk.publish("bar", b"x") == [""]
@@ -171,7 +171,7 @@ def test_channels_asked_for_at_once_do_not_exceed_the_limit():
     desk.hold = False
     desk.turn()
 
-    assert sorted(desk.broker.shared.meta.channels) == [b"a", b"b"]
+    assert sorted(desk.broker.context.meta.channels) == [b"a", b"b"]
 
 
 def test_channel_that_differs_by_case_is_refused_also_after_a_restart_and_while_it_is_made():
@@ -182,7 +182,7 @@ def test_channel_that_differs_by_case_is_refused_also_after_a_restart_and_while_
     desk.publish("foO", b"x")
     desk.hold = False
     desk.turn()
-    assert sorted(desk.broker.shared.meta.channels) == [b"Foo"]
+    assert sorted(desk.broker.context.meta.channels) == [b"Foo"]
     desk.hear()
 
     for _ in range(2):
@@ -312,7 +312,7 @@ def test_client_that_dies_lets_its_channel_go():
     desk.connect("mute", alive=False)
     desk.subscribe("foo", client_id="mute")
     desk.pass_time(40 * 11 + 1)
-    assert b"mute" not in desk.broker.shared.meta.clients
+    assert b"mute" not in desk.broker.context.meta.clients
     desk.pass_time(5)
 
     assert not exists(desk)

@@ -25,7 +25,7 @@ def calm():
 
 
 def known(desk):
-    return set(desk.broker.shared.meta.clients)
+    return set(desk.broker.context.meta.clients)
 
 
 def ping(desk, conn_id):
@@ -64,7 +64,7 @@ def test_silent_client_is_replaced_after_the_time_of_the_check_and_not_before(ca
     calm.pass_time(0.002)
 
     assert not answer(calm, reply).error
-    assert calm.broker.shared.meta.clients[b"me"].heartbeat_inbox == b"hb.new"
+    assert calm.broker.context.meta.clients[b"me"].heartbeat_inbox == b"hb.new"
     assert ping(calm, b"old").error == REPLACED
     assert not ping(calm, b"hb.new").error
 
@@ -244,7 +244,7 @@ def test_restart_keeps_clients_with_all_their_data_and_heartbeats_them(desk):
     desk.connect("silent", conn_id="s", alive=False)
     desk.connect("me", conn_id="c")
     desk.restart()
-    client = desk.broker.shared.meta.clients[b"me"]
+    client = desk.broker.context.meta.clients[b"me"]
     assert (client.conn_id, client.protocol, client.ping_interval, client.ping_max_out) == (b"c", 1, 5, 3)
     assert not ping(desk, b"c").error
     desk.pass_time(1)
@@ -277,7 +277,7 @@ def test_subscription_of_a_client_that_closes_meanwhile_is_refused_and_leaves_no
     assert closed.payload == b""
     assert wire.SubscriptionResponse.FromString(refused.payload).error == b"stan: unknown clientID"
     calm.turn()
-    assert not calm.broker.shared.groups[1].machine.cursors
+    assert not calm.broker.context.groups[1].machine.cursors
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -295,7 +295,7 @@ def test_subscription_of_a_client_that_closed_meanwhile_ends_also_if_the_disk_is
     calm.turn()
     calm.full = calm.hold = False
     calm.pass_time(2)
-    machine = calm.broker.shared.groups[opened[0]].machine
+    machine = calm.broker.context.groups[opened[0]].machine
     assert not machine.subscriptions
 
 

@@ -173,7 +173,7 @@ def test_a_mark_of_before_this_node_started_is_not_waited_for(node):
     leader = other()
     leader.lead()
     leader.publish("foo", b"1")
-    node.broker.shared.groups[1].loaded = len(leader.logs[1])
+    node.broker.context.groups[1].loaded = len(leader.logs[1])
     node.pass_time(2)
     node.publish("foo", b"2")
     node.pass_time(2)
@@ -191,10 +191,10 @@ def test_publishers_who_fall_silent_do_not_slow_the_others_down_for_ever(node):
     leader.publish("foo", b"1")
     hand_over(leader, node)
     node.lead()
-    assert node.broker.shared.groups[1].replay_filter.lagging
+    assert node.broker.context.groups[1].replay_filter.lagging
     node.pass_time(limits.MARK_MEMORY / SECOND)
     node.publish("foo", b"y", client_id="you")
-    assert not node.broker.shared.groups[1].replay_filter.lagging
+    assert not node.broker.context.groups[1].replay_filter.lagging
 
 
 def test_messages_without_reply_are_taken_over_once_too(node):
@@ -239,7 +239,7 @@ def test_a_channel_that_the_metadata_does_not_tell_of_yet_has_its_marks_all_the_
 def test_a_message_that_is_too_large_is_refused_and_not_taken_over(node):
     leader = other()
     for each in (leader, node):
-        each.broker.shared.payload_bytes_max = 400
+        each.broker.context.payload_bytes_max = 400
     leader.lead()
     large = b"x" * 390
     frames = [pub_frame("foo", "1", b"1"), pub_frame("foo", "l", large), pub_frame("foo", "2", b"2")]
@@ -281,27 +281,27 @@ def test_a_leader_that_is_elected_again_takes_what_its_first_life_could_not_comm
 
 def test_nothing_is_left_of_a_life_that_ended(node):
     node.lead()
-    node.broker.shared.full = frozenset({1})
+    node.broker.context.full = frozenset({1})
     node.publish("foo", b"1")
-    node.broker.shared.full = frozenset()
+    node.broker.context.full = frozenset()
     node.hold = True
     node.publish("foo", b"2")
     assert node.broker.publishing.uncommitted_bytes
     node.follow()
     publishing = node.broker.publishing
     assert (publishing.uncommitted_bytes, publishing.unsealed_bytes, publishing.waiting) == (0, 0, {})
-    assert not node.broker.shared.by_index
-    assert not node.broker.shared.waiting
+    assert not node.broker.context.by_index
+    assert not node.broker.context.waiting
     assert not node.broker.hungry
 
 
 def test_a_full_group_grows_a_batch_and_a_closed_one_waits(node):
     node.lead()
     for gate in ("full", "closed"):
-        setattr(node.broker.shared, gate, frozenset({1}))
+        setattr(node.broker.context, gate, frozenset({1}))
         assert node.publish("foo", gate.encode()) == []
         assert not node.broker.hungry
-        setattr(node.broker.shared, gate, frozenset())
+        setattr(node.broker.context, gate, frozenset())
         node.turn()
         assert node.pub_acks() == [""]
 
@@ -467,7 +467,7 @@ def test_every_message_is_stored_once_and_in_its_publishers_order(data):
             hand_over(first, second)
             second.lead()
         second.hears(*read)
-    if not second.broker.shared.leads(1):
+    if not second.broker.context.leads(1):
         hand_over(first, second)
         second.lead()
     log = [(1, kind, body) for _, kind, body in second.logs[1]]

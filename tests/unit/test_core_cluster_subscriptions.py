@@ -56,11 +56,11 @@ def unsubscription(node, ack_inbox, reply="u", client_id="me"):
 
 
 def members(node):
-    return [sub.inbox.decode() for sub in node.broker.shared.groups[1].machine.subscriptions.values()]
+    return [sub.inbox.decode() for sub in node.broker.context.groups[1].machine.subscriptions.values()]
 
 
 def cursor(node):
-    (only,) = node.broker.shared.groups[1].machine.cursors.values()
+    (only,) = node.broker.context.groups[1].machine.cursors.values()
     return only
 
 
@@ -127,11 +127,11 @@ def test_a_client_that_nobody_knows_is_refused(node):
 
 def test_the_subscription_belongs_to_the_newest_connection(node):
     node.lead()
-    old = node.broker.shared.meta.clients[b"me"].incarnation
+    old = node.broker.context.meta.clients[b"me"].incarnation
     node.hears(subscription(node))
     new = node.feed_client("me", "c2", replaces=old)
     told(node)
-    (sub,) = node.broker.shared.groups[1].machine.subscriptions.values()
+    (sub,) = node.broker.context.groups[1].machine.subscriptions.values()
     assert sub.incarnation == new
 
 
@@ -144,7 +144,7 @@ def connection(node, conn_id):
 
 def reconnected(node):
     """The client gives its connection up and makes another."""
-    old = node.broker.shared.meta.clients[b"me"].incarnation
+    old = node.broker.context.meta.clients[b"me"].incarnation
     node.hears(connection(node, "c2"))
     node.feed_client("me", "c2", replaces=old)
 
@@ -160,10 +160,10 @@ def test_what_an_earlier_connection_asked_for_is_not_given_to_the_next_one(node)
 
 def test_what_an_earlier_connection_asked_for_while_nobody_knew_who_leads_is_not_given_to_the_next_one(node):
     node.lead()
-    node.broker.shared.groups[1].dispatch.held = True
+    node.broker.context.groups[1].dispatch.held = True
     node.hears(subscription(node))
     reconnected(node)
-    node.broker.shared.groups[1].dispatch.held = False
+    node.broker.context.groups[1].dispatch.held = False
     node.turn()
     told(node)
     assert members(node) == []
@@ -315,7 +315,7 @@ def test_what_is_remembered_of_subscriptions_is_bounded_in_time(node):
     for at in range(5):
         subscribed(node, f"in{at}")
         node.pass_time(2)
-    assert len(node.broker.shared.groups[1].joined) <= 4
+    assert len(node.broker.context.groups[1].joined) <= 4
 
 
 # --- positions are told lazily --------------------------------------------------------------------------------------------
@@ -361,12 +361,12 @@ def test_a_closed_group_tells_its_positions_when_it_is_open_again_and_before_the
     node.lead()
     ack_inbox = subscribed(node, durable="d").ack_inbox
     node.publish("foo", b"1")
-    node.broker.shared.closed = frozenset({1})
+    node.broker.context.closed = frozenset({1})
     node.hears(unsubscription(node, ack_inbox))
     node.pass_time(1)
     entries = node.entries()
     assert "progress" not in entries
-    node.broker.shared.closed = frozenset()
+    node.broker.context.closed = frozenset()
     node.turn()
     assert node.entries() == [*entries, "progress", "leave"]
 
@@ -388,7 +388,7 @@ def test_alone_positions_are_told_at_once():
     desk.connect()
     desk.subscribe("foo")
     desk.publish("foo", b"1")
-    (only,) = desk.broker.shared.groups[1].machine.cursors.values()
+    (only,) = desk.broker.context.groups[1].machine.cursors.values()
     assert only.last_sent == 1
 
 
@@ -419,7 +419,7 @@ def test_acks_of_what_only_the_last_leader_has_sent_count(node):
     succeed(node, other)
     assert other.received() == [(2, 1), (4, 1)]
     other.pass_time(LAZY)
-    assert [(run.first, run.last) for run in other.broker.shared.groups[1].dispatch.by_ack_key[1][1].window] == [
+    assert [(run.first, run.last) for run in other.broker.context.groups[1].dispatch.by_ack_key[1][1].window] == [
         (2, 2),
         (4, 4),
     ]
@@ -431,11 +431,11 @@ def test_acks_that_come_later_count_too_as_far_as_there_is_doubt(node):
     ack_inbox = subscribed(node, in_flight=100).ack_inbox
     node.publish("foo", b"1", b"2")
     other.publish("foo", b"1", b"2")
-    other.broker.shared.groups[1].dispatch.held = True  # it has no lease yet
+    other.broker.context.groups[1].dispatch.held = True  # it has no lease yet
     succeed(node, other)
     other.ack(ack_inbox, 1, 2, 3)
     other.publish("foo", b"3")
-    other.broker.shared.groups[1].dispatch.held = False
+    other.broker.context.groups[1].dispatch.held = False
     other.turn()
     assert other.received() == [(3, 0)]
 
@@ -458,7 +458,7 @@ def test_a_doubt_is_part_of_the_state_only_once_it_is_committed(node):
 def test_nothing_is_sent_without_a_lease_and_everything_with_it(node):
     node.lead()
     subscribed(node)
-    dispatch = node.broker.shared.groups[1].dispatch
+    dispatch = node.broker.context.groups[1].dispatch
     dispatch.held = True
     node.publish("foo", b"1")
     assert node.received() == []
@@ -474,7 +474,7 @@ def test_following_forgets_everything_that_is_live(node):
     subscribed(node)
     node.hold = True
     node.publish("foo", b"1")
-    dispatch = node.broker.shared.groups[1].dispatch
+    dispatch = node.broker.context.groups[1].dispatch
     node.follow()
     for kept in ("cursors", "by_channel", "by_ack_key", "by_subscription", "hungry", "dirty", "holding"):
         assert not getattr(dispatch, kept)
@@ -487,7 +487,7 @@ def test_following_forgets_everything_that_is_live(node):
 def test_an_answer_to_a_read_of_an_earlier_life_is_ignored(node):
     node.lead()
     subscribed(node, in_flight=5)
-    dispatch = node.broker.shared.groups[1].dispatch
+    dispatch = node.broker.context.groups[1].dispatch
     (live,) = dispatch.cursors.values()
     old = Fetch(1, 1, live.cursor.cursor_id, ((1, 5),), 100, dispatch.fetches + 1)
     dispatch.fetches += 1
@@ -505,12 +505,12 @@ def test_an_answer_to_a_read_of_an_earlier_life_is_ignored(node):
 
 def test_reads_of_a_group_that_was_replaced_have_numbers_of_their_own(node):
     node.lead()
-    node.broker.shared.groups[1].dispatch.fetches = 7
-    life = node.broker.shared.groups[1].life
+    node.broker.context.groups[1].dispatch.fetches = 7
+    life = node.broker.context.groups[1].life
     node.follow()
     node.broker.step_disconnected()
     node.broker.reset(1)
-    group = node.broker.shared.groups[1]
+    group = node.broker.context.groups[1]
     assert (group.dispatch.fetches, group.life, group.dispatch.paused) == (7, life, True)
 
 
@@ -532,7 +532,7 @@ def test_pending_messages_keep_their_member_and_are_sent_again_in_time(node):
 
 def test_a_request_that_waited_for_a_lease_is_not_handled_again_after_a_replay(node):
     node.lead(0, 1)
-    group = node.broker.shared.groups[1]
+    group = node.broker.context.groups[1]
     group.dispatch.held = True
     node.hears(subscription(node), node.request("_STAN.close.test-cluster", b"\x0a\x03you", "c"))
     node.broker.follow_group(1)

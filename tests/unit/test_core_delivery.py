@@ -186,7 +186,7 @@ def test_messages_removed_while_pending_are_settled_not_redelivered():
 
     assert desk.received() == [(3, 1), (4, 0), (5, 0)]
     desk.ack(sub.ack_inbox, 3, 4, 5)
-    assert not desk.broker.shared.groups[1].machine.subscriptions[2].pending
+    assert not desk.broker.context.groups[1].machine.subscriptions[2].pending
 
 
 def test_failed_write_is_told_and_costs_no_sequence(desk):
@@ -206,7 +206,7 @@ def test_write_in_doubt_is_answered_neither_way(desk):
 
     assert desk.publish("foo", b"perhaps") == []
     assert desk.subscribe("foo") is None
-    assert not desk.broker.shared.waiting
+    assert not desk.broker.context.waiting
 
 
 def test_failed_write_of_progress_is_told_again_later(desk):

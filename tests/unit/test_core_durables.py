@@ -213,7 +213,7 @@ def test_client_that_died_during_a_crash_leaves_its_subscriptions_closed(desk):
     assert index
     assert kind
     assert body
-    machine = desk.broker.shared.groups[1].machine
+    machine = desk.broker.context.groups[1].machine
     assert [len(c.members) for c in machine.cursors.values()] == [0]
     desk.connect()
     assert not desk.subscribe("foo", durable="dur").error

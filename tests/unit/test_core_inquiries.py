@@ -108,7 +108,7 @@ def test_channels_come_in_pages(desk, monkeypatch) -> None:
 
 
 def test_page_is_no_larger_than_what_nats_takes(desk) -> None:
-    desk.broker.shared.payload_bytes_max = 9000
+    desk.broker.context.payload_bytes_max = 9000
     for number in range(40):
         desk.publish(f"c{number:03}" + "x" * 200, b"1")
     first = ask(desk, "info", pattern=b">")
@@ -157,12 +157,12 @@ def test_wait_ends_with_a_newer_message_of_the_channel(desk) -> None:
     assert response.channels[0].last_sequence == 4
     desk.publish("foo", b"5")
     assert answers(desk, "info") == []
-    assert not desk.broker.shared.watched
+    assert not desk.broker.context.watched
 
 
 def test_commit_that_is_not_whole_is_no_news(desk) -> None:
     assert wait(desk, foo=3) == []
-    desk.broker.shared.news.add(desk.broker.shared.meta.channels[b"foo"].uid)  # as each of its entries tells
+    desk.broker.context.news.add(desk.broker.context.meta.channels[b"foo"].uid)  # as each of its entries tells
     desk.turn()
     assert answers(desk, "info") == []
 
@@ -180,7 +180,7 @@ def test_wait_ends_when_its_time_is_over(desk) -> None:
     desk.pass_time(0.2)
     (response,) = answers(desk, "info")
     assert response.channels[0].last_sequence == 3
-    assert not desk.broker.shared.watched
+    assert not desk.broker.context.watched
 
 
 def test_no_wait_is_longer_than_the_limit(desk) -> None:
@@ -202,7 +202,7 @@ def test_wait_ends_with_the_channel(desk) -> None:
     desk.turn()
     (response,) = answers(desk, "info")
     assert names(response) == []
-    assert not desk.broker.shared.watched
+    assert not desk.broker.context.watched
 
 
 def test_all_who_wait_are_answered_each_once(desk) -> None:
@@ -277,7 +277,7 @@ def test_positions_are_noted_replaced_and_forgotten(desk) -> None:
 def test_positions_come_in_pages(desk) -> None:
     for channel in ("foo", "baz", "foo.bar"):
         note(desk, "n", channel, 1)
-    desk.broker.shared.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 50
+    desk.broker.context.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 50
     response = ask(desk, "cursors")
     assert response.more
     assert [cursor.channel for cursor in response.cursors] == [b"baz", b"foo"]
@@ -378,7 +378,7 @@ def test_metadata_that_cannot_be_had_is_no_answer(node) -> None:
 
 def test_leader_without_a_lease_says_nothing_about_channels(node) -> None:
     node.lead(1)
-    node.broker.shared.groups[1].dispatch.held = True
+    node.broker.context.groups[1].dispatch.held = True
     for kind, asked in [("info", {"channels": [b"one"]}), ("cursors", {}), ("seq_at_time", {"channel": b"one"})]:
         response = ask(node, kind, **asked)
         assert (response.error.decode(), response.retry) == (errors.BUSY, True)
@@ -387,7 +387,7 @@ def test_leader_without_a_lease_says_nothing_about_channels(node) -> None:
 def test_leader_that_loses_its_lease_while_it_waits_for_the_metadata_says_so(node) -> None:
     node.lead(1)
     begin(node, "seq_at_time", channel=b"three")
-    node.broker.shared.groups[1].dispatch.held = True
+    node.broker.context.groups[1].dispatch.held = True
     node.meta_says(len(node.logs[0]))
     (response,) = answers(node, "seq_at_time")
     assert (response.error.decode(), response.retry) == (errors.BUSY, True)
@@ -395,7 +395,7 @@ def test_leader_that_loses_its_lease_while_it_waits_for_the_metadata_says_so(nod
 
 def test_channel_that_its_group_has_dropped_is_gone_although_it_is_registered(node) -> None:
     node.lead(1)
-    uid = node.broker.shared.meta.channels[b"one"].uid
+    uid = node.broker.context.meta.channels[b"one"].uid
     node.feed(1, Kind.CHANGE, entries.GroupChange(drop_channel=entries.DropChannel(uid=uid)).SerializeToString())
     assert names(ask(node, "info", channels=[b"one"])) == []
     assert ask(node, "seq_at_time", channel=b"one").error.decode() == errors.UNKNOWN_CHANNEL
@@ -420,10 +420,10 @@ def test_leader_of_nothing_that_is_watched_answers_at_once(node) -> None:
 def test_news_are_not_told_without_a_lease(node) -> None:
     node.lead(1)
     assert wait(node, one=0) == []
-    node.broker.shared.groups[1].dispatch.held = True
+    node.broker.context.groups[1].dispatch.held = True
     node.publish("one", b"1")
     assert answers(node, "info") == []
-    node.broker.shared.groups[1].dispatch.held = False
+    node.broker.context.groups[1].dispatch.held = False
     node.turn()
     assert answers(node, "info")[0].channels[0].last_sequence == 1
 

@@ -43,8 +43,8 @@ def test_evicted_client_is_gone_with_its_subscriptions(desk) -> None:
     desk.subscribe("foo", "in", durable="d")
     response = change(desk, "evict_client", pb.EvictClientRequest(version=1, client_id=b"me"))
     assert (response.error, response.changed) == (b"", 1)
-    assert b"me" not in desk.broker.shared.meta.clients
-    (cursor,) = desk.broker.shared.groups[1].machine.cursors.values()
+    assert b"me" not in desk.broker.context.meta.clients
+    (cursor,) = desk.broker.context.groups[1].machine.cursors.values()
     assert not cursor.members  # the durable stays
     assert desk.publish("foo", b"1") == [errors.INVALID_PUBLISH]
     again = change(desk, "evict_client", pb.EvictClientRequest(client_id=b"me"))
@@ -81,10 +81,10 @@ def ask_node(node, kind, name):
 
 def test_nodes_are_added_and_removed(node) -> None:
     assert ask_node(node, "add_node", "n4").changed == 1
-    assert list(node.broker.shared.meta.nodes.names) == ["n1", "n2", "n3", "n4"]
+    assert list(node.broker.context.meta.nodes.names) == ["n1", "n2", "n3", "n4"]
     assert ask_node(node, "add_node", "n4").changed == 0
     assert ask_node(node, "remove_node", "n2").changed == 1
-    assert list(node.broker.shared.meta.nodes.names) == ["n1", "n3", "n4"]
+    assert list(node.broker.context.meta.nodes.names) == ["n1", "n3", "n4"]
     assert told(node, "node_added", "node_removed") == [
         ("node_added", "node n4 was added to the cluster"),
         ("node_removed", "node n2 was taken out of the cluster"),
@@ -124,7 +124,7 @@ def test_what_happens_is_told(desk) -> None:
 
 
 def test_event_names_what_it_is_about(desk) -> None:
-    desk.broker.shared.events.node = "n7"
+    desk.broker.context.events.node = "n7"
     desk.subscribe("foo", "in")
     event = desk.events[-1]
     assert (event.kind, event.node, event.time, event.channel, event.client_id) == (

@@ -38,13 +38,13 @@ def test_nodes_come_and_go_one_by_one(node):
     assert ask(node, ADD, "n10") == ["+OK"]
     assert names(node) == ["n1", "n10", "n2"]
     assert ask(node, REMOVE, "n1") == ["+OK"]
-    nodes = node.broker.shared.meta.nodes
+    nodes = node.broker.context.meta.nodes
     assert (list(nodes.names), nodes.version, nodes.changed) == (["n10", "n2"], 2, "n1")
 
 
 def test_what_is_so_already_is_no_change(node):
     assert ask(node, ADD, "n2") == ask(node, REMOVE, "stranger") == ["+OK"]
-    assert node.broker.shared.meta.nodes.version == 0
+    assert node.broker.context.meta.nodes.version == 0
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "*", "x" * 256])
@@ -99,7 +99,7 @@ def test_only_the_leader_answers_and_only_if_it_is_allowed(node):
 
 async def test_the_nodes_outlive_a_restart_and_a_transfer(node, tmp_path):
     ask(node, ADD, "n3")
-    meta = node.broker.shared.meta
+    meta = node.broker.context.meta
     changes = Changes()
     meta_changes(changes, meta, (5, 1))
     database = await Database.open(tmp_path / "state.db")

@@ -16,14 +16,14 @@ def desk():
     desk = Desk()
     desk.connect()
     yield desk
-    machine = desk.broker.shared.groups[1].machine
+    machine = desk.broker.context.groups[1].machine
     assert replayed(desk) == snapshot(machine) == stored(machine), "followers and restarts know the same"
 
 
 def told(desk):
     """Flush what the live view has to tell, which it does with the next turn."""
     desk.turn()
-    return desk.broker.shared.groups[1].machine
+    return desk.broker.context.groups[1].machine
 
 
 def publish(desk, count, channel="foo"):
@@ -95,7 +95,7 @@ def test_move_to_all_begins_where_retention_has_left_something(desk):
     publish(desk, 5)
     desk.ack(sub.ack_inbox, 1, 2, 3, 4, 5)
     desk.received()
-    uid = desk.broker.shared.meta.channels[b"foo"].uid
+    uid = desk.broker.context.meta.channels[b"foo"].uid
     desk.indexes[1, uid].first = 3
 
     change(desk, "move", all=True, **DUR)
@@ -120,7 +120,7 @@ def test_what_a_move_ahead_has_passed_is_no_repeat_later(desk):
     change(desk, "move", sequence=5, **DUR)
     assert desk.received() == [(5, 0), (6, 0)]
 
-    sub = desk.broker.shared.groups[1].machine.subscriptions.values()
+    sub = desk.broker.context.groups[1].machine.subscriptions.values()
     ack_inbox = next(iter(sub)).ack_inbox
     change(desk, "move", all=True, **DUR)
     assert desk.received() == [(1, 1), (2, 1)]
@@ -177,7 +177,7 @@ def test_move_while_messages_are_read_from_disk_throws_that_read_away(desk):
     publish(desk, 5)
     desk.subscribe("foo", durable="dur", in_flight=2)
     desk.received()
-    dispatch = desk.broker.shared.groups[1].dispatch
+    dispatch = desk.broker.context.groups[1].dispatch
     live = next(iter(dispatch.cursors.values()))
     live.fetching = 77  # a read is under way
     change(desk, "move", sequence=2, **DUR)
@@ -293,7 +293,7 @@ def test_a_cursor_is_found_by_number_or_name(desk):
         desk.subscribe("foo", client_id, durable="dur", client_id=client_id)
     desk.subscribe("foo", "q", queue="q", durable="dq")
     desk.subscribe("foo", "plain")
-    cursors = desk.broker.shared.groups[1].machine.cursors.values()
+    cursors = desk.broker.context.groups[1].machine.cursors.values()
     plain = next(cursor for cursor in cursors if not cursor.name)
 
     changed = [
@@ -479,7 +479,7 @@ def test_a_paused_cursor_keeps_no_messages_in_memory(desk):
     for _ in range(5):
         publish(desk, 3)
 
-    dispatch = desk.broker.shared.groups[1].dispatch
+    dispatch = desk.broker.context.groups[1].dispatch
     assert not next(iter(dispatch.cursors.values())).batches
 
 
@@ -497,7 +497,7 @@ def test_resumed_leaves_nothing_behind_in_the_rows(desk):
 def test_an_evicted_member_leaves_what_it_had_to_the_others(desk):
     subs = {inbox: desk.subscribe("foo", inbox, queue="q") for inbox in ("a", "b")}
     publish(desk, 4)
-    machine = desk.broker.shared.groups[1].machine
+    machine = desk.broker.context.groups[1].machine
     victim = next(sub for sub in machine.subscriptions.values() if sub.inbox == b"a")
     had = numbers(desk, "a")
     desk.received("b")
@@ -513,7 +513,7 @@ def test_an_evicted_durable_stays_and_can_come_back(desk):
     desk.subscribe("foo", durable="dur")
     publish(desk, 1)
     desk.received()
-    number = next(iter(desk.broker.shared.groups[1].machine.subscriptions))
+    number = next(iter(desk.broker.context.groups[1].machine.subscriptions))
     change(desk, "evict_member", subscription_id=number)
     publish(desk, 1)
     assert desk.received() == []
@@ -611,12 +611,12 @@ def test_followers_that_never_led_know_the_same(node):
     for group, kind, body in node.committed:
         follower.feed(group, kind, body)
 
-    assert snapshot(follower.broker.shared.groups[1].machine) == snapshot(node.broker.shared.groups[1].machine)
+    assert snapshot(follower.broker.context.groups[1].machine) == snapshot(node.broker.context.groups[1].machine)
 
 
 def test_a_leader_that_may_be_replaced_says_so(node):
-    node.broker.shared.groups[1].dispatch.held = True
+    node.broker.context.groups[1].dispatch.held = True
     begin(node, "pause", **DUR)
 
     assert answer(node).retry
-    assert not node.broker.shared.groups[1].machine.cursors[1].paused
+    assert not node.broker.context.groups[1].machine.cursors[1].paused

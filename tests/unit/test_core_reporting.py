@@ -107,10 +107,10 @@ def test_channels_come_in_pages_by_number(desk) -> None:
 
 def test_page_is_no_larger_than_what_nats_takes(desk) -> None:
     (shown,) = ask(desk, "channels", pattern=b"baz").channels
-    desk.broker.shared.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 2 * shown.ByteSize() + 20
+    desk.broker.context.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 2 * shown.ByteSize() + 20
     response = ask(desk, "channels")
     assert (len(response.channels), response.more) == (2, True)
-    desk.broker.shared.payload_bytes_max = 10
+    desk.broker.context.payload_bytes_max = 10
     response = ask(desk, "channels")
     assert (len(response.channels), response.more) == (1, True)  # else it would never go on
 
@@ -223,7 +223,7 @@ def test_runs_that_do_not_fit_are_cut_and_said_to_be(desk, monkeypatch) -> None:
     shown = position(desk)
     assert (shown.runs_cut, list(shown.pending_runs)) == (True, [2, 2, 4, 4, 6, 6])
     monkeypatch.setattr(limits, "REPORT_RUNS_MAX", 1000)
-    desk.broker.shared.payload_bytes_max = 10
+    desk.broker.context.payload_bytes_max = 10
     shown = position(desk)
     assert (shown.runs_cut, list(shown.pending_runs), shown.pending) == (True, [], 12)
 
@@ -239,7 +239,7 @@ def test_clients_by_id(desk) -> None:
     response = ask(desk, "clients", after=b"b")
     assert ([client.client_id for client in response.clients], response.more) == ([b"c", b"me"], False)
     (client,) = ask(desk, "clients", client_id=b"a").clients
-    known = desk.broker.shared.meta.clients[b"a"]
+    known = desk.broker.context.meta.clients[b"a"]
     assert client.heartbeat_inbox == known.heartbeat_inbox
     assert known.conn_id not in client.SerializeToString()
     assert (client.protocol, client.ping_interval_s, client.ping_max_out, client.failing) == (1, 5, 3, False)
@@ -341,8 +341,8 @@ def test_followers_are_silent(node) -> None:
 
 def test_who_may_be_replaced_says_ask_again(node) -> None:
     node.lead(0)
-    node.broker.shared.groups[1].dispatch.held = True
-    node.broker.shared.meta_lease = False
+    node.broker.context.groups[1].dispatch.held = True
+    node.broker.context.meta_lease = False
     for kind in KINDS:
         begin(node, kind)
         (response,) = answers(node, kind)
@@ -359,9 +359,9 @@ def test_leadership_that_ends_while_an_answer_is_made_says_ask_again(node) -> No
 
 def test_new_leader_tells_what_the_log_has(node) -> None:
     """Positions as the last leader told them: a member's pending messages are its window."""
-    uid = node.broker.shared.meta.channels[b"foo"].uid
+    uid = node.broker.context.meta.channels[b"foo"].uid
     node.follow(1)
-    client = node.broker.shared.meta.clients[b"me"]
+    client = node.broker.context.meta.clients[b"me"]
     made = entries.Subscribe(
         uid=uid, client_id=b"me", incarnation=client.incarnation, inbox=b"in", durable_name=b"d", max_in_flight=5
     )

@@ -44,8 +44,8 @@ def subscribe(desk, **changed):
 )  # fmt: skip
 def test_subscription_request_with_one_fault_gets_its_text_and_makes_nothing(desk, wrong, error):
     assert subscribe(desk, **wrong) == error
-    assert not desk.broker.shared.meta.channels
-    assert desk.broker.shared.meta.clients.keys() == {b"me"}
+    assert not desk.broker.context.meta.channels
+    assert desk.broker.context.meta.clients.keys() == {b"me"}
 
 
 def test_subscription_request_with_all_faults_gets_the_text_of_the_first(desk):
@@ -79,7 +79,7 @@ def test_subscription_request_with_all_faults_gets_the_text_of_the_first(desk):
 
 def test_colon_is_refused_for_durable_groups_only_and_the_channel_is_made(desk):
     assert "can't contain" in subscribe(desk, queue_group=b"q", durable_name=b"dur:name")
-    assert b"foo" in desk.broker.shared.meta.channels
+    assert b"foo" in desk.broker.context.meta.channels
     assert subscribe(desk, durable_name=b"dur:name") == ""
     assert subscribe(desk, queue_group=b"dur:name") == ""
 
@@ -125,13 +125,13 @@ def test_message_that_could_not_be_delivered_is_refused_and_its_neighbours_are_t
 
     desk.ack(sub.ack_inbox, 1, 2)
     assert [s.message.data for s in desk.hear("in")] == [b"a", b"b"]
-    desk.broker.shared.payload_bytes_max = 2 << 20
+    desk.broker.context.payload_bytes_max = 2 << 20
     assert desk.publish("foo", b"x" * largest) == [""]
 
 
 @pytest.mark.parametrize("room", [0, 1, 20])
 def test_largest_message_that_is_taken_is_within_the_limit_when_redelivered(desk, room):
-    desk.broker.shared.payload_bytes_max = limit = 4096
+    desk.broker.context.payload_bytes_max = limit = 4096
     desk.subscribe("foo", "in", wait=1)
     refused = [bool(*desk.publish("foo", b"x" * size)) for size in range(limit - 80, limit)]
     desk.pass_time(1.1)
@@ -142,7 +142,7 @@ def test_largest_message_that_is_taken_is_within_the_limit_when_redelivered(desk
 
 
 def test_refusal_with_a_guid_as_long_as_a_message_is_not_sent(desk):
-    desk.broker.shared.payload_bytes_max = 4096
+    desk.broker.context.payload_bytes_max = 4096
     payload = wire.PubMsg(client_id=b"me", guid=b"g" * 4000, subject=b"*").SerializeToString()
     desk.broker.step_malformed([Frame(1, b"_STAN.pub.test-cluster.*", b"answer", b"", payload)], 1)
     desk.turn()
@@ -176,7 +176,7 @@ def test_leave_by_message_inbox_removes_the_subscription(desk):
     desk.publish("foo", b"2")
     desk.pass_time(60)
     assert desk.received("my.inbox") == []
-    assert not desk.broker.shared.groups[1].machine.subscriptions
+    assert not desk.broker.context.groups[1].machine.subscriptions
 
 
 def test_leave_twice_in_one_read_is_an_invalid_subscription_the_second_time(desk):
@@ -223,8 +223,8 @@ def test_requests_without_a_reply_subject_are_carried_out_and_not_answered(desk)
         desk.turn()
 
     assert desk.hear() == []
-    assert desk.broker.shared.meta.clients.keys() == {b"you"}
-    (left,) = desk.broker.shared.groups[1].machine.subscriptions.values()
+    assert desk.broker.context.meta.clients.keys() == {b"you"}
+    (left,) = desk.broker.context.groups[1].machine.subscriptions.values()
     assert left.client_id == b"you"
 
 
@@ -234,7 +234,7 @@ GARBAGE = [b"dummy", b"", b"\xff" * 30, b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x03\
 @pytest.mark.parametrize("payload", GARBAGE)
 def test_garbage_on_every_subject_is_refused_and_changes_nothing(desk, payload):
     desk.subscribe("foo", "in")
-    before = desk.broker.shared.groups[1].machine.subscriptions.copy()
+    before = desk.broker.context.groups[1].machine.subscriptions.copy()
     for subject in desk.broker.requests:
         for reply in (b"", b"answer"):
             desk.broker.step_frame(Frame(10, subject, reply, b"", payload))
@@ -243,8 +243,8 @@ def test_garbage_on_every_subject_is_refused_and_changes_nothing(desk, payload):
         desk.broker.step_malformed([Frame(sid, subject, b"answer", b"", payload)], 1)
         desk.turn()
 
-    assert desk.broker.shared.groups[1].machine.subscriptions == before
-    assert desk.broker.shared.meta.clients.keys() == {b"me"}
+    assert desk.broker.context.groups[1].machine.subscriptions == before
+    assert desk.broker.context.meta.clients.keys() == {b"me"}
     assert desk.publish("foo", b"1") == [""]
     assert desk.received("in") == [(1, 0)]
 
@@ -255,7 +255,7 @@ def test_control_message_of_an_old_server_on_the_publish_subject_is_ignored(desk
     desk.turn()
 
     assert desk.hear("answer") == []
-    assert desk.broker.shared.totals.in_messages == 0
+    assert desk.broker.context.totals.in_messages == 0
 
 
 def test_ack_for_an_unknown_group_or_subscription_is_ignored(desk):

@@ -49,7 +49,7 @@ def cursor_of(desk, name=b"d", group=1):
 
 
 def machine(desk, group=1):
-    return desk.broker.shared.groups[group].machine
+    return desk.broker.context.groups[group].machine
 
 
 def snapshot(desk, group=1):

@@ -20,7 +20,7 @@ async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(tmp_path):
     desk.leave("foo", offline.ack_inbox)
     newest = desk.subscribe("foo", "newest")
     desk.leave("foo", newest.ack_inbox)
-    machine = desk.broker.shared.groups[1].machine
+    machine = desk.broker.context.groups[1].machine
     changes = Changes()
     group_changes(changes, machine, (7, 1))
 
@@ -48,7 +48,7 @@ async def test_what_operators_have_changed_is_in_the_rows(tmp_path):
     desk.subscribe("foo", durable="d", in_flight=3, start=3, seq=4)
     for kind, told in (("move", {"sequence": 2}), ("skip", {"runs": [7, 8]}), ("pause", {})):
         change(desk, kind, durable_name="d", **told)
-    machine = desk.broker.shared.groups[1].machine
+    machine = desk.broker.context.groups[1].machine
     changes = Changes()
     group_changes(changes, machine, (7, 1))
 

@@ -81,7 +81,7 @@ def test_node_that_serves_is_ready():
 
 def test_node_that_waits_says_for_what():
     desk = Desk()
-    desk.broker.shared.meta.info = None
+    desk.broker.context.meta.info = None
     found = view(node(desk, serving=False, connection=None))
     waits = ["clients are not served yet", "there is no connection to NATS", "the metadata is not known yet"]
     assert health.startup(found) == health.ready(found) == waits

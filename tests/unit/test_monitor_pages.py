@@ -126,7 +126,7 @@ def test_server_page_in_a_cluster_tells_role_and_node():
     found = scene.get("serverz")
     assert list(found)[4:8] == ["state", "role", "node_id", "now"]
     assert (found["state"], found["role"], found["node_id"]) == ("CLUSTERED", "Leader", "a")
-    scene.desk.broker.shared.leads_meta = False
+    scene.desk.broker.context.leads_meta = False
     assert scene.get("serverz")["role"] == "Candidate"
     assert scene.get("storez")["type"] == "RAFT_FILE"
 
@@ -275,7 +275,7 @@ def test_client_of_many_members_of_one_group(scene):
 def test_what_was_sent_and_has_to_be_sent_again_is_pending(scene):
     scene.desk.pass_time(0)
     live = next(
-        live for live in scene.desk.broker.shared.groups[1].dispatch.cursors.values() if live.cursor.name == b"ledger"
+        live for live in scene.desk.broker.context.groups[1].dispatch.cursors.values() if live.cursor.name == b"ledger"
     )
     runs = live.members[0].window.take(3)
     for run in runs:
@@ -284,7 +284,7 @@ def test_what_was_sent_and_has_to_be_sent_again_is_pending(scene):
 
 
 def test_groups_that_this_node_does_not_hold_are_left_out(scene):
-    del scene.desk.broker.shared.groups[1]
+    del scene.desk.broker.context.groups[1]
     assert scene.get("channelsz")["total"] == 0
     assert (scene.get("serverz")["total_msgs"], scene.get("serverz")["channels"]) == (0, 3)
     with pytest.raises(UnknownNameError):

@@ -49,7 +49,7 @@ def test_own_channels_are_served_and_others_get_no_answer(desk):
     assert desk.subscribe("foo", "a").ack_inbox
     assert desk.subscribe("bar", "b") is None
     assert desk.leave("bar", b"x") is None
-    assert set(desk.broker.shared.meta.channels) == {b"foo", b"mine.x"}
+    assert set(desk.broker.context.meta.channels) == {b"foo", b"mine.x"}
 
 
 def test_subscription_with_a_wildcard_is_still_invalid(desk):
@@ -89,7 +89,7 @@ def test_gateway_hears_publishes_of_its_channels_only():
     desk = Desk(config("mine.a", "mine.b"))
     gateway = Gateway(desk.broker, "", lambda *_: None)
     assert gateway.subscriptions[PUB_SID] == "_STAN.pub.test-cluster.mine.*"
-    assert gateway.taken is desk.broker.shared.partition
+    assert gateway.taken is desk.broker.context.partition
     assert ACK_SID in gateway.subscriptions
 
 

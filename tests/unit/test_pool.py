@@ -74,8 +74,8 @@ class Rig:
         return self.pool.settle()
 
     @property
-    def shared(self):
-        return self.node.broker.shared
+    def context(self):
+        return self.node.broker.context
 
 
 @pytest.fixture
@@ -91,28 +91,28 @@ def test_roles_begin_once_and_end_once(rig):
     assert set(rig.pool.led) == {0}
     assert not rig.turn()
     assert set(rig.pool.led) == {0, 1}
-    assert rig.shared.leads_meta
-    assert rig.shared.leads(1)
+    assert rig.context.leads_meta
+    assert rig.context.leads(1)
     assert rig.notes == ["group 0: leads in term 1", "group 1: leads in term 1"]
     rig.groups[0].leads = rig.groups[1].leads = False
     rig.turn()
     rig.turn()
     assert rig.pool.led == {}
-    assert not rig.shared.leads_meta
-    assert not rig.shared.leads(1)
+    assert not rig.context.leads_meta
+    assert not rig.context.leads(1)
     assert rig.notes[2:] == ["group 0: leads no more", "group 1: leads no more"]
 
 
 def test_a_leader_of_another_term_has_followed_in_between(rig):
     rig.groups[1].leads = True
     rig.turn()
-    life = rig.shared.groups[1].life
+    life = rig.context.groups[1].life
     rig.groups[1].term = 3
     rig.turns.touched = {1}
     rig.pool.before_commit()
-    assert not rig.shared.leads(1)
+    assert not rig.context.leads(1)
     rig.pool.after_commit()
-    assert rig.shared.groups[1].life == life + 1
+    assert rig.context.groups[1].life == life + 1
 
 
 def test_a_role_begins_with_what_was_heard(rig):
@@ -144,7 +144,7 @@ def test_a_group_that_is_taken_away_is_led_no_more(rig):
     del rig.groups[1]
     rig.turn()
     assert rig.pool.led == {}
-    assert not rig.shared.leads(1)
+    assert not rig.context.leads(1)
 
 
 def test_leaving_what_is_not_led_changes_nothing(rig):
@@ -155,27 +155,27 @@ def test_leaving_what_is_not_led_changes_nothing(rig):
 def test_gates(rig):
     rig.groups[0].leads = rig.groups[1].leads = True
     rig.turn()
-    assert (rig.shared.closed, rig.shared.full) == (frozenset(), frozenset())
+    assert (rig.context.closed, rig.context.full) == (frozenset(), frozenset())
     rig.groups[1].has_room = False
     rig.turn()
-    assert (rig.shared.closed, rig.shared.full) == (frozenset(), {1})
+    assert (rig.context.closed, rig.context.full) == (frozenset(), {1})
     rig.groups[1].transferring = True
     rig.turn()
-    assert (rig.shared.closed, rig.shared.full) == ({1}, frozenset())
+    assert (rig.context.closed, rig.context.full) == ({1}, frozenset())
     rig.groups[1].leads = False
     rig.turn()
-    assert (rig.shared.closed, rig.shared.full) == (frozenset(), frozenset())
+    assert (rig.context.closed, rig.context.full) == (frozenset(), frozenset())
 
 
 def test_nothing_is_sent_without_a_lease(rig):
     rig.groups[0].leads = rig.groups[1].leads = True
     rig.turn()
-    assert rig.shared.meta_lease
-    assert not rig.shared.groups[1].dispatch.held
+    assert rig.context.meta_lease
+    assert not rig.context.groups[1].dispatch.held
     rig.groups[0].lease = rig.groups[1].lease = rig.node.now
     rig.turn()
-    assert not rig.shared.meta_lease
-    assert rig.shared.groups[1].dispatch.held
+    assert not rig.context.meta_lease
+    assert rig.context.groups[1].dispatch.held
 
 
 def test_a_leader_that_begins_without_a_lease_sends_nothing_yet(rig):
@@ -211,7 +211,7 @@ def test_a_group_that_leaves_the_node_while_it_is_led_is_silent_until_its_role_h
     del rig.groups[1]
     assert rig.pool.lapsed({1}) == {1}
     rig.pool.gate()
-    assert rig.shared.groups[1].dispatch.held
+    assert rig.context.groups[1].dispatch.held
     rig.pool.before_commit()
     assert rig.pool.led == {}
 
@@ -271,10 +271,10 @@ def test_a_handover_that_ends_after_leadership_came_again_changes_nothing(rig):
     rig.pool.passed_on(1, DiskFull("no room"))
     group.term, group.transferring = 2, False
     rig.turn()
-    life = rig.shared.groups[1].life
+    life = rig.context.groups[1].life
     group.handed_over(False)  # noqa: FBT003 - an answer
     rig.turn()
-    assert rig.shared.groups[1].life == life
+    assert rig.context.groups[1].life == life
 
 
 def test_a_leader_with_a_full_disk_that_reaches_nobody_refuses_nothing_and_looks_again(rig):

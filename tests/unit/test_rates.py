@@ -43,7 +43,7 @@ def test_client_that_comes_back_takes_its_own_place():
     desk.connect("a", alive=False)
     assert desk.connect("a") is None  # the old one is asked first
     desk.pass_time(1)
-    assert len(desk.broker.shared.meta.clients) == 1
+    assert len(desk.broker.context.meta.clients) == 1
 
 
 def test_clients_on_their_way_count():
@@ -123,7 +123,7 @@ def test_oversized_request_is_refused_and_nothing_of_it_kept(subject):
         )
         answer = desk.ask(subject, request, wire.SubscriptionResponse)
         assert answer.error == b"stan: invalid subscription request: durable_name is longer than 1024 bytes"
-    assert set(desk.broker.shared.meta.clients) == {b"me"}
+    assert set(desk.broker.context.meta.clients) == {b"me"}
 
 
 def test_rates_follow_a_reload():

@@ -166,7 +166,7 @@ def test_heartbeats_go_by_the_newest_settings():
     desk.connect(alive=False)
     desk.broker.reconfigure(Config(heartbeat=HeartbeatConfig(interval_ns=SECOND, timeout_ns=SECOND, fail_count=1)))
     desk.pass_time(5)
-    assert not desk.broker.shared.meta.clients
+    assert not desk.broker.context.meta.clients
 
 
 def test_second_durable_is_refused_or_replaces_the_first_as_told_last():

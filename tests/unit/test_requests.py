@@ -109,7 +109,7 @@ class Guarded(Desk):
 
     def asks(self, subject, payload, reply):
         told = f"_STAN.from.u.{subject}".encode()
-        frame = self.broker.shared.authorizer.admit(Frame(10, told, reply.encode(), b"", payload.SerializeToString()))
+        frame = self.broker.context.authorizer.admit(Frame(10, told, reply.encode(), b"", payload.SerializeToString()))
         if frame is not None:
             self.broker.extensions.get(frame.subject.decode(), self.broker.step_frame)(frame)
 
@@ -144,7 +144,7 @@ def test_huge_names_in_requests_are_neither_judged_nor_told_nor_kept(desk, kind,
     assert answer.error.startswith(b"stan: invalid ")
     assert answer.error.endswith((b"is longer than 4096 bytes", b"is longer than 1024 bytes"))
     assert not desk.notes
-    authorizer = desk.broker.shared.authorizer
+    authorizer = desk.broker.context.authorizer
     assert authorizer is None or all(len(channel) < 100 for _, _, _, channel in authorizer.permissions._known)
 
 
@@ -160,7 +160,7 @@ def test_connects_with_long_names_are_refused_and_leave_nothing(desk, field):
     asked = {"client_id": b"you", "conn_id": b"c", "heartbeat_inbox": b"hb"} | {field: LONG}
     answer = desk.ask("_STAN.discover.test-cluster", wire_pb2.ConnectRequest(**asked), wire_pb2.ConnectResponse)
     assert answer.error.decode() == f"stan: invalid connection request: {field} is longer than 1024 bytes"
-    assert desk.broker.shared.meta.clients.keys() <= {b"me"}
+    assert desk.broker.context.meta.clients.keys() <= {b"me"}
     assert not desk.broker.clients.checking
     assert not desk.notes
 
@@ -170,7 +170,7 @@ def test_subscriptions_with_long_names_are_refused(desk, field):
     request = wire_pb2.SubscriptionRequest(**SUBSCRIBE | {field: LONG})
     answer = desk.ask("_STAN.sub.test-cluster", request, wire_pb2.SubscriptionResponse)
     assert answer.error.decode() == f"stan: invalid subscription request: {field} is longer than 1024 bytes"
-    assert not desk.broker.shared.meta.channels
+    assert not desk.broker.context.meta.channels
     assert not desk.notes
 
 

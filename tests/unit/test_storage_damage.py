@@ -192,9 +192,9 @@ def test_positions_that_are_ahead_of_what_is_left_are_kept_and_their_sequences_s
     alone.publish(2)
     alone.subscribe("d")
     alone.publish(3)
-    (cursor,) = alone.broker.shared.groups[1].machine.cursors.values()
+    (cursor,) = alone.broker.context.groups[1].machine.cursors.values()
     cursor.last_sent = 9
-    alone.broker.shared.groups[1].machine.touch_all()
+    alone.broker.context.groups[1].machine.touch_all()
     alone.flush()
     kill(alone)
     cut(alone, 2)

@@ -105,7 +105,7 @@ def test_node_founds_no_cluster_and_applies_nothing_that_is_not_known_to_be_comm
     node.close()
     node.boot()
 
-    assert node.broker.shared.meta.info is None
+    assert node.broker.context.meta.info is None
     assert node.storage.logs[0].last_index == 0
     assert node.log.last_index == 5
     assert node.storage.applied[1] == (4, 1)
@@ -117,7 +117,7 @@ def test_snapshot_file_newer_than_the_rows_replaces_them_whole(node):
     node.subscribe("gone")
     node.publish(20)
     node.flush()
-    (member,) = node.broker.shared.groups[1].machine.subscriptions.values()
+    (member,) = node.broker.context.groups[1].machine.subscriptions.values()
     node.change(leave=pb.Leave(uid=7, subscription_id=member.subscription_id, unsubscribe=True))
     node.subscribe("here", term=2)
     node.trim(10, term=2)
@@ -261,7 +261,7 @@ def test_state_and_log_that_do_not_fit_let_the_group_begin_empty(node, harm):
     assert not node.storage.fresh
     assert (node.log.first_index, node.log.last_index) == (1, 0)
     assert node.storage.applied[1] == (0, 0)
-    assert not node.broker.shared.groups[1].machine.cursors
+    assert not node.broker.context.groups[1].machine.cursors
     assert [path for path in node.files.paths() if path.startswith("/a/lost+found/group-1/")]
     assert any(line.startswith("ERR") and "moved to /a/lost+found/group-1" in line for line in node.notes)
     assert run_now(node.medium.open().snapshot(1)) == pb.Snapshot()
@@ -336,7 +336,7 @@ def test_a_group_that_is_given_up_is_put_aside_and_begun_anew_knows_nothing(node
     state = node.storage.hard_state(one)
     assert (state.term, state.fresh) == (0, True)
     assert (node.log.last_index, node.storage.applied[one], node.storage.whole[one]) == (0, (0, 0), True)
-    assert not node.broker.shared.groups[one].machine.cursors
+    assert not node.broker.context.groups[one].machine.cursors
     node.flush()
     assert node.notes == []
 

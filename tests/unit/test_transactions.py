@@ -71,13 +71,13 @@ class Transacting(Desk):
 
     @property
     def transactions(self):
-        return self.broker.shared.groups[1].machine.transactions
+        return self.broker.context.groups[1].machine.transactions
 
     def uid(self, name="foo"):
-        return self.broker.shared.meta.channels[name.encode()].uid
+        return self.broker.context.meta.channels[name.encode()].uid
 
     def index(self, name="foo"):
-        return self.broker.shared.indexes(1, self.uid(name))
+        return self.broker.context.indexes(1, self.uid(name))
 
     def stored(self, name="foo"):
         """(sequence, data) of every message in the log of a channel, visible or not."""
@@ -502,7 +502,7 @@ def test_idle_channel_with_staged_rows_stays():
     desk.pass_time(30)
     assert desk.commit_rows((b"t", 1)).last_sequence == 1
     desk.pass_time(30)
-    assert b"foo" not in desk.broker.shared.meta.channels
+    assert b"foo" not in desk.broker.context.meta.channels
 
 
 @pytest.mark.parametrize(
@@ -659,7 +659,7 @@ def test_rows_that_change_are_written(desk):
 
 
 def test_entries_that_make_no_sense_change_nothing(desk):
-    machine = desk.broker.shared.groups[1].machine
+    machine = desk.broker.context.groups[1].machine
     for change in (
         pb.GroupChange(commit_step=pb.CommitStep(uid=9, count=1)),
         pb.GroupChange(commit=pb.Commit(uid=9, app=b"a", sequences=[4])),

@@ -25,7 +25,7 @@ def node():
 
 
 def under_way(node):
-    return node.broker.shared.groups[1].machine.transactions.under_way
+    return node.broker.context.groups[1].machine.transactions.under_way
 
 
 def send_commit(node, reply):
@@ -44,7 +44,7 @@ def test_who_does_not_lead_is_silent(node):
 
 
 def test_leader_without_lease_says_nothing_but_come_again(node):
-    node.broker.shared.groups[1].dispatch.held = True
+    node.broker.context.groups[1].dispatch.held = True
     for kind, request, response in (
         ("stage", STAGE, ext.StageResponse),
         (
@@ -139,7 +139,7 @@ def test_followers_see_a_commit_when_it_is_whole(node, monkeypatch):
     for group, kind, body in node.committed:
         if group == 1:
             copy.feed(group, kind, body)
-            seen.append(copy.broker.shared.indexes(1, 1).last_sequence)
-            written.append(copy.broker.shared.written(1, 1).last_sequence)
+            seen.append(copy.broker.context.indexes(1, 1).last_sequence)
+            written.append(copy.broker.context.written(1, 1).last_sequence)
     assert written[-4:] == [2, 3, 4, 5]
     assert seen[-4:] == [0, 0, 0, 5]

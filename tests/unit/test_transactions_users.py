@@ -89,7 +89,7 @@ def test_rows_tell_whose_they_are(desk):
     as_user(desk, "alice").stage(b"1", version=3)
     finish(desk, 5)
     snapshot, again = pb.Snapshot(), GroupMachine(1)
-    state_rows.snapshot_group(desk.broker.shared.groups[1].machine, snapshot)
+    state_rows.snapshot_group(desk.broker.context.groups[1].machine, snapshot)
     state_rows.restore_group(again, snapshot)
     again.transactions.dirty.clear()
     desk.transactions.dirty.clear()

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from functools import partial
 
 from stan import limits
+from stan.core.context import BrokerContext
 from stan.core.publishing.channels import Channel, Channels
 from stan.core.publishing.intake import can_open_later
 from stan.core.requests.request import LeaderRequest
 from stan.core.requests.responder import Responder
-from stan.core.shared import Shared
 from stan.core.state.deleted import below_newest, deleted_from
 from stan.core.state.edits import EDITED
 from stan.core.state.group import GroupResult
@@ -32,8 +32,8 @@ LIMIT_END = 1 << 63
 class ChannelChanges:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, responder: Responder) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext, channels: Channels, responder: Responder) -> None:
+        self.context = context
         self.channels = channels
         self.responder = responder
         self.opening = 0  # requests that wait for a channel to be made
@@ -64,13 +64,13 @@ class ChannelChanges:
 
     def _purge(self, about: LeaderRequest, channel: Channel) -> None:
         request: admin.PurgeRequest = about.request
-        index = self.shared.indexes(channel.info.group, channel.info.uid)
+        index = self.context.indexes(channel.info.group, channel.info.uid)
         last = index.last_sequence
         match request.WhichOneof("what"):
             case "up_to":
                 to = min(request.up_to, last)
             case "keep":
-                deleted = self.shared.deleted(channel.info.group, channel.info.uid)
+                deleted = self.context.deleted(channel.info.group, channel.info.uid)
                 to = below_newest(deleted, last, request.keep)
             case _:
                 about.refuse(INVALID_ADMIN)
@@ -87,7 +87,7 @@ class ChannelChanges:
 
     def _delete_message(self, about: LeaderRequest, channel: Channel) -> None:
         info, sequence = channel.info, about.request.sequence
-        index = self.shared.indexes(info.group, info.uid)
+        index = self.context.indexes(info.group, info.uid)
         if not 0 < sequence <= index.last_sequence:
             about.refuse(UNKNOWN_MESSAGE)
         elif sequence < index.first_sequence or about.group.machine.deleted.within(info.uid, sequence, sequence):
@@ -104,13 +104,13 @@ class ChannelChanges:
             else:
                 self._done(about, channel, count)
 
-        self.shared.change_group(channel.info.group, done, removal=removal)
+        self.context.change_group(channel.info.group, done, removal=removal)
 
     def _messages(self, channel: Channel, last: int) -> int:
         """How many messages there are up to *last*."""
         info = channel.info
-        first = max(self.shared.indexes(info.group, info.uid).first_sequence, 1)
-        return last - first + 1 - deleted_from(self.shared.deleted(info.group, info.uid), first, last)
+        first = max(self.context.indexes(info.group, info.uid).first_sequence, 1)
+        return last - first + 1 - deleted_from(self.context.deleted(info.group, info.uid), first, last)
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class ChannelChanges:
             else:
                 about.refuse(error, retry=True)
 
-        self.shared.change_group(channel.info.group, done, edit_limits=edit)
+        self.context.change_group(channel.info.group, done, edit_limits=edit)
 
     # --- channels -----------------------------------------------------------------------------------------------------
 
@@ -161,15 +161,15 @@ class ChannelChanges:
         about = self.responder.admin_request(frame, (admin.DeleteChannelRequest, admin.ChangeResponse))
         if about is None:
             return
-        if about.request.channel in self.shared.meta.channels:
+        if about.request.channel in self.context.meta.channels:
             self._delete_channel(about, known=True)
         else:
             self.responder.catch_up(lambda known: self._delete_channel(about, known=known))
 
     def _delete_channel(self, about: LeaderRequest, *, known: bool) -> None:
         name, uid = about.request.channel, about.request.uid
-        info = self.shared.meta.channels.get(name)
-        if not known or not self.responder.answers_for((self.shared.group_number(name),)):
+        info = self.context.meta.channels.get(name)
+        if not known or not self.responder.answers_for((self.context.group_number(name),)):
             about.busy()
             return
         if info is None or uid not in (0, info.uid):
@@ -182,7 +182,7 @@ class ChannelChanges:
         if channel.deleting:
             about.refuse(CHANNEL_DELETING, retry=True)
             return
-        last = self.shared.indexes(info.group, info.uid).last_sequence
+        last = self.context.indexes(info.group, info.uid).last_sequence
         self.leaving[info.uid] = about, self._messages(channel, last)
         self.channels.delete(channel, partial(self._dropped, info.uid))
 
@@ -217,7 +217,7 @@ class ChannelChanges:
     def _done(self, about: LeaderRequest, channel: Channel, changed: int) -> None:
         """The change is made; the index may learn of it a moment later."""
         info = channel.info
-        index, known = self.shared.indexes(info.group, info.uid), self.shared.group_of(info).machine.channel(info.uid)
+        index, known = self.context.indexes(info.group, info.uid), self.context.group_of(info).machine.channel(info.uid)
         first = max(index.first_sequence, known.first_sequence) if index.last_sequence else index.first_sequence
         about.answer(changed=changed, first_sequence=first, last_sequence=index.last_sequence)
 

@@ -13,10 +13,10 @@ from functools import partial
 
 from stan import limits
 from stan.core.admin.watching import Watching
+from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import Channels
 from stan.core.requests.request import LeaderRequest, leader_request
 from stan.core.requests.responder import CHANNEL, HEAD_ROOM, ITEM_ROOM, Responder, ScatterRequest, matcher
-from stan.core.shared import Shared, text
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
@@ -36,17 +36,17 @@ from stan.types import MILLISECOND, GroupId, WallNanos
 class Inquiries:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, responder: Responder) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext, channels: Channels, responder: Responder) -> None:
+        self.context = context
         self.channels = channels
         self.responder = responder
-        self.watching = Watching(shared)
+        self.watching = Watching(context)
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
     def info(self, frame: Frame) -> None:
         """A question what there is of channels."""
-        shared = self.shared
+        context = self.context
         question = self.responder.scatter(frame, (pb.InfoRequest, pb.InfoResponse))
         if question is None:
             return
@@ -55,10 +55,10 @@ class Inquiries:
             question.refuse(INVALID_QUESTION)
             return
         named = {*request.channels, *(position.channel for position in request.newer_than)}
-        if shared.partition is not None and named and not any(shared.partition[name] for name in named):
+        if context.partition is not None and named and not any(context.partition[name] for name in named):
             return  # another server answers
-        unknown = named - shared.meta.channels.keys()
-        if request.pattern or any(shared.group_number(name) in question.groups for name in unknown):
+        unknown = named - context.meta.channels.keys()
+        if request.pattern or any(context.group_number(name) in question.groups for name in unknown):
             self.responder.catch_up(partial(self._info, question))
         else:
             self._info(question, known=True)
@@ -71,7 +71,7 @@ class Inquiries:
         watched = {
             position.channel: position.sequence
             for position in request.newer_than
-            if request.wait_ms and self.shared.group_number(position.channel) in question.groups
+            if request.wait_ms and self.context.group_number(position.channel) in question.groups
         }
         if not watched or self.watching.is_newer(watched):
             self._tell(question)
@@ -79,14 +79,14 @@ class Inquiries:
             question.refuse(BUSY, retry=True)
 
     def _tell(self, question: ScatterRequest) -> None:
-        shared = self.shared
+        context = self.context
         if not self.responder.answers_for(question.groups):
             question.refuse(BUSY, retry=True)
             return
         response: pb.InfoResponse = question.begun()
-        room = shared.payload_bytes_max - HEAD_ROOM
+        room = context.payload_bytes_max - HEAD_ROOM
         for info in self._chosen(question):
-            index = shared.indexes(info.group, info.uid)
+            index = context.indexes(info.group, info.uid)
             shown = pb.ChannelInfo(
                 name=info.name,
                 uid=info.uid,
@@ -106,7 +106,7 @@ class Inquiries:
 
     def _chosen(self, question: ScatterRequest) -> Iterator[ChannelInfo]:
         """The channels asked for that this node answers for, by name."""
-        shared, request = self.shared, question.request
+        context, request = self.context, question.request
         named = set(request.channels)
         if request.pattern:
             names, covers = self.responder.sorted_names(), matcher(request.pattern)
@@ -114,7 +114,7 @@ class Inquiries:
             names, covers = sorted(named), None
         for name in names[bisect_right(names, request.after) :] if request.after else names:
             if covers is None or name in named or covers(name):
-                info = shared.meta.channels.get(name)
+                info = context.meta.channels.get(name)
                 if info is not None and info.group in question.groups and not self.responder.is_dropped(info):
                     yield info
 
@@ -124,11 +124,11 @@ class Inquiries:
         """A question for the first message at or after a time."""
         kinds = (pb.SeqAtTimeRequest, pb.SeqAtTimeResponse)
         self.responder.find(
-            leader_request(self.shared, frame, kinds, CHANNEL, INVALID_QUESTION), self._sequence_at_time
+            leader_request(self.context, frame, kinds, CHANNEL, INVALID_QUESTION), self._sequence_at_time
         )
 
     def _sequence_at_time(self, about: LeaderRequest, info: ChannelInfo) -> None:
-        index = self.shared.indexes(info.group, info.uid)
+        index = self.context.indexes(info.group, info.uid)
         sequence = index.sequence_at(WallNanos(about.request.time))
         about.answer(uid=info.uid, sequence=sequence or 1)  # 0: there was no message ever
 
@@ -137,7 +137,7 @@ class Inquiries:
     def set_cursor(self, frame: Frame) -> None:
         """Note a position, or forget it."""
         kinds = (pb.CursorSetRequest, pb.CursorSetResponse)
-        self.responder.find(leader_request(self.shared, frame, kinds, CHANNEL, INVALID_QUESTION), self._set_cursor)
+        self.responder.find(leader_request(self.context, frame, kinds, CHANNEL, INVALID_QUESTION), self._set_cursor)
 
     def _set_cursor(self, about: LeaderRequest, info: ChannelInfo) -> None:
         request: pb.CursorSetRequest = about.request
@@ -155,16 +155,16 @@ class Inquiries:
                 about.refuse(error, retry=True)
 
         bookmark = entries.Bookmark(uid=info.uid, name=request.name, sequence=request.sequence)
-        self.shared.change_group(info.group, done, bookmark=bookmark)
+        self.context.change_group(info.group, done, bookmark=bookmark)
 
     def cursors(self, frame: Frame) -> None:
         """A question for positions."""
-        shared = self.shared
+        context = self.context
         question = self.responder.scatter(frame, (pb.CursorsRequest, pb.CursorsResponse))
         if question is None:
             return
         response: pb.CursorsResponse = question.begun()
-        room = shared.payload_bytes_max - HEAD_ROOM
+        room = context.payload_bytes_max - HEAD_ROOM
         for name, channel, sequence, last in sorted(self._bookmarks(question.groups, question.request)):
             shown = pb.NamedCursor(name=name, channel=channel, sequence=sequence, last_sequence=last)
             room -= shown.ByteSize() + ITEM_ROOM
@@ -179,11 +179,11 @@ class Inquiries:
     ) -> Iterator[tuple[bytes, bytes, int, int]]:
         after = (request.after_name, request.after_channel)
         for number in groups:
-            for uid, of_channel in self.shared.groups[number].machine.part(Bookmarks).by_channel.items():
-                info = self.shared.meta.by_uid.get(uid)
+            for uid, of_channel in self.context.groups[number].machine.part(Bookmarks).by_channel.items():
+                info = self.context.meta.by_uid.get(uid)
                 if info is None:
                     continue
-                last = self.shared.indexes(number, uid).last_sequence
+                last = self.context.indexes(number, uid).last_sequence
                 for name, sequence in of_channel.items():
                     if request.name in (b"", name) and (name, info.name) > after:
                         yield name, info.name, sequence, last

@@ -3,9 +3,9 @@
 from stan import errors
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import Nodes
+from stan.core.context import BrokerContext, text
 from stan.core.requests.request import LeaderRequest
 from stan.core.requests.responder import Responder
-from stan.core.shared import Shared, text
 from stan.core.state.meta import MetaResult
 from stan.errors import ALONE
 from stan.protocol.frames import Frame
@@ -15,8 +15,8 @@ from stan.protocol.proto import admin_pb2 as pb
 class Managing:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, responder: Responder, clients: Clients, nodes: Nodes) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext, responder: Responder, clients: Clients, nodes: Nodes) -> None:
+        self.context = context
         self.responder = responder
         self.clients = clients
         self.nodes = nodes
@@ -26,7 +26,7 @@ class Managing:
         about = self.responder.admin_meta_request(frame, (pb.EvictClientRequest, pb.ChangeResponse))
         if about is None:
             return
-        client = self.shared.meta.clients.get(about.request.client_id)
+        client = self.context.meta.clients.get(about.request.client_id)
         if client is None:
             about.answer()  # it is gone already
             return
@@ -35,7 +35,7 @@ class Managing:
             if not isinstance(result, MetaResult):
                 about.refuse(error or errors.BUSY, retry=True)
                 return
-            self.shared.note("INF", f"[Client:{text(client.client_id)}] Evicted by an operator")
+            self.context.note("INF", f"[Client:{text(client.client_id)}] Evicted by an operator")
             about.answer(changed=int(result.gone is not None))
 
         self.clients.disconnect(client, done, asked=False)
@@ -51,7 +51,7 @@ class Managing:
     def _change(self, about: LeaderRequest | None, *, add: bool) -> None:
         if about is None:
             return
-        if not self.shared.clustered:
+        if not self.context.clustered:
             about.refuse(ALONE)
             return
         before = self.nodes.names

@@ -10,10 +10,10 @@ from operator import attrgetter
 from typing import Any, Final
 
 from stan import errors
+from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import Channels
 from stan.core.requests.request import LeaderRequest
 from stan.core.requests.responder import Responder
-from stan.core.shared import Shared, text
 from stan.core.state.group import Cursor, CursorKind, GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.steering import well_formed
@@ -31,8 +31,8 @@ Change = dict[str, Any]
 class Positions:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, responder: Responder) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext, channels: Channels, responder: Responder) -> None:
+        self.context = context
         self.channels = channels
         self.responder = responder
 
@@ -43,7 +43,7 @@ class Positions:
         self._change(frame, admin.MoveRequest, self._move)
 
     def _move(self, request: admin.MoveRequest, info: ChannelInfo, cursor: Cursor) -> Change | str:
-        index = self.shared.indexes(info.group, info.uid)
+        index = self.context.indexes(info.group, info.uid)
         end = index.last_sequence + 1
         match request.WhichOneof("to"):
             case "sequence" if request.sequence > end:
@@ -58,7 +58,7 @@ class Positions:
                 sequence = index.first_sequence
             case _:
                 return errors.INVALID_MOVE
-        move = pb.MoveCursor(cursor_id=cursor.cursor_id, at=self.shared.clock.wall)
+        move = pb.MoveCursor(cursor_id=cursor.cursor_id, at=self.context.clock.wall)
         move.sequence = max(sequence, index.first_sequence, 1)
         return {"move_cursor": move}
 
@@ -67,7 +67,7 @@ class Positions:
         self._change(frame, admin.SkipRequest, self._skip)
 
     def _skip(self, request: admin.SkipRequest, info: ChannelInfo, cursor: Cursor) -> Change | str:
-        last = self.shared.indexes(info.group, info.uid).last_sequence
+        last = self.context.indexes(info.group, info.uid).last_sequence
         if not request.runs or not well_formed(request.runs):
             return errors.INVALID_RUNS
         if max(request.runs) > last:
@@ -104,7 +104,7 @@ class Positions:
     def _evict(self, about: LeaderRequest, info: ChannelInfo) -> None:
         if self._is_deleting(about, info):
             return
-        group, number = self.shared.group_of(info), about.request.subscription_id
+        group, number = self.context.group_of(info), about.request.subscription_id
         member = group.machine.subscriptions.get(number)
         if member is None or group.machine.cursors[member.cursor_id].uid != info.uid:
             about.refuse(errors.unknown_subscription(number, text(info.name)))
@@ -116,7 +116,7 @@ class Positions:
                 found[1].leaving = False
             self._answer(about, info, result, error, changed=1)
 
-        self.shared.leave(info.group, number, done)
+        self.context.leave(info.group, number, done)
 
     # --- one change -----------------------------------------------------------------------------------------------------
 
@@ -128,13 +128,15 @@ class Positions:
         def found(about: LeaderRequest, info: ChannelInfo) -> None:
             if self._is_deleting(about, info):
                 return
-            of_channel = self.shared.group_of(info).machine.channel(info.uid)
+            of_channel = self.context.group_of(info).machine.channel(info.uid)
             cursor = which(list(of_channel.cursors.values()), about.request.which)
             made = cursor if isinstance(cursor, str) else change(about.request, info, cursor)
             if isinstance(made, str):
                 about.refuse(made)
                 return
-            self.shared.change_group(info.group, lambda result, error: self._answer(about, info, result, error), **made)
+            self.context.change_group(
+                info.group, lambda result, error: self._answer(about, info, result, error), **made
+            )
 
         about = self.responder.admin_request(frame, (kind, admin.ChangeResponse), _CHANNEL)
         self.responder.find(about, found, _CHANNEL)
@@ -153,7 +155,7 @@ class Positions:
         elif result.error:
             about.refuse(result.error)
         else:
-            index = self.shared.indexes(info.group, info.uid)
+            index = self.context.indexes(info.group, info.uid)
             about.answer(
                 changed=changed or result.changed,
                 first_sequence=index.first_sequence,
@@ -162,7 +164,7 @@ class Positions:
 
     def applied(self, number: GroupId, result: GroupResult) -> None:
         """A change was applied: the live view follows."""
-        group = self.shared.groups[number]
+        group = self.context.groups[number]
         if not group.leads or result.cursor is None:
             return
         group.dispatch.steered(result)

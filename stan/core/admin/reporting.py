@@ -17,10 +17,10 @@ from typing import NamedTuple
 from stan import limits
 from stan.core.base.ready import Index
 from stan.core.base.runs import Run, Runs
+from stan.core.context import BrokerContext, text
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.publishing.channels import Channels
 from stan.core.requests.responder import HEAD_ROOM, ITEM_ROOM, Responder, ScatterRequest, matcher
-from stan.core.shared import Shared, text
 from stan.core.state.deleted import deleted_from
 from stan.core.state.edits import EDITED
 from stan.core.state.group import Cursor, CursorKind, Subscription
@@ -45,8 +45,8 @@ class _Report(NamedTuple):
 class Reporting:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, responder: Responder) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext, channels: Channels, responder: Responder) -> None:
+        self.context = context
         self.channels = channels
         self.responder = responder
         self._reports: deque[_Report] = deque()
@@ -71,13 +71,13 @@ class Reporting:
         if about is None:
             return
         request: pb.ClientsRequest = about.request
-        clients = self.shared.meta.clients
+        clients = self.context.meta.clients
         if request.client_id:
             left = [request.client_id] if request.client_id in clients and request.client_id > request.after else []
         else:
             left = sorted(client_id for client_id in clients if client_id > request.after)
         response = pb.ClientsResponse(total=len(clients))
-        room = self.shared.payload_bytes_max - HEAD_ROOM
+        room = self.context.payload_bytes_max - HEAD_ROOM
         for client_id in islice(left, _page(request.max)):
             client = clients[client_id]
             shown = pb.ClientStatus(
@@ -93,7 +93,7 @@ class Reporting:
                 break
             response.clients.append(shown)
         response.more = len(response.clients) < len(left)
-        self.shared.respond(about.reply, response.SerializeToString(), (about.number,))
+        self.context.respond(about.reply, response.SerializeToString(), (about.number,))
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class Reporting:
 
         self.responder.catch_up(begin)
         if not begun:
-            self.shared.timers.at(self.shared.clock.now + limits.REPORT_PATIENCE, begin)
+            self.context.timers.at(self.context.clock.now + limits.REPORT_PATIENCE, begin)
 
     def _begin(self, report: _Report) -> None:
         if len(self._reports) >= limits.REPORTS_MAX:
@@ -120,7 +120,7 @@ class Reporting:
             return
         self._reports.append(report)
         if len(self._reports) == 1:
-            self.shared.timers.at(self.shared.clock.now, self._go_on)
+            self.context.timers.at(self.context.clock.now, self._go_on)
 
     def _go_on(self, now: Nanos) -> None:
         """One turn's piece of the work."""
@@ -136,7 +136,7 @@ class Reporting:
                     self._reports.append(report)
                     break
         if self._reports:
-            self.shared.timers.at(now + 1, self._go_on)
+            self.context.timers.at(now + 1, self._go_on)
 
     def _chosen(self, question: ScatterRequest, after: bytes, *, again: bool) -> Iterator[ChannelInfo | None]:
         """The channels asked for, by name: those behind *after*, or *again* from it on. None: one that is not."""
@@ -144,7 +144,7 @@ class Reporting:
         names = self.responder.sorted_names() if not valid_name(text(pattern), wildcards=False) else [pattern]
         covers = matcher(pattern)
         at = (bisect_left if again else bisect_right)(names, after) if after else 0
-        meta = self.shared.meta
+        meta = self.context.meta
         for name in islice(names, at, None):
             info = meta.channels.get(name)
             if info is None or info.group not in question.groups or not (pattern == ALL or covers(name)):
@@ -157,7 +157,7 @@ class Reporting:
     def _channels(self, question: ScatterRequest) -> Steps:
         request: pb.ChannelsRequest = question.request
         response: pb.ChannelsResponse = question.begun()
-        room = self.shared.payload_bytes_max - HEAD_ROOM
+        room = self.context.payload_bytes_max - HEAD_ROOM
         page = _page(request.max)
         for info in self._chosen(question, request.after, again=False):
             yield 1
@@ -176,14 +176,14 @@ class Reporting:
         question.answer(response)
 
     def _channel(self, info: ChannelInfo) -> pb.ChannelStatus:
-        shared = self.shared
-        index = shared.indexes(info.group, info.uid)
-        known = shared.group_of(info).machine.channels.get(info.uid)
+        context = self.context
+        index = context.indexes(info.group, info.uid)
+        known = context.group_of(info).machine.channels.get(info.uid)
         cursors = known.cursors.values() if known is not None else ()
         channel = self.channels.by_uid.get(info.uid)
-        in_force = shared.config.limits.for_channel(text(info.name)) if channel is None else channel.limits
+        in_force = context.config.limits.for_channel(text(info.name)) if channel is None else channel.limits
         span = index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0
-        gone = deleted_from(shared.deleted(info.group, info.uid), index.first_sequence, index.last_sequence)
+        gone = deleted_from(context.deleted(info.group, info.uid), index.first_sequence, index.last_sequence)
         return pb.ChannelStatus(
             name=info.name,
             uid=info.uid,
@@ -203,7 +203,7 @@ class Reporting:
 
     def _edited(self, info: ChannelInfo) -> pb.Limits | None:
         """What was edited of a channel's limits."""
-        edit = self.shared.group_of(info).machine.edits.by_channel.get(info.uid)
+        edit = self.context.group_of(info).machine.edits.by_channel.get(info.uid)
         return (
             None if edit is None else pb.Limits(**{f.name: value for f, value in edit.ListFields() if f.name in EDITED})
         )
@@ -213,7 +213,7 @@ class Reporting:
     def _subscriptions(self, question: ScatterRequest) -> Steps:
         request: pb.SubscriptionsRequest = question.request
         response: pb.SubscriptionsResponse = question.begun()
-        room = self.shared.payload_bytes_max - HEAD_ROOM
+        room = self.context.payload_bytes_max - HEAD_ROOM
         page = _page(request.max)
         for info in self._chosen(question, request.after_channel, again=True):
             yield 1 if info is None else 3
@@ -239,7 +239,7 @@ class Reporting:
 
     def _wanted(self, info: ChannelInfo | None, request: pb.SubscriptionsRequest, after: int) -> list[Cursor]:
         """The positions in a channel that are asked for, behind one, by id."""
-        known = None if info is None else self.shared.group_of(info).machine.channels.get(info.uid)
+        known = None if info is None else self.context.group_of(info).machine.channels.get(info.uid)
         if known is None:
             return []
         name, client_id = request.name, request.client_id
@@ -255,8 +255,8 @@ class Reporting:
 
     def cursor(self, info: ChannelInfo, cursor: Cursor) -> pb.CursorStatus:
         """One position, in a group that this node leads."""
-        group = self.shared.group_of(info)
-        index = self.shared.indexes(info.group, info.uid)
+        group = self.context.group_of(info)
+        index = self.context.indexes(info.group, info.uid)
         live = group.dispatch.cursors.get(cursor.cursor_id)
         last_sent, owed = (cursor.last_sent, cursor.owed) if live is None else (live.last_sent, live.owed)
         windows = [] if live is None else [member.window for member in live.members]
@@ -277,7 +277,9 @@ class Reporting:
             owed=len(owed),
             waiting=waiting(index, last_sent)
             - deleted_from(
-                self.shared.deleted(info.group, info.uid), max(last_sent + 1, index.first_sequence), index.last_sequence
+                self.context.deleted(info.group, info.uid),
+                max(last_sent + 1, index.first_sequence),
+                index.last_sequence,
             ),
             max_in_flight=cursor.max_in_flight,
             ack_wait_s=cursor.ack_wait_s,
@@ -306,7 +308,7 @@ class Reporting:
 
     def _member(self, member: LiveMember, reached: int) -> pb.MemberStatus:
         sub: Subscription = member.sub
-        now, wall = self.shared.clock
+        now, wall = self.context.clock
         return pb.MemberStatus(
             client_id=sub.client_id,
             subscription_id=sub.subscription_id,

@@ -17,12 +17,12 @@ from typing import NamedTuple
 from stan import errors, limits
 from stan.core.admin.channel_changes import edit_of
 from stan.core.base.runs import Run, Runs, pairs
+from stan.core.context import BrokerContext, nobody_waits
 from stan.core.publishing.channels import Channel, Channels
 from stan.core.publishing.intake import Rows, Stored, can_open_later, refusal
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.requests.request import LeaderRequest
 from stan.core.requests.responder import Responder
-from stan.core.shared import Shared, nobody_waits
 from stan.core.state.group import CursorKind, GroupResult, kind_and_name
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.steering import well_formed
@@ -58,8 +58,10 @@ class _Storing:
 class Restoring:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, publishing: Publishing, responder: Responder) -> None:
-        self.shared = shared
+    def __init__(
+        self, context: BrokerContext, channels: Channels, publishing: Publishing, responder: Responder
+    ) -> None:
+        self.context = context
         self.channels = channels
         self.publishing = publishing
         self.responder = responder
@@ -75,7 +77,7 @@ class Restoring:
         }
 
     def _storing(self, number: GroupId) -> set[ChannelUid]:
-        return self.shared.kept(number, _Storing).channels
+        return self.context.kept(number, _Storing).channels
 
     # --- it begins ----------------------------------------------------------------------------------------------------
 
@@ -126,7 +128,7 @@ class Restoring:
 
     def _is_used(self, about: LeaderRequest, channel: Channel, first: int) -> bool:
         """Whether it is more than an empty channel that begins at or before *first*."""
-        index = self.shared.written(channel.info.group, channel.info.uid)
+        index = self.context.written(channel.info.group, channel.info.uid)
         known = about.group.machine.channel(channel.info.uid)
         last = max(index.last_sequence, known.first_sequence - 1)
         return bool(
@@ -150,7 +152,7 @@ class Restoring:
             why = result.error if isinstance(result, GroupResult) else error
             about.refuse(why, retry=result is None)
 
-        self.shared.change_group(channel.info.group, done, nobody_waits, **change)
+        self.context.change_group(channel.info.group, done, nobody_waits, **change)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ class Restoring:
     def _rows(self, about: LeaderRequest, channel: Channel) -> None:
         request: admin.RestoreRowsRequest = about.request
         count = sum(run.count for run in request.runs)
-        error = refusal(request.channel, request.rows, count, self.shared.payload_bytes_max) or _disorder(request)
+        error = refusal(request.channel, request.rows, count, self.context.payload_bytes_max) or _disorder(request)
         if error:
             about.refuse(error)
             return
@@ -179,7 +181,7 @@ class Restoring:
     ) -> None:
         """Have *parts* stored, with what is missing before and between them and up to *last*, and *ended* in the same entry."""
         info = channel.info
-        index, machine = self.shared.written(info.group, info.uid), about.group.machine
+        index, machine = self.context.written(info.group, info.uid), about.group.machine
         oldest = machine.channel(info.uid).first_sequence
         entry, gaps, base = Sealed(info.group), Runs(), channel.next_sequence
         if _widest_gap(parts, base, last) > limits.RESTORED_GAP_MAX:

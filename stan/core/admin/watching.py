@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from stan import limits
-from stan.core.shared import Shared
+from stan.core.context import BrokerContext
 from stan.core.state.meta import ChannelInfo
 from stan.types import ChannelUid, GroupId, Nanos
 
@@ -27,8 +27,8 @@ class _Watch:
 class Watching:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
         self._by_channel: dict[bytes, set[_Watch]] = {}
         self._by_tick: dict[int, set[_Watch]] = {}
         self._watched = 0
@@ -41,29 +41,29 @@ class Watching:
         """Call as soon as a channel has messages behind its position, or goes, or after *wait* ns; False: too many wait."""
         if self._watched + len(positions) > limits.WATCHED_MAX:
             return False
-        shared = self.shared
-        tick = -(-(shared.clock.now + min(wait, limits.INFO_WAIT_MAX)) // limits.INFO_WAIT_TICK)
+        context = self.context
+        tick = -(-(context.clock.now + min(wait, limits.INFO_WAIT_MAX)) // limits.INFO_WAIT_TICK)
         watch = _Watch(positions, tick, call)
         if tick not in self._by_tick:
             self._by_tick[tick] = set()
-            shared.timers.at(tick * limits.INFO_WAIT_TICK, partial(self._over, tick))
+            context.timers.at(tick * limits.INFO_WAIT_TICK, partial(self._over, tick))
         self._by_tick[tick].add(watch)
         for name in positions:
             self._by_channel.setdefault(name, set()).add(watch)
-            info = shared.meta.channels.get(name)
+            info = context.meta.channels.get(name)
             if info is not None:
-                shared.watched.add(info.uid)
+                context.watched.add(info.uid)
         self._watched += len(positions)
         return True
 
     def tell(self) -> None:
         """Call those who have waited for what this turn has brought."""
-        shared = self.shared
-        if not shared.news or any(group.dispatch.held for _, group in shared.led()):
+        context = self.context
+        if not context.news or any(group.dispatch.held for _, group in context.led()):
             return
-        news, shared.news = shared.news, set()
+        news, context.news = context.news, set()
         for uid in news:
-            info = shared.meta.by_uid.get(uid)
+            info = context.meta.by_uid.get(uid)
             if info is not None:
                 last = self._last(info.name)
                 for watch in list(self._by_channel.get(info.name, ())):
@@ -73,25 +73,25 @@ class Watching:
     def registered(self, info: ChannelInfo) -> None:
         """A channel is there from now on."""
         if info.name in self._by_channel:
-            self.shared.watched.add(info.uid)
+            self.context.watched.add(info.uid)
 
     def unregistered(self, info: ChannelInfo) -> None:
         """A channel is gone: who waits for it shall hear of it."""
-        self.shared.watched.discard(info.uid)
+        self.context.watched.discard(info.uid)
         self._end_all([info.name])
 
     def follow(self, number: GroupId) -> None:
         """This node leads a group no more: others answer for it."""
-        self._end_all([name for name in self._by_channel if self.shared.group_number(name) == number])
+        self._end_all([name for name in self._by_channel if self.context.group_number(name) == number])
 
     def reset(self) -> None:
         """Channels may have come and gone unheard."""
         self._end_all(list(self._by_channel))
-        self.shared.watched.clear()
+        self.context.watched.clear()
 
     def _last(self, name: bytes) -> int:
-        info = self.shared.meta.channels.get(name)
-        return 0 if info is None else self.shared.indexes(info.group, info.uid).last_sequence
+        info = self.context.meta.channels.get(name)
+        return 0 if info is None else self.context.indexes(info.group, info.uid).last_sequence
 
     def _over(self, tick: int, _now: Nanos) -> None:
         for watch in list(self._by_tick[tick]):
@@ -109,7 +109,7 @@ class Watching:
             watches.discard(watch)
             if not watches:
                 del self._by_channel[name]
-                info = self.shared.meta.channels.get(name)
-                self.shared.watched.discard(info.uid if info is not None else ChannelUid(0))
+                info = self.context.meta.channels.get(name)
+                self.context.watched.discard(info.uid if info is not None else ChannelUid(0))
         self._watched -= len(watch.positions)
         watch.call()

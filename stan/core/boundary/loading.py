@@ -9,9 +9,9 @@ from stan.config import Config
 from stan.core.base.partition import Partition
 from stan.core.base.ready import Indexes
 from stan.core.clients.authorization import PermissionAuthorizer
+from stan.core.context import META_GROUP, BrokerContext
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import Group
-from stan.core.shared import META_GROUP, Shared
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.core.state.rows import restore_group, snapshot_group
@@ -21,34 +21,34 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId, RaftIndex
 
 
-def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> Shared:
+def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> BrokerContext:
     """What the parts of a broker share, before it holds any group of channels."""
-    shared = Shared(config, Subjects(config.cluster_id, config.discover_prefix), indexes, reply_prefix)
+    context = BrokerContext(config, Subjects(config.cluster_id, config.discover_prefix), indexes, reply_prefix)
     if config.permissions is not None:
-        shared.authorizer = PermissionAuthorizer(shared, config.permissions)
+        context.authorizer = PermissionAuthorizer(context, config.permissions)
     if config.partitioning:
-        shared.partition = Partition(config.limits.per_channel)
+        context.partition = Partition(config.limits.per_channel)
     return shared
 
 
-def reset(shared: Shared, number: GroupId) -> None:
+def reset(context: BrokerContext, number: GroupId) -> None:
     """Forget what is known of a group, which is about to be told anew; this node does not lead it."""
-    shared.faulty.pop(number, None)
+    context.faulty.pop(number, None)
     if number == META_GROUP:
-        shared.meta = MetaMachine()
+        context.meta = MetaMachine()
         return
     machine = GroupMachine(number)
-    timers = shared.timers.within(partial(shared.fail, number))
-    made = Group(machine, Dispatch(machine, shared.indexes, timers))
-    old = shared.groups.get(number)
+    timers = context.timers.within(partial(context.fail, number))
+    made = Group(machine, Dispatch(machine, context.indexes, timers))
+    old = context.groups.get(number)
     if old is not None:  # what is still on its way belongs to an earlier life
         made.life, made.dispatch.fetches, made.dispatch.paused = old.life, old.dispatch.fetches, old.dispatch.paused
-    shared.groups[number] = made
+    context.groups[number] = made
 
 
-def restore(shared: Shared, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:
+def restore(context: BrokerContext, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:
     """Bring a group that is new, or was reset, to a state that was kept. *anew*: all of it counts as changed."""
-    machine = shared.meta if number == META_GROUP else shared.groups[number].machine
+    machine = context.meta if number == META_GROUP else context.groups[number].machine
     if isinstance(machine, MetaMachine):
         machine.restore(snapshot)
     else:
@@ -57,22 +57,22 @@ def restore(shared: Shared, number: GroupId, snapshot: pb.Snapshot, *, anew: boo
         machine.touch_all()
 
 
-def snapshot(shared: Shared, number: GroupId, into: pb.Snapshot) -> None:
+def snapshot(context: BrokerContext, number: GroupId, into: pb.Snapshot) -> None:
     """Write the whole replicated state of a group *into* a message."""
     if number == META_GROUP:
-        shared.meta.snapshot(into)
+        context.meta.snapshot(into)
     else:
-        snapshot_group(shared.groups[number].machine, into)
+        snapshot_group(context.groups[number].machine, into)
 
 
-def replay(shared: Shared, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
+def replay(context: BrokerContext, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
     """Apply one entry to the replicated state alone."""
     if kind == Kind.META:
-        shared.meta.apply(pb.MetaChange.FromString(body), index)
+        context.meta.apply(pb.MetaChange.FromString(body), index)
     elif kind == Kind.CHANGE:
-        shared.groups[number].machine.apply(pb.GroupChange.FromString(body), index)
+        context.groups[number].machine.apply(pb.GroupChange.FromString(body), index)
     elif kind == Kind.RECORDS:
-        machine = shared.groups[number].machine
+        machine = context.groups[number].machine
         for batch in decode_batches(body):
             machine.trim(batch.uid, batch.first_sequence)
         for told in changes_of(body):

@@ -2,7 +2,7 @@
 
 Every request passes `admit` once; what cannot be judged by its words alone is judged by whoever handles it, who asks here.
 Publishes are judged per publisher and channel of a batch, and verdicts are remembered: nothing is done per message, and nothing
-at all where no permissions are configured (`Shared.authorizer` is None then). Each node of a cluster judges by its own
+at all where no permissions are configured (`BrokerContext.authorizer` is None then). Each node of a cluster judges by its own
 configuration, which has to be the same on all of them.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError, Message
 
 from stan import errors
-from stan.core.shared import META_GROUP, Shared, text
+from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.state.group import Subscription
 from stan.core.state.meta import Client
 from stan.errors import go_quote
@@ -50,8 +50,8 @@ _OF_APPS: Final = frozenset({"finish", "last_committed"})
 class PermissionAuthorizer:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, permissions: Permissions) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext, permissions: Permissions) -> None:
+        self.context = context
         self.permissions = permissions
         self.with_users = bool(permissions.users)
 
@@ -64,7 +64,7 @@ class PermissionAuthorizer:
     def ack_prefix(self, client: Client) -> bytes:
         """What the ack inboxes of a client begin with; b"": it is no user's."""
         user = user_of(client.heartbeat_inbox).encode()
-        return said_by(user, ack_subject(self.shared.config.cluster_id).encode()) if self.with_users else b""
+        return said_by(user, ack_subject(self.context.config.cluster_id).encode()) if self.with_users else b""
 
     def is_of(self, user: bytes, client: Client) -> bool:
         """Whether that is the user whose client it is."""
@@ -76,7 +76,7 @@ class PermissionAuthorizer:
 
     def own(self, subject: str) -> str:
         """Where a server asks for what *subject* tells, of itself and the other nodes: as one whom the accounts keep apart."""
-        own = self.with_users and subject.startswith(f"{self.shared.subjects.extension}.")
+        own = self.with_users and subject.startswith(f"{self.context.subjects.extension}.")
         return f"{FROM}.{BROKER}.{subject}" if own else subject
 
     # --- publishes --------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class PermissionAuthorizer:
         return [self._may_publish(sender, batch.channel) for sender in batch.senders()]
 
     def _may_publish(self, sender: Sender, channel: bytes) -> bool:
-        client = self.shared.sender(sender)
+        client = self.context.sender(sender)
         if client is None:
             return False
         user = user_of(client.heartbeat_inbox)
@@ -100,7 +100,7 @@ class PermissionAuthorizer:
 
     def subscription_refusal(self, request: wire.SubscriptionRequest, reply: bytes) -> str:
         """Why a registered client may not subscribe so; "" if it may."""
-        client = self.shared.meta.clients.get(request.client_id)
+        client = self.context.meta.clients.get(request.client_id)
         if client is None or not self.owns(reply, client):
             return errors.UNKNOWN_CLIENT
         rights = [Right.SUBSCRIBE, Right.DURABLE] if request.durable_name else [Right.SUBSCRIBE]
@@ -108,7 +108,7 @@ class PermissionAuthorizer:
 
     def leave_refusal(self, client_id: bytes, reply: bytes, channel: bytes, *, ends_durable: bool) -> str:
         """Why a subscription may not be ended by who asks there; "" if it may."""
-        client = self.shared.known(client_id, b"")
+        client = self.context.known(client_id, b"")
         if client is None or not self.owns(reply, client):
             return errors.UNKNOWN_CLIENT
         rights = [Right.DURABLE] if ends_durable else []
@@ -128,7 +128,7 @@ class PermissionAuthorizer:
 
     def admit(self, frame: Frame) -> Frame | None:
         """The request as it is to be handled; None if it is not, and whoever has to has said why."""
-        subjects = self.shared.subjects
+        subjects = self.context.subjects
         if self.with_users and frame.subject.startswith(_OWN):
             return frame._replace(subject=frame.subject[len(_OWN) :])
         asked = self._unwrap(frame) if self.with_users else frame
@@ -145,16 +145,16 @@ class PermissionAuthorizer:
         return asked if admitted else None
 
     def _unwrap(self, frame: Frame) -> Frame | None:
-        found = unwrap(frame, self.shared.subjects)
-        if found is None and self.shared.leads_meta and not frame.subject.startswith(_USERS):
+        found = unwrap(frame, self.context.subjects)
+        if found is None and self.context.leads_meta and not frame.subject.startswith(_USERS):
             # Said in our own account, where no user is: by another server that looks for company.
             response = wire.ConnectResponse(error=errors.NO_USER.encode())
-            self.shared.respond(frame.reply, response.SerializeToString())
+            self.context.respond(frame.reply, response.SerializeToString())
         return found
 
     def _may_say(self, frame: Frame, subject: str) -> bool:
         """The requests of the original that are judged by their words. Raises DecodeError."""
-        meta, subjects = self.shared.meta, self.shared.subjects
+        meta, subjects = self.context.meta, self.context.subjects
         if subject == subjects.discover:
             return self._may_connect(frame)
         if subject == subjects.close:
@@ -171,26 +171,26 @@ class PermissionAuthorizer:
         user, client_id = user_of(frame.reply), decode(wire.ConnectRequest, frame.payload).client_id
         if self.permissions.admits(user, client_id):
             return True
-        if self.shared.concerns(META_GROUP):
+        if self.context.concerns(META_GROUP):
             error = errors.no_client(text(client_id))
-            self.shared.complain("WRN", f"{_who(user, client_id)}: {error}")
-            self.shared.respond(frame.reply, wire.ConnectResponse(error=error.encode()).SerializeToString())
+            self.context.complain("WRN", f"{_who(user, client_id)}: {error}")
+            self.context.respond(frame.reply, wire.ConnectResponse(error=error.encode()).SerializeToString())
         return False
 
     def _may_change_nodes(self, frame: Frame) -> bool:
         user = user_of(frame.reply)
         if self.permissions.allows(user, b"", Right.ADMIN_WRITE, _ALL):
             return True
-        if self.shared.concerns(META_GROUP):
+        if self.context.concerns(META_GROUP):
             error = self.refusal(user, b"", Right.ADMIN_WRITE, _ALL)
-            self.shared.respond(frame.reply, f"-ERR {error}".encode())
+            self.context.respond(frame.reply, f"-ERR {error}".encode())
         return False
 
     def _is_his(self, frame: Frame, client: Client | None, refusal: Message) -> bool:
         if client is None or self.owns(frame.reply, client):
             return True
-        if self.shared.concerns(META_GROUP):
-            self.shared.respond(frame.reply, refusal.SerializeToString())
+        if self.context.concerns(META_GROUP):
+            self.context.respond(frame.reply, refusal.SerializeToString())
         return False
 
     def _may_ask(self, frame: Frame, kind: str) -> bool:
@@ -211,23 +211,25 @@ class PermissionAuthorizer:
             return True
         if self._has_to_answer(kind, wrong):
             error = self.refusal(user, b"", rights[0], wrong).encode()
-            self.shared.respond(frame.reply, admin.ChangeResponse(error=error).SerializeToString())  # all have it there
+            self.context.respond(
+                frame.reply, admin.ChangeResponse(error=error).SerializeToString()
+            )  # all have it there
         return False
 
     def _has_to_answer(self, kind: str, channel: bytes) -> bool:
-        shared = self.shared
+        context = self.context
         if kind == "replica.fetch" or kind.removeprefix("admin.") in _EACH_NODE:
             return True
         if EVERYTHING in text(channel) or b"*" in channel:  # each leader is asked
-            return shared.leads_meta or any(True for _ in shared.led())
-        return shared.leads(shared.group_number(channel))
+            return context.leads_meta or any(True for _ in context.led())
+        return context.leads(context.group_number(channel))
 
     # --- refusals ---------------------------------------------------------------------------------------------------------
 
     def refusal(self, user: str, client_id: bytes, right: Right, channel: bytes) -> str:
         """What is said to who has not that right; the log gets it now and then."""
         error = errors.not_permitted(right.value, text(channel))
-        self.shared.complain("WRN", f"{_who(user, client_id)}: {error}")
+        self.context.complain("WRN", f"{_who(user, client_id)}: {error}")
         return error
 
 

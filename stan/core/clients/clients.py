@@ -10,8 +10,8 @@ from google.protobuf.message import DecodeError
 
 from stan import errors, limits
 from stan.config import HeartbeatConfig
+from stan.core.context import META_GROUP, BrokerContext, Done, nobody_waits, shown, text
 from stan.core.leader.local_group import Group
-from stan.core.shared import META_GROUP, Done, Shared, nobody_waits, shown, text
 from stan.core.state.meta import Client, MetaResult
 from stan.errors import go_quote
 from stan.protocol.frames import Frame
@@ -49,15 +49,15 @@ Waiting = tuple[wire.ConnectRequest, bytes]
 class Clients:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
         self.beats: dict[int, Beat] = {}  # by incarnation
         self.closing: dict[int, Closing] = {}  # by incarnation
         self.checking: set[bytes] = set()  # client ids with a connect on its way
         self.next: dict[bytes, Waiting | None] = {}  # client id that is being registered -> who waits for that
         self.heard: dict[bytes, int] = {}  # client id -> Nanos of its CloseRequest, where the metadata is led elsewhere
-        config = shared.config
-        subjects = shared.subjects
+        config = context.config
+        subjects = context.subjects
         self.template = wire.ConnectResponse(
             pub_prefix=subjects.pub_prefix.encode(),
             sub_requests=subjects.sub.encode(),
@@ -72,7 +72,7 @@ class Clients:
 
     def lead(self) -> None:
         """This node leads the metadata: everybody gets a full interval before the next heartbeat."""
-        for client in self.shared.meta.clients.values():
+        for client in self.context.meta.clients.values():
             self.watch(client)
 
     def follow(self) -> None:
@@ -85,14 +85,14 @@ class Clients:
 
     def lead_group(self, number: GroupId) -> None:
         """This node leads a group: close what connections that are gone have open in it."""
-        shared = self.shared
-        group = shared.groups[number]
-        known = {client.incarnation for client in shared.meta.clients.values()}
-        for incarnation in sorted(set(group.machine.by_incarnation) - known - shared.lingering.keys()):
-            if incarnation <= shared.meta.applied:  # else this copy of the metadata is not there yet
+        context = self.context
+        group = context.groups[number]
+        known = {client.incarnation for client in context.meta.clients.values()}
+        for incarnation in sorted(set(group.machine.by_incarnation) - known - context.lingering.keys()):
+            if incarnation <= context.meta.applied:  # else this copy of the metadata is not there yet
                 self._note_ghosts(group, incarnation)
                 self.close_subscriptions(incarnation, number)
-        for client in shared.meta.clients.values():
+        for client in context.meta.clients.values():
             if client.failing:
                 group.dispatch.set_failed_heartbeat(client.incarnation, failed=True)
 
@@ -107,7 +107,7 @@ class Clients:
             sub = group.machine.subscriptions[subscription_id]
             if group.machine.cursors[sub.cursor_id].kind.shared:
                 who = go_quote(text(sub.client_id))
-                self.shared.note("WRN", f"ghost durable queue subscriber: client {who} is not connected any more")
+                self.context.note("WRN", f"ghost durable queue subscriber: client {who} is not connected any more")
 
     def reconfigure(self, heartbeat: HeartbeatConfig) -> None:
         """Other heartbeats from now on; everybody gets a full interval before the next one."""
@@ -121,14 +121,14 @@ class Clients:
 
     def connect(self, frame: Frame) -> None:
         """A ConnectRequest (STAN-SPEC 3.1)."""
-        if not self.shared.concerns(META_GROUP):
+        if not self.context.concerns(META_GROUP):
             return
         try:
             request = decode(wire.ConnectRequest, frame.payload)
         except DecodeError as problem:
             self._refuse(frame.reply, because(errors.INVALID_CONNECT, problem))
             return
-        if not self.shared.may_send_to(request.heartbeat_inbox) or len(frame.payload) > limits.REQUEST_BYTES_MAX:
+        if not self.context.may_send_to(request.heartbeat_inbox) or len(frame.payload) > limits.REQUEST_BYTES_MAX:
             self._refuse(frame.reply, errors.INVALID_CONNECT)
         elif not CLIENT_ID.match(request.client_id):
             self._refuse(frame.reply, errors.INVALID_CLIENT_ID)
@@ -148,8 +148,8 @@ class Clients:
 
     def _look(self, request: wire.ConnectRequest, reply: bytes) -> None:
         """Let a client in, or look first whether another one has its id."""
-        old = self.shared.meta.clients.get(request.client_id)
-        if old is not None and self.shared.replaying is not None and _is_same(old, request):
+        old = self.context.meta.clients.get(request.client_id)
+        if old is not None and self.context.replaying is not None and _is_same(old, request):
             self._accept(request, reply)
             return
         self.checking.add(request.client_id)
@@ -157,28 +157,28 @@ class Clients:
             self._register(request, reply, 0)
         else:
             answered = partial(self._checked, request, reply, old)
-            self.shared.request(old.heartbeat_inbox, limits.DUPLICATE_CHECK_TIMEOUT, answered)
+            self.context.request(old.heartbeat_inbox, limits.DUPLICATE_CHECK_TIMEOUT, answered)
 
     def _limited(self, client_id: bytes) -> str:
         """Why there is no room for a client; "" if there is. What another leader has heard before is not counted again."""
-        shared = self.shared
-        if shared.replaying is None and not shared.rates.admit(shared.clock.now, client_id):
+        context = self.context
+        if context.replaying is None and not context.rates.admit(context.clock.now, client_id):
             return errors.TOO_MANY_REQUESTS
-        most, known = shared.config.requests.clients, shared.meta.clients
+        most, known = context.config.requests.clients, context.meta.clients
         if most and client_id not in known and len(known) + len(self.checking - known.keys()) >= most:
             return errors.TOO_MANY_CLIENTS
         return ""
 
     def _checked(self, request: wire.ConnectRequest, reply: bytes, old: Client, answer: bytes | None) -> None:
-        if not self.shared.leads_meta:
+        if not self.context.leads_meta:
             return
-        if answer is not None or not self.shared.connected:  # an outage of NATS says nothing about the old client
+        if answer is not None or not self.context.connected:  # an outage of NATS says nothing about the old client
             self.checking.discard(request.client_id)
             self._refuse(reply, errors.CLIENT_REGISTERED)
             return
-        now_there = self.shared.meta.clients.get(request.client_id)
+        now_there = self.context.meta.clients.get(request.client_id)
         if now_there is not None:
-            self.shared.note(
+            self.context.note(
                 "DBG", f"[Client:{text(request.client_id)}] replaced, old inbox {shown(old.heartbeat_inbox)}"
             )
         self._register(request, reply, now_there.incarnation if now_there else 0)
@@ -187,7 +187,7 @@ class Clients:
         """Of *frames* in order of arrival: connects that were answered, as the client has closed that connection since, and
         closes after which it has connected again; then connects that were followed by another one and are not registered: their
         client may have given up and asked again, and would stand in its own way."""
-        close, discover = self.shared.subjects.close.encode(), self.shared.subjects.discover.encode()
+        close, discover = self.context.subjects.close.encode(), self.context.subjects.discover.encode()
         open_: dict[bytes, list[tuple[Frame, bool]]] = {}  # by client id; whether it is the one that is registered
         closes: dict[bytes, list[Frame]] = {}
         done: list[Frame] = []
@@ -204,14 +204,14 @@ class Clients:
                     done += closes.pop(client_id, [])
                     before = open_.get(client_id, [])
                     followed += [connect for connect, known in before if not known]
-                    there = self.shared.meta.clients.get(client_id)
+                    there = self.context.meta.clients.get(client_id)
                     mine = there is not None and _is_same(there, request)
                     open_[client_id] = [*(one for one in before if one[1]), (frame, mine)]
         return done, followed
 
     def refuse_followed(self, frames: Iterable[Frame]) -> None:
         """Refuse connects that were followed by another one."""
-        if self.shared.concerns(META_GROUP):
+        if self.context.concerns(META_GROUP):
             for frame in frames:
                 self._refuse(frame.reply, errors.CLIENT_REGISTERED)
 
@@ -226,7 +226,7 @@ class Clients:
         )
         connect = pb.Connect(client=client, replaces=replaces)
         self.next[request.client_id] = None
-        self.shared.change_meta(partial(self._registered, request, reply), connect=connect)
+        self.context.change_meta(partial(self._registered, request, reply), connect=connect)
 
     def _registered(self, request: wire.ConnectRequest, reply: bytes, result: object, error: str) -> None:
         self.checking.discard(request.client_id)
@@ -234,7 +234,7 @@ class Clients:
             self._refuse(reply, result.error if isinstance(result, MetaResult) else error)
         else:
             inbox = shown(request.heartbeat_inbox)
-            self.shared.note("DBG", f"[Client:{text(request.client_id)}] Connected (Inbox={inbox})")
+            self.context.note("DBG", f"[Client:{text(request.client_id)}] Connected (Inbox={inbox})")
             self._accept(request, reply)
         waiting = self.next.pop(request.client_id, None)
         if waiting is not None:
@@ -245,15 +245,15 @@ class Clients:
             return
         response = wire.ConnectResponse()
         response.CopyFrom(self.template)
-        response.pub_prefix = said_by(self.shared.user_of(reply), response.pub_prefix)
+        response.pub_prefix = said_by(self.context.user_of(reply), response.pub_prefix)
         if request.protocol >= 1:
-            response.ping_requests = self.shared.subjects.pings.encode()
+            response.ping_requests = self.context.subjects.pings.encode()
             response.ping_interval = request.ping_interval
             response.ping_max_out = request.ping_max_out
-        self.shared.respond(reply, response.SerializeToString())
+        self.context.respond(reply, response.SerializeToString())
 
     def _refuse(self, reply: bytes, error: str) -> None:
-        self.shared.respond(reply, wire.ConnectResponse(error=error.encode()).SerializeToString())
+        self.context.respond(reply, wire.ConnectResponse(error=error.encode()).SerializeToString())
 
     # --- close ----------------------------------------------------------------------------------------------------------
 
@@ -263,16 +263,16 @@ class Clients:
         try:
             client_id = decode(wire.CloseRequest, frame.payload).client_id
         except DecodeError:
-            if self.shared.concerns(META_GROUP):
+            if self.context.concerns(META_GROUP):
                 self._refuse_close(frame.reply, errors.INVALID_CLOSE)
             return
-        if not self.shared.concerns(META_GROUP):
-            if not self.shared.leads_meta and self.shared.replaying is None:
+        if not self.context.concerns(META_GROUP):
+            if not self.context.leads_meta and self.context.replaying is None:
                 self._hear_close(client_id)
             return
-        client = self.shared.meta.clients.get(client_id)
+        client = self.context.meta.clients.get(client_id)
         if client is None:
-            done = self.shared.replaying is not None  # by the last leader, which may not have lived to say so
+            done = self.context.replaying is not None  # by the last leader, which may not have lived to say so
             self._refuse_close(frame.reply, "" if done else errors.UNKNOWN_CLIENT)
             return
         self.disconnect(client, partial(self._disconnected, client, frame.reply), asked=True)
@@ -280,7 +280,7 @@ class Clients:
     def _hear_close(self, client_id: bytes) -> None:
         """What the client sent before was heard before; the metadata tells, or has told already, that it is gone."""
         if not self.release(client_id):
-            now = self.shared.clock.now
+            now = self.context.clock.now
             heard = self.heard
             heard.pop(client_id, None)
             heard[client_id] = now  # the oldest are in front
@@ -289,22 +289,22 @@ class Clients:
 
     def release(self, client_id: bytes) -> bool:
         """Nothing more is expected from closed connections of that client; whether there were any."""
-        gone = [client for client in self.shared.lingering.values() if client.client_id == client_id]
+        gone = [client for client in self.context.lingering.values() if client.client_id == client_id]
         for client in gone:
             self._let_go(client.incarnation)
         return bool(gone)
 
     def _let_go(self, incarnation: int) -> None:
-        if self.shared.lingering.pop(incarnation, None) is not None:
+        if self.context.lingering.pop(incarnation, None) is not None:
             self.close_subscriptions(incarnation)
 
     def _refuse_close(self, reply: bytes, error: str) -> None:
-        self.shared.respond(reply, wire.CloseResponse(error=error.encode()).SerializeToString())
+        self.context.respond(reply, wire.CloseResponse(error=error.encode()).SerializeToString())
 
     def disconnect(self, client: Client, done: Done, *, asked: bool) -> None:
         """Propose that *client* is gone; *asked*: by itself."""
         gone = pb.Disconnect(client_id=client.client_id, incarnation=client.incarnation, asked=asked)
-        self.shared.change_meta(done, disconnect=gone)
+        self.context.change_meta(done, disconnect=gone)
 
     def _disconnected(self, client: Client, reply: bytes, result: object, error: str) -> None:
         if not isinstance(result, MetaResult):
@@ -312,18 +312,18 @@ class Clients:
         elif client.incarnation in self.closing:
             self.closing[client.incarnation].replies.append(reply)
         else:
-            self.shared.respond(reply, b"")
+            self.context.respond(reply, b"")
 
     def applied(self, result: MetaResult) -> None:
         """A META entry was applied, on any node: start and stop heartbeats, close what a gone connection had open."""
         if result.gone is not None:
             self._gone(result.gone, asked=result.asked)
-        if self.shared.leads_meta:
+        if self.context.leads_meta:
             self._tell(result)
-        if result.connected is not None and self.shared.leads_meta:
+        if result.connected is not None and self.context.leads_meta:
             self.watch(result.connected)
         if result.beaten is not None:
-            for _, group in self.shared.led():
+            for _, group in self.context.led():
                 group.dispatch.set_failed_heartbeat(result.beaten.incarnation, failed=result.beaten.failing)
 
     def _tell(self, result: MetaResult) -> None:
@@ -334,27 +334,27 @@ class Clients:
         name, kind, how = go_quote(text(client.client_id)), "client_connected", "has connected"
         if result.connected is None:
             kind, how = ("client_closed", "has closed") if result.asked else ("client_lost", "is gone")
-        self.shared.say(kind, f"client {name} {how}", client_id=client.client_id)
+        self.context.say(kind, f"client {name} {how}", client_id=client.client_id)
 
     def _gone(self, client: Client, *, asked: bool) -> None:
         """A close is a barrier: what the client sent before it may be heard here only after the metadata tells of the close."""
         self.beats.pop(client.incarnation, None)
         heard = self.heard.pop(client.client_id, None)
-        if asked and not self.shared.leads_meta and heard is None:
-            self.shared.lingering[client.incarnation] = client
-            until = self.shared.clock.now + limits.CLOSE_PATIENCE
-            self.shared.timers.at(until, lambda _now: self._let_go(client.incarnation))
+        if asked and not self.context.leads_meta and heard is None:
+            self.context.lingering[client.incarnation] = client
+            until = self.context.clock.now + limits.CLOSE_PATIENCE
+            self.context.timers.at(until, lambda _now: self._let_go(client.incarnation))
         else:
             self.close_subscriptions(client.incarnation)
 
     def close_subscriptions(self, incarnation: int, only: GroupId | None = None) -> None:
         """Close (not unsubscribe) everything that a connection which is no more has open (STAN-SPEC 3.4), in the groups that
         are led here, or in one."""
-        leaves = [leave for leave in self.shared.subscriptions_of(incarnation) if only in (None, leave[0])]
+        leaves = [leave for leave in self.context.subscriptions_of(incarnation) if only in (None, leave[0])]
         if leaves:
             self.closing.setdefault(incarnation, Closing(set())).left.update(leaves)
         for group, subscription_id in leaves:
-            self.shared.end(group, subscription_id, partial(self._left, incarnation, group, subscription_id))
+            self.context.end(group, subscription_id, partial(self._left, incarnation, group, subscription_id))
 
     def _left(self, incarnation: int, group: GroupId, subscription_id: int) -> None:
         closing = self.closing.get(incarnation)
@@ -367,7 +367,7 @@ class Clients:
         if not closing.left:
             del self.closing[incarnation]
             for reply in closing.replies:
-                self.shared.respond(reply, b"")
+                self.context.respond(reply, b"")
 
     # --- heartbeats -------------------------------------------------------------------------------------------------------
 
@@ -382,24 +382,24 @@ class Clients:
             self._arm(beat, self.heartbeat.interval_ns)
 
     def _arm(self, beat: Beat, delay_ns: int) -> None:
-        beat.due_at = self.shared.clock.now + delay_ns
-        self.shared.timers.at(beat.due_at, partial(self._beat, beat, beat.due_at))
+        beat.due_at = self.context.clock.now + delay_ns
+        self.context.timers.at(beat.due_at, partial(self._beat, beat, beat.due_at))
 
     def _beat(self, beat: Beat, due_at: int, _now: Nanos) -> None:
         if beat.due_at != due_at or self.beats.get(beat.client.incarnation) is not beat or beat.waiting:
             return
-        if not self.shared.connected:
+        if not self.context.connected:
             return
         beat.waiting = due_at
         answered = partial(self._beaten, beat, due_at)
-        self.shared.request(beat.client.heartbeat_inbox, self.heartbeat.timeout_ns, answered)
+        self.context.request(beat.client.heartbeat_inbox, self.heartbeat.timeout_ns, answered)
 
     def _beaten(self, beat: Beat, due_at: int, answer: bytes | None) -> None:
         alive = answer is not None
         if self.beats.get(beat.client.incarnation) is not beat or beat.waiting != due_at:
             return
         beat.waiting = 0
-        if not alive and not self.shared.connected:
+        if not alive and not self.context.connected:
             return
         had_failed = beat.failures > 0
         beat.failures = 0 if alive else beat.failures + 1
@@ -407,14 +407,14 @@ class Clients:
             had_failed is alive or beat.client.failing is alive
         ):  # it changed, or the last leader had seen something else
             told = pb.Heartbeat(client_id=beat.client.client_id, incarnation=beat.client.incarnation, failing=not alive)
-            self.shared.change_meta(nobody_waits, heartbeat=told)
+            self.context.change_meta(nobody_waits, heartbeat=told)
         if beat.failures > self.heartbeat.fail_count:
             self.disconnect(beat.client, partial(self._timed_out, beat.client), asked=False)
         self._arm(beat, self.heartbeat.interval_ns)
 
     def _timed_out(self, client: Client, result: object, _error: str) -> None:
         if isinstance(result, MetaResult) and result.gone is not None:
-            self.shared.note("ERR", f"[Client:{text(client.client_id)}] Timed out on heartbeats")
+            self.context.note("ERR", f"[Client:{text(client.client_id)}] Timed out on heartbeats")
 
     # --- pings ------------------------------------------------------------------------------------------------------------
 
@@ -424,14 +424,14 @@ class Clients:
             conn_id = decode(wire.Ping, frame.payload).conn_id
         except DecodeError:
             return
-        if not frame.payload or not self.shared.concerns(META_GROUP):
+        if not frame.payload or not self.context.concerns(META_GROUP):
             return
-        client = self.shared.meta.by_conn.get(conn_id)
+        client = self.context.meta.by_conn.get(conn_id)
         if client is None:
             error = errors.CLIENT_REPLACED.encode()
-            self.shared.respond(frame.reply, wire.PingResponse(error=error).SerializeToString(), (META_GROUP,))
+            self.context.respond(frame.reply, wire.PingResponse(error=error).SerializeToString(), (META_GROUP,))
             return
-        self.shared.respond(frame.reply, b"", (META_GROUP,))
+        self.context.respond(frame.reply, b"", (META_GROUP,))
         beat = self.beats.get(client.incarnation)
         if beat is not None and beat.failures:
             beat.waiting = 0  # the one under way went to where nobody listened

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from stan.config import is_node_id
-from stan.core.shared import META_GROUP, Shared
+from stan.core.context import META_GROUP, BrokerContext
 from stan.core.state.meta import MetaResult
 from stan.errors import go_quote
 from stan.protocol.frames import Frame
@@ -29,21 +29,21 @@ Why = Callable[[], str]
 class Nodes:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
         self.founders: tuple[str, ...] = ()  # the nodes while the metadata tells of none: those of the settings
         self.under_way: Why = str  # the groups are not yet where the last change wants them
 
     @property
     def replicas(self) -> int:
         """Nodes that keep each group, at most."""
-        cluster = self.shared.config.cluster
+        cluster = self.context.config.cluster
         return cluster.replicas if cluster is not None else 1
 
     @property
     def names(self) -> tuple[str, ...]:
         """The nodes that keep groups, sorted."""
-        return tuple(self.shared.meta.nodes.names) or self.founders
+        return tuple(self.context.meta.nodes.names) or self.founders
 
     def add(self, frame: Frame) -> None:
         """Answer a request to add a node, which need not run yet."""
@@ -58,14 +58,14 @@ class Nodes:
 
         def done(why: str, _retry: bool) -> None:  # noqa: FBT001 - as Told has it
             answer = f"-ERR {doing} node {go_quote(name)}: {why}".encode() if why else OK
-            self.shared.respond(frame.reply, answer)
+            self.context.respond(frame.reply, answer)
 
-        if self.shared.concerns(META_GROUP):
+        if self.context.concerns(META_GROUP):
             self.change(name, done, add=add)
 
     def change(self, name: str, done: Told, *, add: bool) -> None:
         """Add or remove a node; for the leader of the metadata."""
-        shared, nodes = self.shared, self.shared.meta.nodes
+        context, nodes = self.context, self.context.meta.nodes
         names = sorted({*self.names, name}) if add else [other for other in self.names if other != name]
         passes = False
         if not is_node_id(name):
@@ -78,13 +78,13 @@ class Nodes:
             min(len(self.names), self.replicas) == 1
         ):  # who is new counts for nothing before an entry is committed without it
             why = ALONE
-        elif shared.meta.info is None:
+        elif context.meta.info is None:
             why, passes = TOO_EARLY, True
         elif name != nodes.changed and (why := self.under_way()):  # the change under way may be taken back
             passes = True
         else:
             told = pb.Nodes(names=names, version=nodes.version + 1, changed=name)
-            shared.change_meta(partial(self._changed, name, done, add=add), nodes=told)
+            context.change_meta(partial(self._changed, name, done, add=add), nodes=told)
             return
         done(why, passes)
 
@@ -92,5 +92,5 @@ class Nodes:
         why = error or (result.error if isinstance(result, MetaResult) else "")
         if not why:
             kind, verb = ("node_added", "added to") if add else ("node_removed", "taken out of")
-            self.shared.say(kind, f"node {name} was {verb} the cluster")
+            self.context.say(kind, f"node {name} was {verb} the cluster")
         done(why, True)  # noqa: FBT003 - as Told has it

@@ -6,12 +6,12 @@ from google.protobuf.message import DecodeError
 
 from stan import errors, limits
 from stan.core.clients.clients import Clients
+from stan.core.context import META_GROUP, BrokerContext, shown, text
 from stan.core.leader.cursors import LiveMember
 from stan.core.leader.local_group import Group
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
-from stan.core.shared import META_GROUP, Shared, shown, text
 from stan.core.state.deleted import below_newest
 from stan.core.state.group import GroupResult, Subscription
 from stan.errors import go_quote
@@ -29,9 +29,14 @@ class Subscribing:
     """See the module's docstring."""
 
     def __init__(
-        self, shared: Shared, channels: Channels, clients: Clients, read_index: ReadIndex, arrival_order: ArrivalOrder
+        self,
+        context: BrokerContext,
+        channels: Channels,
+        clients: Clients,
+        read_index: ReadIndex,
+        arrival_order: ArrivalOrder,
     ) -> None:
-        self.shared = shared
+        self.context = context
         self.channels = channels
         self.clients = clients
         self.read_index = read_index
@@ -44,7 +49,7 @@ class Subscribing:
         try:
             request = decode(wire.SubscriptionRequest, frame.payload)
         except DecodeError as problem:
-            if self.shared.concerns(META_GROUP):  # nobody else can tell whose it is
+            if self.context.concerns(META_GROUP):  # nobody else can tell whose it is
                 about_channel = isinstance(problem, TooLong) and problem.field == "subject"
                 error = errors.INVALID_SUBJECT if about_channel else because(errors.INVALID_SUBSCRIBE, problem)
                 self._refuse(frame.reply, error)
@@ -54,32 +59,32 @@ class Subscribing:
         if len(frame.payload) > limits.REQUEST_BYTES_MAX:
             self._refuse(frame.reply, errors.INVALID_SUBSCRIBE)
             return
-        shared = self.shared
-        if shared.replaying is None and not shared.rates.admit(shared.clock.now, request.client_id):
+        context = self.context
+        if context.replaying is None and not context.rates.admit(context.clock.now, request.client_id):
             self._refuse(frame.reply, errors.TOO_MANY_REQUESTS)
             return
-        group = self.shared.groups[self.shared.group_number(request.subject)]
-        if self.shared.replaying is None or not self._was_made(group, request, frame.reply):
+        group = self.context.groups[self.context.group_number(request.subject)]
+        if self.context.replaying is None or not self._was_made(group, request, frame.reply):
             check = partial(self._check, request, frame.reply, group, group.life)
-            self.read_index.wait(check, ((shared.user_of(frame.reply), request.client_id, b""),))
+            self.read_index.wait(check, ((context.user_of(frame.reply), request.client_id, b""),))
 
     def _is_mine(self, channel: bytes) -> bool:
-        return self.shared.concerns(self.shared.group_number(channel))
+        return self.context.concerns(self.context.group_number(channel))
 
     def _was_made(self, group: Group, request: wire.SubscriptionRequest, reply: bytes) -> bool:
         """Whether the last leader has made a subscription of this very request. It is answered again, unless it has ended."""
         _, made = group.joined.get((request.client_id, request.inbox), (0, 0))
         sub = group.machine.subscriptions.get(made)
         if sub is not None and (sub.client_id, sub.inbox) == (request.client_id, request.inbox):
-            self.shared.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
+            self.context.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
         return made != 0
 
     def _check(self, request: wire.SubscriptionRequest, reply: bytes, group: Group, life: int, new: bool) -> None:  # noqa: FBT001
         if not group.leads or group.life != life:
             return  # the next leader takes it
         error = self._refusal(request) if new else NO_METADATA
-        if self.shared.authorizer is not None and not error:
-            error = self.shared.authorizer.subscription_refusal(request, reply)
+        if self.context.authorizer is not None and not error:
+            error = self.context.authorizer.subscription_refusal(request, reply)
         if error:
             self._refuse(reply, error)
         else:
@@ -87,7 +92,7 @@ class Subscribing:
 
     @property
     def _unknown_client(self) -> str:
-        return errors.UNKNOWN_CLIENT if self.shared.partition is None else errors.INVALID_SUBSCRIBE
+        return errors.UNKNOWN_CLIENT if self.context.partition is None else errors.INVALID_SUBSCRIBE
 
     def _refusal(self, request: wire.SubscriptionRequest) -> str:
         checks = (
@@ -96,8 +101,8 @@ class Subscribing:
             (request.max_in_flight <= 0, errors.INVALID_MAX_IN_FLIGHT),
             (not NEW_ONLY <= request.start_position <= FIRST, errors.INVALID_START),
             (not is_channel_name(request.subject), errors.INVALID_SUBJECT),
-            (request.client_id not in self.shared.meta.clients, self._unknown_client),
-            (not self.shared.may_send_to(request.inbox), errors.INVALID_SUBSCRIBE),
+            (request.client_id not in self.context.meta.clients, self._unknown_client),
+            (not self.context.may_send_to(request.inbox), errors.INVALID_SUBSCRIBE),
         )
         return next((error for wrong, error in checks if wrong), "")
 
@@ -108,8 +113,8 @@ class Subscribing:
         if request.queue_group and b":" in request.durable_name:
             self._refuse(reply, errors.DURABLE_NAME_COLON)
             return
-        client = self.shared.meta.clients.get(request.client_id)
-        authorizer = self.shared.authorizer
+        client = self.context.meta.clients.get(request.client_id)
+        authorizer = self.context.authorizer
         if authorizer is not None and client is not None and not authorizer.owns(reply, client):
             client = None  # somebody else's since
         if client is None or self.arrival_order.is_of_earlier(reply, client):  # closed, or replaced, since it asked
@@ -129,29 +134,29 @@ class Subscribing:
             ack_wait_s=request.ack_wait_s,
             start_sequence=start,
             subscriptions_max=channel.limits.subscriptions,
-            replace_durable=self.shared.config.replace_durable,
-            nuid=self.shared.nuid,
-            reply=reply if self.shared.clustered else b"",
+            replace_durable=self.context.config.replace_durable,
+            nuid=self.context.nuid,
+            reply=reply if self.context.clustered else b"",
             ack_prefix=authorizer.ack_prefix(client) if authorizer is not None else b"",
         )
         done = partial(self._subscribed, request, reply, channel, start)
-        self.shared.change_group(channel.info.group, done, subscribe=subscribe)
+        self.context.change_group(channel.info.group, done, subscribe=subscribe)
 
     def start_sequence(self, channel: Channel, request: wire.SubscriptionRequest) -> int:
         """First candidate message of a new cursor (STAN-SPEC 5.3); never an error, beyond the ends it is moved to them."""
-        index = self.shared.indexes(channel.info.group, channel.info.uid)
+        index = self.context.indexes(channel.info.group, channel.info.uid)
         last = channel.next_sequence - 1 + channel.unsealed_count  # what was received before this request
         if channel.reserved:  # a commit, and what waits behind it, comes when it is whole
             last = channel.reserved_from - 1
         first = index.first_sequence or 1
         match request.start_position:
             case 1:  # last received; the last one may have expired
-                deleted = self.shared.deleted(channel.info.group, channel.info.uid)
+                deleted = self.context.deleted(channel.info.group, channel.info.uid)
                 return max(below_newest(deleted, last, 1) + 1, first) if last else 1
             case 2:
                 if request.start_time_delta < 0:
                     return last + 1
-                found = index.sequence_at(WallNanos(self.shared.clock.wall - request.start_time_delta))
+                found = index.sequence_at(WallNanos(self.context.clock.wall - request.start_time_delta))
                 return found or 1
             case 3:
                 return min(max(request.start_sequence, first), last + 1)
@@ -174,16 +179,16 @@ class Subscribing:
             self.channels.watch_idle(channel)
             return
         sub = result.joined
-        client = self.shared.meta.clients.get(sub.client_id)
+        client = self.context.meta.clients.get(sub.client_id)
         if client is None or client.incarnation != sub.incarnation:
             self._refuse(reply, errors.UNKNOWN_CLIENT)
-            self.shared.end(channel.info.group, sub.subscription_id)  # the client was closed meanwhile
+            self.context.end(channel.info.group, sub.subscription_id)  # the client was closed meanwhile
             return
-        self.shared.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
-        self.shared.note("DBG", _describe(request, sub, start))
+        self.context.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
+        self.context.note("DBG", _describe(request, sub, start))
 
     def _refuse(self, reply: bytes, error: str) -> None:
-        self.shared.respond(reply, wire.SubscriptionResponse(error=error.encode()).SerializeToString())
+        self.context.respond(reply, wire.SubscriptionResponse(error=error.encode()).SerializeToString())
 
     # --- unsubscribe, close -----------------------------------------------------------------------------------------------
 
@@ -192,13 +197,13 @@ class Subscribing:
         try:
             request = decode(wire.UnsubscribeRequest, frame.payload)
         except DecodeError as problem:
-            if self.shared.concerns(META_GROUP):
+            if self.context.concerns(META_GROUP):
                 self._refuse(frame.reply, because(errors.INVALID_UNSUBSCRIBE, problem))
             return
         if not self._is_mine(request.subject):
             return
-        group = self.shared.groups[self.shared.group_number(request.subject)]
-        again = self.shared.replaying is not None
+        group = self.context.groups[self.context.group_number(request.subject)]
+        again = self.context.replaying is not None
         leave = partial(self._leave, request, frame.reply, group, group.life, unsubscribe=unsubscribe, again=again)
         if request.subject in self.channels.by_name:
             leave(new=True)
@@ -225,18 +230,18 @@ class Subscribing:
         member = self._find(channel, request.inbox)
         if member is None:  # what was heard before may have been done by the last leader, who did not live to say so
             self._refuse(reply, "" if again else errors.INVALID_SUBSCRIPTION)
-        elif member.sub.client_id != request.client_id or not self.shared.known(request.client_id, b""):
+        elif member.sub.client_id != request.client_id or not self.context.known(request.client_id, b""):
             self._refuse(reply, errors.UNKNOWN_CLIENT)
         elif error := self._leave_refusal(group, member, reply, request, unsubscribe=unsubscribe):
             self._refuse(reply, error)
         else:
             done = partial(self._left, channel, member, reply)
-            self.shared.leave(channel.info.group, member.sub.subscription_id, done, unsubscribe=unsubscribe)
+            self.context.leave(channel.info.group, member.sub.subscription_id, done, unsubscribe=unsubscribe)
 
     def _leave_refusal(
         self, group: Group, member: LiveMember, reply: bytes, request: wire.UnsubscribeRequest, *, unsubscribe: bool
     ) -> str:
-        authorizer = self.shared.authorizer
+        authorizer = self.context.authorizer
         if authorizer is None:
             return ""
         ends_durable = unsubscribe and group.machine.cursors[member.sub.cursor_id].kind.durable
@@ -244,23 +249,23 @@ class Subscribing:
 
     def lead_group(self, number: GroupId) -> None:
         """This node leads a group: end what today's permissions forbid."""
-        authorizer, machine = self.shared.authorizer, self.shared.groups[number].machine
+        authorizer, machine = self.context.authorizer, self.context.groups[number].machine
         if authorizer is None:
             return
-        known = {client.incarnation: client for client in self.shared.meta.clients.values()}
+        known = {client.incarnation: client for client in self.context.meta.clients.values()}
         for sub in list(machine.subscriptions.values()):
             cursor, client = machine.cursors[sub.cursor_id], known.get(sub.incarnation)
-            info = self.shared.meta.by_uid.get(cursor.uid)
+            info = self.context.meta.by_uid.get(cursor.uid)
             if client is None or info is None or authorizer.may_keep(client, info.name, durable=cursor.kind.durable):
                 continue
-            self.shared.note(
+            self.context.note(
                 "WRN", f"client {shown(sub.client_id)} has no permission any more to read {shown(info.name)}"
             )
-            self.shared.end(number, sub.subscription_id)
+            self.context.end(number, sub.subscription_id)
 
     def _find(self, channel: Channel, inbox: bytes) -> LiveMember | None:
         """By ack inbox, else by message inbox."""
-        live = self.shared.group_of(channel.info).dispatch.by_channel.get(channel.info.uid, {})
+        live = self.context.group_of(channel.info).dispatch.by_channel.get(channel.info.uid, {})
         members = [member for cursor in live.values() for member in cursor.members if not member.leaving]
         by_ack = next((m for m in members if m.sub.ack_inbox == inbox), None)
         return by_ack or next((m for m in members if m.sub.inbox == inbox), None)
@@ -277,8 +282,8 @@ class Subscribing:
 
     def applied(self, group: GroupId, result: GroupResult) -> None:
         """A CHANGE entry was applied: the live view follows the replicated state."""
-        part = self.shared.groups[group]
-        if result.joined is not None and self.shared.clustered:
+        part = self.context.groups[group]
+        if result.joined is not None and self.context.clustered:
             self._remember(part, result.joined)
         if not part.leads:
             return
@@ -299,16 +304,16 @@ class Subscribing:
         sub, cursor = result.joined or result.left, result.cursor
         if sub is None or cursor is None or result.again:
             return
-        info = self.shared.meta.by_uid.get(cursor.uid)
+        info = self.context.meta.by_uid.get(cursor.uid)
         channel = b"" if info is None else info.name
         name = f" as {go_quote(text(cursor.name))}" if cursor.name else ""
         kind, verb = ("subscribed", "subscribed to") if result.joined is not None else ("unsubscribed", "left")
         said = f"client {go_quote(text(sub.client_id))} {verb} channel {go_quote(text(channel))}{name}"
-        self.shared.say(kind, said, channel=channel, client_id=sub.client_id, group=group, cursor_id=cursor.cursor_id)
+        self.context.say(kind, said, channel=channel, client_id=sub.client_id, group=group, cursor_id=cursor.cursor_id)
 
     def _remember(self, group: Group, sub: Subscription) -> None:
         """Its request may be heard again by whoever leads next, when it has ended."""
-        now = self.shared.clock.now
+        now = self.context.clock.now
         joined = group.joined
         joined.pop((sub.client_id, sub.inbox), None)
         joined[sub.client_id, sub.inbox] = now, sub.subscription_id

@@ -14,11 +14,11 @@ from functools import partial
 from typing import NamedTuple
 
 from stan import limits
+from stan.core.context import BrokerContext
 from stan.core.publishing.channels import Channel, Channels
 from stan.core.publishing.intake import Rows, Stored, can_open_later, refusal
 from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
 from stan.core.requests.request import LeaderRequest, leader_request
-from stan.core.shared import Shared
 from stan.core.state.windows import Name, Windows, both
 from stan.errors import BUSY, INVALID_BATCH, TOO_MANY_IDS, VERSION_PAST
 from stan.protocol.channels import publication
@@ -66,8 +66,8 @@ class Batches:
 class Batching:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, publishing: Publishing) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext, channels: Channels, publishing: Publishing) -> None:
+        self.context = context
         self.channels = channels
         self.publishing = publishing
 
@@ -77,7 +77,7 @@ class Batching:
         """A request came."""
         kinds = (BatchRequest, BatchResponse)
         found = leader_request(
-            self.shared,
+            self.context,
             frame,
             kinds,
             lambda request: request.channel,
@@ -96,17 +96,17 @@ class Batching:
             b"%b\0%b" % (user, request.producer) if (user := found.user) and request.producer else request.producer,
             request.version,
         )
-        here = self.shared.kept(found.number, Batches)
+        here = self.context.kept(found.number, Batches)
         error = _refusal(batch) or refusal(
-            batch.channel, batch.rows, batch.number, self.shared.message_payload_max(batch.channel)
+            batch.channel, batch.rows, batch.number, self.context.message_payload_max(batch.channel)
         )
         if error:
             batch.refuse(error)
         elif here.waiting and here.waiting + len(batch.rows) > limits.BATCH_BYTES_WAITING_MAX:
             batch.refuse(BUSY, retry=True)
         else:
-            self.shared.totals.in_messages += batch.number
-            self.shared.totals.in_bytes += len(frame.payload)
+            self.context.totals.in_messages += batch.number
+            self.context.totals.in_bytes += len(frame.payload)
             here.waiting += len(batch.rows)
             self.channels.open(batch.channel, partial(self._opened, batch))
 
@@ -119,7 +119,7 @@ class Batching:
             told = partial(self._stored, [(batch, batch.number)])
             self.publishing.add(channel, Rows(batch.rows, batch.number, told))
         else:
-            lines = self.shared.kept(channel.info.group, Batches).lines
+            lines = self.context.kept(channel.info.group, Batches).lines
             named = channel.info.uid, batch.producer
             line = lines.setdefault(named, _Line(channel))
             line.waiting.append(batch)
@@ -127,7 +127,7 @@ class Batching:
                 self._go_on(line, named)
 
     def _left(self, batch: _Batch) -> None:
-        self.shared.kept(batch.asked.number, Batches).waiting -= len(batch.rows)
+        self.context.kept(batch.asked.number, Batches).waiting -= len(batch.rows)
 
     # --- ids ----------------------------------------------------------------------------------------------------------
 
@@ -136,11 +136,11 @@ class Batching:
         line.going = True
         while line.waiting and not line.busy:
             taken = self._take(line)
-            windows = self.shared.groups[line.channel.info.group].machine.part(Windows)
+            windows = self.context.groups[line.channel.info.group].machine.part(Windows)
             self._propose(line, named, taken, windows)
         line.going = False
         if not line.busy:
-            del self.shared.kept(line.channel.info.group, Batches).lines[named]
+            del self.context.kept(line.channel.info.group, Batches).lines[named]
 
     def _take(self, line: _Line) -> list[_Batch]:
         """Requests at the front of a line that go together: of one version, and not too large."""
@@ -186,7 +186,7 @@ class Batching:
             return
         line.busy = True
         told = pb.RememberIds(
-            uid=named[0], producer=named[1], version=version, ids=b"".join(ids), at=self.shared.clock.wall
+            uid=named[0], producer=named[1], version=version, ids=b"".join(ids), at=self.context.clock.wall
         )
         after = partial(self._stored_ids, line, named, counted)
         total = sum(count for _, count in counted)
@@ -194,7 +194,7 @@ class Batching:
             change = pb.GroupChange(remember_ids=told).SerializeToString()
             self.publishing.add(line.channel, Rows(b"".join(rows), total, after, lambda _first: change))
         else:  # all are stored, some of them by an older version, whose ids go first
-            self.shared.change_group(
+            self.context.change_group(
                 line.channel.info.group,
                 lambda result, error: after(Stored(error=error, retry=result is None)),
                 remember_ids=told,
@@ -219,7 +219,7 @@ class Batching:
             if count:
                 response.first_sequence, response.last_sequence = first, first + count - 1
             first += count
-            self.shared.pub_acks.append(publication(batch.asked.reply, response.SerializeToString()))
+            self.context.pub_acks.append(publication(batch.asked.reply, response.SerializeToString()))
 
 
 def _refusal(batch: _Batch) -> str:

@@ -7,8 +7,8 @@ from functools import partial
 from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.runs import pairs
+from stan.core.context import BrokerContext, nobody_waits, text
 from stan.core.publishing.intake import Rows
-from stan.core.shared import Shared, nobody_waits, text
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.errors import CHANNEL_DELETING, CHANNEL_RESTORING, TOO_MANY_CHANNELS, case_conflict, go_quote
@@ -59,8 +59,8 @@ class Channel:
 class Channels:
     """All channels of the groups that this node leads."""
 
-    def __init__(self, shared: Shared) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
         self.by_name: dict[bytes, Channel] = {}
         self.by_uid: dict[ChannelUid, Channel] = {}
         self.opening: dict[bytes, list[Opened]] = {}
@@ -71,7 +71,7 @@ class Channels:
 
     def lead(self, number: GroupId) -> None:
         """This node begins to lead a group: take its channels in."""
-        for info in self.shared.meta.channels.values():
+        for info in self.context.meta.channels.values():
             if info.group == number:
                 self.add(info)
 
@@ -80,8 +80,8 @@ class Channels:
         channels = [channel for channel in self.by_uid.values() if channel.info.group == number]
         for channel in channels:
             self.watch_idle(channel)
-        dropped = self.shared.groups[number].machine.dropped
-        for uid in sorted(dropped & self.shared.meta.by_uid.keys()):
+        dropped = self.context.groups[number].machine.dropped
+        for uid in sorted(dropped & self.context.meta.by_uid.keys()):
             self.unregister(ChannelUid(uid))
         self.retain(channels)
 
@@ -89,7 +89,7 @@ class Channels:
         """This node leads the group no more."""
         for channel in [channel for channel in self.by_uid.values() if channel.info.group == number]:
             self._forget(channel)
-        for name in [name for name in self.opening if self.shared.group_number(name) == number]:
+        for name in [name for name in self.opening if self.context.group_number(name) == number]:
             del self.opening[name]
 
     # --- opening ----------------------------------------------------------------------------------------------------
@@ -108,19 +108,19 @@ class Channels:
             opened(None, error)
             return
         self.opening[name] = [opened]
-        self._create(name, Nanos(self.shared.clock.now + limits.FORWARD_PATIENCE))
+        self._create(name, Nanos(self.context.clock.now + limits.FORWARD_PATIENCE))
 
     def _create(self, name: bytes, until: Nanos) -> None:
         """Have the channel registered; `registered` hears of it."""
-        shared = self.shared
-        row = pb.Channel(name=name, group=shared.group_number(name))
-        create = pb.CreateChannels(channels=[row], channels_max=shared.config.limits.channels)
-        if shared.leads_meta:
-            shared.change_meta(partial(self._created, name), create_channels=create)
+        context = self.context
+        row = pb.Channel(name=name, group=context.group_number(name))
+        create = pb.CreateChannels(channels=[row], channels_max=context.config.limits.channels)
+        if context.leads_meta:
+            context.change_meta(partial(self._created, name), create_channels=create)
         else:
-            shared.forward_meta(create_channels=create)
-        if shared.clustered:  # what was proposed or asked for may be lost with its leader
-            shared.timers.at(shared.clock.now + limits.FORWARD_INTERVAL, partial(self._create_again, name, until))
+            context.forward_meta(create_channels=create)
+        if context.clustered:  # what was proposed or asked for may be lost with its leader
+            context.timers.at(context.clock.now + limits.FORWARD_INTERVAL, partial(self._create_again, name, until))
 
     def _create_again(self, name: bytes, until: Nanos, now: Nanos) -> None:
         if name not in self.opening:
@@ -132,12 +132,12 @@ class Channels:
             self._create(name, until)
 
     def _refusal(self, name: bytes) -> str:
-        meta = self.shared.meta
+        meta = self.context.meta
         lower = folded(name)
         other = meta.by_lower.get(lower) or next((o for o in self.opening if o != name and folded(o) == lower), None)
         if other is not None:
             return case_conflict(text(name), text(other))
-        maximum = self.shared.config.limits.channels
+        maximum = self.context.config.limits.channels
         if maximum and len(meta.channels) + len(self.opening.keys() - {name}) >= maximum:
             return TOO_MANY_CHANNELS
         return ""
@@ -149,14 +149,14 @@ class Channels:
 
     def registered(self, info: ChannelInfo) -> None:
         """A channel is in the registry, whoever asked for it."""
-        if self.shared.leads(info.group):
+        if self.context.leads(info.group):
             channel = self.add(info)
             if channel.deleting:
                 self._opened(info.name, None, CHANNEL_DELETING)
                 self.unregister(info.uid)
                 return
-            self.shared.note("INF", f"Channel {go_quote(text(info.name))} has been created")
-            self.shared.say(
+            self.context.note("INF", f"Channel {go_quote(text(info.name))} has been created")
+            self.context.say(
                 "channel_created",
                 f"channel {go_quote(text(info.name))} was created",
                 channel=info.name,
@@ -170,15 +170,15 @@ class Channels:
 
     def add(self, info: ChannelInfo) -> Channel:
         """Take a channel of the registry in."""
-        shared = self.shared
-        machine = shared.group_of(info).machine
+        context = self.context
+        machine = context.group_of(info).machine
         channel = Channel(
             info=info,
             deleting=info.uid in machine.dropped,  # the last leader did not live to see it out of the registry
             limits=self._limits_of(info),
             next_sequence=self.written_end(info),
-            last_timestamp=shared.written(info.group, info.uid).last_timestamp,
-            quiet_since=shared.clock.now,
+            last_timestamp=context.written(info.group, info.uid).last_timestamp,
+            quiet_since=context.clock.now,
             restoring=machine.restores.under_way(info.uid),
         )
         commit = machine.transactions.under_way.get(info.uid)
@@ -192,8 +192,8 @@ class Channels:
 
     def written_end(self, info: ChannelInfo) -> int:
         """The sequence behind everything that is committed, visible or not."""
-        last = self.shared.written(info.group, info.uid).last_sequence
-        return max(last + 1, self.shared.group_of(info).machine.channel(info.uid).first_sequence, 1)
+        last = self.context.written(info.group, info.uid).last_sequence
+        return max(last + 1, self.context.group_of(info).machine.channel(info.uid).first_sequence, 1)
 
     # --- what the limits remove -----------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Channels:
         """Oldest sequence that may stay once a batch of *count* messages and *size* accounted bytes is added (STAN-SPEC 7.1); the
         newest message always stays. Inside the new batch sizes are taken as equal."""
         lim = channel.limits
-        index = self.shared.written(channel.info.group, channel.info.uid)
+        index = self.context.written(channel.info.group, channel.info.uid)
         newest = channel.next_sequence + count - 1
         first = max(index.first_sequence, 1)
         if (channel.reserved and newest != channel.whole_at) or channel.restoring:
@@ -222,7 +222,7 @@ class Channels:
 
     def _warn(self, channel: Channel, messages: int, size: int) -> None:
         lim = channel.limits
-        self.shared.note(
+        self.context.note(
             "WRN",
             f"Reached limits for store {go_quote(text(channel.info.name))} (msgs={messages}/{lim.msgs} "
             f"bytes={size}/{lim.bytes}), dropping old messages to make room for new ones",
@@ -231,7 +231,7 @@ class Channels:
     def retain(self, channels: list[Channel]) -> None:
         """Apply today's limits: at start (STAN-SPEC 7.1), and when leadership begins."""
         for channel in channels:
-            index = self.shared.indexes(channel.info.group, channel.info.uid)
+            index = self.context.indexes(channel.info.group, channel.info.uid)
             if index.last_sequence:
                 self._trim(channel, max(self.first_after(channel, 0, 0), self._unexpired(channel)))
 
@@ -243,29 +243,29 @@ class Channels:
 
     def _unexpired(self, channel: Channel) -> int:
         age = channel.limits.age_ns
-        index = self.shared.indexes(channel.info.group, channel.info.uid)
-        if not age or not index.first_timestamp or index.first_timestamp > self.shared.clock.wall - age:
+        index = self.context.indexes(channel.info.group, channel.info.uid)
+        if not age or not index.first_timestamp or index.first_timestamp > self.context.clock.wall - age:
             return 0
-        return index.sequence_at(type(index.first_timestamp)(self.shared.clock.wall - age + 1))
+        return index.sequence_at(type(index.first_timestamp)(self.context.clock.wall - age + 1))
 
     def _trim(self, channel: Channel, first: int) -> None:
         info = channel.info
-        index = self.shared.indexes(info.group, info.uid)
-        known = self.shared.group_of(info).machine.channel(info.uid).first_sequence
+        index = self.context.indexes(info.group, info.uid)
+        known = self.context.group_of(info).machine.channel(info.uid).first_sequence
         if channel.reserved or channel.restoring or first <= max(index.first_sequence, known, 1):
             return
         trim = pb.Trim(first_sequences=[info.uid, first])
-        self.shared.change_group(info.group, nobody_waits, trim=trim)
+        self.context.change_group(info.group, nobody_waits, trim=trim)
 
     def trimmed(self, group: GroupId, trim: pb.Trim) -> None:
         """A Trim entry was applied."""
         for uid, first in pairs(trim.first_sequences):
-            self.shared.trims.append((group, ChannelUid(uid), Sequence(first)))
+            self.context.trims.append((group, ChannelUid(uid), Sequence(first)))
 
     def removed(self, group: GroupId, removal: pb.Removal) -> None:
         """A Removal entry was applied."""
-        uid, part = ChannelUid(removal.uid), self.shared.groups[group]
-        self.shared.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
+        uid, part = ChannelUid(removal.uid), self.context.groups[group]
+        self.context.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
         part.dispatch.removed(uid, removal)
 
     def reconfigure(self) -> None:
@@ -280,8 +280,8 @@ class Channels:
 
     def restored(self, group: GroupId, uid: ChannelUid) -> None:
         """A restore of a channel has begun, or is at its end."""
-        machine = self.shared.groups[group].machine
-        self.shared.trims.append((group, uid, Sequence(machine.channel(uid).first_sequence)))
+        machine = self.context.groups[group].machine
+        self.context.trims.append((group, uid, Sequence(machine.channel(uid).first_sequence)))
         channel = self.by_uid.get(uid)
         if channel is None:
             return
@@ -305,24 +305,24 @@ class Channels:
         return True
 
     def _limits_of(self, info: ChannelInfo) -> ChannelLimits:
-        configured = self.shared.config.limits.for_channel(text(info.name))
-        return self.shared.group_of(info).machine.edits.in_force(info.uid, configured)
+        configured = self.context.config.limits.for_channel(text(info.name))
+        return self.context.group_of(info).machine.edits.in_force(info.uid, configured)
 
     # --- idle channels --------------------------------------------------------------------------------------------------
 
     def watch_idle(self, channel: Channel) -> None:
         """Start the clock of MaxInactivity if nothing is subscribed (STAN-SPEC 7.5)."""
         if channel.limits.inactivity_ns and not self._active(channel):
-            channel.quiet_since = self.shared.clock.now
+            channel.quiet_since = self.context.clock.now
             if not channel.idle_at:
                 self._arm_idle(channel, channel.quiet_since + channel.limits.inactivity_ns)
 
     def _arm_idle(self, channel: Channel, at: int) -> None:
         channel.idle_at = at
-        self.shared.timers.at(at, partial(self._idle, channel, at))
+        self.context.timers.at(at, partial(self._idle, channel, at))
 
     def _active(self, channel: Channel) -> bool:
-        return bool(channel.joining or self.shared.group_of(channel.info).dispatch.by_channel.get(channel.info.uid))
+        return bool(channel.joining or self.context.group_of(channel.info).dispatch.by_channel.get(channel.info.uid))
 
     def _idle(self, channel: Channel, at: int, now: Nanos) -> None:
         if channel.idle_at != at:
@@ -344,19 +344,19 @@ class Channels:
         """Whether something is under way in it, or staged for it."""
         if channel.reserved or channel.restoring:
             return True
-        return channel.info.uid in self.shared.group_of(channel.info).machine.transactions.parts
+        return channel.info.uid in self.context.group_of(channel.info).machine.transactions.parts
 
     def delete(self, channel: Channel, told: Callable[[str], None] = lambda _error: None) -> None:
         """Remove a channel with everything on it; until that is committed, requests for it are refused. *told* hears why it
         was not removed, or "" as soon as its group has dropped it."""
         channel.deleting = True
         drop = pb.DropChannel(uid=channel.info.uid)
-        self.shared.change_group(channel.info.group, partial(self._dropped, channel, told), drop_channel=drop)
+        self.context.change_group(channel.info.group, partial(self._dropped, channel, told), drop_channel=drop)
 
     def _dropped(self, channel: Channel, told: Callable[[str], None], result: object, error: str) -> None:
         told(error)
         if not isinstance(result, GroupResult):
-            self.shared.note("ERR", f"Unable to delete channel {go_quote(text(channel.info.name))}: {error}")
+            self.context.note("ERR", f"Unable to delete channel {go_quote(text(channel.info.name))}: {error}")
             channel.deleting = False
             self.watch_idle(channel)
             return
@@ -364,21 +364,21 @@ class Channels:
 
     def unregister(self, uid: ChannelUid) -> None:
         """Its group has dropped the channel: have it taken out of the registry, `unregistered` hears of it."""
-        shared = self.shared
-        info = shared.meta.by_uid.get(uid)
-        if info is None or not shared.leads(info.group):
+        context = self.context
+        info = context.meta.by_uid.get(uid)
+        if info is None or not context.leads(info.group):
             return
         delete = pb.DeleteChannel(uid=uid)
-        if shared.leads_meta:
-            shared.change_meta(self._not_deleted, delete_channel=delete)
+        if context.leads_meta:
+            context.change_meta(self._not_deleted, delete_channel=delete)
         else:
-            shared.forward_meta(delete_channel=delete)
-        if shared.clustered:
-            shared.timers.at(shared.clock.now + limits.FORWARD_INTERVAL, lambda _now: self.unregister(uid))
+            context.forward_meta(delete_channel=delete)
+        if context.clustered:
+            context.timers.at(context.clock.now + limits.FORWARD_INTERVAL, lambda _now: self.unregister(uid))
 
     def _not_deleted(self, result: object, error: str) -> None:
         if result is None:
-            self.shared.note("ERR", f"Unable to take a deleted channel out of the registry: {error}")
+            self.context.note("ERR", f"Unable to take a deleted channel out of the registry: {error}")
 
     def unregistered(self, uid: ChannelUid) -> None:
         """The registry does not have the channel any more."""
@@ -386,8 +386,8 @@ class Channels:
         if channel is not None:
             self._forget(channel)
             name = go_quote(text(channel.info.name))
-            self.shared.note("INF", f"Channel {name} has been deleted")
-            self.shared.say(
+            self.context.note("INF", f"Channel {name} has been deleted")
+            self.context.say(
                 "channel_deleted",
                 f"channel {name} was deleted",
                 channel=channel.info.name,
@@ -401,5 +401,5 @@ class Channels:
 
     def drop_committed(self, group: GroupId, uid: ChannelUid) -> None:
         """A DropChannel entry was applied."""
-        self.shared.groups[group].dispatch.drop_channel(uid)
-        self.shared.drops.append((group, uid))
+        self.context.groups[group].dispatch.drop_channel(uid)
+        self.context.drops.append((group, uid))

@@ -14,13 +14,13 @@ from operator import attrgetter
 
 from stan import errors, limits
 from stan.core.base.ready import Fetch, Fetched, Ready
+from stan.core.context import BrokerContext, nobody_waits, shown
 from stan.core.leader.local_group import Group
 from stan.core.publishing.channels import Channel, Channels
 from stan.core.publishing.intake import Rows, Stored
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.staging import PASSING
 from stan.core.requests.request import LeaderRequest, leader_request
-from stan.core.shared import Shared, nobody_waits, shown
 from stan.core.state.group import GroupResult
 from stan.core.state.transactions import Ended, Refused, Transactions
 from stan.invariant import invariant
@@ -65,8 +65,8 @@ class _Commits:
 class Committing:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, publishing: Publishing) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext, channels: Channels, publishing: Publishing) -> None:
+        self.context = context
         self.channels = channels
         self.publishing = publishing
         self.doubtful: list[
@@ -75,7 +75,7 @@ class Committing:
         self.fetches = 0
 
     def _of(self, number: GroupId) -> _Commits:
-        return self.shared.kept(number, _Commits)
+        return self.context.kept(number, _Commits)
 
     def dropped(self, number: GroupId, uid: ChannelUid) -> None:
         """A channel is gone."""
@@ -90,7 +90,7 @@ class Committing:
     def commit(self, frame: Frame) -> None:
         """A CommitRequest."""
         kinds = (ext.CommitRequest, ext.CommitResponse)
-        found = leader_request(self.shared, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
+        found = leader_request(self.context, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
         if found is None:
             return
         error = _complaint(found.request)
@@ -113,7 +113,7 @@ class Committing:
     def _next(self, channel: Channel) -> None:
         """Answer who asks for what is done or cannot be done, until something has to be decided."""
         uid = channel.info.uid
-        group, here = self.shared.group_of(channel.info), self._of(channel.info.group)
+        group, here = self.context.group_of(channel.info), self._of(channel.info.group)
         while here.asked.get(uid) and uid not in here.deciding and uid not in group.machine.transactions.under_way:
             self._decide(channel, group, here.asked[uid][0])
         if not here.asked.get(uid):
@@ -141,12 +141,12 @@ class Committing:
             app=request.app,
             version=request.version,
             sequences=sequences,
-            at=self.shared.clock.wall,
+            at=self.context.clock.wall,
             user=found.user,
         )
         here.deciding[uid] = commit
         decided, in_doubt = partial(self._decided, channel, commit), partial(self.doubtful.append, (channel, commit))
-        self.shared.change_group(channel.info.group, decided, in_doubt, commit=commit)
+        self.context.change_group(channel.info.group, decided, in_doubt, commit=commit)
 
     def _decided(self, channel: Channel, commit: pb.Commit, result: object, error: str) -> None:
         uid = channel.info.uid
@@ -175,14 +175,14 @@ class Committing:
 
     def ended(self, number: GroupId, ended: Ended) -> None:
         """A commit is whole, or given up; on every node that holds the group."""
-        group = self.shared.groups[number]
+        group = self.context.groups[number]
         channel = self.channels.by_uid.get(ended.uid)
         if not group.leads or channel is None:
             return
         self._of(number).carriers.pop(ended.uid, None)
         group.dispatch.uncovered(ended.uid)
-        if ended.uid in self.shared.watched:
-            self.shared.news.add(ended.uid)
+        if ended.uid in self.context.watched:
+            self.context.news.add(ended.uid)
         self.publishing.release(channel)
         for waiting in self._take_asked(number, ended.uid, ended.committed):
             if ended.error:
@@ -200,7 +200,7 @@ class Committing:
 
     def _under_way(self) -> Iterator[tuple[Group, Channel, pb.Commit]]:
         """Commits under way in the groups that this node leads; the metadata may not tell of their channel yet."""
-        for _, group in self.shared.led():
+        for _, group in self.context.led():
             for uid, commit in group.machine.transactions.under_way.items():
                 channel = self.channels.by_uid.get(ChannelUid(uid))
                 if channel is not None and not channel.deleting:
@@ -212,12 +212,12 @@ class Committing:
     def _can_go_on(self, carrier: Carrier | None) -> bool:
         if carrier is None:
             return True
-        if carrier.pause_until > self.shared.clock.now:
+        if carrier.pause_until > self.context.clock.now:
             return False
         if carrier.broken:
             return not carrier.in_flight
         under_way = sum(
-            one.in_flight + one.reading for here in self.shared.all_kept(_Commits) for one in here.carriers.values()
+            one.in_flight + one.reading for here in self.context.all_kept(_Commits) for one in here.carriers.values()
         )
         return bool(carrier.unread and not carrier.fetch and under_way < limits.COMMIT_BYTES_IN_FLIGHT)
 
@@ -226,7 +226,7 @@ class Committing:
         if self.doubtful:
             self._refuse_doubtful()
         for group, channel, commit in self._under_way():
-            self.shared.within(channel.info.group, self._go_on, group, channel, commit, ready)
+            self.context.within(channel.info.group, self._go_on, group, channel, commit, ready)
 
     def _go_on(self, group: Group, channel: Channel, commit: pb.Commit, ready: Ready) -> None:
         carrier = self._carrier(channel)
@@ -243,7 +243,7 @@ class Committing:
         self.doubtful.clear()
         for channel, commit in doubtful:
             if self._of(channel.info.group).deciding.get(channel.info.uid) is commit:
-                self.shared.within(channel.info.group, self._decided, channel, commit, None, errors.BUSY)
+                self.context.within(channel.info.group, self._decided, channel, commit, None, errors.BUSY)
 
     def _begin(self, group: Group, channel: Channel, commit: pb.Commit, before: Carrier | None) -> Carrier:
         """Take a commit up where the log says that it stands. Nothing of this channel is on its way."""
@@ -292,7 +292,7 @@ class Committing:
             self._failed(carrier, "they are gone")
             return
         carrier.failures = 0
-        staged = self.shared.group_of(carrier.channel.info).machine.transactions.staged
+        staged = self.context.group_of(carrier.channel.info).machine.transactions.staged
         for record in records:
             part = staged[carrier.unread.popleft()]
             rows = wire.MsgProto.FromString(record).data
@@ -328,21 +328,21 @@ class Committing:
         channel = carrier.channel
         carrier.failures += 1
         if carrier.failures == 1:
-            self.shared.note("ERR", f"Error reading rows staged for {shown(channel.info.name)} ({why})")
-        if carrier.failures >= limits.COMMIT_READS_MAX and not carrier.in_flight and not self.shared.clustered:
+            self.context.note("ERR", f"Error reading rows staged for {shown(channel.info.name)} ({why})")
+        if carrier.failures >= limits.COMMIT_READS_MAX and not carrier.in_flight and not self.context.clustered:
             carrier.failures = 0
             step = pb.CommitStep(uid=channel.info.uid, given_up=True)
-            self.shared.note("ERR", f"A commit to {shown(channel.info.name)} is given up: its rows cannot be read")
-            self.shared.change_group(channel.info.group, nobody_waits, commit_step=step)
+            self.context.note("ERR", f"A commit to {shown(channel.info.name)} is given up: its rows cannot be read")
+            self.context.change_group(channel.info.group, nobody_waits, commit_step=step)
         self._pause(carrier, errors.UNREADABLE)
 
     def _pause(self, carrier: Carrier, error: str) -> None:
         """It cannot go on for the moment: nobody waits for that."""
-        at = Nanos(self.shared.clock.now + limits.COMMIT_RETRY)
+        at = Nanos(self.context.clock.now + limits.COMMIT_RETRY)
         if carrier.pause_until < at:
             carrier.pause_until = at
-            self.shared.timers.at(at, lambda _now: None)  # a turn then
-        if not self.shared.clustered:  # else another leader may store what this one has refused
+            self.context.timers.at(at, lambda _now: None)  # a turn then
+        if not self.context.clustered:  # else another leader may store what this one has refused
             self.publishing.refuse_waiting(carrier.channel, error)
         for waiting in self._of(carrier.channel.info.group).asked.pop(carrier.channel.info.uid, []):
             waiting.refuse(error, retry=True)

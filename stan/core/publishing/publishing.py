@@ -15,11 +15,11 @@ from google.protobuf.message import DecodeError
 from stan import errors, limits
 from stan.core.base import oversize
 from stan.core.base.ready import Fetched, Proposal
+from stan.core.context import META_GROUP, BrokerContext, InDoubt, nobody_waits, text
 from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
 from stan.core.publishing.intake import Rows, Stored, sealed_size
 from stan.core.requests.read_index import ReadIndex
-from stan.core.shared import META_GROUP, InDoubt, Shared, nobody_waits, text
 from stan.permissions import Right
 from stan.protocol.channels import is_channel_name, publication
 from stan.protocol.entries import Kind, decode_batches, encode_batch, encode_change, encode_marks, marks_of
@@ -50,8 +50,8 @@ class Sealed:
 class Publishing:
     """The publish path of the channels that this node leads."""
 
-    def __init__(self, shared: Shared, channels: Channels, read_index: ReadIndex) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext, channels: Channels, read_index: ReadIndex) -> None:
+        self.context = context
         self.channels = channels
         self.read_index = read_index
         self.waiting: dict[GroupId, dict[ChannelUid, Channel]] = {}  # channels with unsealed messages
@@ -75,34 +75,38 @@ class Publishing:
 
     def publishes(self, batch: Publishes) -> None:
         """Take the publishes of one channel in one read."""
-        shared = self.shared
-        if shared.partition is not None and not shared.partition[batch.channel]:
+        context = self.context
+        if context.partition is not None and not context.partition[batch.channel]:
             return  # another server's
-        totals = shared.totals
+        totals = context.totals
         totals.in_messages += batch.count
         totals.in_bytes += batch.payload_bytes
-        if shared.faulty and not shared.clustered and (number := shared.group_number(batch.channel)) in shared.faulty:
-            self._refuse(batch.acks, f"stan: group {number} is frozen until a restart: {shared.faulty[number]}")
+        if (
+            context.faulty
+            and not context.clustered
+            and (number := context.group_number(batch.channel)) in context.faulty
+        ):
+            self._refuse(batch.acks, f"stan: group {number} is frozen until a restart: {context.faulty[number]}")
             return
-        if shared.clustered:
-            group = shared.groups.get(shared.group_number(batch.channel))
+        if context.clustered:
+            group = context.groups.get(context.group_number(batch.channel))
             if group is None or not group.leads:
                 return
             if group.replay_filter.lagging:
-                self.take_replayed(group.replay_filter.split(batch, shared.clock.now))
+                self.take_replayed(group.replay_filter.split(batch, context.clock.now))
                 return
         self.take(batch)
 
     def take_replayed(self, parts: SplitBatch) -> None:
         """Take what is new, and acknowledge what is in the log."""
         if parts.acks:
-            self.shared.pub_acks.append(parts.acks)
+            self.context.pub_acks.append(parts.acks)
         for batch in parts.new:
             self.take(batch)
 
     def take(self, batch: Publishes) -> None:
         """Take what is not in the log yet; what somebody unknown has sent waits until the metadata is known to be new."""
-        known = self.shared.sender
+        known = self.context.sender
         keep = [sender not in self.holding and known(sender) is not None for sender in batch.senders()]
         if not all(keep):
             sane = [max(map(len, publisher)) <= limits.NAME_BYTES_MAX for publisher in batch.publishers]
@@ -125,7 +129,7 @@ class Publishing:
         if self._is_too_much():
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
-        group = self.shared.group_number(batch.channel)
+        group = self.context.group_number(batch.channel)
         self.held.append((group, batch))
         self.holding.update(batch.senders())
         self.parked[group] += len(batch.bodies)
@@ -134,7 +138,7 @@ class Publishing:
     def _take_held(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of read_index
         if not self.held or self.held[0][1] is not batch:
             return  # taken with an earlier one, or this node leads its group no more
-        known = self.shared.sender
+        known = self.context.sender
         kept, refused = kernel.select(self._let_go(), [known(sender) is not None for sender in batch.senders()])
         if new:
             self._refuse(refused, errors.INVALID_PUBLISH)
@@ -155,14 +159,14 @@ class Publishing:
         if len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
             self._refuse(batch.acks, errors.INVALID_PUBLISH)
             return
-        authorizer = self.shared.authorizer
+        authorizer = self.context.authorizer
         if authorizer is not None and not all(verdicts := authorizer.may_publish(batch)):
             permitted, acks = kernel.select(batch, verdicts)
             self._refuse(acks, errors.not_permitted(Right.PUBLISH.value, text(batch.channel)))
             if permitted is None:
                 return
             batch = permitted
-        fitting, refused = oversize.part(batch, self.shared.message_payload_max(batch.channel))
+        fitting, refused = oversize.part(batch, self.context.message_payload_max(batch.channel))
         self._refuse(refused, errors.MESSAGE_TOO_LARGE)
         if fitting is None:
             return
@@ -179,7 +183,7 @@ class Publishing:
         if self._is_too_much():
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
-        group = self.shared.group_number(batch.channel)
+        group = self.context.group_number(batch.channel)
         self.parked[group] += len(batch.bodies)
         self.channels.open(batch.channel, partial(self._opened, group, batch))
 
@@ -232,47 +236,47 @@ class Publishing:
 
     def _is_too_much(self, channel: Channel | None = None) -> bool:
         waiting = self.unsealed.total() + self.uncommitted.total() + self.parked.total()
-        bounded = self.shared.clustered or (channel is not None and channel.reserved)  # else less is read
+        bounded = self.context.clustered or (channel is not None and channel.reserved)  # else less is read
         return bounded and waiting > limits.UNCOMMITTED_BYTES_MAX
 
     def _refuse(self, acks: bytes, error: str) -> None:
-        acks = oversize.answerable(acks, self.shared.payload_bytes_max)
+        acks = oversize.answerable(acks, self.context.payload_bytes_max)
         if acks:
-            self.shared.pub_acks.append(kernel.refuse(acks, error.encode()))
+            self.context.pub_acks.append(kernel.refuse(acks, error.encode()))
 
     def _refuse_for_now(self, acks: bytes, error: str) -> None:
         """In a cluster nobody is answered: who leads next looks again at what it has heard, and may store what this leader could
         not. A publisher that was told of an error must not find its message stored later."""
-        if not self.shared.clustered:
+        if not self.context.clustered:
             self._refuse(acks, error)
         elif acks:
-            self.shared.complain("WRN", f"publishes are not answered ({error})")
+            self.context.complain("WRN", f"publishes are not answered ({error})")
 
     def malformed(self, frame: Frame) -> None:
         """A payload on the publish subject that is no PubMsg, or has no guid, or names another channel than its subject."""
-        channel = frame.subject[len(self.shared.subjects.pub_prefix) + 1 :]
-        if _is_control(frame.payload) or not self.shared.leads(self.shared.group_number(channel)):
+        channel = frame.subject[len(self.context.subjects.pub_prefix) + 1 :]
+        if _is_control(frame.payload) or not self.context.leads(self.context.group_number(channel)):
             return
         guid = b""
         with contextlib.suppress(DecodeError):
             guid = wire.PubMsg.FromString(frame.payload).guid
-            self.shared.totals.in_messages += 1
-            self.shared.totals.in_bytes += len(frame.payload)
-        if frame.reply and can_be_answered(frame) and len(guid) <= self.shared.payload_bytes_max - oversize.ERROR_ROOM:
+            self.context.totals.in_messages += 1
+            self.context.totals.in_bytes += len(frame.payload)
+        if frame.reply and can_be_answered(frame) and len(guid) <= self.context.payload_bytes_max - oversize.ERROR_ROOM:
             payload = wire.PubAck(guid=guid, error=errors.INVALID_PUBLISH.encode()).SerializeToString()
-            self.shared.pub_acks.append(publication(frame.reply, payload))
+            self.context.pub_acks.append(publication(frame.reply, payload))
 
     # --- sealing ------------------------------------------------------------------------------------------------------
 
     def seal(self) -> list[Proposal]:
         """Give everything that is waiting its sequences and timestamp; one entry per group, more if it gets large."""
         proposals: list[Proposal] = []
-        shared = self.shared
-        for group in [group for group in self.waiting if group not in shared.full and group not in shared.closed]:
+        context = self.context
+        for group in [group for group in self.waiting if group not in context.full and group not in context.closed]:
             try:
                 proposals += self._seal_group(group)
             except Exception as error:  # noqa: BLE001 - the border of the group
-                shared.fail(group, error)
+                context.fail(group, error)
         return proposals
 
     def _seal_group(self, group: GroupId) -> list[Proposal]:
@@ -312,15 +316,15 @@ class Publishing:
     @property
     def can_seal(self) -> bool:
         """Whether `seal` would find something to do."""
-        shared = self.shared
-        return any(group not in shared.full and group not in shared.closed for group in self.waiting)
+        context = self.context
+        return any(group not in context.full and group not in context.closed for group in self.waiting)
 
     def _seal_channel(self, channel: Channel, batches: list[Publishes | Rows], entry: Sealed) -> None:
         count = sum(batch.count for batch in batches)
         base = channel.next_sequence
-        timestamp = max(self.shared.clock.wall, channel.last_timestamp)
+        timestamp = max(self.context.clock.wall, channel.last_timestamp)
         records = kernel.seal(channel.info.name, base, timestamp, [batch.bodies for batch in batches])
-        size = self.shared.indexes(channel.info.group, channel.info.uid).accounted(len(records), count)
+        size = self.context.indexes(channel.info.group, channel.info.uid).accounted(len(records), count)
         first = self.channels.first_after(channel, count, size)
         entry.parts += encode_batch(
             channel.info.uid, Sequence(base), count, WallNanos(timestamp), Sequence(first), records
@@ -329,7 +333,7 @@ class Publishing:
         entry.channels.append((channel, base, count, size))
         channel.next_sequence = base + count
         channel.last_timestamp = timestamp
-        channel.quiet_since = self.shared.clock.now
+        channel.quiet_since = self.context.clock.now
         channel.uncommitted_bytes += size
         self.uncommitted[channel.info.group] += size
         for batch in batches:
@@ -337,7 +341,7 @@ class Publishing:
                 entry.rows.append((batch, base))
             else:
                 entry.acks.append(batch.acks)
-                if self.shared.clustered:
+                if self.context.clustered:
                     entry.marks.append(batch)
             base += batch.count
 
@@ -347,7 +351,7 @@ class Publishing:
         for rows, first in entry.rows:
             if rows.change is not None:
                 entry.parts += encode_change(rows.change(first))
-        ticket = self.shared.ticket(partial(self._done, entry), in_doubt)
+        ticket = self.context.ticket(partial(self._done, entry), in_doubt)
         return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
 
     def propose(
@@ -358,16 +362,16 @@ class Publishing:
         entry.channels.append((channel, base, next_sequence - base, size))
         channel.uncommitted_bytes += size
         self.uncommitted[entry.group] += size
-        self.shared.changes.append(self._close(entry, in_doubt))
+        self.context.changes.append(self._close(entry, in_doubt))
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 
     def split_replayed(self, group: GroupId, heard: list[Publishes], since: Nanos) -> list[SplitBatch]:
         """This node leads from now on: what of each batch that it heard since *since* is not in the log."""
-        shared = self.shared
+        context = self.context
         if group == META_GROUP:
             return []
-        return shared.groups[group].replay_filter.begin(heard, shared.clock.now, since)
+        return context.groups[group].replay_filter.begin(heard, context.clock.now, since)
 
     def follow(self, group: GroupId) -> None:
         """This node leads the group no more: the next leader has heard it all, too."""
@@ -389,24 +393,24 @@ class Publishing:
             for acks in entry.acks:
                 self._refuse(acks, error)
         else:
-            self.shared.pub_acks += entry.acks
+            self.context.pub_acks += entry.acks
         for rows, first in entry.rows:
             taken = Stored(first, first + rows.count - 1)
             rows.told(taken if result is not None else Stored(error=error, retry=True))
 
     def committed(self, group: GroupId, index: RaftIndex, body: bytes) -> None:
         """A RECORDS entry is committed and indexed: its messages are visible (on every node, own entry or not)."""
-        part = self.shared.groups[group]
-        if self.shared.clustered:
+        part = self.context.groups[group]
+        if self.context.clustered:
             told = marks_of(body)
             if told is not None:
-                since = self.shared.heard_since
-                part.replay_filter.apply(told, self.shared.clock.now, since, old=index <= part.loaded)
+                since = self.context.heard_since
+                part.replay_filter.apply(told, self.context.clock.now, since, old=index <= part.loaded)
         for batch in decode_batches(body):
             part.machine.trim(batch.uid, batch.first_sequence)
-            self.shared.trims.append((group, batch.uid, batch.first_sequence))
-            if batch.uid in self.shared.watched:
-                self.shared.news.add(batch.uid)
+            self.context.trims.append((group, batch.uid, batch.first_sequence))
+            if batch.uid in self.context.watched:
+                self.context.news.add(batch.uid)
             if batch.uid not in part.machine.transactions.under_way:  # else it is not visible yet
                 part.dispatch.committed(batch.uid, Fetched(batch.base_sequence, batch.count, batch.records))
 

@@ -11,12 +11,12 @@ from operator import attrgetter
 
 from stan import errors, limits
 from stan.config import ChannelLimits
+from stan.core.context import BrokerContext, nobody_waits
 from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
 from stan.core.publishing.intake import Rows, Stored, refusal
 from stan.core.publishing.publishing import Publishing
 from stan.core.requests.request import LeaderRequest, leader_request
-from stan.core.shared import Shared, nobody_waits
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.transactions import Refused, Transactions, is_same
@@ -44,39 +44,39 @@ class _Staged:
 class Staging:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, channels: Channels, publishing: Publishing) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext, channels: Channels, publishing: Publishing) -> None:
+        self.context = context
         self.channels = channels
         self.publishing = publishing
 
     def lead(self, number: GroupId, leadership: Leadership) -> None:
         """This node leads a group from now on."""
         info = ChannelInfo(STAGING_NAME, STAGING_UID, number)
-        index = self.shared.written(number, STAGING_UID)
+        index = self.context.written(number, STAGING_UID)
         hidden = Channel(
             info=info,
             limits=ChannelLimits(msgs=0, bytes=0),
             next_sequence=self.channels.written_end(info),
             last_timestamp=index.last_timestamp,
-            quiet_since=self.shared.clock.now,
+            quiet_since=self.context.clock.now,
         )
         leadership.keep(_Staged(hidden))
 
     def _here(self, number: GroupId) -> _Staged:
-        return self.shared.kept(number, _Staged)
+        return self.context.kept(number, _Staged)
 
     # --- stage --------------------------------------------------------------------------------------------------------
 
     def stage(self, frame: Frame) -> None:
         """A StageRequest."""
-        shared = self.shared
+        context = self.context
         kinds = (ext.StageRequest, ext.StageResponse)
-        found = leader_request(shared, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
+        found = leader_request(context, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
         if found is None:
             return
         request = found.request
         names = _is_app(request.app) and 0 < len(request.txn) <= limits.TXN_BYTES_MAX and request.version >= 0
-        error = refusal(request.channel, request.rows, request.count, shared.message_payload_max(request.channel))
+        error = refusal(request.channel, request.rows, request.count, context.message_payload_max(request.channel))
         if error or not names:
             found.refuse(error if names else errors.INVALID_TRANSACTION)
         elif (here := self._here(found.number)).opening >= limits.COMMITS_WAITING_MAX:
@@ -115,7 +115,7 @@ class Staging:
             self.publishing.add(here.hidden, rows)
 
     def _change(self, part: pb.StagedPart, sequence: int) -> bytes:
-        part.sequence, part.at = sequence, self.shared.clock.wall
+        part.sequence, part.at = sequence, self.context.clock.wall
         return pb.GroupChange(staged=part).SerializeToString()
 
     def _answer(self, found: LeaderRequest, part: pb.StagedPart, stored: Stored) -> None:
@@ -133,7 +133,7 @@ class Staging:
     def abort(self, frame: Frame) -> None:
         """An AbortRequest."""
         kinds = (ext.AbortRequest, ext.AbortResponse)
-        found = leader_request(self.shared, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
+        found = leader_request(self.context, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
         if found is None:
             return
         channel = self.channels.by_name.get(found.request.channel)
@@ -141,34 +141,34 @@ class Staging:
             found.answer()
             return
         drop = pb.DropStaged(uid=channel.info.uid, txns=found.request.txns, user=found.user)
-        self.shared.change_group(found.number, partial(_told, found), drop_staged=drop)
+        self.context.change_group(found.number, partial(_told, found), drop_staged=drop)
 
     def expire(self) -> None:
         """Drop what nobody has committed in time."""
-        before = self.shared.clock.wall - limits.STAGED_AGE_MAX
-        for number, group in self.shared.led():
+        before = self.context.clock.wall - limits.STAGED_AGE_MAX
+        for number, group in self.context.led():
             if group.machine.transactions.staged_before(before):
-                self.shared.change_group(number, nobody_waits, drop_staged=pb.DropStaged(before=before))
+                self.context.change_group(number, nobody_waits, drop_staged=pb.DropStaged(before=before))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
     def finish(self, frame: Frame) -> None:
         """A FinishRequest."""
         kinds = (ext.FinishRequest, ext.FinishResponse)
-        found = leader_request(self.shared, frame, kinds, attrgetter("app"), errors.INVALID_TRANSACTION)
+        found = leader_request(self.context, frame, kinds, attrgetter("app"), errors.INVALID_TRANSACTION)
         if found is None:
             return
         request = found.request
         if not _is_app(request.app) or request.version < 0:
             found.refuse(errors.INVALID_TRANSACTION)
             return
-        finished = pb.Finished(app=request.app, version=request.version, at=self.shared.clock.wall, user=found.user)
-        self.shared.change_group(found.number, partial(_told, found), finished=finished)
+        finished = pb.Finished(app=request.app, version=request.version, at=self.context.clock.wall, user=found.user)
+        self.context.change_group(found.number, partial(_told, found), finished=finished)
 
     def last_committed(self, frame: Frame) -> None:
         """A LastCommittedRequest."""
         kinds = (ext.LastCommittedRequest, ext.LastCommittedResponse)
-        found = leader_request(self.shared, frame, kinds, attrgetter("app"), errors.INVALID_TRANSACTION)
+        found = leader_request(self.context, frame, kinds, attrgetter("app"), errors.INVALID_TRANSACTION)
         if found is None:
             return
         known: Transactions = found.group.machine.transactions

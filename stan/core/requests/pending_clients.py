@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from stan import limits
-from stan.core.shared import Shared
+from stan.core.context import BrokerContext
 from stan.protocol.frames import Sender
 from stan.types import Nanos
 
@@ -22,8 +22,8 @@ class _Awaiting:
 class PendingClients:
     """What was sent by clients that have not been let in here; bounded in time, and by what the callers hold."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
         self._waiting: list[_Awaiting] = []
         self._failed: dict[Sender, None] = {}  # were waited for in vain; oldest first
 
@@ -37,11 +37,11 @@ class PendingClients:
             return
         awaiting = _Awaiting(strangers, call)
         self._waiting.append(awaiting)
-        shared = self._shared
-        shared.timers.at(shared.clock.now + limits.PARTITION_CLIENT_PATIENCE, lambda now: self._late(awaiting, now))
+        context = self._context
+        context.timers.at(context.clock.now + limits.PARTITION_CLIENT_PATIENCE, lambda now: self._late(awaiting, now))
 
     def _is_known(self, publisher: Sender) -> bool:
-        known = self._shared.sender(publisher) is not None
+        known = self._context.sender(publisher) is not None
         if known:
             self._failed.pop(publisher, None)
         return known

@@ -12,8 +12,8 @@ from functools import partial
 from typing import NamedTuple
 
 from stan import limits
+from stan.core.context import META_GROUP, BrokerContext
 from stan.core.requests.pending_clients import PendingClients
-from stan.core.shared import META_GROUP, Shared
 from stan.protocol.frames import Sender
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import Nanos, RaftIndex
@@ -29,24 +29,24 @@ class _Waiting(NamedTuple):
 class ReadIndex:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
         self._round: list[_Waiting] = []  # wait for the answer under way
         self._later: list[_Waiting] = []  # came after that question
         self._question = 0  # number of the newest; what comes for an older one says nothing about this round
         self._target: RaftIndex | None = None  # the answer
-        self._pending_clients = PendingClients(shared) if shared.config.partitioning else None
+        self._pending_clients = PendingClients(context) if context.config.partitioning else None
 
     def wait(self, call: Callable[[bool], None], publishers: Iterable[Sender] = ()) -> None:
         """See the module's docstring; *publishers*: who should be known then."""
-        shared = self.shared
+        context = self.context
         if self._pending_clients is not None:
             self._pending_clients.wait(publishers, call)
             return
-        if (not shared.clustered or self._surely_leads) and not self._round:
+        if (not context.clustered or self._surely_leads) and not self._round:
             call(True)  # noqa: FBT003 - the answer
             return
-        waiting = _Waiting(Nanos(shared.clock.now + limits.CATCHUP_PATIENCE), call)
+        waiting = _Waiting(Nanos(context.clock.now + limits.CATCHUP_PATIENCE), call)
         if self._round:
             self._later.append(waiting)
         else:
@@ -56,15 +56,15 @@ class ReadIndex:
     @property
     def _surely_leads(self) -> bool:
         """Whether this node leads the metadata and nobody else can by now."""
-        return self.shared.leads_meta and self.shared.meta_lease
+        return self.context.leads_meta and self.context.meta_lease
 
     def applied(self) -> None:
         """The metadata went on, or this node leads it now."""
-        shared = self.shared
+        context = self.context
         if self._pending_clients is not None:
             self._pending_clients.applied()
         while self._round and (
-            self._surely_leads or (self._target is not None and shared.meta.applied >= self._target)
+            self._surely_leads or (self._target is not None and context.meta.applied >= self._target)
         ):
             done, self._round, self._later, self._target = self._round, self._later, [], None
             self._question += 1
@@ -77,15 +77,15 @@ class ReadIndex:
     def answer(self, reply: bytes) -> None:
         """Another node asks; only a leader that knows that it still leads may answer."""
         if self._surely_leads:
-            self.shared.respond(reply, b"%d" % self.shared.meta.applied, (META_GROUP,))
+            self.context.respond(reply, b"%d" % self.context.meta.applied, (META_GROUP,))
 
     def _ask(self) -> None:
-        shared = self.shared
+        context = self.context
         self._question += 1
         self._target = None
         body = pb.MetaChange().SerializeToString()
         answered = partial(self._answered, self._question)
-        shared.request(shared.subjects.meta.encode(), limits.FORWARD_INTERVAL, answered, body)
+        context.request(context.subjects.meta.encode(), limits.FORWARD_INTERVAL, answered, body)
 
     def _answered(self, question: int, answer: bytes | None) -> None:
         if question != self._question or not self._round:
@@ -94,7 +94,7 @@ class ReadIndex:
             self._target = RaftIndex(int(answer))
             self.applied()
             if question == self._question and self._round:
-                self.shared.timers.at(self._round[-1].until, partial(self._late, question))
+                self.context.timers.at(self._round[-1].until, partial(self._late, question))
         else:
             self._give_up()
 
@@ -105,7 +105,7 @@ class ReadIndex:
 
     def _give_up(self) -> None:
         """Ask again, for those whose patience is not at its end."""
-        now = self.shared.clock.now
+        now = self.context.clock.now
         late = [waiting for waiting in self._round if waiting.until <= now]
         self._round = [waiting for waiting in self._round if waiting.until > now]
         if not self._round:

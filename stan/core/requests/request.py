@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
+from stan.core.context import BrokerContext, text
 from stan.core.leader.local_group import Group
-from stan.core.shared import Shared, text
 from stan.errors import BUSY, go_quote
 from stan.protocol.frames import Frame
 from stan.protocol.proto.admin_pb2 import ChangeResponse
@@ -25,7 +25,7 @@ UNSAID: Final = frozenset({"Node", "RestoreRows", "RestoreCursor"})
 class LeaderRequest(NamedTuple):
     """A request that this node has to answer."""
 
-    shared: Shared
+    context: BrokerContext
     reply: bytes
     number: GroupId
     request: Any
@@ -34,18 +34,18 @@ class LeaderRequest(NamedTuple):
     @property
     def group(self) -> Group:
         """The group that it is about."""
-        return self.shared.groups[self.number]
+        return self.context.groups[self.number]
 
     @property
     def user(self) -> bytes:
         """Who asks; b"" if NATS does not tell."""
-        return self.shared.user_of(self.reply)
+        return self.context.user_of(self.reply)
 
     def answer(self, **told: object) -> None:
         """It is done."""
         if self.response is ChangeResponse and not told.get("error"):
             self._say(told.get("changed", 0))
-        self.shared.respond(self.reply, self.response(**told).SerializeToString(), (self.number,))
+        self.context.respond(self.reply, self.response(**told).SerializeToString(), (self.number,))
 
     def _say(self, changed: object) -> None:
         """Tell of what an operator has changed."""
@@ -59,7 +59,7 @@ class LeaderRequest(NamedTuple):
         client_id = getattr(request, "client_id", b"")
         who = f" {go_quote(text(client_id))}" if client_id else ""
         said = f"an operator asked for: {words}{who}{where}, {changed} changed"
-        self.shared.say("admin", said, channel=channel, client_id=client_id, group=self.number)
+        self.context.say("admin", said, channel=channel, client_id=client_id, group=self.number)
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
         """It is not done; *retry*: that passes."""
@@ -71,7 +71,7 @@ class LeaderRequest(NamedTuple):
 
 
 def leader_request(
-    shared: Shared,
+    context: BrokerContext,
     frame: Frame,
     kinds: tuple[type[Message], type[Message]],
     name_of: Callable[[Any], bytes],
@@ -82,7 +82,7 @@ def leader_request(
     """The request in *frame* if it is for this node.
 
     Args:
-        shared: the broker's parts have it in common.
+        context: what the parts of the broker have in common.
         frame: as it came.
         kinds: of the request and of its answer.
         name_of: the channel, or what is placed as one, that a request is about.
@@ -95,14 +95,14 @@ def leader_request(
     try:
         request = decode(kind, frame.payload)
     except DecodeError as problem:
-        if shared.leads_meta:  # somebody has to
+        if context.leads_meta:  # somebody has to
             error = because(invalid, problem).encode()
-            shared.respond(frame.reply, response(error=error).SerializeToString())
+            context.respond(frame.reply, response(error=error).SerializeToString())
         return None
-    number = shared.group_number(name_of(request))
-    if not shared.leads(number):
+    number = context.group_number(name_of(request))
+    if not context.leads(number):
         return None
-    found = LeaderRequest(shared, frame.reply, number, request, response)
+    found = LeaderRequest(context, frame.reply, number, request, response)
     if found.group.dispatch.held:
         if not once(request):
             found.busy()

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.message import DecodeError, Message
 
 from stan import limits
+from stan.core.context import META_GROUP, BrokerContext
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request import LeaderRequest, leader_request
-from stan.core.shared import META_GROUP, Shared
 from stan.core.state.meta import ChannelInfo, MetaMachine
 from stan.errors import BUSY, INVALID_ADMIN, INVALID_QUESTION, TOO_MANY_REQUESTS, UNKNOWN_CHANNEL, UNKNOWN_VERSION
 from stan.patterns import ONE, REST
@@ -39,7 +39,7 @@ Kinds = tuple[type[Message], type[Message]]
 class ScatterRequest(NamedTuple):
     """A question for all leaders: this node answers for *groups*."""
 
-    shared: Shared
+    context: BrokerContext
     reply: bytes
     groups: tuple[GroupId, ...]
     response: type[Message]
@@ -47,11 +47,11 @@ class ScatterRequest(NamedTuple):
 
     def begun(self) -> Any:
         """The answer, with nothing in it."""
-        return self.response(pool=self.shared.config.store.raft_groups, groups=self.groups)
+        return self.response(pool=self.context.config.store.raft_groups, groups=self.groups)
 
     def answer(self, response: Message) -> None:
         """Send it."""
-        self.shared.respond(self.reply, response.SerializeToString(), self.groups)
+        self.context.respond(self.reply, response.SerializeToString(), self.groups)
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
         """There is no answer; *retry*: that passes."""
@@ -61,8 +61,8 @@ class ScatterRequest(NamedTuple):
 class Responder:
     """See the module's docstring."""
 
-    def __init__(self, shared: Shared, read_index: ReadIndex) -> None:
-        self.shared = shared
+    def __init__(self, context: BrokerContext, read_index: ReadIndex) -> None:
+        self.context = context
         self.read_index = read_index
         self._waiting = 0  # for the metadata
         self._names: tuple[MetaMachine | None, int, int, list[bytes]] = (None, 0, 0, [])
@@ -71,12 +71,12 @@ class Responder:
 
     def scatter(self, frame: Frame, kinds: Kinds, invalid: str = INVALID_QUESTION) -> ScatterRequest | None:
         """What every leader answers, if this node leads anything."""
-        shared = self.shared
+        context = self.context
         kind, response = kinds
-        groups = tuple(sorted(number for number, _ in shared.led()))
+        groups = tuple(sorted(number for number, _ in context.led()))
         if not frame.reply or not groups:
             return None
-        question = ScatterRequest(shared, frame.reply, groups, response)
+        question = ScatterRequest(context, frame.reply, groups, response)
         try:
             question = question._replace(request=decode(kind, frame.payload))
         except DecodeError as problem:
@@ -95,15 +95,15 @@ class Responder:
         if question.request.version not in VERSIONS:
             question.refuse(UNKNOWN_VERSION)
             return None
-        if not self.shared.rates.admit(self.shared.clock.now):
+        if not self.context.rates.admit(self.context.clock.now):
             question.refuse(TOO_MANY_REQUESTS, retry=True)
             return None
         return question
 
     def answers_for(self, groups: Iterable[GroupId]) -> bool:
         """Whether this node leads all of them and no other node can."""
-        shared = self.shared
-        return all(shared.leads(number) and not shared.groups[number].dispatch.held for number in groups)
+        context = self.context
+        return all(context.leads(number) and not context.groups[number].dispatch.held for number in groups)
 
     # --- for one leader ---------------------------------------------------------------------------------------------------
 
@@ -111,20 +111,20 @@ class Responder:
         self, frame: Frame, kinds: Kinds, name_of: Callable[[Any], bytes] = CHANNEL
     ) -> LeaderRequest | None:
         """A request of an operator that concerns the channel that *name_of* tells, if it is for this node."""
-        return self._of_version(leader_request(self.shared, frame, kinds, name_of, INVALID_ADMIN))
+        return self._of_version(leader_request(self.context, frame, kinds, name_of, INVALID_ADMIN))
 
     def admin_meta_request(self, frame: Frame, kinds: Kinds) -> LeaderRequest | None:
         """A request of an operator that concerns the metadata, if this node leads them."""
-        shared = self.shared
-        if not frame.reply or not shared.leads_meta:
+        context = self.context
+        if not frame.reply or not context.leads_meta:
             return None
-        about = LeaderRequest(shared, frame.reply, META_GROUP, None, kinds[1])
+        about = LeaderRequest(context, frame.reply, META_GROUP, None, kinds[1])
         try:
             about = about._replace(request=decode(kinds[0], frame.payload))
         except DecodeError as problem:
             about.refuse(because(INVALID_ADMIN, problem))
             return None
-        if not shared.meta_lease:
+        if not context.meta_lease:
             about.busy()
             return None
         return self._of_version(about)
@@ -136,7 +136,7 @@ class Responder:
         if about.request.version not in VERSIONS:
             about.refuse(UNKNOWN_VERSION)
             return None
-        if not self.shared.rates.admit(self.shared.clock.now):
+        if not self.context.rates.admit(self.context.clock.now):
             about.refuse(TOO_MANY_REQUESTS, retry=True)
             return None
         return about
@@ -153,26 +153,26 @@ class Responder:
         name = name_of(about.request)
 
         def known(known: bool) -> None:  # noqa: FBT001 - an answer
-            info = self.shared.meta.channels.get(name)
-            if not known or not self.answers_for((self.shared.group_number(name),)):
+            info = self.context.meta.channels.get(name)
+            if not known or not self.answers_for((self.context.group_number(name),)):
                 about.busy()
             elif info is None or self.is_dropped(info):
                 about.refuse(UNKNOWN_CHANNEL)
             else:
                 found(about, info)
 
-        if name in self.shared.meta.channels:
+        if name in self.context.meta.channels:
             known(True)  # noqa: FBT003
         else:
             self.catch_up(known)
 
     def is_dropped(self, info: ChannelInfo) -> bool:
         """Whether a channel is gone, and the metadata do not tell it yet."""
-        return info.uid in self.shared.group_of(info).machine.dropped
+        return info.uid in self.context.group_of(info).machine.dropped
 
     def sorted_names(self) -> list[bytes]:
         """Of all channels; kept while none comes or goes, and never changed itself."""
-        meta = self.shared.meta
+        meta = self.context.meta
         machine, next_uid, count, _ = self._names
         if machine is not meta or (next_uid, count) != (meta.next_uid, len(meta.channels)):
             self._names = (meta, meta.next_uid, len(meta.channels), sorted(meta.channels))

@@ -15,7 +15,7 @@ from stan import limits
 from stan.config import ClusterConfig, Config
 from stan.core.base.ready import Index
 from stan.core.broker import Broker
-from stan.core.shared import META_GROUP
+from stan.core.context import META_GROUP
 from stan.edge.cluster.agreement import Agreement
 from stan.edge.cluster.balance import Balance
 from stan.edge.cluster.handovers import Handovers

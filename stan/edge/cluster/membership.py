@@ -9,7 +9,7 @@ voters of whom no majority is there and counts; who stays is there when another 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from stan.core.shared import META_GROUP
+from stan.core.context import META_GROUP
 from stan.types import GroupId
 
 

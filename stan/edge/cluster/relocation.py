@@ -11,7 +11,7 @@ a while; what is closed is put aside. A node that was removed ends when it is ne
 from functools import partial
 
 from stan import limits
-from stan.core.shared import META_GROUP
+from stan.core.context import META_GROUP
 from stan.edge.cluster.host import Host
 from stan.edge.cluster.membership import Holding, Seen, may_close, observers, step
 from stan.edge.cluster.roster import difference

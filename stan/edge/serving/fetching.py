@@ -14,7 +14,7 @@ from stan import limits
 from stan.core.base.ready import Fetched
 from stan.core.boundary.fetches import AGAIN, FetchAsked, FetchRules, Place, Refusal
 from stan.core.broker import Broker
-from stan.core.shared import shown
+from stan.core.context import shown
 from stan.edge.nats.gateway import Gateway
 from stan.edge.reads import ATTEMPTS, from_memory, refs_that_fill
 from stan.edge.runtime import Runtime

@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.core.broker import Broker
+from stan.core.context import shown
 from stan.core.requests.responder import VERSIONS
-from stan.core.shared import shown
 from stan.core.state.meta import ChannelInfo
 from stan.edge.nats.gateway import Gateway
 from stan.edge.reads import ATTEMPTS

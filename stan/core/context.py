@@ -104,7 +104,7 @@ class Totals:
 
 
 @dataclass(slots=True)
-class Shared:
+class BrokerContext:
     """See the module's docstring. `outbox` fields are emptied into the next Ready."""
 
     config: Config
