@@ -490,7 +490,7 @@ class Broker:
         self.context.clock = Clock(now, wall)
 
     @property
-    def hungry(self) -> bool:
+    def has_work(self) -> bool:
         """Whether `ready` would find deliveries to make or proposals to write."""
         context = self.context
         return bool(
@@ -499,8 +499,8 @@ class Broker:
             or context.redeliveries
             or context.pub_acks
             or self.publishing.can_seal
-            or self.committing.hungry
-            or any(group.dispatch.fed for _, group in context.led())
+            or self.committing.has_work
+            or any(group.dispatch.has_work for _, group in context.led())
         )
 
     def _is_time_to_tell(self, number: GroupId, group: Group, now: Nanos, changing: set[GroupId]) -> bool:

@@ -164,7 +164,7 @@ class Driver:
             room = limits.OUTBOUND_BYTES_HIGH - self.gateway.connection.unsent
             ready = broker.ready(runtime.now(), runtime.wall(), room)
             self._carry_out(ready)
-            if not (broker.hungry and room > 0) and not any(group.has_committed for _, group in self._touched()):
+            if not (broker.has_work and room > 0) and not any(group.has_committed for _, group in self._touched()):
                 return ready
         self.wake()
         return ready

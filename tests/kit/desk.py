@@ -189,7 +189,7 @@ class Desk:
             if not self.hold:
                 self.commit()
             context = broker.context
-            if broker.hungry or context.trims or context.drops or context.notes:
+            if broker.has_work or context.trims or context.drops or context.notes:
                 continue
             if self.hold or not self.uncommitted:
                 break

@@ -292,7 +292,7 @@ def test_nothing_is_left_of_a_life_that_ended(node):
     assert (publishing.uncommitted_bytes, publishing.unsealed_bytes, publishing.waiting) == (0, 0, {})
     assert not node.broker.context.by_index
     assert not node.broker.context.waiting
-    assert not node.broker.hungry
+    assert not node.broker.has_work
 
 
 def test_a_full_group_grows_a_batch_and_a_closed_one_waits(node):
@@ -300,7 +300,7 @@ def test_a_full_group_grows_a_batch_and_a_closed_one_waits(node):
     for gate in ("full", "closed"):
         setattr(node.broker.context, gate, frozenset({1}))
         assert node.publish("foo", gate.encode()) == []
-        assert not node.broker.hungry
+        assert not node.broker.has_work
         setattr(node.broker.context, gate, frozenset())
         node.turn()
         assert node.pub_acks() == [""]

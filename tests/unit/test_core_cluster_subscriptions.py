@@ -462,9 +462,9 @@ def test_nothing_is_sent_without_a_lease_and_everything_with_it(node):
     dispatch.held = True
     node.publish("foo", b"1")
     assert node.received() == []
-    assert not node.broker.hungry
+    assert not node.broker.has_work
     dispatch.held = False
-    assert node.broker.hungry
+    assert node.broker.has_work
     node.turn()
     assert node.received() == [(1, 0)]
 
@@ -476,9 +476,9 @@ def test_following_forgets_everything_that_is_live(node):
     node.publish("foo", b"1")
     dispatch = node.broker.context.groups[1].dispatch
     node.follow()
-    for kept in ("cursors", "by_channel", "by_ack_key", "by_subscription", "hungry", "dirty", "holding"):
+    for kept in ("cursors", "by_channel", "by_ack_key", "by_subscription", "has_work", "dirty", "holding"):
         assert not getattr(dispatch, kept)
-    assert not node.broker.hungry
+    assert not node.broker.has_work
     node.hold = False
     node.pass_time(60)
     assert node.received() == []

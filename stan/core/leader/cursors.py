@@ -59,7 +59,7 @@ class LiveCursor:
     again: Runs = field(default_factory=Runs)  # above last_sent, sent before: the cursor was moved back
     epoch: int = 0  # of the cursor's steering
     untold: list[pb.Progress] = field(default_factory=list)  # what was sent in earlier epochs
-    hungry: bool = False  # queued for the next pump
+    scheduled: bool = False  # queued for the next pump
     touched: Runs = field(default_factory=Runs)  # sequences whose holder changed since the last progress entry
     reported: int = 0  # last_sent of the last progress entry
     redelivered: int = 0  # messages that were sent again

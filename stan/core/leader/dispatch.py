@@ -32,7 +32,7 @@ class Dispatch:
         self.by_channel: dict[ChannelUid, dict[int, LiveCursor]] = {}
         self.by_ack_key: dict[int, tuple[LiveCursor, LiveMember]] = {}
         self.by_subscription: dict[int, tuple[LiveCursor, LiveMember]] = {}
-        self.hungry: deque[LiveCursor] = deque()
+        self.scheduled: deque[LiveCursor] = deque()
         self.dirty: dict[int, LiveCursor] = {}
         self.holding: set[int] = set()  # cursors that keep batches while their window is full
         self.paused = False  # no connection to NATS: nothing is sent, no ack wait runs
@@ -72,7 +72,7 @@ class Dispatch:
             self.by_channel,
             self.by_ack_key,
             self.by_subscription,
-            self.hungry,
+            self.scheduled,
             self.dirty,
             self.holding,
         ):
@@ -92,7 +92,7 @@ class Dispatch:
                 self.doubtful += (live.cursor.cursor_id, until)
 
     def join(self, cursor: Cursor, sub: Subscription) -> None:
-        """A subscription came online; call `feed` once its response is on the way."""
+        """A subscription came online; `pump` sends to it once its response is on the way."""
         live = self.cursors.get(cursor.cursor_id)
         if live is None:
             owed = Runs(Run(run.first, run.last) for run in cursor.owed)
@@ -103,7 +103,7 @@ class Dispatch:
         member = LiveMember(sub)
         live.members.append(member)
         self.by_ack_key[sub.ack_key] = self.by_subscription[sub.subscription_id] = (live, member)
-        self._feed(live)
+        self._schedule(live)
 
     def leave(self, sub: Subscription, *, gone: bool) -> None:
         """The replicated state let a subscription go; *gone* when its cursor ended with it or is offline now."""
@@ -118,7 +118,7 @@ class Dispatch:
             return
         for run in member.window:
             live.owed.merge(Run(run.first, run.last, 0, run.count))
-        self._feed(live)
+        self._schedule(live)
 
     def removed(self, uid: ChannelUid, removal: pb.Removal) -> None:
         """Messages were removed by an operator: they are settled, whoever has them."""
@@ -128,7 +128,7 @@ class Dispatch:
                     live.touch(run.first, run.last)
             self._skip(live, removal.first_sequence - 1)
             self._mark(live)
-            self._feed(live)
+            self._schedule(live)
 
     def drop_channel(self, uid: ChannelUid) -> None:
         """The channel and everything on it is gone."""
@@ -159,7 +159,7 @@ class Dispatch:
             found = self.by_subscription.get(subscription_id)
             if found is not None:
                 found[1].failed_heartbeat = failed
-                self._feed(found[0])
+                self._schedule(found[0])
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -173,12 +173,12 @@ class Dispatch:
                 at_end = live.last_sent + 1 == batch.base_sequence
             if at_end and len(live.batches) < limits.BATCHES_PER_READ_MAX and any(m.open_slots for m in live.members):
                 live.batches.append(batch)
-            self._feed(live)
+            self._schedule(live)
 
     def uncovered(self, uid: ChannelUid) -> None:
         """Messages that were committed before are visible now."""
         for live in self.by_channel.get(uid, {}).values():
-            self._feed(live)
+            self._schedule(live)
 
     def ack(self, key: int, ranges: Iterable[tuple[int, int]], wall: int = 0) -> bool:
         """Sequences were acked on one ack inbox, at *wall*; False if nobody has it (any more)."""
@@ -196,7 +196,7 @@ class Dispatch:
                 live.touch(run.first, run.last)
         live.acked_at = wall
         self._mark(live)
-        self._feed(live)
+        self._schedule(live)
         return True
 
     def fetched(self, fetch: Fetch, batches: list[Fetched], now: Nanos) -> list[Delivery]:
@@ -205,7 +205,7 @@ class Dispatch:
         if live is None or live.fetching != fetch.number:  # asked for in another life of the cursor
             return []
         live.fetching = 0
-        self._feed(live)
+        self._schedule(live)
         if self.mute or live.cursor.paused:
             return []
         if live.owed:
@@ -225,7 +225,7 @@ class Dispatch:
         live = self.cursors.get(fetch.cursor_id)
         if live is not None and live.fetching == fetch.number:
             live.fetching = 0
-            self._feed(live)
+            self._schedule(live)
 
     def not_sent(self, deliveries: Iterable[Delivery]) -> None:
         """These did not leave after all: they are owed, at once and not only when the ack wait is over, and as if nothing had
@@ -239,7 +239,7 @@ class Dispatch:
                     live.owed.add(Run(run.first, run.last, 0, run.count - 1))
                     live.touch(run.first, run.last)
                 self._mark(live)
-                self._feed(live)
+                self._schedule(live)
 
     def pause(self) -> None:
         """NATS is away."""
@@ -252,7 +252,7 @@ class Dispatch:
             member.window.shift(away_ns)
             member.timer_at = 0
             self._arm(live, member)
-            self._feed(live)
+            self._schedule(live)
 
     def steered(self, result: GroupResult) -> None:
         """A change of an operator to a cursor was applied."""
@@ -266,7 +266,7 @@ class Dispatch:
         if result.steered == "move_cursor":
             self.holding.discard(live.cursor.cursor_id)
         self._mark(live)
-        self._feed(live)
+        self._schedule(live)
 
     def is_outdated(self, ack_key: int, wall: int) -> bool:
         """Whether a replayed ack may be of before the cursor was moved, for messages that have to be sent again."""
@@ -276,11 +276,11 @@ class Dispatch:
 
     # --- delivery -----------------------------------------------------------------------------------------------------
 
-    def _feed(self, live: LiveCursor) -> None:
+    def _schedule(self, live: LiveCursor) -> None:
         """Queue a cursor for the next pump."""
-        if not live.hungry:
-            live.hungry = True
-            self.hungry.append(live)
+        if not live.scheduled:
+            live.scheduled = True
+            self.scheduled.append(live)
 
     @property
     def mute(self) -> bool:
@@ -288,19 +288,19 @@ class Dispatch:
         return self.frozen or self.untold or self.held
 
     @property
-    def fed(self) -> bool:
+    def has_work(self) -> bool:
         """Whether `pump` has something to look at."""
-        return bool(self.hungry) and not self.paused and not self.mute
+        return bool(self.scheduled) and not self.paused and not self.mute
 
     def pump(self, ready: Ready, now: Nanos, room: int) -> int:
         """Send what the windows allow, until about *room* bytes are out; returns the room left."""
         if self.paused or self.mute:
             return room
-        for _ in range(len(self.hungry)):
+        for _ in range(len(self.scheduled)):
             if room <= 0:
                 break
-            live = self.hungry.popleft()
-            live.hungry = False
+            live = self.scheduled.popleft()
+            live.scheduled = False
             self.holding.discard(live.cursor.cursor_id)
             if live.cursor.steering is not None and live.cursor.paused:
                 live.batches.clear()
@@ -346,7 +346,7 @@ class Dispatch:
             size = min(size, live.share(member, end - first + 1)) if len(live.members) > 1 else size
             sent += self._deliver_new(live, member, batch, Run(first, first + size - 1), ready, now)
             if sent >= room:
-                self._feed(live)
+                self._schedule(live)
                 break
         return sent
 
@@ -440,7 +440,7 @@ class Dispatch:
                 live.owed.add(Run(run.first, run.last, 0, run.count))
                 live.touch(run.first, run.last)
                 self._mark(live)
-                self._feed(live)
+                self._schedule(live)
         self._arm(live, member)
 
     # --- progress -----------------------------------------------------------------------------------------------------

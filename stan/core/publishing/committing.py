@@ -194,7 +194,7 @@ class Committing:
     # --- carrying out ---------------------------------------------------------------------------------------------------
 
     @property
-    def hungry(self) -> bool:
+    def has_work(self) -> bool:
         """Whether `pump` would find something to do."""
         return any(self._can_go_on(self._carrier(channel)) for _, channel, _ in self._under_way())
 
