@@ -117,17 +117,17 @@ def cursors_of(group: GroupView, info: ChannelInfo) -> list[Cursor]:
 def members_of(group: GroupView, cursor: Cursor) -> list[Member]:
     """The members of a cursor; itself if nobody is online."""
     if not cursor.members:
-        return [Member(cursor, None, cursor.last_sent, len(cursor.owed))]
+        return [Member(cursor, None, cursor.last_sent, len(cursor.to_redeliver))]
     live = group.live(cursor.cursor_id)
     windows = {} if live is None else {one.sub.subscription_id: one.window for one in live.members}
     reached = cursor.last_sent if live is None else live.last_sent
     furthest = max(cursor.members, key=lambda sub: sub.last_sent)  # the log is told of the others' places now and then
-    owed = 0 if cursor.kind.shared else len(cursor.owed if live is None else live.owed)
+    to_redeliver = 0 if cursor.kind.shared else len(cursor.to_redeliver if live is None else live.to_redeliver)
     found = []
     for sub in cursor.members:
         window = windows.get(sub.subscription_id, sub.pending)
         last = reached if sub is furthest else max(sub.last_sent, window.last)
-        found.append(Member(cursor, sub, last, len(window) + owed))
+        found.append(Member(cursor, sub, last, len(window) + to_redeliver))
     return found
 
 

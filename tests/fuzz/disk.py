@@ -104,7 +104,7 @@ def _machine(data: bytes) -> None:
 
 def states() -> Iterator[Parser]:
     """Snapshots and committed entries."""
-    cursor = pb.Cursor(cursor_id=1, uid=7, name=b"d", kind=1, client_id=b"me", last_sent=9, owed=[1, 3])
+    cursor = pb.Cursor(cursor_id=1, uid=7, name=b"d", kind=1, client_id=b"me", last_sent=9, to_redeliver=[1, 3])
     member = pb.Subscription(subscription_id=2, cursor_id=1, client_id=b"me", inbox=b"in", pending=[4, 5])
     snapshot = pb.Snapshot(applied_index=5, cursors=[cursor], subscriptions=[member])
     # They carry a CRC on the way, and stand in SQLite: who is wrong in shape only must not hang or fill the memory.

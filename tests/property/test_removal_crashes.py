@@ -137,7 +137,7 @@ class OneCrash(NodeRemovals):
             machine, index = context.groups[info.group].machine, context.indexes(info.group, info.uid)
             gone = machine.deleted.by_channel.get(info.uid)
             cursors = [
-                (c.name, c.last_sent, c.owed.flat())
+                (c.name, c.last_sent, c.to_redeliver.flat())
                 for c in machine.channel(info.uid).cursors.values()
                 if c.kind.durable
             ]

@@ -291,7 +291,7 @@ class World(Scene):
                 last = broker.context.indexes(group.machine.group, cursor.uid).last_sequence
                 if (
                     cursor.last_sent < last
-                    or cursor.owed
+                    or cursor.to_redeliver
                     or any(m.pending for m in cursor.members)
                     or not cursor.members
                 ):

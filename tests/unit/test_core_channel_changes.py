@@ -119,7 +119,7 @@ def test_purge_settles_an_offline_durable(desk) -> None:
     desk.leave("foo", sub.ack_inbox)
     ask(desk, "purge", up_to=4)
     (cursor,) = machine(desk).cursors.values()
-    assert (cursor.owed.flat(), cursor.last_sent) == ([], 4)
+    assert (cursor.to_redeliver.flat(), cursor.last_sent) == ([], 4)
     desk.subscribe("foo", "dur", durable="d", in_flight=10)
     assert desk.received("dur") == [(5, 0), (6, 0)]
 
@@ -207,7 +207,7 @@ def test_owed_message_that_is_deleted_does_not_come_again(desk) -> None:
     ask(desk, "delete_message", sequence=2)
     ask(desk, "delete_message", sequence=3)
     (cursor,) = machine(desk).cursors.values()
-    assert cursor.owed.flat() == [1, 1, 4, 4]
+    assert cursor.to_redeliver.flat() == [1, 1, 4, 4]
     desk.restart()
     desk.connect(client_id="me")
     desk.subscribe("foo", "dur", durable="d", in_flight=10)

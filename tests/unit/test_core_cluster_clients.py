@@ -263,7 +263,7 @@ def test_acks_sent_before_the_close_count(leader):
     leader.ack(inbox, 1, 2)
     leader.hears(closes(leader))
     (cursor,) = leader.broker.context.groups[1].machine.cursors.values()
-    assert not cursor.owed
+    assert not cursor.to_redeliver
     assert cursor.last_sent == 2
 
 

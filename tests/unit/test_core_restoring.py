@@ -172,7 +172,9 @@ def test_repeated_requests_change_nothing(desk) -> None:
     ask(desk, "restore_cursor", cursor=position)
     position.last_sent = 7
     ask(desk, "restore_cursor", cursor=position)
-    assert [(c.name, c.last_sent, c.owed.flat()) for c in machine(desk).cursors.values()] == [(b"d:q", 7, [6, 6])]
+    assert [(c.name, c.last_sent, c.to_redeliver.flat()) for c in machine(desk).cursors.values()] == [
+        (b"d:q", 7, [6, 6])
+    ]
     assert told(ask(desk, "restore_end")) == ("", 1, 5, 12)
     before = snapshot(desk)
     assert told(ask(desk, "restore_end")) == ("", 0, 5, 12)
@@ -289,7 +291,7 @@ def test_position_of_which_not_all_is_known_gets_it_again(desk) -> None:
         kind="DURABLE", durable_name=b"d", client_id=b"me", last_sent=6, acked_up_to=3, runs_cut=True, paused=True
     )
     ask(desk, "restore_cursor", cursor=position)
-    assert (cursor_of(desk).owed.flat(), cursor_of(desk).paused) == ([4, 6], True)
+    assert (cursor_of(desk).to_redeliver.flat(), cursor_of(desk).paused) == ([4, 6], True)
 
 
 def test_what_cannot_be_written_may_be_asked_again(desk) -> None:

@@ -33,7 +33,11 @@ async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(tmp_path):
     assert again.next_id == machine.next_id > max(*machine.cursors, *machine.subscriptions) + 1
     for id_, cursor in machine.cursors.items():
         found = again.cursors[id_]
-        assert (found.key, found.last_sent, found.owed.flat()) == (cursor.key, cursor.last_sent, cursor.owed.flat())
+        assert (found.key, found.last_sent, found.to_redeliver.flat()) == (
+            cursor.key,
+            cursor.last_sent,
+            cursor.to_redeliver.flat(),
+        )
     for id_, sub in machine.subscriptions.items():
         found = again.subscriptions[id_]
         assert (found.ack_inbox, found.inbox, found.pending.flat()) == (sub.ack_inbox, sub.inbox, sub.pending.flat())

@@ -48,11 +48,11 @@ def check_fixture(new):
 
     ledger, crew, bookmark = (new.cursors[name] for name in (b"ledger", b"crew:pool", b"bookmark"))
     assert (ledger.kind, ledger.client_id, ledger.last_sent) == (CursorKind.DURABLE, b"billing", 30)
-    assert flat(ledger.owed) == [*range(2, 21, 2), *range(21, 31)]
+    assert flat(ledger.to_redeliver) == [*range(2, 21, 2), *range(21, 31)]
     assert (ledger.max_in_flight, ledger.ack_wait_s) == (20, 30)
     assert (crew.kind, crew.last_sent) == (CursorKind.DURABLE_QUEUE, 40)
     assert ledger.begun == crew.begun == 0, "the old server has sent what is before: moved back, they get it flagged"
-    assert (bookmark.client_id, bookmark.last_sent, flat(bookmark.owed)) == (b"reader", 5, [5])
+    assert (bookmark.client_id, bookmark.last_sent, flat(bookmark.to_redeliver)) == (b"reader", 5, [5])
     assert not any(cursor.members for cursor in new.cursors.values())
 
 
@@ -227,8 +227,8 @@ def test_subscriptions_are_replayed_by_the_rules(tmp_path):
     assert report.problem_count == 0
     assert listed(report)["foo"].subscriptions_ended == 1
     assert set(cursors) == {b"d", b"dur:grp"}
-    assert (cursors[b"d"].last_sent, flat(cursors[b"d"].owed)) == (10, [4, 5, 6, 8, 9, 10])
-    assert (cursors[b"dur:grp"].last_sent, flat(cursors[b"dur:grp"].owed)) == (2, [2])
+    assert (cursors[b"d"].last_sent, flat(cursors[b"d"].to_redeliver)) == (10, [4, 5, 6, 8, 9, 10])
+    assert (cursors[b"dur:grp"].last_sent, flat(cursors[b"dur:grp"].to_redeliver)) == (2, [2])
 
 
 def test_damage_among_subscriptions_is_told_and_the_rest_counts(tmp_path):
@@ -242,7 +242,7 @@ def test_damage_among_subscriptions_is_told_and_the_rest_counts(tmp_path):
     report = run(tmp_path / "old", tmp_path / "new")
 
     assert [(problem.file, problem.offset) for problem in report.problems] == [(str(path), at)]
-    assert flat(Opened(tmp_path / "new").cursors[b"d"].owed) == [1, 3]
+    assert flat(Opened(tmp_path / "new").cursors[b"d"].to_redeliver) == [1, 3]
 
 
 # --- damage ------------------------------------------------------------------------------------------------------------

@@ -279,7 +279,7 @@ def test_what_was_sent_and_has_to_be_sent_again_is_pending(scene):
     )
     runs = live.members[0].window.take(3)
     for run in runs:
-        live.owed.add(run)
+        live.to_redeliver.add(run)
     assert scene.get("channelsz", channel="orders", subs="1")["subscriptions"][0]["pending_count"] == 20
 
 

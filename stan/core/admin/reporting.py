@@ -258,7 +258,9 @@ class Reporting:
         group = self.context.group_of(info)
         index = self.context.indexes(info.group, info.uid)
         live = group.dispatch.cursors.get(cursor.cursor_id)
-        last_sent, owed = (cursor.last_sent, cursor.owed) if live is None else (live.last_sent, live.owed)
+        last_sent, owed = (
+            (cursor.last_sent, cursor.to_redeliver) if live is None else (live.last_sent, live.to_redeliver)
+        )
         windows = [] if live is None else [member.window for member in live.members]
         lowest = min((runs.first for runs in (owed, *windows) if runs), default=last_sent + 1)
         durable_name, queue_group = names(cursor)

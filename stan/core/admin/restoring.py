@@ -330,19 +330,19 @@ def _cursor_row(channel: Channel, cursor: admin.CursorStatus) -> pb.Cursor | Non
         return None
     if kind is CursorKind.DURABLE and not cursor.client_id:
         return None
-    owed = Runs()
+    to_redeliver = Runs()
     for first, last in (pair for flat in runs for pair in pairs(flat)):
-        owed.merge(Run(first, last))
+        to_redeliver.merge(Run(first, last))
     if cursor.runs_cut:  # it is not known which of them
-        owed.merge(Run(cursor.acked_up_to + 1, max(cursor.last_sent, cursor.acked_up_to + 1)))
-    owed.remove(cursor.last_sent + 1, SEQUENCE_END)
+        to_redeliver.merge(Run(cursor.acked_up_to + 1, max(cursor.last_sent, cursor.acked_up_to + 1)))
+    to_redeliver.remove(cursor.last_sent + 1, SEQUENCE_END)
     row = pb.Cursor(
         uid=channel.info.uid,
         name=name,
         kind=kind,
         client_id=cursor.client_id,
         last_sent=min(cursor.last_sent, SEQUENCE_END),
-        owed=owed.flat(),
+        to_redeliver=to_redeliver.flat(),
         inbox=cursor.inbox,
         max_in_flight=cursor.max_in_flight,
         ack_wait_s=cursor.ack_wait_s,

@@ -1,4 +1,4 @@
-"""The leader's live view of a cursor: windows with deadlines, what is owed, what is in hand.
+"""The leader's live view of a cursor: windows with deadlines, messages to redeliver, batches in hand.
 
 The replicated state (core.group) follows behind through progress entries; this view is ahead of it, exists on the leader
 only and is made anew from it when leadership begins. Nothing says "stalled": it is derived from the window each time.
@@ -45,12 +45,13 @@ class LiveMember:
 class LiveCursor:
     """A cursor with at least one online member.
 
-    Invariants: C1 last_sent never decreases, unless an operator moves it; G1 the members' windows and `owed` are disjoint.
+    Invariants: C1 last_sent never decreases, unless an operator moves it; G1 the members' windows and `to_redeliver` are
+    disjoint.
     """
 
     cursor: Cursor
     last_sent: int
-    owed: Runs
+    to_redeliver: Runs
     members: list[LiveMember] = field(default_factory=list)
     batches: deque[Fetched] = field(default_factory=deque)  # in hand, contiguous, for new messages only
     fetching: int = 0  # number of the Fetch under way; 0 = none
@@ -75,8 +76,8 @@ class LiveCursor:
         self.touched.merge(Run(first, last))
 
     def holders(self, first: int, last: int) -> list[Run]:
-        """Take [first, last] from every window and from what is owed (an ack counts whoever sends it)."""
-        taken = self.owed.remove(first, last) if self.owed else []
+        """Take [first, last] from every window and from those to redeliver (an ack counts whoever sends it)."""
+        taken = self.to_redeliver.remove(first, last) if self.to_redeliver else []
         for member in self.members:
             taken += member.window.remove(first, last)
         return taken
@@ -85,7 +86,7 @@ class LiveCursor:
         """What changed since the last call, as the net result: who holds each touched sequence now."""
         entry = pb.Progress(cursor_id=self.cursor.cursor_id, last_sent=self.last_sent, epoch=self.epoch)
         held = Runs()
-        holders = [(m.sub.subscription_id, m.window) for m in self.members] + [(0, self.owed)]
+        holders = [(m.sub.subscription_id, m.window) for m in self.members] + [(0, self.to_redeliver)]
         for subscription_id, runs in holders:
             flat = Runs()
             for touched in self.touched:

@@ -1,6 +1,6 @@
 """Delivery of one channel group, on its leader: windows, redelivery, hand-over, progress.
 
-Everything works on runs and batches. What is owed (a message that was delivered once and is now nobody's) goes first, oldest
+Everything works on runs and batches. Messages to redeliver (delivered once, now nobody's) go first, oldest
 first, inside the window's budget; new messages follow. So a resumed durable gets its unacked messages before new ones, no
 more than its window at once, and nothing can be stalled by a stale flag (FIELD 1a). Never reads a disk: what it needs it asks
 for with a Fetch.
@@ -95,8 +95,10 @@ class Dispatch:
         """A subscription came online; `pump` sends to it once its response is on the way."""
         live = self.cursors.get(cursor.cursor_id)
         if live is None:
-            owed = Runs(Run(run.first, run.last) for run in cursor.owed)
-            live = LiveCursor(cursor, cursor.last_sent, owed, reported=cursor.last_sent, doubt_until=cursor.doubt_until)
+            to_redeliver = Runs(Run(run.first, run.last) for run in cursor.to_redeliver)
+            live = LiveCursor(
+                cursor, cursor.last_sent, to_redeliver, reported=cursor.last_sent, doubt_until=cursor.doubt_until
+            )
             steer(live)
             self.cursors[cursor.cursor_id] = live
             self.by_channel.setdefault(cursor.uid, {})[cursor.cursor_id] = live
@@ -117,7 +119,7 @@ class Dispatch:
             self._forget(live)
             return
         for run in member.window:
-            live.owed.merge(Run(run.first, run.last, 0, run.count))
+            live.to_redeliver.merge(Run(run.first, run.last, 0, run.count))
         self._schedule(live)
 
     def removed(self, uid: ChannelUid, removal: pb.Removal) -> None:
@@ -208,7 +210,7 @@ class Dispatch:
         self._schedule(live)
         if self.mute or live.cursor.paused:
             return []
-        if live.owed:
+        if live.to_redeliver:
             return self._redeliver(live, list(fetch.runs), batches, now)
         if live.batches:
             return []
@@ -228,15 +230,15 @@ class Dispatch:
             self._schedule(live)
 
     def not_sent(self, deliveries: Iterable[Delivery]) -> None:
-        """These did not leave after all: they are owed, at once and not only when the ack wait is over, and as if nothing had
-        been: what was never sent is no redelivery."""
+        """These did not leave after all: they are to be redelivered, at once and not only when the ack wait is over, and as if
+        nothing had been: what was never sent is no redelivery."""
         by_inbox: dict[bytes, list[Run]] = {}
         for lost in deliveries:
             by_inbox.setdefault(lost.inbox, []).append(Run(lost.first, lost.last))
         for live, member in self.by_subscription.values():
             for lost_run in by_inbox.get(member.sub.inbox, ()):
                 for run in member.window.remove(lost_run.first, lost_run.last):
-                    live.owed.add(Run(run.first, run.last, 0, run.count - 1))
+                    live.to_redeliver.add(Run(run.first, run.last, 0, run.count - 1))
                     live.touch(run.first, run.last)
                 self._mark(live)
                 self._schedule(live)
@@ -313,7 +315,7 @@ class Dispatch:
         last = index.last_sequence
         oldest = self.machine.channel(live.cursor.uid).first_sequence  # the index learns of it after this turn
         self._settle_removed(live, max(index.first_sequence, oldest) - 1)
-        if live.owed:
+        if live.to_redeliver:
             return self._fetch_owed(live, ready)
         deleted = self.machine.deleted.by_channel.get(live.cursor.uid)
         sent = 0
@@ -384,25 +386,26 @@ class Dispatch:
         if not slots:
             return 0
         live.batches.clear()
-        runs = tuple((run.first, run.last) for run in live.owed.peek(slots)[: limits.BATCHES_PER_READ_MAX])
+        runs = tuple((run.first, run.last) for run in live.to_redeliver.peek(slots)[: limits.BATCHES_PER_READ_MAX])
         ready.fetches.append(self._fetch(live, runs, limits.READ_BYTES_MAX))
         return limits.READ_BYTES_MAX // 4
 
     def _redeliver(
         self, live: LiveCursor, wanted: list[tuple[int, int]], batches: list[Fetched], now: Nanos
     ) -> list[Delivery]:
-        """Send what is still owed of the fetched batches, oldest first; what no longer exists counts as acked."""
+        """Send those of the fetched batches that are still to be redelivered, oldest first; what no longer exists counts as
+        acked."""
         out: list[Delivery] = []
         seen = Runs()
         for batch in batches:
             end = batch.base_sequence + batch.count - 1
             seen.merge(Run(batch.base_sequence, end))
-            for run in live.owed.within(batch.base_sequence, end):
+            for run in live.to_redeliver.within(batch.base_sequence, end):
                 out += self._hand_out(live, batch, run, now)
         reached = batches[-1].base_sequence + batches[-1].count - 1 if batches else 0
         for first, last in wanted:  # a bounded read may end early: only what it passed over is missing
             for gap_first, gap_last in seen.missing(first, min(last, reached) if batches else last):
-                if live.owed.remove(gap_first, gap_last):
+                if live.to_redeliver.remove(gap_first, gap_last):
                     live.touch(gap_first, gap_last)
                     self._mark(live)
         return out
@@ -416,7 +419,7 @@ class Dispatch:
                 break
             size = min(run.last - first + 1, member.open_slots)
             size = min(size, live.share(member, run.last - first + 1)) if len(live.members) > 1 else size
-            live.owed.remove(first, first + size - 1)
+            live.to_redeliver.remove(first, first + size - 1)
             out.append(self._send(live, member, batch, Run(first, first + size - 1, 0, run.count + 1), now))
             first += size
         return out
@@ -437,7 +440,7 @@ class Dispatch:
             if member.failed_heartbeat and all(m.failed_heartbeat for m in live.members):
                 member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
             else:
-                live.owed.add(Run(run.first, run.last, 0, run.count))
+                live.to_redeliver.add(Run(run.first, run.last, 0, run.count))
                 live.touch(run.first, run.last)
                 self._mark(live)
                 self._schedule(live)
@@ -502,8 +505,8 @@ class Dispatch:
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* were removed by the channel's limits: they are neither sent nor sent again (STAN-SPEC 6.6)."""
-        if live.owed and live.owed.first <= to:
-            for run in live.owed.remove(1, to):
+        if live.to_redeliver and live.to_redeliver.first <= to:
+            for run in live.to_redeliver.remove(1, to):
                 live.touch(run.first, run.last)
             self._mark(live)
         self._skip(live, to)

@@ -48,7 +48,7 @@ def _moved(live: LiveCursor, before: int) -> None:
         live.again.merge(Run(max(sent, to) + 1, live.doubt_until))
     for member in live.members:
         member.window.clear()
-    live.owed.clear()
+    live.to_redeliver.clear()
     live.touched.clear()
     live.batches.clear()
     live.fetching = live.doubt_until = 0  # what is being read comes for nobody
@@ -62,8 +62,8 @@ def _skipped(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
         if last > live.last_sent:
             live.ahead.merge(Run(max(first, live.last_sent + 1), last))
     # The log may have been told otherwise meanwhile, and has not listened: tell it all.
-    held = [member.window for member in live.members] + [live.owed]
-    known = [member.pending for member in live.cursor.members] + [live.cursor.owed]
+    held = [member.window for member in live.members] + [live.to_redeliver]
+    known = [member.pending for member in live.cursor.members] + [live.cursor.to_redeliver]
     for part in (*held, *known):
         for run in part:
             live.touch(run.first, run.last)
@@ -74,7 +74,7 @@ def _sent_again(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
     for member in live.members:
         for first, last in runs:
             for run in member.window.remove(first, last):
-                live.owed.add(Run(run.first, run.last, 0, run.count))
+                live.to_redeliver.add(Run(run.first, run.last, 0, run.count))
                 live.touch(run.first, run.last)
 
 

@@ -79,8 +79,8 @@ class Subscription:
 
 @dataclass(slots=True)
 class Cursor:
-    """A position in a channel. Invariants: G1 the members' pending sets and `owed` are disjoint; C1 last_sent never decreases,
-    unless an operator moves it: a new epoch of its steering begins then."""
+    """A position in a channel. Invariants: G1 the members' pending sets and `to_redeliver` are disjoint; C1 last_sent never
+    decreases, unless an operator moves it: a new epoch of its steering begins then."""
 
     cursor_id: int
     uid: ChannelUid
@@ -88,7 +88,7 @@ class Cursor:
     name: bytes
     client_id: bytes  # owner of a durable, last owner of a durable group
     last_sent: int
-    owed: Runs = field(default_factory=Runs)
+    to_redeliver: Runs = field(default_factory=Runs)
     members: list[Subscription] = field(default_factory=list)
     # What the last member asked for, shown while nobody is online.
     inbox: bytes = b""
@@ -300,7 +300,7 @@ class GroupMachine:
                 member = None
             for first, last in pairs(held.runs):
                 self._take(cursor, first, last)
-                (cursor.owed if member is None else member.pending).add(Run(first, last))
+                (cursor.to_redeliver if member is None else member.pending).add(Run(first, last))
                 for gone in self.deleted.within(cursor.uid, first, last):
                     self._take(cursor, gone.first, gone.last)
             if member is not None:
@@ -320,7 +320,7 @@ class GroupMachine:
 
     def _take(self, cursor: Cursor, first: int, last: int) -> None:
         """Take [first, last] from whoever holds it (G1)."""
-        cursor.owed.remove(first, last)
+        cursor.to_redeliver.remove(first, last)
         for member in cursor.members:
             if member.pending.remove(first, last):
                 self.dirty_subscriptions.add(member.subscription_id)
@@ -367,7 +367,7 @@ class GroupMachine:
             member.pending.clear()
             member.last_sent = min(member.last_sent, to)
             self.dirty_subscriptions.add(member.subscription_id)
-        cursor.owed.clear()
+        cursor.to_redeliver.clear()
         cursor.last_sent, cursor.doubt_until = to, 0
 
     def _skip(self, cursor: Cursor, steering: Steering, runs: list[tuple[int, int]]) -> int:
@@ -380,15 +380,15 @@ class GroupMachine:
 
     @staticmethod
     def _unacked(cursor: Cursor) -> int:
-        return len(cursor.owed) + sum(len(member.pending) for member in cursor.members)
+        return len(cursor.to_redeliver) + sum(len(member.pending) for member in cursor.members)
 
     def _send_again(self, cursor: Cursor, runs: list[tuple[int, int]]) -> int:
         for member in cursor.members:
             for first, last in runs:
                 for run in member.pending.remove(first, last):
-                    cursor.owed.add(Run(run.first, run.last))
+                    cursor.to_redeliver.add(Run(run.first, run.last))
                     self.dirty_subscriptions.add(member.subscription_id)
-        return sum(run.size for first, last in runs for run in cursor.owed.within(first, last))
+        return sum(run.size for first, last in runs for run in cursor.to_redeliver.within(first, last))
 
     def _drop_cursor(self, cursor: Cursor, result: GroupResult) -> None:
         result.gone, result.ended = list(cursor.members), True
@@ -467,10 +467,10 @@ class GroupMachine:
         self.dirty_subscriptions.add(member.subscription_id)
 
     def _remove_member(self, cursor: Cursor, member: Subscription) -> None:
-        """Take a member out; what it had pending is owed by the cursor."""
+        """Take a member out; what it had pending is to be redelivered."""
         self._unindex_member(cursor, member)
         for run in member.pending:
-            cursor.owed.merge(Run(run.first, run.last))
+            cursor.to_redeliver.merge(Run(run.first, run.last))
         if not cursor.members:
             cursor.inbox, cursor.ack_inbox = member.inbox, member.ack_inbox
             cursor.max_in_flight, cursor.ack_wait_s = member.max_in_flight, member.ack_wait_s
@@ -546,9 +546,9 @@ class GroupMachine:
         cursor = self._found_cursor(uid, row.kind, row.name, row.client_id)
         cursor.client_id, cursor.inbox = row.client_id, row.inbox
         cursor.max_in_flight, cursor.ack_wait_s = row.max_in_flight, row.ack_wait_s
-        cursor.last_sent, cursor.owed = row.last_sent, from_flat(row.owed)
+        cursor.last_sent, cursor.to_redeliver = row.last_sent, from_flat(row.to_redeliver)
         for gone in self.deleted.within(uid, 1, row.last_sent):
-            cursor.owed.remove(gone.first, gone.last)
+            cursor.to_redeliver.remove(gone.first, gone.last)
         cursor.steering = of_row(row.steering) if row.HasField("steering") else None
         self.dirty_cursors.add(cursor.cursor_id)
         return ""

@@ -37,14 +37,14 @@ class Channel(_message.Message):
     def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("cursor_id", "uid", "name", "kind", "client_id", "last_sent", "owed", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "subscription_id", "doubt_until", "begun", "steering")
+    __slots__ = ("cursor_id", "uid", "name", "kind", "client_id", "last_sent", "to_redeliver", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "subscription_id", "doubt_until", "begun", "steering")
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     LAST_SENT_FIELD_NUMBER: _ClassVar[int]
-    OWED_FIELD_NUMBER: _ClassVar[int]
+    TO_REDELIVER_FIELD_NUMBER: _ClassVar[int]
     INBOX_FIELD_NUMBER: _ClassVar[int]
     ACK_INBOX_FIELD_NUMBER: _ClassVar[int]
     MAX_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
@@ -59,7 +59,7 @@ class Cursor(_message.Message):
     kind: int
     client_id: bytes
     last_sent: int
-    owed: _containers.RepeatedScalarFieldContainer[int]
+    to_redeliver: _containers.RepeatedScalarFieldContainer[int]
     inbox: bytes
     ack_inbox: bytes
     max_in_flight: int
@@ -68,7 +68,7 @@ class Cursor(_message.Message):
     doubt_until: int
     begun: int
     steering: Steering
-    def __init__(self, cursor_id: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[bytes] = ..., kind: _Optional[int] = ..., client_id: _Optional[bytes] = ..., last_sent: _Optional[int] = ..., owed: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., subscription_id: _Optional[int] = ..., doubt_until: _Optional[int] = ..., begun: _Optional[int] = ..., steering: _Optional[_Union[Steering, _Mapping]] = ...) -> None: ...
+    def __init__(self, cursor_id: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[bytes] = ..., kind: _Optional[int] = ..., client_id: _Optional[bytes] = ..., last_sent: _Optional[int] = ..., to_redeliver: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., subscription_id: _Optional[int] = ..., doubt_until: _Optional[int] = ..., begun: _Optional[int] = ..., steering: _Optional[_Union[Steering, _Mapping]] = ...) -> None: ...
 
 class Steering(_message.Message):
     __slots__ = ("paused", "epoch", "moved_at", "skipped", "again", "unsent")
