@@ -149,13 +149,13 @@ class Broker:
 
     # --- leadership -----------------------------------------------------------------------------------------------------
 
-    def lead(self, now: Nanos, wall: WallNanos, *, doubt: bool) -> None:
+    def lead(self, now: Nanos, wall: WallNanos, *, unconfirmed: bool) -> None:
         """The state is loaded and replayed, and this node is alone: it leads everything."""
         self.start(now, wall)
         self.lead_meta(b"")
         for number in self.context.groups:
             if number not in self.context.faulty:
-                self.lead_group(number, doubt=doubt)
+                self.lead_group(number, unconfirmed=unconfirmed)
 
     def start(self, now: Nanos, wall: WallNanos) -> None:
         """Time begins."""
@@ -174,17 +174,17 @@ class Broker:
         self.clients.lead()
         self.read_index.applied()
 
-    def lead_group(self, number: GroupId, *, doubt: bool) -> None:
+    def lead_group(self, number: GroupId, *, unconfirmed: bool) -> None:
         """This node leads a group, all earlier entries of which are applied: make the live view, heed today's limits, mend what
-        the last leader has left half done. *doubt*: more may have been sent than the log tells."""
+        the last leader has left half done. *unconfirmed*: more may have been sent than the log tells."""
         context = self.context
         group = context.groups[number]
         leadership = group.lead()
         self.channels.lead(number)
         self.staging.lead(number, leadership)
         group.dispatch.lead(context.clock.now, context.clock.wall)
-        if doubt:
-            group.dispatch.doubt()
+        if unconfirmed:
+            group.dispatch.mark_unconfirmed()
         self.clients.lead_group(number)
         self.subscribing.lead_group(number)
         self.channels.lead_live(number)

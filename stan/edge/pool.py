@@ -127,7 +127,7 @@ class Pool:
         if number == META_GROUP:
             broker.lead_meta(self._nuid)
         else:
-            broker.lead_group(number, doubt=True)
+            broker.lead_group(number, unconfirmed=True)
         self._gateway.roles_changed()
         self._gateway.replay(number, self.turns.breathe)
 

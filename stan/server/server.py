@@ -218,7 +218,7 @@ class Standalone(Node):
             await self._partitioning.check()
         elif not config.ft_group:
             await self._refuse_company(connection)
-        self.broker.lead(self.runtime.now(), self.runtime.wall(), doubt=self.storage.doubt)
+        self.broker.lead(self.runtime.now(), self.runtime.wall(), unconfirmed=self.storage.doubt)
         for number, fault in self.storage.failed.items():
             self.driver.fail(number, fault)
         self.gateway.listen(ack_subjects(config, self.broker.view.nuid))

@@ -131,7 +131,7 @@ class Desk:
         for group in sorted(self.logs):
             for index, kind, body in self.logs[group]:
                 self.broker.replay_entry(group, index, kind, body)
-        self.broker.lead(self.now, self.wall, doubt=self.power_lost)
+        self.broker.lead(self.now, self.wall, unconfirmed=self.power_lost)
         self.turn()
 
     def restart(self):
@@ -388,7 +388,7 @@ class Node(Desk):
             if group == 0:
                 self.broker.lead_meta(b"NUID")
             else:
-                self.broker.lead_group(group, doubt=True)
+                self.broker.lead_group(group, unconfirmed=True)
             self.gateway.roles_changed()
             if replay:
                 self.gateway.replay(group)

@@ -447,12 +447,12 @@ def test_a_doubt_is_part_of_the_state_only_once_it_is_committed(node):
     node.publish("foo", b"1")
     other.hold = True
     succeed(node, other)
-    assert cursor(other).doubt_until == 0
+    assert cursor(other).maybe_sent_until == 0
     assert other.received() == [(1, 1)]
     other.pass_time(0.2)
-    assert cursor(other).doubt_until == 0
+    assert cursor(other).maybe_sent_until == 0
     other.commit()
-    assert cursor(other).doubt_until == 1
+    assert cursor(other).maybe_sent_until == 1
 
 
 def test_nothing_is_sent_without_a_lease_and_everything_with_it(node):
@@ -536,7 +536,7 @@ def test_a_request_that_waited_for_a_lease_is_not_handled_again_after_a_replay(n
     group.dispatch.held = True
     node.hears(subscription(node), node.request("_STAN.close.test-cluster", b"\x0a\x03you", "c"))
     node.broker.follow_group(1)
-    node.broker.lead_group(1, doubt=True)
+    node.broker.lead_group(1, unconfirmed=True)
     node.gateway.replay(1)
     group.dispatch.held = False
     node.turn()

@@ -85,7 +85,7 @@ class Node:
         created = pb.CreateChannels(channels=[pb.Channel(name=b"foo", uid=1, group=GROUP)])
         self.broker.step_committed(0, 1, Kind.META, pb.MetaChange(create_channels=created).SerializeToString())
         if leads:
-            self.broker.lead(0, 0, doubt=False)
+            self.broker.lead(0, 0, unconfirmed=False)
 
     def hear(self, subject, payload):
         sids = {name.split()[0].encode(): sid for sid, name in self.gateway.subscriptions.items()}

@@ -146,7 +146,7 @@ def open_gateway(permissions=None):
     made.wake = lambda: None
     made.connection = Link()
     made.connection.subscriptions = {}
-    made.broker.lead(SECOND, SECOND, doubt=False)
+    made.broker.lead(SECOND, SECOND, unconfirmed=False)
     return made
 
 
@@ -213,7 +213,7 @@ def test_acks_that_are_none_fill_no_log():
         subject = b"_INBOX.x.%d.%s" % (number, b"y" * 3000)
         made.on_data(b"MSG %b 2 3\r\nabc\r\n" % subject + b"MSG _INBOX.x.1.1 2 3\r\nabc\r\n")
     made.take_in()
-    made.broker.lead(SECOND, SECOND, doubt=False)
+    made.broker.lead(SECOND, SECOND, unconfirmed=False)
     notes += made.broker.ready(2 * SECOND, 2 * SECOND, 0).notes
     assert len(notes) == limits.COMPLAINTS_MAX
     assert all(len(text) <= limits.COMPLAINT_CHARS_MAX + 30 for _, text in notes)

@@ -55,7 +55,7 @@ class LiveCursor:
     members: list[LiveMember] = field(default_factory=list)
     batches: deque[Fetched] = field(default_factory=deque)  # in hand, contiguous, for new messages only
     fetching: int = 0  # number of the Fetch under way; 0 = none
-    doubt_until: int = 0  # sequences up to here may have been sent although no entry tells of it
+    maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry tells of it
     ahead: Runs = field(default_factory=Runs)  # not to be sent: acked, as the last leader had sent them, or skipped
     again: Runs = field(default_factory=Runs)  # above last_sent, sent before: the cursor was moved back
     epoch: int = 0  # of the cursor's steering

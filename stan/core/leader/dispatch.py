@@ -38,7 +38,9 @@ class Dispatch:
         self.paused = False  # no connection to NATS: nothing is sent, no ack wait runs
         self.frozen = False  # the log takes nothing until a restart
         self.untold = False  # the log had no room for what was sent and acked
-        self.doubtful: list[int] = []  # doubts of which no entry tells yet, in the form of entries.Doubt
+        self.unconfirmed: list[
+            int
+        ] = []  # cursors and maybe_sent_until of which no entry tells yet, as in entries.MaybeSent
         self.held = False  # another node may lead: nothing is sent until that is known
         self.fetches = 0
         self.out_messages = 0
@@ -77,10 +79,10 @@ class Dispatch:
             self.holding,
         ):
             kept.clear()
-        self.doubtful = []
+        self.unconfirmed = []
         self.untold = False
 
-    def doubt(self) -> None:
+    def mark_unconfirmed(self) -> None:
         """After a fail-over or a loss of power: more may have been sent than the log tells. All of it is flagged from now on.
 
         What is offline told all before it left.
@@ -88,8 +90,8 @@ class Dispatch:
         for live in self.cursors.values():
             until = self._index(live).last_sequence
             if until > live.last_sent:
-                live.doubt_until = max(live.doubt_until, until)
-                self.doubtful += (live.cursor.cursor_id, until)
+                live.maybe_sent_until = max(live.maybe_sent_until, until)
+                self.unconfirmed += (live.cursor.cursor_id, until)
 
     def join(self, cursor: Cursor, sub: Subscription) -> None:
         """A subscription came online; `pump` sends to it once its response is on the way."""
@@ -97,7 +99,11 @@ class Dispatch:
         if live is None:
             to_redeliver = Runs(Run(run.first, run.last) for run in cursor.to_redeliver)
             live = LiveCursor(
-                cursor, cursor.last_sent, to_redeliver, reported=cursor.last_sent, doubt_until=cursor.doubt_until
+                cursor,
+                cursor.last_sent,
+                to_redeliver,
+                reported=cursor.last_sent,
+                maybe_sent_until=cursor.maybe_sent_until,
             )
             steer(live)
             self.cursors[cursor.cursor_id] = live
@@ -192,8 +198,8 @@ class Dispatch:
             runs = member.window.remove(first, last)
             if sum(run.size for run in runs) < last - first + 1:
                 runs += live.holders(first, last)  # a late ack: somebody else holds it, or nobody
-                if min(last, live.doubt_until) > live.last_sent:
-                    live.pass_over(max(first, live.last_sent + 1), min(last, live.doubt_until))
+                if min(last, live.maybe_sent_until) > live.last_sent:
+                    live.pass_over(max(first, live.last_sent + 1), min(last, live.maybe_sent_until))
             for run in runs:
                 live.touch(run.first, run.last)
         live.acked_at = wall
@@ -355,10 +361,10 @@ class Dispatch:
     def _deliver_new(
         self, live: LiveCursor, member: LiveMember, batch: Fetched, run: Run, ready: Ready, now: Nanos
     ) -> int:
-        doubt_until = live.doubt_until
-        if run.first <= doubt_until < run.last:  # the doubtful part is flagged, the rest is not
-            run = Run(run.first, doubt_until)
-        count = 1 if run.first <= doubt_until else 0
+        maybe_sent_until = live.maybe_sent_until
+        if run.first <= maybe_sent_until < run.last:  # the unconfirmed part is flagged, the rest is not
+            run = Run(run.first, maybe_sent_until)
+        count = 1 if run.first <= maybe_sent_until else 0
         run = live.sent_before(run, flagged=bool(count)) if live.again else Run(run.first, run.last, 0, count)
         ready.sends.append(self._send(live, member, batch, run, now))
         live.last_sent = run.last
@@ -451,14 +457,14 @@ class Dispatch:
     @property
     def has_progress(self) -> bool:
         """Whether there may be something to tell the log."""
-        return bool(self.dirty or self.doubtful)
+        return bool(self.dirty or self.unconfirmed)
 
     def progress(self) -> list[pb.GroupChange]:
         """What changed since the last call, for the log."""
         changes = []
-        if self.doubtful:
-            changes.append(pb.GroupChange(doubt=pb.Doubt(until=self.doubtful)))
-            self.doubtful = []
+        if self.unconfirmed:
+            changes.append(pb.GroupChange(maybe_sent=pb.MaybeSent(until=self.unconfirmed)))
+            self.unconfirmed = []
         while told := self._of_cursors(limits.PROGRESS_RUNS_MAX):
             changes.append(pb.GroupChange(progress=told))
         return changes
@@ -476,7 +482,7 @@ class Dispatch:
 
     def progress_lost(self, change: pb.GroupChange) -> None:
         """This entry was not written: tell it all again."""
-        self.doubtful += change.doubt.until
+        self.unconfirmed += change.maybe_sent.until
         for entry in change.progress:
             live = self.cursors.get(entry.cursor_id)
             if live is not None and entry.epoch != live.epoch:

@@ -44,14 +44,14 @@ def _moved(live: LiveCursor, before: int) -> None:
     if sent > max(before, to):
         for first, last in not_sent.missing(max(before, to) + 1, sent):
             live.again.merge(Run(first, last))
-    if live.doubt_until > max(sent, to):
-        live.again.merge(Run(max(sent, to) + 1, live.doubt_until))
+    if live.maybe_sent_until > max(sent, to):
+        live.again.merge(Run(max(sent, to) + 1, live.maybe_sent_until))
     for member in live.members:
         member.window.clear()
     live.to_redeliver.clear()
     live.touched.clear()
     live.batches.clear()
-    live.fetching = live.doubt_until = 0  # what is being read comes for nobody
+    live.fetching = live.maybe_sent_until = 0  # what is being read comes for nobody
     live.last_sent = live.reported = to
 
 

@@ -96,7 +96,7 @@ class Cursor:
     max_in_flight: int = 0
     ack_wait_s: int = 0
     subscription_id: int = 0
-    doubt_until: int = 0  # sequences up to here may have been sent although no entry tells of it
+    maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry tells of it
     begun: int = 0  # what is before it was never sent, unless the cursor was moved; 0: not known
     steering: Steering | None = None  # what an operator has changed
 
@@ -196,9 +196,9 @@ class GroupMachine:
             case "trim":
                 for uid, first in pairs(change.trim.first_sequences):
                     self.trim(ChannelUid(uid), first)
-            case "doubt":
-                for cursor_id, until in pairs(change.doubt.until):
-                    self._doubt(cursor_id, until)
+            case "maybe_sent":
+                for cursor_id, until in pairs(change.maybe_sent.until):
+                    self._maybe_sent(cursor_id, until)
             case "drop_channel":
                 self._drop(ChannelUid(change.drop_channel.uid))
             case str(name):
@@ -325,10 +325,10 @@ class GroupMachine:
             if member.pending.remove(first, last):
                 self.dirty_subscriptions.add(member.subscription_id)
 
-    def _doubt(self, cursor_id: int, until: int) -> None:
+    def _maybe_sent(self, cursor_id: int, until: int) -> None:
         cursor = self.cursors.get(cursor_id)
         if cursor is not None:
-            cursor.doubt_until = max(cursor.doubt_until, until)
+            cursor.maybe_sent_until = max(cursor.maybe_sent_until, until)
             self.dirty_cursors.add(cursor_id)
 
     # --- what operators change ----------------------------------------------------------------------------------------
@@ -362,13 +362,13 @@ class GroupMachine:
         return result
 
     def _move(self, cursor: Cursor, steering: Steering, to: int) -> None:
-        steering.move(cursor.last_sent, cursor.doubt_until, to)
+        steering.move(cursor.last_sent, cursor.maybe_sent_until, to)
         for member in cursor.members:
             member.pending.clear()
             member.last_sent = min(member.last_sent, to)
             self.dirty_subscriptions.add(member.subscription_id)
         cursor.to_redeliver.clear()
-        cursor.last_sent, cursor.doubt_until = to, 0
+        cursor.last_sent, cursor.maybe_sent_until = to, 0
 
     def _skip(self, cursor: Cursor, steering: Steering, runs: list[tuple[int, int]]) -> int:
         before = self._unacked(cursor) - len(steering.skipped)

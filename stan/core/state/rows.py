@@ -27,7 +27,7 @@ def cursor_row(cursor: Cursor) -> pb.Cursor:
         max_in_flight=cursor.max_in_flight,
         ack_wait_s=cursor.ack_wait_s,
         subscription_id=cursor.subscription_id,
-        doubt_until=cursor.doubt_until,
+        maybe_sent_until=cursor.maybe_sent_until,
         begun=cursor.begun,
         steering=cursor.steering.row() if cursor.steering is not None else None,
     )
@@ -68,7 +68,7 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
             max_in_flight=row.max_in_flight,
             ack_wait_s=row.ack_wait_s,
             subscription_id=row.subscription_id,
-            doubt_until=row.doubt_until,
+            maybe_sent_until=row.maybe_sent_until,
             begun=row.begun,
             steering=of_row(row.steering) if row.HasField("steering") else None,
         )

@@ -32,19 +32,19 @@ class Steering:
         """Whether nothing has to be remembered."""
         return not self.paused and not self.epoch
 
-    def move(self, last_sent: int, doubt_until: int, to: int) -> None:
-        """The cursor goes from *last_sent* to *to*; up to *doubt_until* more may have been sent."""
+    def move(self, last_sent: int, maybe_sent_until: int, to: int) -> None:
+        """The cursor goes from *last_sent* to *to*; up to *maybe_sent_until* more may have been sent."""
         self.skipped.clear()
         if to < last_sent:
             for first, last in self.unsent.missing(to + 1, last_sent):
                 self.again.merge(Run(first, last))
             self.unsent.remove(to + 1, last_sent)
         elif to > last_sent:
-            for first, last in self.again.missing(max(last_sent, doubt_until) + 1, to):
+            for first, last in self.again.missing(max(last_sent, maybe_sent_until) + 1, to):
                 self.unsent.merge(Run(first, last))
             self.again.remove(1, to)
-        if doubt_until > max(last_sent, to):
-            self.again.merge(Run(max(last_sent, to) + 1, doubt_until))
+        if maybe_sent_until > max(last_sent, to):
+            self.again.merge(Run(max(last_sent, to) + 1, maybe_sent_until))
         self._bound()
 
     def passed(self, last_sent: int) -> None:

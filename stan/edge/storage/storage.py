@@ -410,7 +410,7 @@ class Storage:
         log, machine = self.logs[number], broker.view.groups[number].machine
         known: dict[ChannelUid, int] = {}
         for cursor in machine.cursors.values():
-            known[cursor.uid] = max(known.get(cursor.uid, 0), cursor.last_sent, cursor.doubt_until)
+            known[cursor.uid] = max(known.get(cursor.uid, 0), cursor.last_sent, cursor.maybe_sent_until)
         for uid, last in sorted(known.items()):
             index = log.channel(uid)
             first = Sequence(index.last_sequence + 1)
