@@ -352,7 +352,7 @@ class Broker:
         floor = machine.transactions.floor
         applied = machine.apply(change, index)
         self.subscribing.applied(number, applied)
-        if applied.steered:
+        if applied.operator_change:
             self.positions.applied(number, applied)
         if machine.transactions.floor > floor:
             self.context.trims.append((number, STAGING_UID, machine.transactions.floor))

@@ -183,7 +183,7 @@ HOLDING_CURSORS_MAX = 64
 """Cursors that keep what they read (READ_BYTES_MAX each) while their window is full; others read again."""
 PROGRESS_RUNS_MAX = 1000
 """Sent and acked runs in one progress entry."""
-STEERING_RUNS_MAX = 1000
+OVERRIDE_RUNS_MAX = 1000
 """Runs of skipped messages, and of those sent before, that are kept of a cursor which an operator has moved."""
 MOVE_MEMORY = 60 * SECOND
 """A new leader takes no ack for a cursor that was moved so short before which it may have heard before the move."""

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from stan.core.leader import steered
+from stan.core.leader import cursor_override_live
 from stan.core.leader.cursors import LiveCursor
 from stan.core.state.group import Cursor
 from tests.sim.operators import ClusterOperator, NodeOperator
@@ -33,11 +33,11 @@ def sends_to_the_paused(monkeypatch):
 
 
 def keeps_what_it_holds(monkeypatch):
-    monkeypatch.setattr(steered, "_moved", lambda *_: None)
+    monkeypatch.setattr(cursor_override_live, "_moved", lambda *_: None)
 
 
 def skips_nothing(monkeypatch):
-    monkeypatch.setattr(steered, "_skipped", lambda *_: None)
+    monkeypatch.setattr(cursor_override_live, "_skipped", lambda *_: None)
 
 
 @pytest.mark.parametrize(

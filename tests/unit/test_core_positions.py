@@ -414,7 +414,7 @@ def test_skip_beyond_the_end_or_of_too_many_pieces_is_refused(desk):
     desk.subscribe("foo", durable="dur")
     publish(desk, 2)
     assert "ends with sequence 2" in refusal(desk, "skip", runs=[2, 3], **DUR)
-    runs = [1, 1] * (limits.STEERING_RUNS_MAX + 1)
+    runs = [1, 1] * (limits.OVERRIDE_RUNS_MAX + 1)
 
     assert refusal(desk, "skip", runs=runs, **DUR) == errors.TOO_MANY_SKIPPED
 
@@ -488,7 +488,7 @@ def test_resumed_leaves_nothing_behind_in_the_rows(desk):
     change(desk, "pause", **DUR)
     change(desk, "resume", **DUR)
 
-    assert not told(desk).cursors[1].steering
+    assert not told(desk).cursors[1].override
 
 
 # --- evict, delete --------------------------------------------------------------------------------------------------------

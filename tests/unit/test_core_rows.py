@@ -63,6 +63,6 @@ async def test_what_operators_have_changed_is_in_the_rows(tmp_path):
     await database.close()
 
     (cursor,) = again.cursors.values()
-    steering = cursor.steering
-    assert (cursor.begun, steering.paused, steering.epoch) == (4, True, machine.cursors[1].steering.epoch)
-    assert (steering.again.flat(), steering.skipped.flat(), steering.unsent.flat()) == ([5, 6], [7, 8], [1, 1])
+    override = cursor.override
+    assert (cursor.start_sequence, override.paused, override.epoch) == (4, True, machine.cursors[1].override.epoch)
+    assert (override.resend.flat(), override.skipped.flat(), override.unsent.flat()) == ([5, 6], [7, 8], [1, 1])

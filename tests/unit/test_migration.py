@@ -51,7 +51,9 @@ def check_fixture(new):
     assert flat(ledger.to_redeliver) == [*range(2, 21, 2), *range(21, 31)]
     assert (ledger.max_in_flight, ledger.ack_wait_s) == (20, 30)
     assert (crew.kind, crew.last_sent) == (CursorKind.DURABLE_QUEUE, 40)
-    assert ledger.begun == crew.begun == 0, "the old server has sent what is before: moved back, they get it flagged"
+    assert ledger.start_sequence == crew.start_sequence == 0, (
+        "the old server has sent what is before: moved back, they get it flagged"
+    )
     assert (bookmark.client_id, bookmark.last_sent, flat(bookmark.to_redeliver)) == (b"reader", 5, [5])
     assert not any(cursor.members for cursor in new.cursors.values())
 

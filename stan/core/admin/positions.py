@@ -14,9 +14,9 @@ from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import Channels
 from stan.core.requests.request import LeaderRequest
 from stan.core.requests.responder import Responder
+from stan.core.state.cursor_override import well_formed
 from stan.core.state.group import Cursor, CursorKind, GroupResult
 from stan.core.state.meta import ChannelInfo
-from stan.core.state.steering import well_formed
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
@@ -167,7 +167,7 @@ class Positions:
         group = self.context.groups[number]
         if not group.leads or result.cursor is None:
             return
-        group.dispatch.steered(result)
+        group.dispatch.cursor_changed(result)
         channel = self.channels.by_uid.get(result.cursor.uid)
         if result.ended and channel is not None:
             self.channels.watch_idle(channel)

@@ -23,9 +23,9 @@ from stan.core.publishing.intake import Rows, Stored, can_open_later, refusal
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.requests.request import LeaderRequest
 from stan.core.requests.responder import Responder
+from stan.core.state.cursor_override import well_formed
 from stan.core.state.group import CursorKind, GroupResult, kind_and_name
 from stan.core.state.meta import ChannelInfo
-from stan.core.state.steering import well_formed
 from stan.protocol.channels import is_channel_name
 from stan.protocol.entries import encode_batch
 from stan.protocol.frames import Frame
@@ -348,7 +348,7 @@ def _cursor_row(channel: Channel, cursor: admin.CursorStatus) -> pb.Cursor | Non
         ack_wait_s=cursor.ack_wait_s,
     )
     if cursor.paused:
-        row.steering.paused = True
+        row.override.paused = True
     return row
 
 

@@ -56,9 +56,9 @@ class LiveCursor:
     batches: deque[Fetched] = field(default_factory=deque)  # in hand, contiguous, for new messages only
     fetching: int = 0  # number of the Fetch under way; 0 = none
     maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry tells of it
-    ahead: Runs = field(default_factory=Runs)  # not to be sent: acked, as the last leader had sent them, or skipped
-    again: Runs = field(default_factory=Runs)  # above last_sent, sent before: the cursor was moved back
-    epoch: int = 0  # of the cursor's steering
+    skip: Runs = field(default_factory=Runs)  # not to be sent: acked, as the last leader had sent them, or skipped
+    resend: Runs = field(default_factory=Runs)  # above last_sent, sent before: the cursor was moved back
+    epoch: int = 0  # of the cursor's override
     untold: list[pb.Progress] = field(default_factory=list)  # what was sent in earlier epochs
     scheduled: bool = False  # queued for the next pump
     touched: Runs = field(default_factory=Runs)  # sequences whose holder changed since the last progress entry
@@ -105,17 +105,17 @@ class LiveCursor:
     def pass_over(self, first: int, last: int) -> None:
         """[first, last] were acked and not sent by this leader: not to be sent. Where the cursor was moved back, that ack may be
         of before; it comes again then."""
-        for gap_first, gap_last in self.again.missing(first, last):
-            self.ahead.merge(Run(gap_first, gap_last))
+        for gap_first, gap_last in self.resend.missing(first, last):
+            self.skip.merge(Run(gap_first, gap_last))
 
     def sent_before(self, run: Run, *, flagged: bool) -> Run:
         """As much of *run*, new messages, as can be sent at once: all of it was sent before (`count` is 1), or nothing."""
-        parts = self.again.within(run.first, run.last)
+        parts = self.resend.within(run.first, run.last)
         if parts and parts[0].first == run.first:
             run, flagged = parts[0], True
         elif parts and not flagged:
             run = Run(run.first, parts[0].first - 1)
-        self.again.remove(1, run.last)
+        self.resend.remove(1, run.last)
         return Run(run.first, run.last, 0, int(flagged))
 
     def drop_before(self, sequence: int) -> None:

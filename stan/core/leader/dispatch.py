@@ -14,8 +14,8 @@ from stan import limits
 from stan.core.base.ready import Delivery, Fetch, Fetched, Index, Indexes, Ready
 from stan.core.base.runs import Run, Runs, pairs
 from stan.core.base.timers import PartTimers, Timers
+from stan.core.leader.cursor_override_live import adopt_override, follow
 from stan.core.leader.cursors import LiveCursor, LiveMember
-from stan.core.leader.steered import follow, steer
 from stan.core.state.group import Cursor, GroupMachine, GroupResult, Subscription, removed_runs
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, Nanos, WallNanos
@@ -105,7 +105,7 @@ class Dispatch:
                 reported=cursor.last_sent,
                 maybe_sent_until=cursor.maybe_sent_until,
             )
-            steer(live)
+            adopt_override(live)
             self.cursors[cursor.cursor_id] = live
             self.by_channel.setdefault(cursor.uid, {})[cursor.cursor_id] = live
         member = LiveMember(sub)
@@ -262,16 +262,16 @@ class Dispatch:
             self._arm(live, member)
             self._schedule(live)
 
-    def steered(self, result: GroupResult) -> None:
+    def cursor_changed(self, result: GroupResult) -> None:
         """A change of an operator to a cursor was applied."""
         live = self.cursors.get(result.cursor.cursor_id) if result.cursor is not None else None
         if live is None:
             return
-        if result.steered == "drop_cursor":
+        if result.operator_change == "drop_cursor":
             self._drop_cursor(live)
             return
         follow(live, result)
-        if result.steered == "move_cursor":
+        if result.operator_change == "move_cursor":
             self.holding.discard(live.cursor.cursor_id)
         self._mark(live)
         self._schedule(live)
@@ -279,8 +279,8 @@ class Dispatch:
     def is_outdated(self, ack_key: int, wall: int) -> bool:
         """Whether a replayed ack may be of before the cursor was moved, for messages that have to be sent again."""
         found = self.by_ack_key.get(ack_key)
-        steering = found[0].cursor.steering if found is not None else None
-        return steering is not None and steering.moved_at > wall - limits.MOVE_MEMORY
+        override = found[0].cursor.override if found is not None else None
+        return override is not None and override.moved_at > wall - limits.MOVE_MEMORY
 
     # --- delivery -----------------------------------------------------------------------------------------------------
 
@@ -310,7 +310,7 @@ class Dispatch:
             live = self.scheduled.popleft()
             live.scheduled = False
             self.holding.discard(live.cursor.cursor_id)
-            if live.cursor.steering is not None and live.cursor.paused:
+            if live.cursor.override is not None and live.cursor.paused:
                 live.batches.clear()
             elif live.members and not live.fetching:
                 room -= self._pump_one(live, ready, now, room)
@@ -327,9 +327,9 @@ class Dispatch:
         sent = 0
         while live.last_sent < last:
             first = live.last_sent + 1
-            if live.ahead and live.ahead.first <= first:
-                run = next(iter(live.ahead))
-                live.ahead.remove(1, run.last)
+            if live.skip and live.skip.first <= first:
+                run = next(iter(live.skip))
+                live.skip.remove(1, run.last)
                 self._skip(live, run.last)
                 continue
             gone = deleted.following(first) if deleted is not None else None
@@ -348,7 +348,7 @@ class Dispatch:
             if batch.base_sequence > first:  # a hole: retention or a lost segment
                 self._skip(live, batch.base_sequence - 1)
                 continue
-            end = min(batch.base_sequence + batch.count - 1, last, live.ahead.first - 1 if live.ahead else last)
+            end = min(batch.base_sequence + batch.count - 1, last, live.skip.first - 1 if live.skip else last)
             end = end if gone is None else min(end, gone.first - 1)
             size = min(end - first + 1, member.open_slots)
             size = min(size, live.share(member, end - first + 1)) if len(live.members) > 1 else size
@@ -365,7 +365,7 @@ class Dispatch:
         if run.first <= maybe_sent_until < run.last:  # the unconfirmed part is flagged, the rest is not
             run = Run(run.first, maybe_sent_until)
         count = 1 if run.first <= maybe_sent_until else 0
-        run = live.sent_before(run, flagged=bool(count)) if live.again else Run(run.first, run.last, 0, count)
+        run = live.sent_before(run, flagged=bool(count)) if live.resend else Run(run.first, run.last, 0, count)
         ready.sends.append(self._send(live, member, batch, run, now))
         live.last_sent = run.last
         return max(1, len(batch.records) * run.size // batch.count)

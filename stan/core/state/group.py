@@ -12,11 +12,11 @@ from typing import Any, Final, TypeVar
 
 from stan import limits
 from stan.core.base.runs import Run, Runs, from_flat, pairs
+from stan.core.state.cursor_override import CursorOverride, of_cursor, of_row
 from stan.core.state.deleted import Deleted, behind
 from stan.core.state.edits import Edits
 from stan.core.state.parts import Part, make_parts
 from stan.core.state.restores import Restores
-from stan.core.state.steering import Steering, of_cursor, of_row
 from stan.core.state.transactions import Transactions
 from stan.errors import (
     CHANNEL_IN_USE,
@@ -35,8 +35,8 @@ from stan.types import ChannelUid, GroupId, RaftIndex
 
 PartKind = TypeVar("PartKind")
 
-STEERED = frozenset({"move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor"})
-"""Changes that operators make to a cursor, see stan.core.state.steering."""
+OPERATOR_CHANGES = frozenset({"move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor"})
+"""Changes that operators make to a cursor, see stan.core.state.cursor_override."""
 
 
 class CursorKind(IntEnum):
@@ -80,7 +80,7 @@ class Subscription:
 @dataclass(slots=True)
 class Cursor:
     """A position in a channel. Invariants: G1 the members' pending sets and `to_redeliver` are disjoint; C1 last_sent never
-    decreases, unless an operator moves it: a new epoch of its steering begins then."""
+    decreases, unless an operator moves it: a new epoch of its override begins then."""
 
     cursor_id: int
     uid: ChannelUid
@@ -97,13 +97,13 @@ class Cursor:
     ack_wait_s: int = 0
     subscription_id: int = 0
     maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry tells of it
-    begun: int = 0  # what is before it was never sent, unless the cursor was moved; 0: not known
-    steering: Steering | None = None  # what an operator has changed
+    start_sequence: int = 0  # what is before it was never sent, unless the cursor was moved; 0: not known
+    override: CursorOverride | None = None  # what an operator has changed
 
     @property
     def paused(self) -> bool:
         """Whether an operator wants nothing to be sent."""
-        return self.steering is not None and self.steering.paused
+        return self.override is not None and self.override.paused
 
     @property
     def key(self) -> tuple[int, bytes, bytes]:
@@ -137,7 +137,7 @@ class GroupResult:
     again: bool = False  # it had joined before
     replaced: Subscription | None = None
     of_part: object = None  # what a part says that the change was for
-    steered: str = ""  # name of the change that an operator made to `cursor`
+    operator_change: str = ""  # name of the change that an operator made to `cursor`
     before: int = 0  # its last_sent before that
     runs: list[tuple[int, int]] = field(default_factory=list)  # what that change was about
     gone: list[Subscription] = field(default_factory=list)  # members that it took away
@@ -202,7 +202,7 @@ class GroupMachine:
             case "drop_channel":
                 self._drop(ChannelUid(change.drop_channel.uid))
             case str(name):
-                take = self._steer if name in STEERED else self._of_part
+                take = self._apply_operator_change if name in OPERATOR_CHANGES else self._of_part
                 return take(name, getattr(change, name), index)
         return GroupResult()
 
@@ -249,7 +249,7 @@ class GroupMachine:
                 return GroupResult(error=TOO_MANY_SUBSCRIPTIONS)
         if cursor is None:
             cursor = Cursor(self._new_id(), uid, kind, name, request.client_id, max(0, request.start_sequence - 1))
-            cursor.begun = 0 if request.sent_before else request.start_sequence
+            cursor.start_sequence = 0 if request.sent_before else request.start_sequence
             self._index_cursor(cursor)
         resumed = cursor.subscription_id if not cursor.members else 0
         ack_key = request.ack_key or index
@@ -288,9 +288,9 @@ class GroupMachine:
         cursor = self.cursors.get(progress.cursor_id)
         if cursor is None:
             return
-        steering = cursor.steering
-        if steering is not None and progress.epoch != steering.epoch:
-            self._told_late(cursor, steering, progress)
+        override = cursor.override
+        if override is not None and progress.epoch != override.epoch:
+            self._told_late(cursor, override, progress)
             return
         for first, last in pairs(progress.acked):
             self._take(cursor, first, last)
@@ -307,15 +307,15 @@ class GroupMachine:
                 member.last_sent = max(member.last_sent, member.pending.last)
                 self.dirty_subscriptions.add(member.subscription_id)
         cursor.last_sent = max(cursor.last_sent, progress.last_sent)
-        if steering is not None:
-            steering.passed(cursor.last_sent)
+        if override is not None:
+            override.passed(cursor.last_sent)
         self.dirty_cursors.add(cursor.cursor_id)
 
-    def _told_late(self, cursor: Cursor, steering: Steering, progress: pb.Progress) -> None:
+    def _told_late(self, cursor: Cursor, override: CursorOverride, progress: pb.Progress) -> None:
         """The leader did not know yet that the cursor was moved, or messages skipped, when it told this."""
         for runs in (progress.acked, *(held.runs for held in progress.held)):
             for first, last in pairs(runs):
-                steering.was_sent(first, last, cursor.last_sent)
+                override.was_sent(first, last, cursor.last_sent)
         self.dirty_cursors.add(cursor.cursor_id)
 
     def _take(self, cursor: Cursor, first: int, last: int) -> None:
@@ -333,36 +333,36 @@ class GroupMachine:
 
     # --- what operators change ----------------------------------------------------------------------------------------
 
-    def _steer(self, name: str, change: Any, index: RaftIndex) -> GroupResult:
+    def _apply_operator_change(self, name: str, change: Any, index: RaftIndex) -> GroupResult:
         cursor = self.cursors.get(change.cursor_id)
         if cursor is None:
             return GroupResult(error=CURSOR_GONE)
-        result = GroupResult(cursor=cursor, steered=name, before=cursor.last_sent)
-        steering = cursor.steering or of_cursor(cursor.begun)
+        result = GroupResult(cursor=cursor, operator_change=name, before=cursor.last_sent)
+        override = cursor.override or of_cursor(cursor.start_sequence)
         match name:
             case "move_cursor":
-                self._move(cursor, steering, change.sequence - 1)
-                steering.epoch, steering.moved_at, result.changed = index, change.at, 1
+                self._move(cursor, override, change.sequence - 1)
+                override.epoch, override.moved_at, result.changed = index, change.at, 1
             case "skip_sequences":
                 result.runs = list(pairs(change.runs))
-                if steering.skipped.pieces + len(result.runs) > limits.STEERING_RUNS_MAX:
+                if override.skipped.pieces + len(result.runs) > limits.OVERRIDE_RUNS_MAX:
                     return GroupResult(error=TOO_MANY_SKIPPED)
-                result.changed = self._skip(cursor, steering, result.runs)
-                steering.epoch = index
+                result.changed = self._skip(cursor, override, result.runs)
+                override.epoch = index
             case "send_again":
                 result.runs = list(pairs(change.runs)) or [(1, cursor.last_sent)]
                 result.changed = self._send_again(cursor, result.runs)
             case "pause_cursor":
-                result.changed = int(steering.paused != change.paused)
-                steering.paused = change.paused
+                result.changed = int(override.paused != change.paused)
+                override.paused = change.paused
             case "drop_cursor":
                 self._drop_cursor(cursor, result)
-        cursor.steering = None if steering.idle else steering
+        cursor.override = None if override.idle else override
         self.dirty_cursors.add(cursor.cursor_id)
         return result
 
-    def _move(self, cursor: Cursor, steering: Steering, to: int) -> None:
-        steering.move(cursor.last_sent, cursor.maybe_sent_until, to)
+    def _move(self, cursor: Cursor, override: CursorOverride, to: int) -> None:
+        override.move(cursor.last_sent, cursor.maybe_sent_until, to)
         for member in cursor.members:
             member.pending.clear()
             member.last_sent = min(member.last_sent, to)
@@ -370,13 +370,13 @@ class GroupMachine:
         cursor.to_redeliver.clear()
         cursor.last_sent, cursor.maybe_sent_until = to, 0
 
-    def _skip(self, cursor: Cursor, steering: Steering, runs: list[tuple[int, int]]) -> int:
-        before = self._unacked(cursor) - len(steering.skipped)
+    def _skip(self, cursor: Cursor, override: CursorOverride, runs: list[tuple[int, int]]) -> int:
+        before = self._unacked(cursor) - len(override.skipped)
         for first, last in runs:
             self._take(cursor, first, last)
             if last > cursor.last_sent:
-                steering.skipped.merge(Run(max(first, cursor.last_sent + 1), last))
-        return before - self._unacked(cursor) + len(steering.skipped)
+                override.skipped.merge(Run(max(first, cursor.last_sent + 1), last))
+        return before - self._unacked(cursor) + len(override.skipped)
 
     @staticmethod
     def _unacked(cursor: Cursor) -> int:
@@ -498,8 +498,8 @@ class GroupMachine:
             for first, last in removed_runs(removal):
                 self._take(cursor, first, last)
             cursor.last_sent = max(cursor.last_sent, removal.first_sequence - 1)
-            if cursor.steering is not None:
-                cursor.steering.passed(cursor.last_sent)
+            if cursor.override is not None:
+                cursor.override.passed(cursor.last_sent)
             self.dirty_cursors.add(cursor.cursor_id)
         return ""
 
@@ -549,7 +549,7 @@ class GroupMachine:
         cursor.last_sent, cursor.to_redeliver = row.last_sent, from_flat(row.to_redeliver)
         for gone in self.deleted.within(uid, 1, row.last_sent):
             cursor.to_redeliver.remove(gone.first, gone.last)
-        cursor.steering = of_row(row.steering) if row.HasField("steering") else None
+        cursor.override = of_row(row.override) if row.HasField("override") else None
         self.dirty_cursors.add(cursor.cursor_id)
         return ""
 

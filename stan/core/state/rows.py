@@ -6,8 +6,8 @@ Rows are the protobuf messages of entries.proto, keyed as the tables of stan.sta
 from collections.abc import Iterable
 
 from stan.core.base.runs import from_flat, pairs
+from stan.core.state.cursor_override import of_row
 from stan.core.state.group import Cursor, CursorKind, GroupMachine, Subscription
-from stan.core.state.steering import of_row
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid
 
@@ -28,8 +28,8 @@ def cursor_row(cursor: Cursor) -> pb.Cursor:
         ack_wait_s=cursor.ack_wait_s,
         subscription_id=cursor.subscription_id,
         maybe_sent_until=cursor.maybe_sent_until,
-        begun=cursor.begun,
-        steering=cursor.steering.row() if cursor.steering is not None else None,
+        start_sequence=cursor.start_sequence,
+        override=cursor.override.row() if cursor.override is not None else None,
     )
 
 
@@ -69,8 +69,8 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
             ack_wait_s=row.ack_wait_s,
             subscription_id=row.subscription_id,
             maybe_sent_until=row.maybe_sent_until,
-            begun=row.begun,
-            steering=of_row(row.steering) if row.HasField("steering") else None,
+            start_sequence=row.start_sequence,
+            override=of_row(row.override) if row.HasField("override") else None,
         )
         machine._index_cursor(cursor)  # noqa: SLF001 - this module is the machine's other half
         machine.next_id = max(machine.next_id, cursor.cursor_id + 1, cursor.subscription_id + 1)

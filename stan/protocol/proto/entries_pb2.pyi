@@ -37,7 +37,7 @@ class Channel(_message.Message):
     def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("cursor_id", "uid", "name", "kind", "client_id", "last_sent", "to_redeliver", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "subscription_id", "maybe_sent_until", "begun", "steering")
+    __slots__ = ("cursor_id", "uid", "name", "kind", "client_id", "last_sent", "to_redeliver", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "subscription_id", "maybe_sent_until", "start_sequence", "override")
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -51,8 +51,8 @@ class Cursor(_message.Message):
     ACK_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     MAYBE_SENT_UNTIL_FIELD_NUMBER: _ClassVar[int]
-    BEGUN_FIELD_NUMBER: _ClassVar[int]
-    STEERING_FIELD_NUMBER: _ClassVar[int]
+    START_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDE_FIELD_NUMBER: _ClassVar[int]
     cursor_id: int
     uid: int
     name: bytes
@@ -66,25 +66,25 @@ class Cursor(_message.Message):
     ack_wait_s: int
     subscription_id: int
     maybe_sent_until: int
-    begun: int
-    steering: Steering
-    def __init__(self, cursor_id: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[bytes] = ..., kind: _Optional[int] = ..., client_id: _Optional[bytes] = ..., last_sent: _Optional[int] = ..., to_redeliver: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., subscription_id: _Optional[int] = ..., maybe_sent_until: _Optional[int] = ..., begun: _Optional[int] = ..., steering: _Optional[_Union[Steering, _Mapping]] = ...) -> None: ...
+    start_sequence: int
+    override: CursorOverride
+    def __init__(self, cursor_id: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[bytes] = ..., kind: _Optional[int] = ..., client_id: _Optional[bytes] = ..., last_sent: _Optional[int] = ..., to_redeliver: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., subscription_id: _Optional[int] = ..., maybe_sent_until: _Optional[int] = ..., start_sequence: _Optional[int] = ..., override: _Optional[_Union[CursorOverride, _Mapping]] = ...) -> None: ...
 
-class Steering(_message.Message):
-    __slots__ = ("paused", "epoch", "moved_at", "skipped", "again", "unsent")
+class CursorOverride(_message.Message):
+    __slots__ = ("paused", "epoch", "moved_at", "skipped", "resend", "unsent")
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MOVED_AT_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
-    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    RESEND_FIELD_NUMBER: _ClassVar[int]
     UNSENT_FIELD_NUMBER: _ClassVar[int]
     paused: bool
     epoch: int
     moved_at: int
     skipped: _containers.RepeatedScalarFieldContainer[int]
-    again: _containers.RepeatedScalarFieldContainer[int]
+    resend: _containers.RepeatedScalarFieldContainer[int]
     unsent: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, paused: bool = ..., epoch: _Optional[int] = ..., moved_at: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., again: _Optional[_Iterable[int]] = ..., unsent: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, paused: bool = ..., epoch: _Optional[int] = ..., moved_at: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., resend: _Optional[_Iterable[int]] = ..., unsent: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("subscription_id", "cursor_id", "client_id", "incarnation", "inbox", "ack_inbox", "ack_key", "max_in_flight", "ack_wait_s", "pending", "last_sent", "reply", "joined")

@@ -9,18 +9,18 @@ from stan.core.leader.cursors import LiveCursor
 from stan.core.state.group import GroupResult
 
 
-def steer(live: LiveCursor) -> None:
+def adopt_override(live: LiveCursor) -> None:
     """Take into a new live view what was changed about its cursor before."""
-    steering = live.cursor.steering
-    if steering is not None:
-        live.epoch = steering.epoch
-        live.ahead = _copy(steering.skipped)
-        live.again = _copy(steering.again)
+    override = live.cursor.override
+    if override is not None:
+        live.epoch = override.epoch
+        live.skip = _copy(override.skipped)
+        live.resend = _copy(override.resend)
 
 
 def follow(live: LiveCursor, result: GroupResult) -> None:
     """A change of an operator to a cursor was applied."""
-    match result.steered:
+    match result.operator_change:
         case "move_cursor":
             _moved(live, result.before)
         case "skip_sequences":
@@ -32,20 +32,20 @@ def follow(live: LiveCursor, result: GroupResult) -> None:
 def _new_epoch(live: LiveCursor) -> None:
     if live.dirty:
         live.untold.append(live.progress())
-    steering = live.cursor.steering
-    live.epoch = steering.epoch if steering is not None else 0
+    override = live.cursor.override
+    live.epoch = override.epoch if override is not None else 0
 
 
 def _moved(live: LiveCursor, before: int) -> None:
     sent, to = live.last_sent, live.cursor.last_sent
-    not_sent = _copy(live.ahead)
+    not_sent = _copy(live.skip)
     _new_epoch(live)
-    steer(live)
+    adopt_override(live)
     if sent > max(before, to):
         for first, last in not_sent.missing(max(before, to) + 1, sent):
-            live.again.merge(Run(first, last))
+            live.resend.merge(Run(first, last))
     if live.maybe_sent_until > max(sent, to):
-        live.again.merge(Run(max(sent, to) + 1, live.maybe_sent_until))
+        live.resend.merge(Run(max(sent, to) + 1, live.maybe_sent_until))
     for member in live.members:
         member.window.clear()
     live.to_redeliver.clear()
@@ -60,7 +60,7 @@ def _skipped(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
     for first, last in runs:
         live.holders(first, last)
         if last > live.last_sent:
-            live.ahead.merge(Run(max(first, live.last_sent + 1), last))
+            live.skip.merge(Run(max(first, live.last_sent + 1), last))
     # The log may have been told otherwise meanwhile, and has not listened: tell it all.
     held = [member.window for member in live.members] + [live.to_redeliver]
     known = [member.pending for member in live.cursor.members] + [live.cursor.to_redeliver]
