@@ -475,7 +475,7 @@ class Broker:
         changes = context.take_changes()
         changing = {change.group for change in changes}
         for number, group in context.led():
-            context.within(number, self._tell_progress, number, group, ready, changing)
+            context.within(number, self._report_progress, number, group, ready, changing)
         self.committing.pump(ready)
         ready.proposals += changes
         ready.sends += context.pub_acks
@@ -503,30 +503,30 @@ class Broker:
             or any(group.dispatch.has_work for _, group in context.led())
         )
 
-    def _is_time_to_tell(self, number: GroupId, group: Group, now: Nanos, changing: set[GroupId]) -> bool:
+    def _is_time_to_report(self, number: GroupId, group: Group, now: Nanos, changing: set[GroupId]) -> bool:
         """A node alone tells its positions with what it sends; a replicated group now and then, and before any change that may
         move them elsewhere. Where there was no room for it, it is tried now and then."""
         context, dispatch = self.context, group.dispatch
         if not dispatch.has_progress or dispatch.frozen or number in context.closed:
-            dispatch.untold &= dispatch.has_progress  # what it was about may have ended
+            dispatch.progress_blocked &= dispatch.has_progress  # what it was about may have ended
             return False
-        if not context.clustered and not dispatch.untold:
+        if not context.clustered and not dispatch.progress_blocked:
             return True
-        much = dispatch.out_messages - group.told >= limits.PROGRESS_MESSAGES_MAX
-        if number in changing or now >= group.tell_at > 0 or (much and number not in context.full):
-            group.tell_at = 0
-            group.told = dispatch.out_messages
+        much = dispatch.out_messages - group.reported_deliveries >= limits.PROGRESS_MESSAGES_MAX
+        if number in changing or now >= group.report_at > 0 or (much and number not in context.full):
+            group.report_at = 0
+            group.reported_deliveries = dispatch.out_messages
             return True
-        if not group.tell_at:
+        if not group.report_at:
             self._tell_later(group)
         return False
 
     def _tell_later(self, group: Group) -> None:
-        group.tell_at = self.context.clock.now + limits.PROGRESS_INTERVAL
-        self.context.timers.at(group.tell_at, lambda _now: None)  # a turn then
+        group.report_at = self.context.clock.now + limits.PROGRESS_INTERVAL
+        self.context.timers.at(group.report_at, lambda _now: None)  # a turn then
 
-    def _tell_progress(self, number: GroupId, group: Group, ready: Ready, changing: set[GroupId]) -> None:
-        if not self._is_time_to_tell(number, group, self.context.clock.now, changing):
+    def _report_progress(self, number: GroupId, group: Group, ready: Ready, changing: set[GroupId]) -> None:
+        if not self._is_time_to_report(number, group, self.context.clock.now, changing):
             return
         for change in group.dispatch.progress():
             ticket = self.context.ticket(nobody_waits)
@@ -541,7 +541,7 @@ class Broker:
         """A proposal is in the log at *index*; its commit will come."""
         self.context.by_index[proposal.group, index] = proposal.ticket
         if self.progress_sent.pop(proposal.ticket, None) is not None:
-            self.context.groups[proposal.group].dispatch.untold = False
+            self.context.groups[proposal.group].dispatch.progress_blocked = False
 
     def refused(self, proposal: Proposal, why: str) -> None:
         """A proposal could not be written (a full disk, a frozen log): nothing of it happened."""
@@ -561,15 +561,15 @@ class Broker:
             self.context.groups[proposal.group].dispatch.progress_lost(change)
 
     @property
-    def untold(self) -> set[GroupId]:
+    def progress_blocked(self) -> set[GroupId]:
         """Groups of which nothing may leave, as their logs had no room for what was sent and acked."""
-        return {number for number, group in self.context.led() if group.dispatch.untold}
+        return {number for number, group in self.context.led() if group.dispatch.progress_blocked}
 
     def no_room(self, number: GroupId) -> None:
         """The log of a group had no room for its progress: it sends nothing until there is. Call `ready` once more."""
         group = self.context.groups.get(number)
         if group is not None and group.leads:
-            group.dispatch.untold = True
+            group.dispatch.progress_blocked = True
             self._tell_later(group)
 
     def not_sent(self, deliveries: list[Delivery]) -> None:

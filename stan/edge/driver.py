@@ -235,9 +235,9 @@ class Driver:
             self.fail(number, error)
         self._let_go(ready)
         self._propose_all(ready.proposals)
-        if untold := self.broker.untold:
-            self.broker.not_sent([send for send in ready.sends if isinstance(send, Delivery) and send.group in untold])
-            ready.sends = [send for send in ready.sends if not isinstance(send, Delivery) or send.group not in untold]
+        if blocked := self.broker.progress_blocked:
+            self.broker.not_sent([send for send in ready.sends if isinstance(send, Delivery) and send.group in blocked])
+            ready.sends = [send for send in ready.sends if not isinstance(send, Delivery) or send.group not in blocked]
         if ready.sends:
             lost = self.gateway.send(ready.sends, self._silent)
             if lost:

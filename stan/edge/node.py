@@ -189,7 +189,7 @@ class Node:
         except (StanError, OSError) as error:
             self.log.error(f"cannot write the state ({error})")
             return False
-        return not self.broker.untold
+        return not self.broker.progress_blocked
 
     async def close(self, *, clean: bool) -> None:
         """Close files and threads."""

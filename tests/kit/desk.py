@@ -171,7 +171,7 @@ class Desk:
                 log.append((index, proposal.kind, proposal.body))
                 broker.written(proposal, index)
                 self.uncommitted.append((proposal.group, index, proposal.kind, proposal.body))
-            silent = broker.untold
+            silent = broker.progress_blocked
             broker.not_sent([send for send in ready.sends if isinstance(send, Delivery) and send.group in silent])
             for send in ready.sends:
                 if not isinstance(send, Delivery) or send.group not in silent:

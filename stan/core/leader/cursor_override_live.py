@@ -30,8 +30,8 @@ def follow(live: LiveCursor, result: GroupResult) -> None:
 
 
 def _new_epoch(live: LiveCursor) -> None:
-    if live.dirty:
-        live.untold.append(live.progress())
+    if live.has_unreported:
+        live.unreported_epochs.append(live.progress())
     override = live.cursor.override
     live.epoch = override.epoch if override is not None else 0
 
@@ -49,10 +49,10 @@ def _moved(live: LiveCursor, before: int) -> None:
     for member in live.members:
         member.window.clear()
     live.to_redeliver.clear()
-    live.touched.clear()
+    live.unreported.clear()
     live.batches.clear()
     live.fetching = live.maybe_sent_until = 0  # what is being read comes for nobody
-    live.last_sent = live.reported = to
+    live.last_sent = live.reported_last_sent = to
 
 
 def _skipped(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
@@ -66,8 +66,8 @@ def _skipped(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
     known = [member.pending for member in live.cursor.members] + [live.cursor.to_redeliver]
     for part in (*held, *known):
         for run in part:
-            live.touch(run.first, run.last)
-    live.reported = -1
+            live.mark_unreported(run.first, run.last)
+    live.reported_last_sent = -1
 
 
 def _sent_again(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
@@ -75,7 +75,7 @@ def _sent_again(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
         for first, last in runs:
             for run in member.window.remove(first, last):
                 live.to_redeliver.add(Run(run.first, run.last, 0, run.count))
-                live.touch(run.first, run.last)
+                live.mark_unreported(run.first, run.last)
 
 
 def _copy(runs: Runs) -> Runs:

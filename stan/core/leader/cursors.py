@@ -59,21 +59,21 @@ class LiveCursor:
     skip: Runs = field(default_factory=Runs)  # not to be sent: acked, as the last leader had sent them, or skipped
     resend: Runs = field(default_factory=Runs)  # above last_sent, sent before: the cursor was moved back
     epoch: int = 0  # of the cursor's override
-    untold: list[pb.Progress] = field(default_factory=list)  # what was sent in earlier epochs
+    unreported_epochs: list[pb.Progress] = field(default_factory=list)  # what was sent in earlier epochs
     scheduled: bool = False  # queued for the next pump
-    touched: Runs = field(default_factory=Runs)  # sequences whose holder changed since the last progress entry
-    reported: int = 0  # last_sent of the last progress entry
+    unreported: Runs = field(default_factory=Runs)  # sequences whose holder changed since the last progress entry
+    reported_last_sent: int = 0  # last_sent of the last progress entry
     redelivered: int = 0  # messages that were sent again
     acked_at: int = 0  # Unix ns of the last ack; 0 = none was seen
 
     @property
-    def dirty(self) -> bool:
+    def has_unreported(self) -> bool:
         """Whether there is something to tell in a progress entry."""
-        return bool(self.touched) or self.last_sent != self.reported
+        return bool(self.unreported) or self.last_sent != self.reported_last_sent
 
-    def touch(self, first: int, last: int) -> None:
+    def mark_unreported(self, first: int, last: int) -> None:
         """Sequences [first, last] changed their holder."""
-        self.touched.merge(Run(first, last))
+        self.unreported.merge(Run(first, last))
 
     def holders(self, first: int, last: int) -> list[Run]:
         """Take [first, last] from every window and from those to redeliver (an ack counts whoever sends it)."""
@@ -89,17 +89,17 @@ class LiveCursor:
         holders = [(m.sub.subscription_id, m.window) for m in self.members] + [(0, self.to_redeliver)]
         for subscription_id, runs in holders:
             flat = Runs()
-            for touched in self.touched:
+            for touched in self.unreported:
                 for run in runs.within(touched.first, touched.last):
                     flat.merge(Run(run.first, run.last))
                     held.merge(Run(run.first, run.last))
             if flat:
                 entry.held.append(pb.Held(subscription_id=subscription_id, runs=flat.flat()))
-        for touched in self.touched:
+        for touched in self.unreported:
             for gap in held.missing(touched.first, touched.last):
                 entry.acked.extend(gap)
-        self.touched.clear()
-        self.reported = self.last_sent
+        self.unreported.clear()
+        self.reported_last_sent = self.last_sent
         return entry
 
     def pass_over(self, first: int, last: int) -> None:

@@ -33,11 +33,11 @@ class Dispatch:
         self.by_ack_key: dict[int, tuple[LiveCursor, LiveMember]] = {}
         self.by_subscription: dict[int, tuple[LiveCursor, LiveMember]] = {}
         self.scheduled: deque[LiveCursor] = deque()
-        self.dirty: dict[int, LiveCursor] = {}
+        self.unreported_cursors: dict[int, LiveCursor] = {}
         self.holding: set[int] = set()  # cursors that keep batches while their window is full
         self.paused = False  # no connection to NATS: nothing is sent, no ack wait runs
         self.frozen = False  # the log takes nothing until a restart
-        self.untold = False  # the log had no room for what was sent and acked
+        self.progress_blocked = False  # the log had no room for what was sent and acked
         self.unconfirmed: list[
             int
         ] = []  # cursors and maybe_sent_until of which no entry tells yet, as in entries.MaybeSent
@@ -75,12 +75,12 @@ class Dispatch:
             self.by_ack_key,
             self.by_subscription,
             self.scheduled,
-            self.dirty,
+            self.unreported_cursors,
             self.holding,
         ):
             kept.clear()
         self.unconfirmed = []
-        self.untold = False
+        self.progress_blocked = False
 
     def mark_unconfirmed(self) -> None:
         """After a fail-over or a loss of power: more may have been sent than the log tells. All of it is flagged from now on.
@@ -102,7 +102,7 @@ class Dispatch:
                 cursor,
                 cursor.last_sent,
                 to_redeliver,
-                reported=cursor.last_sent,
+                reported_last_sent=cursor.last_sent,
                 maybe_sent_until=cursor.maybe_sent_until,
             )
             adopt_override(live)
@@ -133,9 +133,9 @@ class Dispatch:
         for live in self.by_channel.get(uid, {}).values():
             for first, last in removed_runs(removal):
                 for run in live.holders(first, last):
-                    live.touch(run.first, run.last)
+                    live.mark_unreported(run.first, run.last)
             self._skip(live, removal.first_sequence - 1)
-            self._mark(live)
+            self._mark_unreported(live)
             self._schedule(live)
 
     def drop_channel(self, uid: ChannelUid) -> None:
@@ -157,7 +157,7 @@ class Dispatch:
             of_channel.pop(live.cursor.cursor_id, None)
             if not of_channel:
                 del self.by_channel[live.cursor.uid]
-        self.dirty.pop(live.cursor.cursor_id, None)
+        self.unreported_cursors.pop(live.cursor.cursor_id, None)
         self.holding.discard(live.cursor.cursor_id)
         live.batches.clear()
 
@@ -201,9 +201,9 @@ class Dispatch:
                 if min(last, live.maybe_sent_until) > live.last_sent:
                     live.pass_over(max(first, live.last_sent + 1), min(last, live.maybe_sent_until))
             for run in runs:
-                live.touch(run.first, run.last)
+                live.mark_unreported(run.first, run.last)
         live.acked_at = wall
-        self._mark(live)
+        self._mark_unreported(live)
         self._schedule(live)
         return True
 
@@ -245,8 +245,8 @@ class Dispatch:
             for lost_run in by_inbox.get(member.sub.inbox, ()):
                 for run in member.window.remove(lost_run.first, lost_run.last):
                     live.to_redeliver.add(Run(run.first, run.last, 0, run.count - 1))
-                    live.touch(run.first, run.last)
-                self._mark(live)
+                    live.mark_unreported(run.first, run.last)
+                self._mark_unreported(live)
                 self._schedule(live)
 
     def pause(self) -> None:
@@ -273,7 +273,7 @@ class Dispatch:
         follow(live, result)
         if result.operator_change == "move_cursor":
             self.holding.discard(live.cursor.cursor_id)
-        self._mark(live)
+        self._mark_unreported(live)
         self._schedule(live)
 
     def is_outdated(self, ack_key: int, wall: int) -> bool:
@@ -293,7 +293,7 @@ class Dispatch:
     @property
     def mute(self) -> bool:
         """Whether nothing may be sent: the log could not be told and it would come again unflagged, or another node may lead."""
-        return self.frozen or self.untold or self.held
+        return self.frozen or self.progress_blocked or self.held
 
     @property
     def has_work(self) -> bool:
@@ -373,8 +373,8 @@ class Dispatch:
     def _send(self, live: LiveCursor, member: LiveMember, batch: Fetched, run: Run, now: Nanos) -> Delivery:
         """One delivery, and what it does to the window; `run.count` is the number of redeliveries, this one included."""
         member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
-        live.touch(run.first, run.last)
-        self._mark(live)
+        live.mark_unreported(run.first, run.last)
+        self._mark_unreported(live)
         self._arm(live, member)
         self.out_messages += run.size
         self.out_bytes += len(batch.records) * run.size // batch.count
@@ -412,8 +412,8 @@ class Dispatch:
         for first, last in wanted:  # a bounded read may end early: only what it passed over is missing
             for gap_first, gap_last in seen.missing(first, min(last, reached) if batches else last):
                 if live.to_redeliver.remove(gap_first, gap_last):
-                    live.touch(gap_first, gap_last)
-                    self._mark(live)
+                    live.mark_unreported(gap_first, gap_last)
+                    self._mark_unreported(live)
         return out
 
     def _hand_out(self, live: LiveCursor, batch: Fetched, run: Run, now: Nanos) -> list[Delivery]:
@@ -447,8 +447,8 @@ class Dispatch:
                 member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
             else:
                 live.to_redeliver.add(Run(run.first, run.last, 0, run.count))
-                live.touch(run.first, run.last)
-                self._mark(live)
+                live.mark_unreported(run.first, run.last)
+                self._mark_unreported(live)
                 self._schedule(live)
         self._arm(live, member)
 
@@ -457,7 +457,7 @@ class Dispatch:
     @property
     def has_progress(self) -> bool:
         """Whether there may be something to tell the log."""
-        return bool(self.dirty or self.unconfirmed)
+        return bool(self.unreported_cursors or self.unconfirmed)
 
     def progress(self) -> list[pb.GroupChange]:
         """What changed since the last call, for the log."""
@@ -471,12 +471,12 @@ class Dispatch:
 
     def _of_cursors(self, cursors_max: int) -> list[pb.Progress]:
         out: list[pb.Progress] = []
-        while self.dirty and len(out) < cursors_max:
-            _, live = self.dirty.popitem()
-            if live.untold:
-                out += live.untold
-                live.untold = []
-            if live.dirty:
+        while self.unreported_cursors and len(out) < cursors_max:
+            _, live = self.unreported_cursors.popitem()
+            if live.unreported_epochs:
+                out += live.unreported_epochs
+                live.unreported_epochs = []
+            if live.has_unreported:
                 out.append(live.progress())
         return out
 
@@ -486,20 +486,20 @@ class Dispatch:
         for entry in change.progress:
             live = self.cursors.get(entry.cursor_id)
             if live is not None and entry.epoch != live.epoch:
-                live.untold.append(entry)
-                self._mark(live)
+                live.unreported_epochs.append(entry)
+                self._mark_unreported(live)
             elif live is not None:
                 for numbers in (*(held.runs for held in entry.held), entry.acked):
                     for first, last in pairs(numbers):
-                        live.touch(first, last)
-                live.reported = -1
-                self._mark(live)
+                        live.mark_unreported(first, last)
+                live.reported_last_sent = -1
+                self._mark_unreported(live)
 
     # --- small parts ------------------------------------------------------------------------------------------------
 
-    def _mark(self, live: LiveCursor) -> None:
+    def _mark_unreported(self, live: LiveCursor) -> None:
         """There is something to tell in a progress entry."""
-        self.dirty[live.cursor.cursor_id] = live
+        self.unreported_cursors[live.cursor.cursor_id] = live
 
     def _index(self, live: LiveCursor) -> Index:
         return self.indexes(self.machine.group, live.cursor.uid)
@@ -513,8 +513,8 @@ class Dispatch:
         """Messages up to *to* were removed by the channel's limits: they are neither sent nor sent again (STAN-SPEC 6.6)."""
         if live.to_redeliver and live.to_redeliver.first <= to:
             for run in live.to_redeliver.remove(1, to):
-                live.touch(run.first, run.last)
-            self._mark(live)
+                live.mark_unreported(run.first, run.last)
+            self._mark_unreported(live)
         self._skip(live, to)
 
     def _fetch_new(self, live: LiveCursor, first: int, last: int, room: int) -> Fetch:
@@ -536,4 +536,4 @@ class Dispatch:
         """Messages up to *to* are gone: the cursor stands behind them."""
         if to > live.last_sent:
             live.last_sent = to
-            self._mark(live)
+            self._mark_unreported(live)

@@ -18,7 +18,7 @@ class Group:
     dispatch: Dispatch
     leadership: Leadership | None = None  # while this node leads it
     marked: ReplayFilter = field(default_factory=ReplayFilter)  # which publishes of late are in the log
-    tell_at: int = 0  # Nanos: the next progress entry of a replicated group
+    report_at: int = 0  # Nanos: the next progress entry of a replicated group
     told: int = 0  # deliveries when the last one was made
     loaded: int = 0  # RaftIndex: newest entry that the log had when this node began to listen
     life: int = 0  # how often this node began to lead it

@@ -290,7 +290,7 @@ class GroupMachine:
             return
         override = cursor.override
         if override is not None and progress.epoch != override.epoch:
-            self._told_late(cursor, override, progress)
+            self._reported_late(cursor, override, progress)
             return
         for first, last in pairs(progress.acked):
             self._take(cursor, first, last)
@@ -311,7 +311,7 @@ class GroupMachine:
             override.passed(cursor.last_sent)
         self.dirty_cursors.add(cursor.cursor_id)
 
-    def _told_late(self, cursor: Cursor, override: CursorOverride, progress: pb.Progress) -> None:
+    def _reported_late(self, cursor: Cursor, override: CursorOverride, progress: pb.Progress) -> None:
         """The leader did not know yet that the cursor was moved, or messages skipped, when it told this."""
         for runs in (progress.acked, *(held.runs for held in progress.held)):
             for first, last in pairs(runs):
