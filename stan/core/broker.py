@@ -283,7 +283,9 @@ class Broker:
     def _may_be_replaced(self) -> bool:
         """Whether another node may lead what this one believes to lead, and know better what to answer."""
         context = self.context
-        return (context.leads_meta and not context.meta_lease) or any(group.dispatch.held for _, group in context.led())
+        return (context.leads_meta and not context.meta_lease) or any(
+            group.dispatch.lease_lapsed for _, group in context.led()
+        )
 
     def _group_of(self, frame: Frame) -> GroupId:
         """The group whose leader handles a request."""
@@ -425,7 +427,7 @@ class Broker:
         if number == META_GROUP:
             self.context.meta_lease = holds
         elif number in self.context.groups:
-            self.context.groups[number].dispatch.held = not holds
+            self.context.groups[number].dispatch.lease_lapsed = not holds
 
     def step_room(self, number: GroupId, *, closed: bool, full: bool) -> None:
         """Whether a group that is led takes proposals: none while it is *closed*; *full*: what comes had better grow."""

@@ -332,8 +332,8 @@ def test_publishes_of_an_unknown_connection_wait_for_the_metadata_in_order(node)
     assert node.meta_says(len(node.logs[0]))
     assert node.pub_acks() == ["", ""]
     assert node.stored() == [b"1", b"2"]
-    assert not node.broker.publishing.held
-    assert not node.broker.publishing.holding
+    assert not node.broker.publishing.waiting_for_metadata
+    assert not node.broker.publishing.waiting_publishers
 
 
 def test_others_do_not_wait_with_them(node):
@@ -351,8 +351,8 @@ def test_what_waits_is_not_answered_when_the_metadata_has_no_leader(node):
     node.publish("foo", b"1", client_id="new")
     node.pass_time(limits.CATCHUP_PATIENCE / SECOND + 1)
     assert node.pub_acks() == []
-    assert not node.broker.publishing.held
-    assert not node.broker.publishing.holding
+    assert not node.broker.publishing.waiting_for_metadata
+    assert not node.broker.publishing.waiting_publishers
 
 
 def test_what_waited_when_leadership_was_lost_is_not_taken_twice(node):

@@ -160,10 +160,10 @@ def test_what_an_earlier_connection_asked_for_is_not_given_to_the_next_one(node)
 
 def test_what_an_earlier_connection_asked_for_while_nobody_knew_who_leads_is_not_given_to_the_next_one(node):
     node.lead()
-    node.broker.context.groups[1].dispatch.held = True
+    node.broker.context.groups[1].dispatch.lease_lapsed = True
     node.hears(subscription(node))
     reconnected(node)
-    node.broker.context.groups[1].dispatch.held = False
+    node.broker.context.groups[1].dispatch.lease_lapsed = False
     node.turn()
     told(node)
     assert members(node) == []
@@ -431,11 +431,11 @@ def test_acks_that_come_later_count_too_as_far_as_there_is_doubt(node):
     ack_inbox = subscribed(node, in_flight=100).ack_inbox
     node.publish("foo", b"1", b"2")
     other.publish("foo", b"1", b"2")
-    other.broker.context.groups[1].dispatch.held = True  # it has no lease yet
+    other.broker.context.groups[1].dispatch.lease_lapsed = True  # it has no lease yet
     succeed(node, other)
     other.ack(ack_inbox, 1, 2, 3)
     other.publish("foo", b"3")
-    other.broker.context.groups[1].dispatch.held = False
+    other.broker.context.groups[1].dispatch.lease_lapsed = False
     other.turn()
     assert other.received() == [(3, 0)]
 
@@ -459,11 +459,11 @@ def test_nothing_is_sent_without_a_lease_and_everything_with_it(node):
     node.lead()
     subscribed(node)
     dispatch = node.broker.context.groups[1].dispatch
-    dispatch.held = True
+    dispatch.lease_lapsed = True
     node.publish("foo", b"1")
     assert node.received() == []
     assert not node.broker.has_work
-    dispatch.held = False
+    dispatch.lease_lapsed = False
     assert node.broker.has_work
     node.turn()
     assert node.received() == [(1, 0)]
@@ -533,12 +533,12 @@ def test_pending_messages_keep_their_member_and_are_sent_again_in_time(node):
 def test_a_request_that_waited_for_a_lease_is_not_handled_again_after_a_replay(node):
     node.lead(0, 1)
     group = node.broker.context.groups[1]
-    group.dispatch.held = True
+    group.dispatch.lease_lapsed = True
     node.hears(subscription(node), node.request("_STAN.close.test-cluster", b"\x0a\x03you", "c"))
     node.broker.follow_group(1)
     node.broker.lead_group(1, unconfirmed=True)
     node.gateway.replay(1)
-    group.dispatch.held = False
+    group.dispatch.lease_lapsed = False
     node.turn()
     assert members(node) == ["in"]
     assert len(node.hear("r")) == len(node.hear("c")) == 1

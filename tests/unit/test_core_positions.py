@@ -615,7 +615,7 @@ def test_followers_that_never_led_know_the_same(node):
 
 
 def test_a_leader_that_may_be_replaced_says_so(node):
-    node.broker.context.groups[1].dispatch.held = True
+    node.broker.context.groups[1].dispatch.lease_lapsed = True
     begin(node, "pause", **DUR)
 
     assert answer(node).retry

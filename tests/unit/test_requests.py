@@ -186,5 +186,5 @@ def test_publishes_of_long_names_are_refused_at_once():
     desk = Desk()
     desk.connect()
     assert desk.publish("foo", b"1", client_id=LONG.decode()) == [errors.INVALID_PUBLISH]
-    assert not desk.broker.publishing.held
+    assert not desk.broker.publishing.waiting_for_metadata
     assert desk.publish("x" * 5000, b"1") == [errors.INVALID_PUBLISH]

@@ -59,7 +59,7 @@ class Watching:
     def tell(self) -> None:
         """Call those who have waited for what this turn has brought."""
         context = self.context
-        if not context.news or any(group.dispatch.held for _, group in context.led()):
+        if not context.news or any(group.dispatch.lease_lapsed for _, group in context.led()):
             return
         news, context.news = context.news, set()
         for uid in news:

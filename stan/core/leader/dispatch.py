@@ -34,14 +34,14 @@ class Dispatch:
         self.by_subscription: dict[int, tuple[LiveCursor, LiveMember]] = {}
         self.scheduled: deque[LiveCursor] = deque()
         self.unreported_cursors: dict[int, LiveCursor] = {}
-        self.holding: set[int] = set()  # cursors that keep batches while their window is full
+        self.keep_batches: set[int] = set()  # cursors that keep batches while their window is full
         self.paused = False  # no connection to NATS: nothing is sent, no ack wait runs
         self.frozen = False  # the log takes nothing until a restart
         self.progress_blocked = False  # the log had no room for what was sent and acked
         self.unconfirmed: list[
             int
         ] = []  # cursors and maybe_sent_until of which no entry tells yet, as in entries.MaybeSent
-        self.held = False  # another node may lead: nothing is sent until that is known
+        self.lease_lapsed = False  # another node may lead: nothing is sent until that is known
         self.fetches = 0
         self.out_messages = 0
         self.out_bytes = 0
@@ -76,7 +76,7 @@ class Dispatch:
             self.by_subscription,
             self.scheduled,
             self.unreported_cursors,
-            self.holding,
+            self.keep_batches,
         ):
             kept.clear()
         self.unconfirmed = []
@@ -158,7 +158,7 @@ class Dispatch:
             if not of_channel:
                 del self.by_channel[live.cursor.uid]
         self.unreported_cursors.pop(live.cursor.cursor_id, None)
-        self.holding.discard(live.cursor.cursor_id)
+        self.keep_batches.discard(live.cursor.cursor_id)
         live.batches.clear()
 
     def set_failed_heartbeat(self, incarnation: int, *, failed: bool) -> None:
@@ -272,7 +272,7 @@ class Dispatch:
             return
         follow(live, result)
         if result.operator_change == "move_cursor":
-            self.holding.discard(live.cursor.cursor_id)
+            self.keep_batches.discard(live.cursor.cursor_id)
         self._mark_unreported(live)
         self._schedule(live)
 
@@ -293,7 +293,7 @@ class Dispatch:
     @property
     def mute(self) -> bool:
         """Whether nothing may be sent: the log could not be told and it would come again unflagged, or another node may lead."""
-        return self.frozen or self.progress_blocked or self.held
+        return self.frozen or self.progress_blocked or self.lease_lapsed
 
     @property
     def has_work(self) -> bool:
@@ -309,7 +309,7 @@ class Dispatch:
                 break
             live = self.scheduled.popleft()
             live.scheduled = False
-            self.holding.discard(live.cursor.cursor_id)
+            self.keep_batches.discard(live.cursor.cursor_id)
             if live.cursor.override is not None and live.cursor.paused:
                 live.batches.clear()
             elif live.members and not live.fetching:
@@ -527,9 +527,9 @@ class Dispatch:
         """A window is full: keep what was read for its next opening, unless too many cursors do so."""
         if not live.batches:
             return
-        if len(self.holding) < limits.HOLDING_CURSORS_MAX:
-            self.holding.add(live.cursor.cursor_id)
-        elif live.cursor.cursor_id not in self.holding:
+        if len(self.keep_batches) < limits.KEEP_BATCHES_CURSORS_MAX:
+            self.keep_batches.add(live.cursor.cursor_id)
+        elif live.cursor.cursor_id not in self.keep_batches:
             live.batches.clear()
 
     def _skip(self, live: LiveCursor, to: int) -> None:

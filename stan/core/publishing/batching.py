@@ -41,7 +41,7 @@ class _Batch(NamedTuple):
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
         """Say that nothing was stored, unless another leader may have done it and a second time would count."""
-        if self.ids or not (retry and self.asked.group.dispatch.held):
+        if self.ids or not (retry and self.asked.group.dispatch.lease_lapsed):
             self.asked.refuse(error, retry=retry)
 
 

@@ -55,9 +55,11 @@ class Publishing:
         self.channels = channels
         self.read_index = read_index
         self.waiting: dict[GroupId, dict[ChannelUid, Channel]] = {}  # channels with unsealed messages
-        self.held: deque[tuple[GroupId, Publishes]] = deque()  # what waits for the metadata, in order of arrival
-        self.holding: Counter[Sender] = Counter()  # its publishers: what they send next waits behind it
-        self.parked: Counter[GroupId] = Counter()  # bytes that wait for the metadata or for their channel
+        self.waiting_for_metadata: deque[tuple[GroupId, Publishes]] = (
+            deque()
+        )  # what waits for the metadata, in order of arrival
+        self.waiting_publishers: Counter[Sender] = Counter()  # its publishers: what they send next waits behind it
+        self.blocked_bytes: Counter[GroupId] = Counter()  # bytes that wait for the metadata or for their channel
         self.unsealed: Counter[GroupId] = Counter()  # bytes
         self.uncommitted: Counter[GroupId] = Counter()  # bytes
 
@@ -107,7 +109,7 @@ class Publishing:
     def take(self, batch: Publishes) -> None:
         """Take what is not in the log yet; what somebody unknown has sent waits until the metadata is known to be new."""
         known = self.context.sender
-        keep = [sender not in self.holding and known(sender) is not None for sender in batch.senders()]
+        keep = [sender not in self.waiting_publishers and known(sender) is not None for sender in batch.senders()]
         if not all(keep):
             sane = [max(map(len, publisher)) <= limits.NAME_BYTES_MAX for publisher in batch.publishers]
             if not all(sane):  # nobody can be known by such a name
@@ -130,13 +132,13 @@ class Publishing:
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
         group = self.context.group_number(batch.channel)
-        self.held.append((group, batch))
-        self.holding.update(batch.senders())
-        self.parked[group] += len(batch.bodies)
-        self.read_index.wait(partial(self._take_held, batch), batch.senders())
+        self.waiting_for_metadata.append((group, batch))
+        self.waiting_publishers.update(batch.senders())
+        self.blocked_bytes[group] += len(batch.bodies)
+        self.read_index.wait(partial(self._take_waiting_batch, batch), batch.senders())
 
-    def _take_held(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of read_index
-        if not self.held or self.held[0][1] is not batch:
+    def _take_waiting_batch(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of read_index
+        if not self.waiting_for_metadata or self.waiting_for_metadata[0][1] is not batch:
             return  # taken with an earlier one, or this node leads its group no more
         known = self.context.sender
         kept, refused = kernel.select(self._let_go(), [known(sender) is not None for sender in batch.senders()])
@@ -146,13 +148,15 @@ class Publishing:
             self._refuse_for_now(refused, NO_METADATA)
         if kept is not None:
             self._take_known(kept)
-        while self.held and all(known(sender) is not None for sender in self.held[0][1].senders()):
+        while self.waiting_for_metadata and all(
+            known(sender) is not None for sender in self.waiting_for_metadata[0][1].senders()
+        ):
             self._take_known(self._let_go())
 
     def _let_go(self) -> Publishes:
-        group, batch = self.held.popleft()
-        self.holding -= Counter(batch.senders())
-        self.parked[group] -= len(batch.bodies)
+        group, batch = self.waiting_for_metadata.popleft()
+        self.waiting_publishers -= Counter(batch.senders())
+        self.blocked_bytes[group] -= len(batch.bodies)
         return batch
 
     def _take_known(self, batch: Publishes) -> None:
@@ -184,11 +188,11 @@ class Publishing:
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
         group = self.context.group_number(batch.channel)
-        self.parked[group] += len(batch.bodies)
+        self.blocked_bytes[group] += len(batch.bodies)
         self.channels.open(batch.channel, partial(self._opened, group, batch))
 
     def _opened(self, group: GroupId, batch: Publishes, channel: Channel | None, error: str) -> None:
-        self.parked[group] -= len(batch.bodies)
+        self.blocked_bytes[group] -= len(batch.bodies)
         if channel is not None:
             self._queue(channel, batch)
         elif error == NO_METADATA:
@@ -235,7 +239,7 @@ class Publishing:
         self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
 
     def _is_too_much(self, channel: Channel | None = None) -> bool:
-        waiting = self.unsealed.total() + self.uncommitted.total() + self.parked.total()
+        waiting = self.unsealed.total() + self.uncommitted.total() + self.blocked_bytes.total()
         bounded = self.context.clustered or (channel is not None and channel.reserved)  # else less is read
         return bounded and waiting > limits.UNCOMMITTED_BYTES_MAX
 
@@ -376,10 +380,12 @@ class Publishing:
     def follow(self, group: GroupId) -> None:
         """This node leads the group no more: the next leader has heard it all, too."""
         self.waiting.pop(group, None)
-        for bytes_of in (self.unsealed, self.uncommitted, self.parked):
+        for bytes_of in (self.unsealed, self.uncommitted, self.blocked_bytes):
             bytes_of.pop(group, None)
-        self.held = deque(held for held in self.held if held[0] != group)
-        self.holding = Counter(sender for _, batch in self.held for sender in batch.senders())
+        self.waiting_for_metadata = deque(held for held in self.waiting_for_metadata if held[0] != group)
+        self.waiting_publishers = Counter(
+            sender for _, batch in self.waiting_for_metadata for sender in batch.senders()
+        )
 
     # --- outcome ------------------------------------------------------------------------------------------------------
 

@@ -103,7 +103,7 @@ def leader_request(
     if not context.leads(number):
         return None
     found = LeaderRequest(context, frame.reply, number, request, response)
-    if found.group.dispatch.held:
+    if found.group.dispatch.lease_lapsed:
         if not once(request):
             found.busy()
         return None

@@ -103,7 +103,7 @@ class Responder:
     def answers_for(self, groups: Iterable[GroupId]) -> bool:
         """Whether this node leads all of them and no other node can."""
         context = self.context
-        return all(context.leads(number) and not context.groups[number].dispatch.held for number in groups)
+        return all(context.leads(number) and not context.groups[number].dispatch.lease_lapsed for number in groups)
 
     # --- for one leader ---------------------------------------------------------------------------------------------------
 
