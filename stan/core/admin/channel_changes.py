@@ -11,7 +11,7 @@ from functools import partial
 from stan import limits
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import Channel, Channels
-from stan.core.publishing.intake import can_open_later
+from stan.core.publishing.row_batch import can_open_later
 from stan.core.requests.request import LeaderRequest
 from stan.core.requests.responder import Responder
 from stan.core.state.deleted import below_newest, deleted_from

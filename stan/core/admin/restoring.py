@@ -19,8 +19,8 @@ from stan.core.admin.channel_changes import edit_of
 from stan.core.base.runs import Run, Runs, pairs
 from stan.core.context import BrokerContext, nobody_waits
 from stan.core.publishing.channels import Channel, Channels
-from stan.core.publishing.intake import Rows, Stored, can_open_later, refusal
 from stan.core.publishing.publishing import Publishing, Sealed
+from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
 from stan.core.requests.request import LeaderRequest
 from stan.core.requests.responder import Responder
 from stan.core.state.cursor_override import well_formed
@@ -208,8 +208,8 @@ class Restoring:
         changes = [removal, pb.GroupChange(restore=ended) if ended is not None else None]
         told = partial(self._stored, about, channel, total)
         for change in (change.SerializeToString() for change in changes if change is not None):
-            entry.rows.append((Rows(b"", 0, lambda _stored: None, partial(_encoded, change)), last))
-        entry.rows.append((Rows(b"", total, told), last))
+            entry.rows.append((RowBatch(b"", 0, lambda _stored: None, partial(_encoded, change)), last))
+        entry.rows.append((RowBatch(b"", total, told), last))
         storing = self._storing(info.group)
         storing.add(info.uid)
         self.publishing.propose(entry, channel, last + 1, size, partial(storing.discard, info.uid))
@@ -220,7 +220,7 @@ class Restoring:
         uid = channel.info.uid
         return encode_batch(uid, Sequence(first), count, WallNanos(timestamp), Sequence(oldest), records)
 
-    def _stored(self, about: LeaderRequest, channel: Channel, count: int, stored: Stored) -> None:
+    def _stored(self, about: LeaderRequest, channel: Channel, count: int, stored: StoreResult) -> None:
         self._storing(channel.info.group).discard(channel.info.uid)
         if stored.error:
             about.refuse(stored.error, retry=stored.retry)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from stan import limits
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import Channel, Channels
-from stan.core.publishing.intake import Rows, Stored, can_open_later, refusal
 from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
+from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
 from stan.core.requests.request import LeaderRequest, leader_request
 from stan.core.state.windows import Name, Windows, both
 from stan.errors import BUSY, INVALID_BATCH, TOO_MANY_IDS, VERSION_PAST
@@ -117,7 +117,7 @@ class Batching:
         elif not batch.ids:
             self._left(batch)
             told = partial(self._stored, [(batch, batch.number)])
-            self.publishing.add(channel, Rows(batch.rows, batch.number, told))
+            self.publishing.add(channel, RowBatch(batch.rows, batch.number, told))
         else:
             lines = self.context.kept(channel.info.group, Batches).lines
             named = channel.info.uid, batch.producer
@@ -182,7 +182,7 @@ class Batching:
             counted.append((batch, count))
             remembered += unheard.count(1)
         if not remembered:
-            self._stored(counted, Stored())
+            self._stored(counted, StoreResult())
             return
         line.busy = True
         told = pb.RememberIds(
@@ -192,15 +192,15 @@ class Batching:
         total = sum(count for _, count in counted)
         if total:
             change = pb.GroupChange(remember_ids=told).SerializeToString()
-            self.publishing.add(line.channel, Rows(b"".join(rows), total, after, lambda _first: change))
+            self.publishing.add(line.channel, RowBatch(b"".join(rows), total, after, lambda _first: change))
         else:  # all are stored, some of them by an older version, whose ids go first
             self.context.change_group(
                 line.channel.info.group,
-                lambda result, error: after(Stored(error=error, retry=result is None)),
+                lambda result, error: after(StoreResult(error=error, retry=result is None)),
                 remember_ids=told,
             )
 
-    def _stored_ids(self, line: _Line, named: Name, counted: list[tuple[_Batch, int]], stored: Stored) -> None:
+    def _stored_ids(self, line: _Line, named: Name, counted: list[tuple[_Batch, int]], stored: StoreResult) -> None:
         self._stored(counted, stored)
         line.busy = False
         if not line.going:
@@ -208,7 +208,7 @@ class Batching:
 
     # --- answers --------------------------------------------------------------------------------------------------------
 
-    def _stored(self, counted: list[tuple[_Batch, int]], stored: Stored) -> None:
+    def _stored(self, counted: list[tuple[_Batch, int]], stored: StoreResult) -> None:
         """What became of the rows of some requests, which were stored one behind the other, so many of each."""
         first = stored.first
         for batch, count in counted:

@@ -8,7 +8,7 @@ from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.runs import pairs
 from stan.core.context import BrokerContext, nobody_waits, text
-from stan.core.publishing.intake import Rows
+from stan.core.publishing.row_batch import RowBatch
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.errors import CHANNEL_DELETING, CHANNEL_RESTORING, TOO_MANY_CHANNELS, case_conflict, go_quote
@@ -33,8 +33,8 @@ class Channel:
     last_timestamp: int
     quiet_since: int  # Nanos: the last publish, or the end of the last subscription
     uncommitted_bytes: int = 0
-    unsealed: list[Publishes | Rows] = field(default_factory=list)
-    ahead: list[Rows] = field(default_factory=list)  # unsealed too, to be sealed before the others
+    unsealed: list[Publishes | RowBatch] = field(default_factory=list)
+    priority: list[RowBatch] = field(default_factory=list)  # unsealed too, to be sealed before the others
     reserved: bool = False  # nothing else is sealed: a commit is under way ...
     reserved_from: int = 0  # ... that begins here ...
     whole_at: int = 0  # ... and ends here, if that is known already
@@ -53,7 +53,7 @@ class Channel:
     @property
     def unsealed_count(self) -> int:
         """Messages that wait for a sequence."""
-        return sum(batch.count for batch in (*self.ahead, *self.unsealed))
+        return sum(batch.count for batch in (*self.priority, *self.unsealed))
 
 
 class Channels:

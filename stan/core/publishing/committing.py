@@ -17,8 +17,8 @@ from stan.core.base.ready import Fetch, Fetched, Ready
 from stan.core.context import BrokerContext, nobody_waits, shown
 from stan.core.leader.local_group import Group
 from stan.core.publishing.channels import Channel, Channels
-from stan.core.publishing.intake import Rows, Stored
 from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.staging import PASSING
 from stan.core.requests.request import LeaderRequest, leader_request
 from stan.core.state.group import GroupResult
@@ -299,7 +299,7 @@ class Committing:
             change = partial(self._change, carrier, part)
             carrier.in_flight += len(rows)
             told = partial(self._stored, carrier, len(rows))
-            self.publishing.add(carrier.channel, Rows(rows, part.count, told, change, ahead=True))
+            self.publishing.add(carrier.channel, RowBatch(rows, part.count, told, change, priority=True))
 
     def _change(self, carrier: Carrier, part: pb.StagedPart, first: int) -> bytes:
         step = pb.CommitStep(
@@ -307,7 +307,7 @@ class Committing:
         )
         return pb.GroupChange(commit_step=step).SerializeToString()
 
-    def _stored(self, carrier: Carrier, size: int, stored: Stored) -> None:
+    def _stored(self, carrier: Carrier, size: int, stored: StoreResult) -> None:
         carrier.in_flight -= size
         if stored.error:
             carrier.broken = True

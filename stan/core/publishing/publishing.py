@@ -1,7 +1,8 @@
 """From PubMsgs to committed record batches to PubAcks (STAN-SPEC 4), always in batches.
 
-A message is acknowledged (P1) only once its entry is committed, which means: on stable storage. Messages that cannot be taken
-are refused with the original's texts and consume no sequence. Rows (stan.core.publishing.intake) are sealed with the publishes.
+A message is acknowledged (P1) only once its entry is committed, which means: on stable storage. Messages that cannot be taken are
+refused with the original's texts and consume no sequence. RowBatch (stan.core.publishing.row_batch) are sealed with the
+publishes.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from stan.core.base.ready import Fetched, Proposal
 from stan.core.context import META_GROUP, BrokerContext, InDoubt, nobody_waits, text
 from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
-from stan.core.publishing.intake import Rows, Stored, sealed_size
+from stan.core.publishing.row_batch import RowBatch, StoreResult, sealed_size
 from stan.core.requests.read_index import ReadIndex
 from stan.permissions import Right
 from stan.protocol.channels import is_channel_name, publication
@@ -44,7 +45,7 @@ class Sealed:
     acks: list[bytes] = field(default_factory=list)
     channels: list[tuple[Channel, int, int, int]] = field(default_factory=list)  # channel, base, count, bytes
     marks: list[Publishes] = field(default_factory=list)
-    rows: list[tuple[Rows, int]] = field(default_factory=list)  # and their first sequence
+    rows: list[tuple[RowBatch, int]] = field(default_factory=list)  # and their first sequence
 
 
 class Publishing:
@@ -207,12 +208,12 @@ class Publishing:
         channel.unsealed.append(batch)
         self._wait(channel, batch)
 
-    def add(self, channel: Channel, rows: Rows) -> None:
+    def add(self, channel: Channel, rows: RowBatch) -> None:
         """Have *rows* stored in a channel that this node leads."""
-        if rows.ahead:
-            channel.ahead.append(rows)
+        if rows.priority:
+            channel.priority.append(rows)
         elif self._is_too_much(channel):
-            rows.told(Stored(error=TOO_MUCH_WAITING, retry=True))
+            rows.on_done(StoreResult(error=TOO_MUCH_WAITING, retry=True))
             return
         else:
             channel.unsealed.append(rows)
@@ -234,7 +235,7 @@ class Publishing:
         self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
         self._give_up(waiting, error)
 
-    def _wait(self, channel: Channel, batch: Publishes | Rows) -> None:
+    def _wait(self, channel: Channel, batch: Publishes | RowBatch) -> None:
         self.unsealed[channel.info.group] += len(batch.bodies)
         self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
 
@@ -300,20 +301,20 @@ class Publishing:
             proposals.append(self._close(entry))
         return proposals
 
-    def _take_waiting(self, channel: Channel) -> list[Publishes | Rows]:
+    def _take_waiting(self, channel: Channel) -> list[Publishes | RowBatch]:
         """What can be sealed in a channel."""
-        waiting: list[Publishes | Rows] = [*channel.ahead]
-        channel.ahead = []
+        waiting: list[Publishes | RowBatch] = [*channel.priority]
+        channel.priority = []
         if not channel.reserved or channel.deleting:
             waiting += channel.unsealed
             channel.unsealed = []
         self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
         return waiting
 
-    def _give_up(self, waiting: list[Publishes | Rows], error: str) -> None:
+    def _give_up(self, waiting: list[Publishes | RowBatch], error: str) -> None:
         for batch in waiting:
-            if isinstance(batch, Rows):
-                batch.told(Stored(error=error, retry=True))
+            if isinstance(batch, RowBatch):
+                batch.on_done(StoreResult(error=error, retry=True))
             else:
                 self._refuse(batch.acks, error)
 
@@ -323,7 +324,7 @@ class Publishing:
         context = self.context
         return any(group not in context.full and group not in context.closed for group in self.waiting)
 
-    def _seal_channel(self, channel: Channel, batches: list[Publishes | Rows], entry: Sealed) -> None:
+    def _seal_channel(self, channel: Channel, batches: list[Publishes | RowBatch], entry: Sealed) -> None:
         count = sum(batch.count for batch in batches)
         base = channel.next_sequence
         timestamp = max(self.context.clock.wall, channel.last_timestamp)
@@ -341,7 +342,7 @@ class Publishing:
         channel.uncommitted_bytes += size
         self.uncommitted[channel.info.group] += size
         for batch in batches:
-            if isinstance(batch, Rows):
+            if isinstance(batch, RowBatch):
                 entry.rows.append((batch, base))
             else:
                 entry.acks.append(batch.acks)
@@ -401,8 +402,8 @@ class Publishing:
         else:
             self.context.pub_acks += entry.acks
         for rows, first in entry.rows:
-            taken = Stored(first, first + rows.count - 1)
-            rows.told(taken if result is not None else Stored(error=error, retry=True))
+            taken = StoreResult(first, first + rows.count - 1)
+            rows.on_done(taken if result is not None else StoreResult(error=error, retry=True))
 
     def committed(self, group: GroupId, index: RaftIndex, body: bytes) -> None:
         """A RECORDS entry is committed and indexed: its messages are visible (on every node, own entry or not)."""
@@ -421,9 +422,9 @@ class Publishing:
                 part.dispatch.committed(batch.uid, Fetched(batch.base_sequence, batch.count, batch.records))
 
 
-def _parts(channel: Channel, batches: list[Publishes | Rows]) -> Iterator[list[Publishes | Rows]]:
+def _parts(channel: Channel, batches: list[Publishes | RowBatch]) -> Iterator[list[Publishes | RowBatch]]:
     """*batches* in parts that make no entry much larger than it should be."""
-    part: list[Publishes | Rows] = []
+    part: list[Publishes | RowBatch] = []
     size = 0
     for batch in batches:
         part.append(batch)

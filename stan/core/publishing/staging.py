@@ -14,8 +14,8 @@ from stan.config import ChannelLimits
 from stan.core.context import BrokerContext, nobody_waits
 from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
-from stan.core.publishing.intake import Rows, Stored, refusal
 from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
 from stan.core.requests.request import LeaderRequest, leader_request
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
@@ -105,20 +105,20 @@ class Staging:
         if known.is_anothers(part.uid, part.app, part.user):
             found.refuse(errors.APP_OF_ANOTHER)
         elif known.find(part.uid, part.user, part.txn, part.part) or known.is_done(part.uid, part.app, part.version):
-            self._answer(found, part, Stored())
+            self._answer(found, part, StoreResult())
         elif len(known.staged) >= limits.STAGED_PARTS_MAX or known.staged_bytes >= limits.STAGED_BYTES_MAX:
             found.refuse(errors.STAGED_TOO_MUCH, retry=True)
         else:
             record = wire.MsgProto(data=request.rows).SerializeToString()
             body = b"".join((len(record).to_bytes(4, "little"), record))
-            rows = Rows(body, 1, partial(self._answer, found, part), partial(self._change, part))
+            rows = RowBatch(body, 1, partial(self._answer, found, part), partial(self._change, part))
             self.publishing.add(here.hidden, rows)
 
     def _change(self, part: pb.StagedPart, sequence: int) -> bytes:
         part.sequence, part.at = sequence, self.context.clock.wall
         return pb.GroupChange(staged=part).SerializeToString()
 
-    def _answer(self, found: LeaderRequest, part: pb.StagedPart, stored: Stored) -> None:
+    def _answer(self, found: LeaderRequest, part: pb.StagedPart, stored: StoreResult) -> None:
         known = found.group.machine.transactions
         there = known.find(part.uid, part.user, part.txn, part.part)
         if stored.error:

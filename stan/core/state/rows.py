@@ -1,6 +1,6 @@
 """Between a group's machine and its rows: what changed since the last flush, loading, snapshots.
 
-Rows are the protobuf messages of entries.proto, keyed as the tables of stan.state are.
+RowBatch are the protobuf messages of entries.proto, keyed as the tables of stan.state are.
 """
 
 from collections.abc import Iterable

@@ -18,7 +18,7 @@ from stan.protocol.kernel import rows as kernel
 _LENGTH = Struct("<I")
 
 
-class Stored(NamedTuple):
+class StoreResult(NamedTuple):
     """What became of rows."""
 
     first: int = 0  # their sequences are [first, last]; 0 if they were not stored
@@ -28,17 +28,17 @@ class Stored(NamedTuple):
 
 
 @dataclass(slots=True)
-class Rows:
+class RowBatch:
     """See the module's docstring."""
 
     bodies: bytes
     """In the form of `Publishes.bodies`, checked."""
     count: int
     """1 or more."""
-    told: Callable[[Stored], None]
+    on_done: Callable[[StoreResult], None]
     change: Callable[[int], bytes] | None = None
     """Gives the encoded GroupChange that goes with them, told their first sequence."""
-    ahead: bool = False
+    priority: bool = False
     """They pass what waits, also in a channel that is reserved: they are what it is reserved for."""
 
 
