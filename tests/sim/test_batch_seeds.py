@@ -5,7 +5,7 @@ import os
 import pytest
 
 from stan.core.publishing.batching import Batching
-from stan.core.state.windows import Windows
+from stan.core.state.dedup import ProducerDedup
 from tests.sim.batch_world import BatchWorld
 from tests.sim.worlds import make
 
@@ -25,11 +25,11 @@ def test_batches_leave_nothing_to_complain_about(kind, seeds):
 
 
 def knows_nothing(monkeypatch):
-    monkeypatch.setattr(Windows, "missing", lambda self, uid, producer, ids: b"\1" * (len(ids) // 16))
+    monkeypatch.setattr(ProducerDedup, "missing", lambda self, uid, producer, ids: b"\1" * (len(ids) // 16))
 
 
 def forgets_at_a_restart(monkeypatch):
-    monkeypatch.setattr(Windows, "load", lambda self, key, state: None)
+    monkeypatch.setattr(ProducerDedup, "load", lambda self, key, state: None)
 
 
 def answers_too_early(monkeypatch):

@@ -9,8 +9,8 @@ from stan.config import Config, StoreLimits
 from stan.core.publishing.batching import Batches
 from stan.core.publishing.publishing import TOO_MUCH_WAITING
 from stan.core.state import rows as state_rows
+from stan.core.state.dedup import ProducerDedup
 from stan.core.state.group import GroupMachine
-from stan.core.state.windows import Windows
 from stan.protocol.entries import Kind, changes_of, decode_batches
 from stan.protocol.kernel.rows import pack_rows
 from stan.protocol.proto import entries_pb2 as pb
@@ -343,7 +343,7 @@ def test_a_producer_that_is_not_heard_for_a_day_is_forgotten():
 
 
 def windows_of(desk):
-    return next(part for part in desk.broker.context.groups[1].machine.parts if isinstance(part, Windows))
+    return next(part for part in desk.broker.context.groups[1].machine.parts if isinstance(part, ProducerDedup))
 
 
 # --- in a cluster ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Windows, redelivery, start positions: the broker's core on a desk, in virtual time."""
+"""ProducerDedup, redelivery, start positions: the broker's core on a desk, in virtual time."""
 
 import random
 

@@ -19,7 +19,7 @@ from stan.core.publishing.channels import Channel, Channels
 from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
 from stan.core.requests.request import LeaderRequest, leader_request
-from stan.core.state.windows import Name, Windows, both
+from stan.core.state.dedup import Name, ProducerDedup, both
 from stan.errors import BUSY, INVALID_BATCH, TOO_MANY_IDS, VERSION_PAST
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
@@ -136,8 +136,8 @@ class Batching:
         line.going = True
         while line.waiting and not line.busy:
             taken = self._take(line)
-            windows = self.context.groups[line.channel.info.group].machine.part(Windows)
-            self._propose(line, named, taken, windows)
+            dedup = self.context.groups[line.channel.info.group].machine.part(ProducerDedup)
+            self._propose(line, named, taken, dedup)
         line.going = False
         if not line.busy:
             del self.context.kept(line.channel.info.group, Batches).lines[named]
@@ -157,10 +157,10 @@ class Batching:
             self._left(batch)
         return taken
 
-    def _propose(self, line: _Line, named: Name, taken: list[_Batch], windows: Windows) -> None:
+    def _propose(self, line: _Line, named: Name, taken: list[_Batch], dedup: ProducerDedup) -> None:
         """Have the rows of *taken* stored that are not yet."""
         version = taken[0].version
-        if windows.is_past(*named, version):
+        if dedup.is_past(*named, version):
             for batch in taken:
                 batch.refuse(VERSION_PAST)
             return
@@ -170,12 +170,12 @@ class Batching:
         counted: list[tuple[_Batch, int]] = []
         remembered = 0
         for batch in taken:
-            unheard = windows.unheard(*named, version, batch.ids)
-            if not windows.has_room(*named, version, remembered + unheard.count(1)):
+            unheard = dedup.unheard(*named, version, batch.ids)
+            if not dedup.has_room(*named, version, remembered + unheard.count(1)):
                 batch.refuse(TOO_MANY_IDS)
                 continue
             first = fresh.add(batch.ids)
-            new, unheard = both(first, windows.missing(*named, batch.ids)), both(first, unheard)
+            new, unheard = both(first, dedup.missing(*named, batch.ids)), both(first, unheard)
             count = new.count(1)
             rows.append(batch.rows if count == batch.number else pick_rows(batch.rows, new))
             ids.append(pick_ids(batch.ids, unheard))

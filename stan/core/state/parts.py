@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Protocol
 
 from stan.core.state.bookmarks import Bookmarks
+from stan.core.state.dedup import ProducerDedup
 from stan.core.state.deleted import Deleted
 from stan.core.state.edits import Edits
 from stan.core.state.restores import Restores
 from stan.core.state.transactions import Transactions
-from stan.core.state.windows import Windows
 from stan.types import ChannelUid, RaftIndex
 
 
@@ -44,4 +44,4 @@ class Part(Protocol):
 
 def make_parts() -> list[Part]:
     """The parts of a new machine."""
-    return [Transactions(), Windows(), Bookmarks(), Deleted(), Edits(), Restores()]
+    return [Transactions(), ProducerDedup(), Bookmarks(), Deleted(), Edits(), Restores()]

@@ -1,10 +1,10 @@
-"""Windows of ids say what a plain model says, and their rows hold all of it, however they are written and loaded."""
+"""ProducerDedup of ids say what a plain model says, and their rows hold all of it, however they are written and loaded."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stan.core.state import windows
-from stan.core.state.windows import Windows
+from stan.core.state import dedup as windows
+from stan.core.state.dedup import ProducerDedup
 from stan.limits import PRODUCER_AGE_MAX
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -51,7 +51,7 @@ def disk_of(part):
 
 
 def loaded(rows):
-    part = Windows()
+    part = ProducerDedup()
     for key, state in rows:
         part.load(key, state)
     return part
@@ -68,7 +68,7 @@ def test_windows_and_their_rows(told, random, chunk_bytes):
 
 
 def run(told, random):
-    part, model, disk, wall = Windows(), Model(), {}, 100 * HOUR
+    part, model, disk, wall = ProducerDedup(), Model(), {}, 100 * HOUR
     for step in told:
         match step:
             case ("send", uid, producer, version, numbers, hours):

@@ -40,7 +40,7 @@ class Version:
 
 
 @dataclass(slots=True)
-class Window:
+class ProducerIds:
     """See the module's docstring."""
 
     heard: int  # Unix ns
@@ -51,14 +51,16 @@ class Window:
         return len(self.versions) >= VERSIONS_MAX and version < min(self.versions)
 
 
-class Windows:
+class ProducerDedup:
     """See the module's docstring."""
 
     KIND: ClassVar[str] = "windows"
     CHANGES: ClassVar[tuple[str, ...]] = ("remember_ids",)
 
     def __init__(self) -> None:
-        self.windows: dict[Name, Window] = {}  # the one that was heard last is last, unless some were just loaded
+        self.producers: dict[
+            Name, ProducerIds
+        ] = {}  # the one that was heard last is last, unless some were just loaded
         self._loaded = False
         self.now = 0  # Unix ns, as far as entries have told; it never goes back
         self.ids = 0
@@ -68,31 +70,31 @@ class Windows:
 
     def is_past(self, uid: ChannelUid, producer: bytes, version: int) -> bool:
         """Whether nobody knows any more which rows of that version are stored."""
-        window = self.windows.get((uid, producer))
+        window = self.producers.get((uid, producer))
         return window is not None and window.is_past(version)
 
     def missing(self, uid: ChannelUid, producer: bytes, ids: bytes) -> bytes:
         """Of each of *ids*, 1 if its row is not stored, else 0."""
         missing = b"\1" * (len(ids) // ID_BYTES)
-        window = self.windows.get((uid, producer))
+        window = self.producers.get((uid, producer))
         for version in window.versions.values() if window is not None else ():
             missing = both(missing, version.known.missing(ids))
         return missing
 
     def unheard(self, uid: ChannelUid, producer: bytes, version: int, ids: bytes) -> bytes:
         """Of each of *ids*, 1 if it was not sent in that version yet, else 0."""
-        window = self.windows.get((uid, producer))
+        window = self.producers.get((uid, producer))
         kept = window.versions.get(version) if window is not None else None
         return kept.known.missing(ids) if kept is not None else b"\1" * (len(ids) // ID_BYTES)
 
     def has_room(self, uid: ChannelUid, producer: bytes, version: int, count: int) -> bool:
         """Whether *count* more ids can be remembered."""
-        window = self.windows.get((uid, producer))
+        window = self.producers.get((uid, producer))
         kept = window.versions.get(version) if window is not None else None
         return (
             (len(kept.known) if kept is not None else 0) + count <= limits.WINDOW_IDS_MAX
             and self.ids + count <= limits.GROUP_IDS_MAX
-            and (window is not None or len(self.windows) < limits.WINDOWS_MAX)
+            and (window is not None or len(self.producers) < limits.WINDOWS_MAX)
         )
 
     # --- changes --------------------------------------------------------------------------------------------------------
@@ -102,22 +104,22 @@ class Windows:
         told: pb.RememberIds = change
         if self._loaded:
             self._loaded = False
-            self.windows = dict(sorted(self.windows.items(), key=lambda item: item[1].heard))
+            self.producers = dict(sorted(self.producers.items(), key=lambda item: item[1].heard))
         self.now = max(self.now, told.at)
         self.dirty.add(_CLOCK)
         named = ChannelUid(told.uid), told.producer
-        window = self.windows.pop(named, None) or Window(self.now)
-        self.windows[named] = window
+        window = self.producers.pop(named, None) or ProducerIds(self.now)
+        self.producers[named] = window
         window.heard = self.now
         self.dirty.add(_key(named))
         if not window.is_past(told.version):
             self._add(named, window, told)
-        while (oldest := next(iter(self.windows))) != named:
-            if self.windows[oldest].heard > self.now - limits.PRODUCER_AGE_MAX:
+        while (oldest := next(iter(self.producers))) != named:
+            if self.producers[oldest].heard > self.now - limits.PRODUCER_AGE_MAX:
                 break
             self._forget(oldest)
 
-    def _add(self, named: Name, window: Window, told: pb.RememberIds) -> None:
+    def _add(self, named: Name, window: ProducerIds, told: pb.RememberIds) -> None:
         version = window.versions.setdefault(told.version, Version())
         before = len(version.known)
         version.known.add(told.ids)
@@ -130,20 +132,20 @@ class Windows:
         if len(window.versions) > VERSIONS_MAX:
             self._forget_version(named, window, min(window.versions))
 
-    def _forget_version(self, named: Name, window: Window, number: int) -> None:
+    def _forget_version(self, named: Name, window: ProducerIds, number: int) -> None:
         version = window.versions.pop(number)
         self.ids -= len(version.known)
         self.dirty.update(_chunk_key(named, number, chunk) for chunk in range(len(version.chunks)))
 
     def _forget(self, named: Name) -> None:
-        window = self.windows.pop(named)
+        window = self.producers.pop(named)
         for number in list(window.versions):
             self._forget_version(named, window, number)
         self.dirty.add(_key(named))
 
     def drop_channel(self, uid: ChannelUid) -> None:
         """See Part."""
-        for named in [named for named in self.windows if named[0] == uid]:
+        for named in [named for named in self.producers if named[0] == uid]:
             self._forget(named)
 
     # --- rows -----------------------------------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ class Windows:
         """See Part."""
         if self.now:
             yield _CLOCK
-        for named, window in self.windows.items():
+        for named, window in self.producers.items():
             yield _key(named)
             for number, version in window.versions.items():
                 yield from (_chunk_key(named, number, chunk) for chunk in range(len(version.chunks)))
@@ -162,7 +164,7 @@ class Windows:
         if key == _CLOCK:
             return _TIME.pack(self.now)
         named, rest = _named(key)
-        window = self.windows.get(named)
+        window = self.producers.get(named)
         if window is None:
             return None
         if not rest:
@@ -177,7 +179,7 @@ class Windows:
             (self.now,) = _TIME.unpack(state)
             return
         named, rest = _named(key)
-        window = self.windows.setdefault(named, Window(0))
+        window = self.producers.setdefault(named, ProducerIds(0))
         if not rest:
             (window.heard,) = _TIME.unpack(state)
             self._loaded = True
