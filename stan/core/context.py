@@ -244,7 +244,7 @@ class BrokerContext:
     def deleted(self, group: GroupId, uid: ChannelUid) -> Runs | None:
         """Messages of a channel that were deleted one by one; None: none were."""
         found = self.groups.get(group)
-        return None if found is None else found.machine.deleted.by_channel.get(uid)
+        return None if found is None else found.machine.tombstones.by_channel.get(uid)
 
     # --- proposals ----------------------------------------------------------------------------------------------------
 

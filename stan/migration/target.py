@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
-from stan.core.state.rows import snapshot_group
+from stan.core.state.state_codec import snapshot_group
 from stan.edge.storage.groupfiles import snapshot_bytes, snapshot_path
 from stan.edge.storage.manifest import MIGRATING, NAME, Manifest, boot_id, lock_directory, new_nuid, write_manifest
 from stan.errors import StartError

@@ -13,9 +13,9 @@ from stan import limits
 from stan.config import Config
 from stan.core.base.ready import Index
 from stan.core.boundary.view import BrokerView, GroupView
-from stan.core.state.deleted import deleted_from
 from stan.core.state.group import Cursor, Subscription
 from stan.core.state.meta import ChannelInfo
+from stan.core.state.tombstones import deleted_from
 from stan.edge.nats.embedded import EmbeddedNats
 from stan.types import WallNanos
 

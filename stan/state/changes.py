@@ -1,9 +1,9 @@
 """What changed in the machines since the last flush, as rows of the database."""
 
+from stan.core.state.components import StateComponent
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
-from stan.core.state.parts import Part
-from stan.core.state.rows import cursor_row, subscription_row
+from stan.core.state.state_codec import cursor_row, subscription_row
 from stan.state.database import Changes
 from stan.types import ChannelUid, GroupId, RaftIndex, Term
 
@@ -55,7 +55,7 @@ def group_changes(changes: Changes, machine: GroupMachine, applied: tuple[RaftIn
             changes.put("dropped", group, uid)
         elif channel is not None and channel.first_sequence:
             changes.put("first_sequences", group, uid, channel.first_sequence)
-    for part in machine.parts:
+    for part in machine.components:
         _part_changes(changes, group, part)
     changes.put("applied", group, *applied, machine.next_id)
     machine.dirty_cursors = set()
@@ -63,7 +63,7 @@ def group_changes(changes: Changes, machine: GroupMachine, applied: tuple[RaftIn
     machine.dirty_channels = set()
 
 
-def _part_changes(changes: Changes, group: GroupId, part: Part) -> None:
+def _part_changes(changes: Changes, group: GroupId, part: StateComponent) -> None:
     for key in sorted(part.dirty):
         row = part.row(key)
         if row is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from stan.core.state.group import GroupMachine
-from stan.core.state.rows import restore_group
+from stan.core.state.state_codec import restore_group
 from stan.edge.storage.manifest import Manifest, read_manifest
 from stan.errors import Damage, StanError
 from stan.invariant import InvariantError

@@ -1,7 +1,7 @@
 """Asking a desk to change cursors as operators do, and comparing what its nodes would know."""
 
 from stan.core.state.group import GroupMachine
-from stan.core.state.rows import restore_group, snapshot_group
+from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.protocol.entries import Kind
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb

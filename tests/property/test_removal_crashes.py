@@ -135,13 +135,13 @@ class OneCrash(NodeRemovals):
         found = {}
         for name, info in context.meta.channels.items():
             machine, index = context.groups[info.group].machine, context.indexes(info.group, info.uid)
-            gone = machine.deleted.by_channel.get(info.uid)
+            gone = machine.tombstones.by_channel.get(info.uid)
             cursors = [
                 (c.name, c.last_sent, c.to_redeliver.flat())
                 for c in machine.channel(info.uid).cursors.values()
                 if c.kind.durable
             ]
-            edit = machine.edits.by_channel.get(info.uid)
+            edit = machine.limit_overrides.by_channel.get(info.uid)
             found[name] = (
                 index.first_sequence,
                 index.last_sequence,

@@ -133,7 +133,7 @@ class _Removing:
         for channel, wanted in self.operator.restored.items():
             log, machine, info = self.look_up(channel.encode())
             index = log.channel(info.uid)
-            deleted = machine.deleted.by_channel.get(info.uid, ())
+            deleted = machine.tombstones.by_channel.get(info.uid, ())
             there = []
             for ref in index.refs(1, 1 << 40, 1 << 40, 1 << 40):
                 there += [int(value) for _, _, value in values_of(log.read(ref))]

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from stan.core.leader.dispatch import Dispatch
-from stan.core.state.deleted import Deleted
+from stan.core.state.tombstones import Tombstones
 from tests.sim.removal_worlds import NodeRemovals
 from tests.sim.worlds import make
 
@@ -27,23 +27,23 @@ def test_removals_leave_nothing_to_complain_about(kind, seeds):
 
 
 def forgets_at_a_restart(monkeypatch):
-    monkeypatch.setattr(Deleted, "load", lambda self, key, state: None)
+    monkeypatch.setattr(Tombstones, "load", lambda self, key, state: None)
 
 
 def delivers_what_was_deleted(monkeypatch):
     monkeypatch.setattr(Dispatch, "removed", lambda self, uid, removal: None)
-    monkeypatch.setattr(Deleted, "apply", lambda self, name, change, index: "")
+    monkeypatch.setattr(Tombstones, "apply", lambda self, name, change, index: "")
 
 
 def removes_one_too_many(monkeypatch):
-    apply = Deleted.apply
+    apply = Tombstones.apply
 
     def wrong(self, name, change, index):
         if change.deleted and change.deleted[0] > 1:
             change.deleted[0] -= 1
         return apply(self, name, change, index)
 
-    monkeypatch.setattr(Deleted, "apply", wrong)
+    monkeypatch.setattr(Tombstones, "apply", wrong)
 
 
 @pytest.mark.parametrize(

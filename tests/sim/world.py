@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from stan.config import Config, HeartbeatConfig, StoreConfig
 from stan.core.broker import Broker
-from stan.core.state.rows import snapshot_group
+from stan.core.state.state_codec import snapshot_group
 from stan.edge.driver import Driver
 from stan.edge.nats.gateway import Gateway
 from stan.edge.node import Node as EdgeNode

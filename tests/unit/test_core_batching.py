@@ -8,7 +8,7 @@ from stan import errors, limits
 from stan.config import Config, StoreLimits
 from stan.core.publishing.batching import Batches
 from stan.core.publishing.publishing import TOO_MUCH_WAITING
-from stan.core.state import rows as state_rows
+from stan.core.state import state_codec as state_rows
 from stan.core.state.dedup import ProducerDedup
 from stan.core.state.group import GroupMachine
 from stan.protocol.entries import Kind, changes_of, decode_batches
@@ -343,7 +343,7 @@ def test_a_producer_that_is_not_heard_for_a_day_is_forgotten():
 
 
 def windows_of(desk):
-    return next(part for part in desk.broker.context.groups[1].machine.parts if isinstance(part, ProducerDedup))
+    return next(part for part in desk.broker.context.groups[1].machine.components if isinstance(part, ProducerDedup))
 
 
 # --- in a cluster ---------------------------------------------------------------------------------------------------
@@ -425,7 +425,7 @@ def test_a_snapshot_holds_the_windows():
     again = pb.Snapshot()
     state_rows.snapshot_group(machine, again)
     assert again == snapshot
-    desk.broker.context.groups[1].machine.parts[:] = machine.parts
+    desk.broker.context.groups[1].machine.components[:] = machine.components
     assert send(desk, b"a", b"c", b"d", ids=[1, 3, 4], version=4) == stored(4, 4, duplicates=2)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from stan import errors, limits
-from stan.core.state.rows import restore_group, snapshot_group
+from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.protocol.entries import Kind
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
@@ -151,7 +151,7 @@ def test_message_that_is_gone_already_changes_nothing(desk) -> None:
 def test_deleting_the_oldest_moves_the_first_sequence(desk) -> None:
     ask(desk, "delete_message", sequence=2)
     assert told(ask(desk, "delete_message", sequence=1)) == ("", 1, 3, 6)
-    assert machine(desk).deleted.by_channel == {}
+    assert machine(desk).tombstones.by_channel == {}
     assert read(desk) == [3, 4, 5, 6]
 
 
@@ -186,7 +186,7 @@ def test_purge_counts_what_is_left(desk) -> None:
     assert told(ask(desk, "purge", keep=2)) == ("", 2, 4, 6)
     assert read(desk) == [4, 6]
     assert told(ask(desk, "purge", keep=1)) == ("", 1, 6, 6)
-    assert machine(desk).deleted.by_channel == {}
+    assert machine(desk).tombstones.by_channel == {}
 
 
 def test_pending_message_that_is_deleted_opens_the_window(desk) -> None:
@@ -278,9 +278,9 @@ def test_retention_takes_holes_along(desk) -> None:
     ask(desk, "delete_message", sequence=2)
     ask(desk, "delete_message", sequence=4)
     ask(desk, "purge", up_to=2)
-    assert machine(desk).deleted.by_channel[1].flat() == [4, 4]
+    assert machine(desk).tombstones.by_channel[1].flat() == [4, 4]
     ask(desk, "purge", up_to=3)
-    assert machine(desk).deleted.by_channel == {}
+    assert machine(desk).tombstones.by_channel == {}
     assert told(ask(desk, "purge", up_to=4)) == ("", 0, 5, 6)
 
 
@@ -314,7 +314,7 @@ def test_edits_add_up_until_they_are_reset(desk) -> None:
     assert shown(desk).edited == pb.Limits(max_age=SECOND)
     assert ask(desk, "edit_limits", reset=True).changed == 1
     assert not shown(desk).HasField("edited")
-    assert machine(desk).edits.by_channel == {}
+    assert machine(desk).limit_overrides.by_channel == {}
 
 
 def test_subscriptions_are_counted_against_the_edited_limit(desk) -> None:
@@ -338,7 +338,7 @@ def test_idle_channel_goes_by_the_edited_inactivity(desk) -> None:
     assert b"foo" in desk.broker.context.meta.channels
     desk.pass_time(1)
     assert b"foo" not in desk.broker.context.meta.channels
-    assert machine(desk).edits.by_channel == {}
+    assert machine(desk).limit_overrides.by_channel == {}
 
 
 def test_limits_that_make_no_sense_are_refused(desk) -> None:
@@ -367,7 +367,7 @@ def test_channel_is_deleted_with_its_subscriptions(desk) -> None:
     assert told(ask(desk, "delete_channel", uid=uid + 1)) == ("", 0, 0, 0), "it is another one"
     assert told(ask(desk, "delete_channel", uid=uid)) == ("", 5, 0, 0)
     assert told(ask(desk, "delete_channel")) == ("", 0, 0, 0)
-    assert (machine(desk).cursors, machine(desk).subscriptions, machine(desk).deleted.by_channel) == ({}, {}, {})
+    assert (machine(desk).cursors, machine(desk).subscriptions, machine(desk).tombstones.by_channel) == ({}, {}, {})
     desk.publish("foo", b"again")
     assert desk.received("live") == []
     assert read(desk) == [1]
@@ -427,7 +427,7 @@ def test_follower_has_the_same_state(node) -> None:
         follower.feed(1, kind, body)
     follower.turn()
     assert snapshot(follower) == snapshot(node)
-    assert machine(follower).deleted.by_channel[1].flat() == [4, 4]
+    assert machine(follower).tombstones.by_channel[1].flat() == [4, 4]
     assert follower.indexes[1, 1].first_sequence == 3
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from stan import errors, limits
-from stan.core.state.rows import restore_group, snapshot_group
+from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.proto import wire_pb2 as wire
@@ -92,7 +92,7 @@ def test_channel_comes_back_as_it_was(desk) -> None:
     )
     assert told(ask(desk, "restore_cursor", cursor=position)) == ("", 1, 5, 13)
     assert told(ask(desk, "restore_end", last_sequence=20)) == ("", 0, 5, 20)
-    assert machine(desk).deleted.by_channel[1].flat() == [8, 9, 11, 11, 14, 20]
+    assert machine(desk).tombstones.by_channel[1].flat() == [8, 9, 11, 11, 14, 20]
 
     messages = [(s, b"%d" % s, at) for s, at in ((5, START), (6, START), (7, START), (10, START + 1), (12, START + 5))]
     messages.append((13, b"13", START + 5))
@@ -143,7 +143,7 @@ def test_messages_begin_where_the_backup_says(desk) -> None:
     begin(desk, first_sequence=1)
     assert told(ask(desk, "restore_rows", **runs_of((4, 5, START)))) == ("", 2, 4, 5)
     assert told(ask(desk, "restore_end")) == ("", 1, 4, 5)
-    assert machine(desk).deleted.by_channel == {}
+    assert machine(desk).tombstones.by_channel == {}
     assert [one[0] for one in read(desk)] == [4, 5]
 
 
@@ -345,7 +345,7 @@ def test_follower_has_the_same_and_goes_on_with_it(node) -> None:
     assert told(ask(other, "restore_end", last_sequence=12))[0] == ""
     assert other.publish("foo", b"x") == [""]
     assert other.indexes[1, 1].last_sequence == 13
-    assert machine(other).deleted.by_channel[1].flat() == [7, 7, 12, 12]
+    assert machine(other).tombstones.by_channel[1].flat() == [7, 7, 12, 12]
 
 
 def test_request_on_its_way_when_the_leader_changes_is_not_answered(node) -> None:

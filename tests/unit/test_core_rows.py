@@ -1,7 +1,7 @@
 """The state of a group as rows and back (STAN-SPEC 16 I 162, 183)."""
 
 from stan.core.state.group import GroupMachine
-from stan.core.state.rows import restore_group
+from stan.core.state.state_codec import restore_group
 from stan.state.changes import group_changes
 from stan.state.database import Changes, Database
 from stan.types import GroupId

@@ -622,7 +622,7 @@ def test_what_is_trimmed_is_the_same_on_a_node_that_starts_again_between_any_two
         again = type(known)()
         for key in sorted(known.keys()):
             again.load(key, known.row(key))
-        restarted.parts = [again if one is known else one for one in restarted.parts]
+        restarted.components = [again if one is known else one for one in restarted.components]
         restarted.transactions = again
 
 

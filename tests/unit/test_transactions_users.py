@@ -4,7 +4,7 @@ import pytest
 
 from stan import errors
 from stan.config import Config
-from stan.core.state import rows as state_rows
+from stan.core.state import state_codec as state_rows
 from stan.core.state.group import GroupMachine
 from stan.permissions import NatsUser, Permissions, Rule
 from stan.protocol.frames import Frame

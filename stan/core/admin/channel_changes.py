@@ -14,10 +14,10 @@ from stan.core.publishing.channels import Channel, Channels
 from stan.core.publishing.row_batch import can_open_later
 from stan.core.requests.request import LeaderRequest
 from stan.core.requests.responder import Responder
-from stan.core.state.deleted import below_newest, deleted_from
-from stan.core.state.edits import EDITED
 from stan.core.state.group import GroupResult
+from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
+from stan.core.state.tombstones import below_newest, deleted_from
 from stan.errors import CHANNEL_DELETING, INVALID_ADMIN, INVALID_SUBJECT, UNKNOWN_MESSAGE
 from stan.protocol.channels import is_channel_name
 from stan.protocol.frames import Frame
@@ -90,7 +90,7 @@ class ChannelChanges:
         index = self.context.indexes(info.group, info.uid)
         if not 0 < sequence <= index.last_sequence:
             about.refuse(UNKNOWN_MESSAGE)
-        elif sequence < index.first_sequence or about.group.machine.deleted.within(info.uid, sequence, sequence):
+        elif sequence < index.first_sequence or about.group.machine.tombstones.within(info.uid, sequence, sequence):
             self._done(about, channel, 0)
         else:
             self._remove(about, channel, pb.Removal(uid=info.uid, deleted=(sequence, sequence)), 1)

@@ -21,10 +21,10 @@ from stan.core.context import BrokerContext, text
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.publishing.channels import Channels
 from stan.core.requests.responder import HEAD_ROOM, ITEM_ROOM, Responder, ScatterRequest, matcher
-from stan.core.state.deleted import deleted_from
-from stan.core.state.edits import EDITED
 from stan.core.state.group import Cursor, CursorKind, Subscription
+from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
+from stan.core.state.tombstones import deleted_from
 from stan.errors import BUSY, INVALID_ADMIN
 from stan.patterns import ChannelLimits, valid_name
 from stan.protocol.frames import Frame
@@ -203,7 +203,7 @@ class Reporting:
 
     def _edited(self, info: ChannelInfo) -> pb.Limits | None:
         """What was edited of a channel's limits."""
-        edit = self.context.group_of(info).machine.edits.by_channel.get(info.uid)
+        edit = self.context.group_of(info).machine.limit_overrides.by_channel.get(info.uid)
         return (
             None if edit is None else pb.Limits(**{f.name: value for f, value in edit.ListFields() if f.name in EDITED})
         )

@@ -200,7 +200,7 @@ class Restoring:
                 size += index.accounted(len(records), part.count)
                 total += part.count
                 base, channel.last_timestamp = part.first + part.count, timestamp
-        known = machine.deleted.by_channel.get(info.uid)
+        known = machine.tombstones.by_channel.get(info.uid)
         if (known.pieces if known is not None else 0) + gaps.pieces > limits.DELETED_RUNS_MAX:
             about.refuse(errors.TOO_MANY_DELETED)
             return

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from stan.core.base.ready import Index
 from stan.core.base.runs import Runs
 from stan.core.boundary.view import BrokerView
-from stan.core.state.deleted import behind, below_newest
+from stan.core.state.tombstones import behind, below_newest
 from stan.errors import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL
 from stan.protocol import fetches
 from stan.protocol.fetches import Batch

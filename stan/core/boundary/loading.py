@@ -14,7 +14,7 @@ from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import Group
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
-from stan.core.state.rows import restore_group, snapshot_group
+from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.protocol.channels import Subjects
 from stan.protocol.entries import Kind, changes_of, decode_batches
 from stan.protocol.proto import entries_pb2 as pb

@@ -12,8 +12,8 @@ from stan.core.leader.local_group import Group
 from stan.core.publishing.channels import NO_METADATA, Channel, Channels
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
-from stan.core.state.deleted import below_newest
 from stan.core.state.group import GroupResult, Subscription
+from stan.core.state.tombstones import below_newest
 from stan.errors import go_quote
 from stan.protocol.channels import is_channel_name
 from stan.protocol.frames import Frame

@@ -323,7 +323,7 @@ class Dispatch:
         self._settle_removed(live, max(index.first_sequence, oldest) - 1)
         if live.to_redeliver:
             return self._fetch_owed(live, ready)
-        deleted = self.machine.deleted.by_channel.get(live.cursor.uid)
+        deleted = self.machine.tombstones.by_channel.get(live.cursor.uid)
         sent = 0
         while live.last_sent < last:
             first = live.last_sent + 1

@@ -306,7 +306,7 @@ class Channels:
 
     def _limits_of(self, info: ChannelInfo) -> ChannelLimits:
         configured = self.context.config.limits.for_channel(text(info.name))
-        return self.context.group_of(info).machine.edits.in_force(info.uid, configured)
+        return self.context.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
 
     # --- idle channels --------------------------------------------------------------------------------------------------
 

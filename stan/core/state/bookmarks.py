@@ -1,7 +1,7 @@
 """Bookmarks of one group: named positions in channels, kept for others to look at; nothing depends on them.
 
-A part of the group's machine (see parts.py), fed by committed entries alone. Promises: at most BOOKMARKS_MAX of them; those of a
-channel go with it.
+A component of the group's machine (see components.py), fed by committed entries alone. Promises: at most BOOKMARKS_MAX of them;
+those of a channel go with it.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class Bookmarks:
     count: int = 0
 
     def apply(self, _name: str, change: pb.Bookmark, _index: RaftIndex) -> str:
-        """See Part.apply: why the bookmark was not set, or ""."""
+        """See StateComponent.apply: why the bookmark was not set, or ""."""
         uid, name = ChannelUid(change.uid), change.name
         of_channel = self.by_channel.get(uid, {})
         known = name in of_channel
@@ -43,22 +43,22 @@ class Bookmarks:
         return ""
 
     def drop_channel(self, uid: ChannelUid) -> None:
-        """See Part."""
+        """See StateComponent."""
         for name in list(self.by_channel.get(uid, ())):
             self._remove(uid, name)
 
     def keys(self) -> Iterable[bytes]:
-        """See Part."""
+        """See StateComponent."""
         return [_key(uid, name) for uid, of_channel in self.by_channel.items() for name in of_channel]
 
     def row(self, key: bytes) -> bytes | None:
-        """See Part."""
+        """See StateComponent."""
         uid, name = _parts(key)
         sequence = self.by_channel.get(uid, {}).get(name)
         return None if sequence is None else sequence.to_bytes(SEQUENCE_BYTES, "big")
 
     def load(self, key: bytes, state: bytes) -> None:
-        """See Part."""
+        """See StateComponent."""
         self._set(*_parts(key), int.from_bytes(state, "big"))
 
     def _set(self, uid: ChannelUid, name: bytes, sequence: int) -> None:

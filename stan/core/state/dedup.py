@@ -1,10 +1,10 @@
 """Ids of rows that producers have sent: what was stored once is not stored again, whoever leads.
 
 A *window* holds the ids that one producer has sent to one channel in the two newest versions of its work; a version's ids come in
-chunks, which are the rows on disk: what is added costs its own size and that of one small chunk, never that of the window. A part
-of a group's replicated state (stan.core.state.parts): ids are added by the entries that hold their rows, and time is what these
-entries tell. Promises: an id is known from the moment at which its row is stored, until two versions have come that are newer
-than the last one in which it was sent, or the producer was not heard for a day.
+chunks, which are the rows on disk: what is added costs its own size and that of one small chunk, never that of the window. A
+component of a group's replicated state (stan.core.state.components): ids are added by the entries that hold their rows, and time
+is what these entries tell. Promises: an id is known from the moment at which its row is stored, until two versions have come that
+are newer than the last one in which it was sent, or the producer was not heard for a day.
 """
 
 from collections.abc import Iterator
@@ -99,7 +99,7 @@ class ProducerDedup:
 
     # --- changes --------------------------------------------------------------------------------------------------------
 
-    def apply(self, name: str, change: Any, index: RaftIndex) -> None:  # noqa: ARG002 - as Part has it
+    def apply(self, name: str, change: Any, index: RaftIndex) -> None:  # noqa: ARG002 - as StateComponent has it
         """Remember the ids of rows that are stored from now on, and forget whom nobody has heard for long."""
         told: pb.RememberIds = change
         if self._loaded:
@@ -144,14 +144,14 @@ class ProducerDedup:
         self.dirty.add(_key(named))
 
     def drop_channel(self, uid: ChannelUid) -> None:
-        """See Part."""
+        """See StateComponent."""
         for named in [named for named in self.producers if named[0] == uid]:
             self._forget(named)
 
     # --- rows -----------------------------------------------------------------------------------------------------------
 
     def keys(self) -> Iterator[bytes]:
-        """See Part."""
+        """See StateComponent."""
         if self.now:
             yield _CLOCK
         for named, window in self.producers.items():
@@ -160,7 +160,7 @@ class ProducerDedup:
                 yield from (_chunk_key(named, number, chunk) for chunk in range(len(version.chunks)))
 
     def row(self, key: bytes) -> bytes | None:
-        """See Part."""
+        """See StateComponent."""
         if key == _CLOCK:
             return _TIME.pack(self.now)
         named, rest = _named(key)
@@ -174,7 +174,7 @@ class ProducerDedup:
         return version.chunks[chunk] if version is not None and chunk < len(version.chunks) else None
 
     def load(self, key: bytes, state: bytes) -> None:
-        """See Part."""
+        """See StateComponent."""
         if key == _CLOCK:
             (self.now,) = _TIME.unpack(state)
             return

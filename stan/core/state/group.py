@@ -12,11 +12,11 @@ from typing import Any, Final, TypeVar
 
 from stan import limits
 from stan.core.base.runs import Run, Runs, from_flat, pairs
+from stan.core.state.components import StateComponent, make_components
 from stan.core.state.cursor_override import CursorOverride, of_cursor, of_row
-from stan.core.state.deleted import Deleted, behind
-from stan.core.state.edits import Edits
-from stan.core.state.parts import Part, make_parts
-from stan.core.state.restores import Restores
+from stan.core.state.limit_overrides import LimitOverrides
+from stan.core.state.restore_state import RestoreStates
+from stan.core.state.tombstones import Tombstones, behind
 from stan.core.state.transactions import Transactions
 from stan.errors import (
     CHANNEL_IN_USE,
@@ -156,24 +156,24 @@ class GroupMachine:
     by_incarnation: dict[int, set[int]] = field(default_factory=dict)  # -> subscription ids
     dropped: set[int] = field(default_factory=set)  # uids whose removal the registry may not know yet
     next_id: int = 1
-    parts: list[Part] = field(default_factory=make_parts)
+    components: list[StateComponent] = field(default_factory=make_components)
     dirty_cursors: set[int] = field(default_factory=set)
     dirty_subscriptions: set[int] = field(default_factory=set)
     dirty_channels: set[int] = field(default_factory=set)
     transactions: Transactions = field(init=False)  # one of the parts
-    deleted: Deleted = field(init=False)  # another one, as these
-    edits: Edits = field(init=False)
-    restores: Restores = field(init=False)
+    tombstones: Tombstones = field(init=False)  # another one, as these
+    limit_overrides: LimitOverrides = field(init=False)
+    restores: RestoreStates = field(init=False)
 
     def __post_init__(self) -> None:
         self.transactions = self.part(Transactions)
-        self.deleted = self.part(Deleted)
-        self.edits = self.part(Edits)
-        self.restores = self.part(Restores)
+        self.tombstones = self.part(Tombstones)
+        self.limit_overrides = self.part(LimitOverrides)
+        self.restores = self.part(RestoreStates)
 
     def part(self, kind: type[PartKind]) -> PartKind:
         """The part of that class."""
-        return next(part for part in self.parts if isinstance(part, kind))
+        return next(part for part in self.components if isinstance(part, kind))
 
     def channel(self, uid: ChannelUid) -> GroupChannel:
         """The channel's part; made empty when it is asked for first."""
@@ -209,7 +209,7 @@ class GroupMachine:
     def _of_part(self, name: str, change: Any, index: RaftIndex) -> GroupResult:
         if name in _WIDER:
             return GroupResult(error=_WIDER[name](self, change, index))
-        part = next((part for part in self.parts if name in part.CHANGES), None)
+        part = next((part for part in self.components if name in part.CHANGES), None)
         result = GroupResult(of_part=part.apply(name, change, index) if part is not None else None)
         self._trim_staging()
         return result
@@ -225,8 +225,8 @@ class GroupMachine:
         if first_sequence > channel.first_sequence:
             channel.first_sequence = first_sequence
             self.dirty_channels.add(uid)
-            if uid in self.deleted.by_channel:
-                self.deleted.trim(uid, first_sequence)
+            if uid in self.tombstones.by_channel:
+                self.tombstones.trim(uid, first_sequence)
 
     def _subscribe(self, request: pb.Subscribe, index: RaftIndex) -> GroupResult:
         uid = ChannelUid(request.uid)
@@ -301,7 +301,7 @@ class GroupMachine:
             for first, last in pairs(held.runs):
                 self._take(cursor, first, last)
                 (cursor.to_redeliver if member is None else member.pending).add(Run(first, last))
-                for gone in self.deleted.within(cursor.uid, first, last):
+                for gone in self.tombstones.within(cursor.uid, first, last):
                     self._take(cursor, gone.first, gone.last)
             if member is not None:
                 member.last_sent = max(member.last_sent, member.pending.last)
@@ -401,7 +401,7 @@ class GroupMachine:
         channel = self.channels.pop(uid, None)
         self.dropped.add(uid)
         self.dirty_channels.add(uid)
-        for part in self.parts:
+        for part in self.components:
             part.drop_channel(uid)
         self._trim_staging()
         if channel is None:
@@ -417,7 +417,7 @@ class GroupMachine:
         self.dirty_cursors.update(self.cursors)
         self.dirty_subscriptions.update(self.subscriptions)
         self.dirty_channels.update(self.channels, self.dropped)
-        for part in self.parts:
+        for part in self.components:
             part.dirty.update(part.keys())
 
     # --- parts ------------------------------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ class GroupMachine:
         uid = ChannelUid(removal.uid)
         if uid in self.dropped:
             return UNKNOWN_CHANNEL
-        channel, deleted = self.channel(uid), self.deleted
+        channel, deleted = self.channel(uid), self.tombstones
         error = deleted.apply("removal", removal, index)
         if error:
             return error
@@ -526,7 +526,7 @@ class GroupMachine:
         self.trim(uid, change.first_sequence)
         if change.HasField("limits"):
             change.limits.uid, change.limits.reset = uid, True
-            self.edits.apply("edit_limits", change.limits, index)
+            self.limit_overrides.apply("edit_limits", change.limits, index)
         return ""
 
     def _end_restore(self, change: pb.Restore, index: RaftIndex) -> str:
@@ -547,7 +547,7 @@ class GroupMachine:
         cursor.client_id, cursor.inbox = row.client_id, row.inbox
         cursor.max_in_flight, cursor.ack_wait_s = row.max_in_flight, row.ack_wait_s
         cursor.last_sent, cursor.to_redeliver = row.last_sent, from_flat(row.to_redeliver)
-        for gone in self.deleted.within(uid, 1, row.last_sent):
+        for gone in self.tombstones.within(uid, 1, row.last_sent):
             cursor.to_redeliver.remove(gone.first, gone.last)
         cursor.override = of_row(row.override) if row.HasField("override") else None
         self.dirty_cursors.add(cursor.cursor_id)

@@ -1,8 +1,8 @@
 """Transactions of one group: which parts are staged, which commit is under way in which channel, what was committed last.
 
-A part of the group's machine (see parts.py), fed by committed entries alone. The rows of a staged part are a message of the
-group's hidden channel (STAGING_UID). A commit is decided by one entry; what follows only carries it out: steps put its rows into
-the channel, the last one makes them visible.
+A component of the group's machine (see components.py), fed by committed entries alone. The rows of a staged part are a message of
+the group's hidden channel (STAGING_UID). A commit is decided by one entry; what follows only carries it out: steps put its rows
+into the channel, the last one makes them visible.
 
 Promises: at most one commit is under way in a channel; a part that it needs stays until it is whole; a version of an app is
 committed at most once in a channel, and never after a later one; where users are known, an app is that of the user who began it.
@@ -103,8 +103,8 @@ class Transactions:
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def apply(self, name: str, change: object, index: RaftIndex) -> object:  # noqa: ARG002 - as Part has it
-        """See Part.apply: None, a pb.Commit that is under way now, Ended, or Refused."""
+    def apply(self, name: str, change: object, index: RaftIndex) -> object:  # noqa: ARG002 - as StateComponent has it
+        """See StateComponent.apply: None, a pb.Commit that is under way now, Ended, or Refused."""
         newest = next(reversed(self.staged), 0)  # told by what is kept on disk: the same before and after a restart
         result = self._apply(change)
         if not self.staged:
@@ -258,7 +258,7 @@ class Transactions:
                 self._forget(part.sequence)
 
     def drop_channel(self, uid: ChannelUid) -> None:
-        """See Part."""
+        """See StateComponent."""
         for sequence in list(self.parts.get(uid, {}).values()):
             self._forget(sequence)
         if self.under_way.pop(uid, None) is not None:
@@ -270,14 +270,14 @@ class Transactions:
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def keys(self) -> Iterable[bytes]:
-        """See Part."""
+        """See StateComponent."""
         yield from (_key(STAGED, sequence) for sequence in self.staged)
         yield from (_key(UNDER_WAY, uid) for uid in self.under_way)
         yield from (_key(COMMITTED, uid, app) for uid, app in self.committed)
         yield from (FINISHED + app for app in self.finished)
 
     def row(self, key: bytes) -> bytes | None:
-        """See Part."""
+        """See StateComponent."""
         kind, number, app = key[:1], int.from_bytes(key[1:9]), key[9:]
         row: pb.StagedPart | pb.Commit | pb.Committed | pb.Finished | None
         if kind == STAGED:
@@ -291,7 +291,7 @@ class Transactions:
         return None if row is None else row.SerializeToString()
 
     def load(self, key: bytes, state: bytes) -> None:
-        """See Part; rows come in the order of their keys, or are put into it."""
+        """See StateComponent; rows come in the order of their keys, or are put into it."""
         kind = key[:1]
         if kind == STAGED:
             part = pb.StagedPart.FromString(state)

@@ -105,7 +105,7 @@ def snapshot_group(machine: GroupMachine, snapshot: pb.Snapshot) -> None:
             snapshot.first_sequences.extend((uid, machine.channels[uid].first_sequence))
     snapshot.dropped.extend(sorted(machine.dropped))
     snapshot.next_id = machine.next_id
-    for part in machine.parts:
+    for part in machine.components:
         for key in sorted(part.keys()):
             snapshot.parts.add(kind=part.KIND, key=key, state=part.row(key) or b"")
 
@@ -117,6 +117,6 @@ def restore_group(machine: GroupMachine, snapshot: pb.Snapshot) -> None:
         machine.channel(ChannelUid(uid)).first_sequence = first
     machine.dropped.update(snapshot.dropped)
     machine.next_id = max(machine.next_id, snapshot.next_id)
-    parts = {part.KIND: part for part in machine.parts}
+    parts = {part.KIND: part for part in machine.components}
     for row in snapshot.parts:
         parts[row.kind].load(row.key, row.state)

@@ -1,8 +1,8 @@
 """Messages of one group's channels that were deleted one by one: their sequences stay unused, and their places are passed over.
 
-A part of the group's machine (see parts.py), fed by committed entries alone. The log keeps the bytes until their segment goes;
-who reads messages asks here which ones are gone. Promises: what is deleted lies between the first and the last message of its
-channel; at most DELETED_RUNS_MAX runs of a channel; a channel of which nothing was deleted is not here.
+A component of the group's machine (see components.py), fed by committed entries alone. The log keeps the bytes until their
+segment goes; who reads messages asks here which ones are gone. Promises: what is deleted lies between the first and the last
+message of its channel; at most DELETED_RUNS_MAX runs of a channel; a channel of which nothing was deleted is not here.
 """
 
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from typing import ClassVar
 
 from stan import limits
 from stan.core.base.runs import Run, Runs, from_flat, pairs
-from stan.core.state.by_channel import ByChannel
+from stan.core.state.per_channel import PerChannel
 from stan.errors import TOO_MANY_DELETED
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex
 
 
 @dataclass(slots=True)
-class Deleted(ByChannel[Runs]):
+class Tombstones(PerChannel[Runs]):
     """See the module's docstring. A row is a Removal without uid."""
 
     KIND: ClassVar[str] = "deleted"
@@ -33,7 +33,7 @@ class Deleted(ByChannel[Runs]):
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def apply(self, _name: str, change: pb.Removal, _index: RaftIndex) -> str:
-        """See Part.apply: why nothing was deleted, or ""."""
+        """See StateComponent.apply: why nothing was deleted, or ""."""
         uid = ChannelUid(change.uid)
         runs = self.by_channel.get(uid, Runs())
         added = [gap for first, last in pairs(change.deleted) for gap in runs.missing(first, last)]
@@ -54,11 +54,11 @@ class Deleted(ByChannel[Runs]):
             self.put(uid, runs or None)
 
     def encode(self, state: Runs) -> bytes:
-        """See ByChannel."""
+        """See PerChannel."""
         return pb.Removal(deleted=state.flat()).SerializeToString()
 
     def decode(self, row: bytes) -> Runs:
-        """See ByChannel."""
+        """See PerChannel."""
         return from_flat(pb.Removal.FromString(row).deleted)
 
 

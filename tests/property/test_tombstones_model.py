@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stan.core.state.deleted import Deleted, behind, below_newest, deleted_from
 from stan.core.state.group import GroupMachine
+from stan.core.state.tombstones import Tombstones, behind, below_newest, deleted_from
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId
 
@@ -36,7 +36,7 @@ def test_runs_are_those_of_the_set(changes, sequence, number):
     for step in changes:
         first = apply(machine, model, first, step)
         assert machine.channel(UID).first_sequence == first
-    deleted = machine.deleted.by_channel.get(UID)
+    deleted = machine.tombstones.by_channel.get(UID)
     assert {at for at in range(1, LAST + 1) if at in (deleted or ())} == model
     assert (deleted is None) == (not model)
 
@@ -48,9 +48,9 @@ def test_runs_are_those_of_the_set(changes, sequence, number):
     assert len(kept) == min(number, len(left))
     assert above == 0 or number == 0 or above + 1 in left
 
-    again = Deleted()
-    for key in machine.deleted.keys():  # noqa: SIM118 - not a mapping
-        again.load(key, machine.deleted.row(key) or b"")
+    again = Tombstones()
+    for key in machine.tombstones.keys():  # noqa: SIM118 - not a mapping
+        again.load(key, machine.tombstones.row(key) or b"")
     assert {uid: of.flat() for uid, of in again.by_channel.items()} == ({UID: deleted.flat()} if deleted else {})
 
 
@@ -61,11 +61,11 @@ def test_dirty_rows_are_enough(changes):
     machine.trim(UID, 1)
     for step in changes:
         first = apply(machine, model, first, step)
-        for key in machine.deleted.dirty:
-            row = machine.deleted.row(key)
+        for key in machine.tombstones.dirty:
+            row = machine.tombstones.row(key)
             rows.pop(key, None) if row is None else rows.__setitem__(key, row)
-        machine.deleted.dirty.clear()
-    again = Deleted()
+        machine.tombstones.dirty.clear()
+    again = Tombstones()
     for key, row in rows.items():
         again.load(key, row)
     assert {at for of in again.by_channel.values() for run in of for at in range(run.first, run.last + 1)} == model

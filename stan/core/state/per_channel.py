@@ -1,4 +1,4 @@
-"""What the parts of a group's machine share that keep one state for each channel (see parts.py).
+"""What the parts of a group's machine share that keep one state for each channel (see components.py).
 
 A row's key is the channel's uid, big-endian; the row is the state as the part encodes it.
 """
@@ -15,7 +15,7 @@ State = TypeVar("State")
 
 
 @dataclass(slots=True)
-class ByChannel(Generic[State]):
+class PerChannel(Generic[State]):
     """The rows of such a part; a subclass gives KIND, CHANGES, apply, encode and decode."""
 
     dirty: set[bytes] = field(default_factory=set)
@@ -38,21 +38,21 @@ class ByChannel(Generic[State]):
         self.dirty.add(_key(uid))
 
     def drop_channel(self, uid: ChannelUid) -> None:
-        """See Part."""
+        """See StateComponent."""
         if uid in self.by_channel:
             self.put(uid, None)
 
     def keys(self) -> Iterable[bytes]:
-        """See Part."""
+        """See StateComponent."""
         return map(_key, self.by_channel)
 
     def row(self, key: bytes) -> bytes | None:
-        """See Part."""
+        """See StateComponent."""
         state = self.by_channel.get(_uid(key))
         return None if state is None else self.encode(state)
 
     def load(self, key: bytes, state: bytes) -> None:
-        """See Part."""
+        """See StateComponent."""
         self.by_channel[_uid(key)] = self.decode(state)
 
 

@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Protocol
 
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.dedup import ProducerDedup
-from stan.core.state.deleted import Deleted
-from stan.core.state.edits import Edits
-from stan.core.state.restores import Restores
+from stan.core.state.limit_overrides import LimitOverrides
+from stan.core.state.restore_state import RestoreStates
+from stan.core.state.tombstones import Tombstones
 from stan.core.state.transactions import Transactions
 from stan.types import ChannelUid, RaftIndex
 
 
-class Part(Protocol):
+class StateComponent(Protocol):
     """See the module's docstring."""
 
     KIND: ClassVar[str]
@@ -42,6 +42,6 @@ class Part(Protocol):
         """Take a row in; only while nothing was applied yet."""
 
 
-def make_parts() -> list[Part]:
+def make_components() -> list[StateComponent]:
     """The parts of a new machine."""
-    return [Transactions(), ProducerDedup(), Bookmarks(), Deleted(), Edits(), Restores()]
+    return [Transactions(), ProducerDedup(), Bookmarks(), Tombstones(), LimitOverrides(), RestoreStates()]

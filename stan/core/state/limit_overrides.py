@@ -1,13 +1,13 @@
 """Limits of one group's channels that operators have edited: they take the place of those of the configuration.
 
-A part of the group's machine (see parts.py), fed by committed entries alone. What was not edited is as configured, whatever that
-is by then.
+A component of the group's machine (see components.py), fed by committed entries alone. What was not edited is as configured,
+whatever that is by then.
 """
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from stan.core.state.by_channel import ByChannel
+from stan.core.state.per_channel import PerChannel
 from stan.patterns import ChannelLimits
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex
@@ -23,7 +23,7 @@ EDITED: Final = {
 
 
 @dataclass(slots=True)
-class Edits(ByChannel[pb.EditLimits]):
+class LimitOverrides(PerChannel[pb.EditLimits]):
     """See the module's docstring. A row is an EditLimits without uid."""
 
     KIND: ClassVar[str] = "limits"
@@ -37,7 +37,7 @@ class Edits(ByChannel[pb.EditLimits]):
         return replace(configured, **{EDITED[name]: getattr(edit, name) for name in _set(edit)})
 
     def apply(self, _name: str, change: pb.EditLimits, _index: RaftIndex) -> bool:
-        """See Part.apply: whether anything is otherwise now."""
+        """See StateComponent.apply: whether anything is otherwise now."""
         uid = ChannelUid(change.uid)
         before = self.by_channel.get(uid, pb.EditLimits())
         edit = pb.EditLimits()
@@ -51,11 +51,11 @@ class Edits(ByChannel[pb.EditLimits]):
         return True
 
     def encode(self, state: pb.EditLimits) -> bytes:
-        """See ByChannel."""
+        """See PerChannel."""
         return state.SerializeToString()
 
     def decode(self, row: bytes) -> pb.EditLimits:
-        """See ByChannel."""
+        """See PerChannel."""
         return pb.EditLimits.FromString(row)
 
 
