@@ -21,7 +21,7 @@ from stan.core.admin.managing import Managing
 from stan.core.admin.positions import Positions
 from stan.core.admin.reporting import Reporting
 from stan.core.admin.restoring import Restoring
-from stan.core.base.events import Clock
+from stan.core.base.admin_events import Clock
 from stan.core.base.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
 from stan.core.boundary import loading
 from stan.core.boundary.view import BrokerView
@@ -232,7 +232,7 @@ class Broker:
         self.context.config = config
         self.channels.reconfigure()
         self.clients.reconfigure(config.heartbeat)
-        self.context.rates.configure(config.requests)
+        self.context.rate_limiter.configure(config.requests)
 
     def _retain(self, now: Nanos) -> None:
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
@@ -447,15 +447,16 @@ class Broker:
 
     def admit_request(self, now: Nanos) -> bool:
         """Whether one more request of operators may be answered now, by the configured rate; it counts."""
-        return self.context.rates.admit(now)
+        return self.context.rate_limiter.admit(now)
 
     def catch_up(self, done: Callable[[bool], None]) -> None:
         """Call once this node's copy of the metadata is as new as the leader's; with False if that cannot be known now."""
         self.read_index.wait(done)
 
-    def say(self, kind: str, text: str, **about: Any) -> None:
-        """Tell whoever listens what happens, see stan.core.base.events; *about*: channel=, client_id=, group=, cursor_id=."""
-        self.context.say(kind, text, **about)
+    def emit(self, kind: str, text: str, **about: Any) -> None:
+        """Tell whoever listens what happens, see stan.core.base.admin_events; *about*: channel=, client_id=, group=,
+        cursor_id=."""
+        self.context.emit(kind, text, **about)
 
     # --- output -------------------------------------------------------------------------------------------------------
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVarTuple
 
 from stan.config import Config
+from stan.core.base.admin_events import AdminEvents, Clock
 from stan.core.base.complaints import Complaints
-from stan.core.base.events import Clock, Events
-from stan.core.base.oversize import MESSAGE_ROOM, PAYLOAD_DEFAULT
 from stan.core.base.partition import ELSEWHERE, Partition
-from stan.core.base.rates import Rates
+from stan.core.base.payload_limit import MESSAGE_ROOM, PAYLOAD_DEFAULT
+from stan.core.base.rate_limit import RateLimiter
 from stan.core.base.ready import Answer, Delivery, Index, Indexes, Proposal, Ready
 from stan.core.base.runs import Runs
 from stan.core.base.timers import Timers
@@ -147,12 +147,12 @@ class BrokerContext:
     tickets: int = 0
     requests: int = 0
     complaints: Complaints = field(init=False)
-    events: Events = field(init=False)
-    rates: Rates = field(init=False)
+    events: AdminEvents = field(init=False)
+    rate_limiter: RateLimiter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rates = Rates(self.config.requests)
-        self.events = Events(self.subjects.events)
+        self.rate_limiter = RateLimiter(self.config.requests)
+        self.events = AdminEvents(self.subjects.events)
         self.complaints = Complaints(self.note)
 
     @property
@@ -353,8 +353,9 @@ class BrokerContext:
         """The same about what a client has sent, who may send it again and again: see stan.core.base.complaints."""
         self.complaints.tell(self.clock.now, level, text)
 
-    def say(self, kind: str, text: str, **about: Any) -> None:
-        """Tell whoever listens what happens, see stan.core.base.events; *about*: channel=, client_id=, group=, cursor_id=."""
+    def emit(self, kind: str, text: str, **about: Any) -> None:
+        """Tell whoever listens what happens, see stan.core.base.admin_events; *about*: channel=, client_id=, group=,
+        cursor_id=."""
         self.responses += self.events.frames(self.clock, kind, text, **about)
 
     def fail(self, group: GroupId, error: Exception) -> None:

@@ -355,7 +355,7 @@ class Driver:
 
     def _trouble(self, number: GroupId, why: str) -> None:
         self._note("ERR", f"group {number}: {why}")
-        self.broker.say("trouble", f"group {number}: {why}", group=number)
+        self.broker.emit("trouble", f"group {number}: {why}", group=number)
 
     # --- reads ------------------------------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class Pool:
         broker = self._broker
         broker.step_room(number, closed=False, full=False)
         self._note("INF", f"group {number}: leads no more")
-        broker.say("leader", f"node {broker.view.node} leads group {number} no more", group=number)
+        broker.emit("leader", f"node {broker.view.node} leads group {number} no more", group=number)
         try:
             if number == META_GROUP:
                 self._broker.follow_meta()
@@ -123,7 +123,7 @@ class Pool:
         self._terms[number] = group.term
         self._note("INF", f"group {number}: leads in term {group.term}")
         broker = self._broker
-        broker.say("leader", f"node {broker.view.node} leads group {number} in term {group.term}", group=number)
+        broker.emit("leader", f"node {broker.view.node} leads group {number} in term {group.term}", group=number)
         if number == META_GROUP:
             broker.lead_meta(self._nuid)
         else:
@@ -171,7 +171,7 @@ class Pool:
 
     def _trouble(self, number: GroupId, what: str) -> None:
         self._note("WRN", f"group {number}: {what}")
-        self._broker.say("trouble", f"group {number}: {what}", group=number)
+        self._broker.emit("trouble", f"group {number}: {what}", group=number)
 
     def _look_again(self, number: GroupId, term: Term, _now: Nanos) -> None:
         """There may be room by now."""

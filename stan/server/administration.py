@@ -240,7 +240,7 @@ class Administration:
         if self._member is not None:
             self._member.handovers.let_rest(number)
         what = "the metadata" if number == META_GROUP else f"group {number}"
-        self._node.broker.say("admin", f"an operator had {what} handed over to node {to}", group=number)
+        self._node.broker.emit("admin", f"an operator had {what} handed over to node {to}", group=number)
         self._node.driver.wake()
         self._answer(reply, pb.ChangeResponse(changed=1))
 

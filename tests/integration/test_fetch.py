@@ -9,7 +9,7 @@ import pytest
 import stan_client
 
 from stan import errors
-from stan.core.base.oversize import MESSAGE_ROOM
+from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.server import StanServer
 

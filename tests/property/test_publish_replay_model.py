@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stan import limits
-from stan.core.base.parting import OWNER, last_of, owner_of
+from stan.core.base.batch_split import OWNER, last_of, owner_of
 from stan.core.leader.publish_replay import ReplayFilter, encode
 from stan.protocol.frames import Publishes
 from stan.types import SECOND

@@ -162,7 +162,7 @@ class Clients:
     def _limited(self, client_id: bytes) -> str:
         """Why there is no room for a client; "" if there is. What another leader has heard before is not counted again."""
         context = self.context
-        if context.replaying is None and not context.rates.admit(context.clock.now, client_id):
+        if context.replaying is None and not context.rate_limiter.admit(context.clock.now, client_id):
             return errors.TOO_MANY_REQUESTS
         most, known = context.config.requests.clients, context.meta.clients
         if most and client_id not in known and len(known) + len(self.checking - known.keys()) >= most:
@@ -334,7 +334,7 @@ class Clients:
         name, kind, how = go_quote(text(client.client_id)), "client_connected", "has connected"
         if result.connected is None:
             kind, how = ("client_closed", "has closed") if result.asked else ("client_lost", "is gone")
-        self.context.say(kind, f"client {name} {how}", client_id=client.client_id)
+        self.context.emit(kind, f"client {name} {how}", client_id=client.client_id)
 
     def _gone(self, client: Client, *, asked: bool) -> None:
         """A close is a barrier: what the client sent before it may be heard here only after the metadata tells of the close."""

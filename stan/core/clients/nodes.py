@@ -92,5 +92,5 @@ class Nodes:
         why = error or (result.error if isinstance(result, MetaResult) else "")
         if not why:
             kind, verb = ("node_added", "added to") if add else ("node_removed", "taken out of")
-            self.context.say(kind, f"node {name} was {verb} the cluster")
+            self.context.emit(kind, f"node {name} was {verb} the cluster")
         done(why, True)  # noqa: FBT003 - as Told has it

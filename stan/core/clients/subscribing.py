@@ -60,7 +60,7 @@ class Subscribing:
             self._refuse(frame.reply, errors.INVALID_SUBSCRIBE)
             return
         context = self.context
-        if context.replaying is None and not context.rates.admit(context.clock.now, request.client_id):
+        if context.replaying is None and not context.rate_limiter.admit(context.clock.now, request.client_id):
             self._refuse(frame.reply, errors.TOO_MANY_REQUESTS)
             return
         group = self.context.groups[self.context.group_number(request.subject)]
@@ -309,7 +309,7 @@ class Subscribing:
         name = f" as {go_quote(text(cursor.name))}" if cursor.name else ""
         kind, verb = ("subscribed", "subscribed to") if result.joined is not None else ("unsubscribed", "left")
         said = f"client {go_quote(text(sub.client_id))} {verb} channel {go_quote(text(channel))}{name}"
-        self.context.say(kind, said, channel=channel, client_id=sub.client_id, group=group, cursor_id=cursor.cursor_id)
+        self.context.emit(kind, said, channel=channel, client_id=sub.client_id, group=group, cursor_id=cursor.cursor_id)
 
     def _remember(self, group: Group, sub: Subscription) -> None:
         """Its request may be heard again by whoever leads next, when it has ended."""

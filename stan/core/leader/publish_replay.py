@@ -14,7 +14,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from stan import limits
-from stan.core.base.parting import OWNER, last_of, owner_of, pick
+from stan.core.base.batch_split import OWNER, last_of, owner_of, split
 from stan.invariant import invariant
 from stan.protocol.frames import KEY_BYTES, Publishes
 from stan.protocol.kernel.rows import ID_BYTES, IdSet
@@ -274,6 +274,6 @@ def _senders(batch: Publishes) -> Iterator[tuple[Publisher, bytes]]:
 
 def _part(batch: Publishes, fates: list[int]) -> SplitBatch:
     """Part the messages of *batch* by what becomes of them."""
-    new, _ = pick(batch, [fate == _NEW for fate in fates])
-    _, acks = pick(batch, [fate != _LOGGED for fate in fates])
+    new, _ = split(batch, [fate == _NEW for fate in fates])
+    _, acks = split(batch, [fate != _LOGGED for fate in fates])
     return SplitBatch([new] if new is not None else [], acks)

@@ -156,7 +156,7 @@ class Channels:
                 self.unregister(info.uid)
                 return
             self.context.note("INF", f"Channel {go_quote(text(info.name))} has been created")
-            self.context.say(
+            self.context.emit(
                 "channel_created",
                 f"channel {go_quote(text(info.name))} was created",
                 channel=info.name,
@@ -387,7 +387,7 @@ class Channels:
             self._forget(channel)
             name = go_quote(text(channel.info.name))
             self.context.note("INF", f"Channel {name} has been deleted")
-            self.context.say(
+            self.context.emit(
                 "channel_deleted",
                 f"channel {name} was deleted",
                 channel=channel.info.name,

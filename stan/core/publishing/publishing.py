@@ -14,7 +14,7 @@ from functools import partial
 from google.protobuf.message import DecodeError
 
 from stan import errors, limits
-from stan.core.base import oversize
+from stan.core.base import payload_limit as oversize
 from stan.core.base.ready import Fetched, Proposal
 from stan.core.context import META_GROUP, BrokerContext, InDoubt, nobody_waits, text
 from stan.core.leader.publish_replay import SplitBatch, encode

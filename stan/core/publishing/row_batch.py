@@ -11,7 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from stan import errors, limits
-from stan.core.base.oversize import MESSAGE_ROOM
+from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.protocol.channels import is_channel_name
 from stan.protocol.kernel import rows as kernel
 

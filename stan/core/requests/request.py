@@ -59,7 +59,7 @@ class LeaderRequest(NamedTuple):
         client_id = getattr(request, "client_id", b"")
         who = f" {go_quote(text(client_id))}" if client_id else ""
         said = f"an operator asked for: {words}{who}{where}, {changed} changed"
-        self.context.say("admin", said, channel=channel, client_id=client_id, group=self.number)
+        self.context.emit("admin", said, channel=channel, client_id=client_id, group=self.number)
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
         """It is not done; *retry*: that passes."""

@@ -95,7 +95,7 @@ class Responder:
         if question.request.version not in VERSIONS:
             question.refuse(UNKNOWN_VERSION)
             return None
-        if not self.context.rates.admit(self.context.clock.now):
+        if not self.context.rate_limiter.admit(self.context.clock.now):
             question.refuse(TOO_MANY_REQUESTS, retry=True)
             return None
         return question
@@ -136,7 +136,7 @@ class Responder:
         if about.request.version not in VERSIONS:
             about.refuse(UNKNOWN_VERSION)
             return None
-        if not self.context.rates.admit(self.context.clock.now):
+        if not self.context.rate_limiter.admit(self.context.clock.now):
             about.refuse(TOO_MANY_REQUESTS, retry=True)
             return None
         return about

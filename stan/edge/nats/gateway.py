@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from stan import limits
 from stan.core.base.complaints import Complaints
-from stan.core.base.oversize import deliverable
+from stan.core.base.payload_limit import deliverable
 from stan.core.base.ready import Answer, Delivery, Send
 from stan.core.broker import Broker
 from stan.edge.nats.heard import Heard, Piece, Taken

@@ -21,7 +21,7 @@ class Clock(NamedTuple):
 
 
 @dataclass(slots=True)
-class Events:
+class AdminEvents:
     """See the module's docstring. `node`: name of this one, "" alone."""
 
     prefix: str

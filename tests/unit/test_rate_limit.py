@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stan import limits
 from stan.config import Config, RequestLimits
-from stan.core.base.rates import Rates
+from stan.core.base.rate_limit import RateLimiter
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
@@ -142,7 +142,7 @@ def test_rates_follow_a_reload():
     steps=st.lists(st.integers(0, SECOND), max_size=200),
 )
 def test_no_second_sees_more_than_twice_the_rate(rate, steps):
-    rates, now, taken = Rates(RequestLimits(rate=rate)), SECOND, []
+    rates, now, taken = RateLimiter(RequestLimits(rate=rate)), SECOND, []
     for step in steps:
         now += step
         if rates.admit(now):
@@ -153,7 +153,7 @@ def test_no_second_sees_more_than_twice_the_rate(rate, steps):
 
 def test_clients_remembered_are_bounded(monkeypatch):
     monkeypatch.setattr(limits, "RATED_CLIENTS_MAX", 3)
-    rates = Rates(RequestLimits(client_rate=1))
+    rates = RateLimiter(RequestLimits(client_rate=1))
     for client_id in (b"a", b"b", b"c", b"d"):
         assert rates.admit(SECOND, client_id)
     assert not rates.admit(SECOND, b"b")

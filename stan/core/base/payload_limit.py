@@ -8,7 +8,7 @@ looked at while a read holds less than one payload may.
 import struct
 from collections.abc import Iterator
 
-from stan.core.base.parting import pick
+from stan.core.base.batch_split import split
 from stan.core.base.ready import Delivery
 from stan.protocol.frames import Publishes
 from stan.types import MiB
@@ -30,7 +30,7 @@ def part(batch: Publishes, payload_max: int) -> tuple[Publishes | None, bytes]:
     body_max = payload_max - MESSAGE_ROOM - len(batch.channel)
     if len(batch.bodies) <= body_max:
         return batch, b""
-    return pick(batch, [size <= body_max for size in _sizes(batch.bodies)])
+    return split(batch, [size <= body_max for size in _sizes(batch.bodies)])
 
 
 def answerable(acks: bytes, payload_max: int) -> bytes:

@@ -9,24 +9,24 @@ from stan.config import RequestLimits
 from stan.types import SECOND
 
 
-class Rates:
+class RateLimiter:
     """Tokens of everybody, and of each client that has asked of late."""
 
     def __init__(self, config: RequestLimits) -> None:
-        self._everybody = Bucket(config.rate)
+        self._everybody = TokenBucket(config.rate)
         self._each = config.client_rate
-        self._clients: dict[bytes, Bucket] = {}  # who has asked least lately is in front
+        self._clients: dict[bytes, TokenBucket] = {}  # who has asked least lately is in front
 
     def configure(self, config: RequestLimits) -> None:
         """Other rates from now on."""
-        self._everybody = Bucket(config.rate)
+        self._everybody = TokenBucket(config.rate)
         self._each = config.client_rate
         self._clients.clear()
 
     def admit(self, now: int, client_id: bytes = b"") -> bool:
         """Whether a request at *now*, monotonic ns, is within the rates; one that is not takes no token."""
         if self._each and client_id:
-            bucket = self._clients.pop(client_id, None) or Bucket(self._each)
+            bucket = self._clients.pop(client_id, None) or TokenBucket(self._each)
             self._clients[client_id] = bucket
             if len(self._clients) > limits.RATED_CLIENTS_MAX:
                 del self._clients[next(iter(self._clients))]
@@ -41,7 +41,7 @@ class Rates:
         return True
 
 
-class Bucket:
+class TokenBucket:
     """Tokens that come in with time, as many as *rate* a second and no more than that at once; 0: without end."""
 
     __slots__ = ("_at", "_rate", "_tokens")

@@ -10,7 +10,7 @@ from stan.protocol.kernel import server as kernel
 OWNER = Struct("<H")
 
 
-def pick(batch: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, bytes]:
+def split(batch: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, bytes]:
     """The messages of *batch* that stay (None if none does), and the prepared PubAcks of the others."""
     if all(keep):
         return batch, b""
