@@ -48,7 +48,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "stan.core": (
         *("base", "state", "leader", "context", "requests", "publishing", "clients"),
-        *("boundary", "admin", "extensions", "broker"),
+        *("boundary", "admin", "routes", "broker"),
     ),
     "stan.log": ("types", "vault", "index", "pending", "tail", "channels", "memorylog", "files", "sql"),
     "stan.raft": (

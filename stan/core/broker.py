@@ -15,12 +15,12 @@ from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.config import Config
+from stan.core.admin.admin_listing import AdminListing
+from stan.core.admin.admin_members import AdminMembers
 from stan.core.admin.channel_changes import ChannelChanges
-from stan.core.admin.inquiries import Inquiries
-from stan.core.admin.managing import Managing
-from stan.core.admin.positions import Positions
-from stan.core.admin.reporting import Reporting
-from stan.core.admin.restoring import Restoring
+from stan.core.admin.channel_queries import ChannelQueries
+from stan.core.admin.cursor_admin import CursorAdmin
+from stan.core.admin.restore_requests import RestoreRequests
 from stan.core.base.admin_events import Clock
 from stan.core.base.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
 from stan.core.boundary import loading
@@ -29,7 +29,6 @@ from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import Nodes, Why
 from stan.core.clients.subscribing import Subscribing
 from stan.core.context import META_GROUP, nobody_waits, shown
-from stan.core.extensions import of_clients, of_operators
 from stan.core.leader.local_group import Group
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import Channels
@@ -39,6 +38,7 @@ from stan.core.publishing.staging import Staging
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.requests.responder import Responder
+from stan.core.routes import of_clients, of_operators
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import MetaResult
 from stan.core.state.transactions import Ended
@@ -72,12 +72,12 @@ class Broker:
         self.clients = Clients(self.context)
         self.arrival_order = ArrivalOrder(subjects.discover.encode(), subjects.sub.encode())
         self.subscribing = Subscribing(self.context, self.channels, self.clients, self.read_index, self.arrival_order)
-        self.inquiries = Inquiries(self.context, self.channels, self.responder)
-        self.watching = self.inquiries.watching
+        self.channel_queries = ChannelQueries(self.context, self.channels, self.responder)
+        self.long_poll = self.channel_queries.long_poll
         self.channel_changes = ChannelChanges(self.context, self.channels, self.responder)
-        self.restoring = Restoring(self.context, self.channels, self.publishing, self.responder)
+        self.restore_requests = RestoreRequests(self.context, self.channels, self.publishing, self.responder)
         self.nodes = Nodes(self.context)
-        self.positions = Positions(self.context, self.channels, self.responder)
+        self.cursor_admin = CursorAdmin(self.context, self.channels, self.responder)
         self.progress_sent: dict[int, pb.GroupChange] = {}  # by ticket, until written
         self.undecided: deque[Frame] = deque(maxlen=limits.UNDECIDED_REQUESTS_MAX)  # until it is known who leads
         self.requests: dict[bytes, Callable[[Frame], None]] = {
@@ -90,18 +90,18 @@ class Broker:
         }
         self.admin_requests = {
             **of_operators(
-                Reporting(self.context, self.channels, self.responder),
-                Managing(self.context, self.responder, self.clients, self.nodes),
-                self.positions,
+                AdminListing(self.context, self.channels, self.responder),
+                AdminMembers(self.context, self.responder, self.clients, self.nodes),
+                self.cursor_admin,
             ),
             **self.channel_changes.requests(),
-            **self.restoring.requests(),
+            **self.restore_requests.requests(),
         }
         asked = {
-            **of_clients(self.batching, self.staging, self.committing, self.inquiries),
+            **of_clients(self.batching, self.staging, self.committing, self.channel_queries),
             **{f"admin.{kind}": handle for kind, handle in self.admin_requests.items()},
         }
-        self.extensions = {f"{subjects.extension}.{kind}": handle for kind, handle in asked.items()}
+        self.routes = {f"{subjects.extension}.{kind}": handle for kind, handle in asked.items()}
         if self.context.clustered:
             self.requests[subjects.meta.encode()] = self._asked_for_meta
         if config.cluster is not None and config.cluster.allow_add_remove:
@@ -132,7 +132,7 @@ class Broker:
             self.channels.registered(info)
         for led, _ in self.context.led():
             self.clients.lead_group(led)
-        self.watching.reset()
+        self.long_poll.reset()
         self.read_index.applied()
 
     def restore(self, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:
@@ -205,7 +205,7 @@ class Broker:
         self.channel_changes.follow(number)
         self.channels.follow(number)
         context.groups[number].dispatch.follow()
-        self.watching.follow(number)
+        self.long_poll.follow(number)
 
     def replay(self, group: GroupId, steps: list[Publishes | Acks | Frame], since: Nanos) -> None:
         """Handle what was heard of a group since *since*, as far as the last leader has not: this one leads it from now on."""
@@ -341,11 +341,11 @@ class Broker:
         self.clients.applied(applied)
         for info in applied.created:
             self.channels.registered(info)
-            self.watching.registered(info)
+            self.long_poll.registered(info)
         if applied.deleted is not None:
             self.channels.unregistered(applied.deleted.uid)
             self.channel_changes.unregistered(applied.deleted.uid)
-            self.watching.unregistered(applied.deleted)
+            self.long_poll.unregistered(applied.deleted)
         self.read_index.applied()
         return applied
 
@@ -355,7 +355,7 @@ class Broker:
         applied = machine.apply(change, index)
         self.subscribing.applied(number, applied)
         if applied.operator_change:
-            self.positions.applied(number, applied)
+            self.cursor_admin.applied(number, applied)
         if machine.transactions.floor > floor:
             self.context.trims.append((number, STAGING_UID, machine.transactions.floor))
         if change.HasField("trim"):
@@ -466,7 +466,7 @@ class Broker:
         context.clock = Clock(now, wall)
         context.timers.run(now, partial(context.fail, META_GROUP))
         self._decide()
-        context.within(META_GROUP, self.watching.tell)
+        context.within(META_GROUP, self.long_poll.tell)
         ready = Ready()
         ready.proposals = self.publishing.seal()
         context.drain_into(ready)

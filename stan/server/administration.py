@@ -3,7 +3,7 @@
     nodes, options: every node answers for itself      step_down: the leader of the group
 
 Promises: an answer about this node comes as soon as it is connected, before clients are served, and although its disk hangs, then
-with what was known of its space before. Part of docs/admin-api.md; what the broker itself answers: stan.core.extensions.
+with what was known of its space before. Part of docs/admin-api.md; what the broker itself answers: stan.core.routes.
 """
 
 import asyncio

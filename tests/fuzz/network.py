@@ -208,7 +208,7 @@ class _Asked:
 def requests() -> Iterator[Parser]:
     """Every request that a broker answers; the admin ones begin with what an empty message is."""
     good = _requests()
-    for subject in sorted({*Desk().broker.requests, *(s.encode() for s in Desk().broker.extensions)}):
+    for subject in sorted({*Desk().broker.requests, *(s.encode() for s in Desk().broker.routes)}):
         name = subject.decode()
         short = name.removeprefix("_STAN.x.test-cluster.")
         samples = good.get(name) or good.get(short) or [ADMIN.get(short, b"\x12\x03foo")]

@@ -35,7 +35,7 @@ OF_EDGE = (
     "none",
     "admin.none",
 )
-KINDS = sorted({name.removeprefix(f"_STAN.x.{CLUSTER_ID}.") for name in Desk().broker.extensions} | {*OF_EDGE})
+KINDS = sorted({name.removeprefix(f"_STAN.x.{CLUSTER_ID}.") for name in Desk().broker.routes} | {*OF_EDGE})
 BEFORE = (
     "_STAN.from.alice.",
     "_STAN.from.mallory.",

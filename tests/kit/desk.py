@@ -252,7 +252,7 @@ class Desk:
     def asks(self, subject, payload, reply):
         """A request comes; what is said to it shows after the next turn."""
         raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
-        handle = self.broker.extensions.get(subject, self.broker.step_frame)
+        handle = self.broker.routes.get(subject, self.broker.step_frame)
         handle(Frame(10, subject.encode(), reply.encode(), b"", raw))
 
     def connect(self, client_id="me", *, conn_id=None, alive=True, protocol=1):

@@ -45,7 +45,7 @@ class Guarded(Desk):
         told = f"_STAN.from.{self.user}.{subject}" if self.user else subject
         frame = self.broker.context.authorizer.admit(Frame(10, told.encode(), reply.encode(), b"", raw))
         if frame is not None:
-            self.broker.extensions.get(frame.subject.decode(), self.broker.step_frame)(frame)
+            self.broker.routes.get(frame.subject.decode(), self.broker.step_frame)(frame)
 
     def as_user(self, user):
         self.user = user

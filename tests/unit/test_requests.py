@@ -111,7 +111,7 @@ class Guarded(Desk):
         told = f"_STAN.from.u.{subject}".encode()
         frame = self.broker.context.authorizer.admit(Frame(10, told, reply.encode(), b"", payload.SerializeToString()))
         if frame is not None:
-            self.broker.extensions.get(frame.subject.decode(), self.broker.step_frame)(frame)
+            self.broker.routes.get(frame.subject.decode(), self.broker.step_frame)(frame)
 
 
 EXTENSIONS = [

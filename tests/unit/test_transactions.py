@@ -35,7 +35,7 @@ class Transacting(Desk):
         self.inboxes += 1
         reply = f"_STAN.to.{self.user}._INBOX.{self.inboxes}" if self.user else f"reply.{self.inboxes}"
         self.broker.tick(self.now, self.wall)
-        handle = self.broker.extensions[f"_STAN.x.test-cluster.{kind}"]
+        handle = self.broker.routes[f"_STAN.x.test-cluster.{kind}"]
         handle(Frame(20, b"x", reply.encode(), b"", request.SerializeToString()))
         self.turn()
         return kind, reply

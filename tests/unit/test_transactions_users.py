@@ -102,7 +102,7 @@ def test_ids_of_a_producer_are_of_its_user(desk):
         desk.inboxes += 1
         reply = f"_STAN.to.{user}._INBOX.{desk.inboxes}"
         payload = batch_of(b"x", ids=[1], version=7).SerializeToString()
-        desk.broker.extensions["_STAN.x.test-cluster.batch"](Frame(20, b"x", reply.encode(), b"", payload))
+        desk.broker.routes["_STAN.x.test-cluster.batch"](Frame(20, b"x", reply.encode(), b"", payload))
         desk.turn()
         return ext.BatchResponse.FromString(desk.hear(reply)[0].payload).duplicates
 

@@ -120,7 +120,7 @@ class Gateway:
             subjects[max(subjects) + 1] = view.subjects.discover
             self.judged.add(max(subjects))
         self.quiet: set[int] = set()  # sids whose handlers tell the broker nothing
-        for name, asked in broker.extensions.items():
+        for name, asked in broker.routes.items():
             self.take_requests(name, asked)
         self.clustered = view.clustered
         self.heard: Heard | None = Heard() if view.clustered else None

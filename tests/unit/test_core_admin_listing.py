@@ -24,7 +24,7 @@ def begin(desk, kind, payload=None, reply="answer", **asked):
     """Ask without waiting."""
     payload = KINDS[kind][0](**asked).SerializeToString() if payload is None else payload
     desk.broker.tick(desk.now, desk.wall)
-    desk.broker.extensions[f"{PREFIX}.{kind}"](Frame(20, f"{PREFIX}.{kind}".encode(), reply.encode(), b"", payload))
+    desk.broker.routes[f"{PREFIX}.{kind}"](Frame(20, f"{PREFIX}.{kind}".encode(), reply.encode(), b"", payload))
     desk.turn()
 
 

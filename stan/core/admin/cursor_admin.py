@@ -28,7 +28,7 @@ Change = dict[str, Any]
 """One change of GroupChange, by its name."""
 
 
-class Positions:
+class CursorAdmin:
     """See the module's docstring."""
 
     def __init__(self, context: BrokerContext, channels: Channels, responder: Responder) -> None:

@@ -32,7 +32,7 @@ def begin(desk, kind, reply="answer", **asked):
     payload = KINDS[kind][0](**asked).SerializeToString()
     frame = Frame(20, f"{PREFIX}.{kind}".encode(), reply.encode(), b"", payload)
     desk.broker.tick(desk.now, desk.wall)
-    desk.broker.extensions[f"{PREFIX}.{kind}"](frame)
+    desk.broker.routes[f"{PREFIX}.{kind}"](frame)
     desk.turn()
 
 
@@ -132,7 +132,7 @@ def test_dropped_channel_is_not_told(desk) -> None:
 def test_garbage_is_refused(desk) -> None:
     for kind, (_, response) in KINDS.items():
         frame = Frame(20, b"s", b"answer", b"", b"\xff")
-        desk.broker.extensions[f"{PREFIX}.{kind}"](frame)
+        desk.broker.routes[f"{PREFIX}.{kind}"](frame)
         desk.turn()
         (said,) = desk.hear("answer")
         assert response.FromString(said.payload).error.decode() == errors.INVALID_QUESTION

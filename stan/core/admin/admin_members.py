@@ -12,7 +12,7 @@ from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
 
 
-class Managing:
+class AdminMembers:
     """See the module's docstring."""
 
     def __init__(self, context: BrokerContext, responder: Responder, clients: Clients, nodes: Nodes) -> None:

@@ -42,7 +42,7 @@ class _Report(NamedTuple):
     steps: Steps
 
 
-class Reporting:
+class AdminListing:
     """See the module's docstring."""
 
     def __init__(self, context: BrokerContext, channels: Channels, responder: Responder) -> None:

@@ -55,7 +55,7 @@ class _Storing:
     channels: set[ChannelUid] = field(default_factory=set)  # with an entry on its way
 
 
-class Restoring:
+class RestoreRequests:
     """See the module's docstring."""
 
     def __init__(

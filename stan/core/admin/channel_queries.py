@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from stan import limits
-from stan.core.admin.watching import Watching
+from stan.core.admin.long_poll import LongPoll
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import Channels
 from stan.core.requests.request import LeaderRequest, leader_request
@@ -33,14 +33,14 @@ from stan.protocol.proto import extension_pb2 as pb
 from stan.types import MILLISECOND, GroupId, WallNanos
 
 
-class Inquiries:
+class ChannelQueries:
     """See the module's docstring."""
 
     def __init__(self, context: BrokerContext, channels: Channels, responder: Responder) -> None:
         self.context = context
         self.channels = channels
         self.responder = responder
-        self.watching = Watching(context)
+        self.long_poll = LongPoll(context)
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
@@ -73,9 +73,9 @@ class Inquiries:
             for position in request.newer_than
             if request.wait_ms and self.context.group_number(position.channel) in question.groups
         }
-        if not watched or self.watching.is_newer(watched):
+        if not watched or self.long_poll.is_newer(watched):
             self._tell(question)
-        elif not self.watching.add(watched, request.wait_ms * MILLISECOND, partial(self._tell, question)):
+        elif not self.long_poll.add(watched, request.wait_ms * MILLISECOND, partial(self._tell, question)):
             question.refuse(BUSY, retry=True)
 
     def _tell(self, question: ScatterRequest) -> None:

@@ -24,7 +24,7 @@ class _Watch:
         self.call = call
 
 
-class Watching:
+class LongPoll:
     """See the module's docstring."""
 
     def __init__(self, context: BrokerContext) -> None:
