@@ -484,7 +484,7 @@ def test_the_broker_is_stepped_and_read_through_its_view(name):
 @pytest.mark.parametrize(
     "line",
     [
-        "self.broker.context.full = set()",
+        "self.broker.context.saturated = set()",
         "node.broker.view.groups[1].leads = False",
         "self._broker.meta.clients.clear()",
         "a, self._broker.view.x = 1, 2",

@@ -79,7 +79,7 @@ class Broker:
         self.nodes = Nodes(self.context)
         self.cursor_admin = CursorAdmin(self.context, self.channels, self.responder)
         self.progress_sent: dict[int, pb.GroupChange] = {}  # by ticket, until written
-        self.undecided: deque[Frame] = deque(maxlen=limits.UNDECIDED_REQUESTS_MAX)  # until it is known who leads
+        self.pending_requests: deque[Frame] = deque(maxlen=limits.PENDING_REQUESTS_MAX)  # until it is known who leads
         self.requests: dict[bytes, Callable[[Frame], None]] = {
             subjects.discover.encode(): self.clients.connect,
             subjects.pings.encode(): self.clients.ping,
@@ -211,8 +211,8 @@ class Broker:
         """Handle what was heard of a group since *since*, as far as the last leader has not: this one leads it from now on."""
         context = self.context
         context.replaying = group
-        for frame in [frame for frame in self.undecided if self._group_of(frame) == group]:
-            self.undecided.remove(frame)  # it is among the steps
+        for frame in [frame for frame in self.pending_requests if self._group_of(frame) == group]:
+            self.pending_requests.remove(frame)  # it is among the steps
         done, followed = self.clients.done_before([step for step in steps if isinstance(step, Frame)])
         self.clients.refuse_followed(followed)
         heard = [step for step in steps if isinstance(step, Publishes)]
@@ -271,8 +271,8 @@ class Broker:
         if frame.subject in self.requests:
             if self.context.replaying is None and self.context.clustered:
                 self.arrival_order.add(frame, self.context.clock.now)
-            if self.context.replaying is None and (self.undecided or self._may_be_replaced()):
-                self.undecided.append(frame)
+            if self.context.replaying is None and (self.pending_requests or self._may_be_replaced()):
+                self.pending_requests.append(frame)
             else:
                 self._handle(frame)
         elif frame.subject.startswith(self.context.reply_prefix):
@@ -296,8 +296,8 @@ class Broker:
         return META_GROUP
 
     def _decide(self) -> None:
-        while self.undecided and not self._may_be_replaced():
-            self._handle(self.undecided.popleft())
+        while self.pending_requests and not self._may_be_replaced():
+            self._handle(self.pending_requests.popleft())
 
     def _handle(self, frame: Frame) -> None:
         try:
@@ -432,10 +432,10 @@ class Broker:
     def step_room(self, number: GroupId, *, closed: bool, full: bool) -> None:
         """Whether a group that is led takes proposals: none while it is *closed*; *full*: what comes had better grow."""
         context = self.context
-        if closed != (number in context.closed):
-            context.closed = context.closed ^ {number}
-        if full != (number in context.full):
-            context.full = context.full ^ {number}
+        if closed != (number in context.write_blocked):
+            context.write_blocked = context.write_blocked ^ {number}
+        if full != (number in context.saturated):
+            context.saturated = context.saturated ^ {number}
 
     def step_fault(self, number: GroupId, error: Exception) -> None:
         """The program failed in a group, outside the broker: the next Ready has it frozen."""
@@ -497,7 +497,7 @@ class Broker:
         """Whether `ready` would find deliveries to make or proposals to write."""
         context = self.context
         return bool(
-            any(change.group not in context.closed for change in context.changes)
+            any(change.group not in context.write_blocked for change in context.changes)
             or context.responses
             or context.redeliveries
             or context.pub_acks
@@ -510,13 +510,13 @@ class Broker:
         """A node alone tells its positions with what it sends; a replicated group now and then, and before any change that may
         move them elsewhere. Where there was no room for it, it is tried now and then."""
         context, dispatch = self.context, group.dispatch
-        if not dispatch.has_progress or dispatch.frozen or number in context.closed:
+        if not dispatch.has_progress or dispatch.frozen or number in context.write_blocked:
             dispatch.progress_blocked &= dispatch.has_progress  # what it was about may have ended
             return False
         if not context.clustered and not dispatch.progress_blocked:
             return True
         much = dispatch.out_messages - group.reported_deliveries >= limits.PROGRESS_MESSAGES_MAX
-        if number in changing or now >= group.report_at > 0 or (much and number not in context.full):
+        if number in changing or now >= group.report_at > 0 or (much and number not in context.saturated):
             group.report_at = 0
             group.reported_deliveries = dispatch.out_messages
             return True

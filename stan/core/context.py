@@ -121,11 +121,11 @@ class BrokerContext:
     asked_users: dict[int, bytes] = field(default_factory=dict)  # number of a request -> the user who was asked
     leads_meta: bool = False
     meta_lease: bool = True  # no other node can lead the metadata meanwhile
-    closed: frozenset[GroupId] = frozenset()  # led, but they take no proposal at the moment
-    full: frozenset[GroupId] = frozenset()  # led, and what comes had better grow into a larger batch
+    write_blocked: frozenset[GroupId] = frozenset()  # led, but they take no proposal at the moment
+    saturated: frozenset[GroupId] = frozenset()  # led, and what comes had better grow into a larger batch
     replaying: GroupId | None = None  # what is stepped of it was heard before, and another leader may have handled it
     heard_since: Nanos = Nanos(0)  # noqa: RUF009 - what was read from NATS is kept from then on
-    lingering: dict[int, Client] = field(default_factory=dict)  # gone, but what they sent before may still come
+    closing_clients: dict[int, Client] = field(default_factory=dict)  # gone, but what they sent before may still come
     payload_bytes_max: int = PAYLOAD_DEFAULT  # that NATS takes from us
     responses: list[bytes | Answer] = field(default_factory=list)
     redeliveries: list[Delivery] = field(default_factory=list)
@@ -210,8 +210,8 @@ class BrokerContext:
     def known(self, client_id: bytes, conn_id: bytes) -> Client | None:
         """The client that something belongs to; also one that has closed its connection if it may have sent it before."""
         found = self.meta.known(client_id, conn_id)
-        if found is None and self.lingering:
-            for client in self.lingering.values():
+        if found is None and self.closing_clients:
+            for client in self.closing_clients.values():
                 if client.conn_id == conn_id if conn_id else client.client_id == client_id:
                     return client
         return found
@@ -291,8 +291,10 @@ class BrokerContext:
 
     def take_changes(self) -> list[Proposal]:
         """Changes that can be proposed now."""
-        now = [change for change in self.changes if change.group not in self.closed]
-        self.changes = [change for change in self.changes if change.group in self.closed] if self.closed else []
+        now = [change for change in self.changes if change.group not in self.write_blocked]
+        self.changes = (
+            [change for change in self.changes if change.group in self.write_blocked] if self.write_blocked else []
+        )
         return now
 
     def forget(self, group: GroupId) -> None:

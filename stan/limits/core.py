@@ -142,7 +142,7 @@ CATCHUP_PATIENCE = 5 * SECOND
 """How long what a connection has sent waits for the metadata to tell of that connection."""
 CLOSE_PATIENCE = 1 * SECOND
 """How long a leader waits for what a client had sent before it closed its connection."""
-UNDECIDED_REQUESTS_MAX = 1024
+PENDING_REQUESTS_MAX = 1024
 """Requests kept by a leader that does not know whether it still is one; it knows within RAFT_LEADER_PATIENCE."""
 FORWARD_INTERVAL = SECOND // 4
 """A change that the leader of the metadata was asked for is asked for again this often ..."""

@@ -186,12 +186,12 @@ def test_what_waits_for_a_majority_is_bounded(monkeypatch):
 def test_much_that_waits_goes_into_entries_of_a_sensible_size_and_no_request_into_two():
     desk = Desk()
     desk.connect()
-    desk.broker.context.full = frozenset({1})
+    desk.broker.context.saturated = frozenset({1})
     for number in range(5):
         desk.asks(SUBJECT, request(*[b"x" * 400] * 1000), f"r.{number}")
     desk.publish("foo", b"last")
     assert not entries_of(desk)
-    desk.broker.context.full = frozenset()
+    desk.broker.context.saturated = frozenset()
     desk.turn()
     assert [answer(desk, f"r.{number}") for number in range(5)] == [
         stored(1000 * number + 1, 1000 * number + 1000) for number in range(5)

@@ -304,10 +304,10 @@ def test_a_dropped_channel_is_asked_out_of_the_registry_until_it_is(node):
 def test_a_removal_that_was_lost_with_the_leadership_of_the_metadata_is_asked_for_again(node):
     node.feed_channel()
     node.lead(0, 1)
-    node.broker.context.closed = frozenset({0})
+    node.broker.context.write_blocked = frozenset({0})
     drop(node)
     node.follow(0)
-    node.broker.context.closed = frozenset()
+    node.broker.context.write_blocked = frozenset()
     node.pass_time(0.3)
     assert node.forwarded() == ["delete_channel"]
 

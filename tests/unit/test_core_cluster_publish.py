@@ -281,9 +281,9 @@ def test_a_leader_that_is_elected_again_takes_what_its_first_life_could_not_comm
 
 def test_nothing_is_left_of_a_life_that_ended(node):
     node.lead()
-    node.broker.context.full = frozenset({1})
+    node.broker.context.saturated = frozenset({1})
     node.publish("foo", b"1")
-    node.broker.context.full = frozenset()
+    node.broker.context.saturated = frozenset()
     node.hold = True
     node.publish("foo", b"2")
     assert node.broker.publishing.uncommitted_bytes
@@ -297,7 +297,7 @@ def test_nothing_is_left_of_a_life_that_ended(node):
 
 def test_a_full_group_grows_a_batch_and_a_closed_one_waits(node):
     node.lead()
-    for gate in ("full", "closed"):
+    for gate in ("saturated", "write_blocked"):
         setattr(node.broker.context, gate, frozenset({1}))
         assert node.publish("foo", gate.encode()) == []
         assert not node.broker.has_work

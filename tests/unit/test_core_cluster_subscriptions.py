@@ -361,12 +361,12 @@ def test_a_closed_group_tells_its_positions_when_it_is_open_again_and_before_the
     node.lead()
     ack_inbox = subscribed(node, durable="d").ack_inbox
     node.publish("foo", b"1")
-    node.broker.context.closed = frozenset({1})
+    node.broker.context.write_blocked = frozenset({1})
     node.hears(unsubscription(node, ack_inbox))
     node.pass_time(1)
     entries = node.entries()
     assert "progress" not in entries
-    node.broker.context.closed = frozenset()
+    node.broker.context.write_blocked = frozenset()
     node.turn()
     assert node.entries() == [*entries, "progress", "leave"]
 
@@ -506,12 +506,12 @@ def test_an_answer_to_a_read_of_an_earlier_life_is_ignored(node):
 def test_reads_of_a_group_that_was_replaced_have_numbers_of_their_own(node):
     node.lead()
     node.broker.context.groups[1].dispatch.fetches = 7
-    life = node.broker.context.groups[1].life
+    life = node.broker.context.groups[1].leadership_epoch
     node.follow()
     node.broker.step_disconnected()
     node.broker.reset(1)
     group = node.broker.context.groups[1]
-    assert (group.dispatch.fetches, group.life, group.dispatch.paused) == (7, life, True)
+    assert (group.dispatch.fetches, group.leadership_epoch, group.dispatch.paused) == (7, life, True)
 
 
 def test_pending_messages_keep_their_member_and_are_sent_again_in_time(node):

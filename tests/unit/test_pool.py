@@ -106,13 +106,13 @@ def test_roles_begin_once_and_end_once(rig):
 def test_a_leader_of_another_term_has_followed_in_between(rig):
     rig.groups[1].leads = True
     rig.turn()
-    life = rig.context.groups[1].life
+    life = rig.context.groups[1].leadership_epoch
     rig.groups[1].term = 3
     rig.turns.touched = {1}
     rig.pool.before_commit()
     assert not rig.context.leads(1)
     rig.pool.after_commit()
-    assert rig.context.groups[1].life == life + 1
+    assert rig.context.groups[1].leadership_epoch == life + 1
 
 
 def test_a_role_begins_with_what_was_heard(rig):
@@ -155,16 +155,16 @@ def test_leaving_what_is_not_led_changes_nothing(rig):
 def test_gates(rig):
     rig.groups[0].leads = rig.groups[1].leads = True
     rig.turn()
-    assert (rig.context.closed, rig.context.full) == (frozenset(), frozenset())
+    assert (rig.context.write_blocked, rig.context.saturated) == (frozenset(), frozenset())
     rig.groups[1].has_room = False
     rig.turn()
-    assert (rig.context.closed, rig.context.full) == (frozenset(), {1})
+    assert (rig.context.write_blocked, rig.context.saturated) == (frozenset(), {1})
     rig.groups[1].transferring = True
     rig.turn()
-    assert (rig.context.closed, rig.context.full) == ({1}, frozenset())
+    assert (rig.context.write_blocked, rig.context.saturated) == ({1}, frozenset())
     rig.groups[1].leads = False
     rig.turn()
-    assert (rig.context.closed, rig.context.full) == (frozenset(), frozenset())
+    assert (rig.context.write_blocked, rig.context.saturated) == (frozenset(), frozenset())
 
 
 def test_nothing_is_sent_without_a_lease(rig):
@@ -271,10 +271,10 @@ def test_a_handover_that_ends_after_leadership_came_again_changes_nothing(rig):
     rig.pool.passed_on(1, DiskFull("no room"))
     group.term, group.transferring = 2, False
     rig.turn()
-    life = rig.context.groups[1].life
+    life = rig.context.groups[1].leadership_epoch
     group.handed_over(False)  # noqa: FBT003 - an answer
     rig.turn()
-    assert rig.context.groups[1].life == life
+    assert rig.context.groups[1].leadership_epoch == life
 
 
 def test_a_leader_with_a_full_disk_that_reaches_nobody_refuses_nothing_and_looks_again(rig):

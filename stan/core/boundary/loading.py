@@ -42,7 +42,11 @@ def reset(context: BrokerContext, number: GroupId) -> None:
     made = Group(machine, Dispatch(machine, context.indexes, timers))
     old = context.groups.get(number)
     if old is not None:  # what is still on its way belongs to an earlier life
-        made.life, made.dispatch.fetches, made.dispatch.paused = old.life, old.dispatch.fetches, old.dispatch.paused
+        made.leadership_epoch, made.dispatch.fetches, made.dispatch.paused = (
+            old.leadership_epoch,
+            old.dispatch.fetches,
+            old.dispatch.paused,
+        )
     context.groups[number] = made
 
 

@@ -88,7 +88,7 @@ class Clients:
         context = self.context
         group = context.groups[number]
         known = {client.incarnation for client in context.meta.clients.values()}
-        for incarnation in sorted(set(group.machine.by_incarnation) - known - context.lingering.keys()):
+        for incarnation in sorted(set(group.machine.by_incarnation) - known - context.closing_clients.keys()):
             if incarnation <= context.meta.applied:  # else this copy of the metadata is not there yet
                 self._note_ghosts(group, incarnation)
                 self.close_subscriptions(incarnation, number)
@@ -289,13 +289,13 @@ class Clients:
 
     def release(self, client_id: bytes) -> bool:
         """Nothing more is expected from closed connections of that client; whether there were any."""
-        gone = [client for client in self.context.lingering.values() if client.client_id == client_id]
+        gone = [client for client in self.context.closing_clients.values() if client.client_id == client_id]
         for client in gone:
             self._let_go(client.incarnation)
         return bool(gone)
 
     def _let_go(self, incarnation: int) -> None:
-        if self.context.lingering.pop(incarnation, None) is not None:
+        if self.context.closing_clients.pop(incarnation, None) is not None:
             self.close_subscriptions(incarnation)
 
     def _refuse_close(self, reply: bytes, error: str) -> None:
@@ -341,7 +341,7 @@ class Clients:
         self.beats.pop(client.incarnation, None)
         heard = self.heard.pop(client.client_id, None)
         if asked and not self.context.leads_meta and heard is None:
-            self.context.lingering[client.incarnation] = client
+            self.context.closing_clients[client.incarnation] = client
             until = self.context.clock.now + limits.CLOSE_PATIENCE
             self.context.timers.at(until, lambda _now: self._let_go(client.incarnation))
         else:

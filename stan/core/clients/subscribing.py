@@ -65,7 +65,7 @@ class Subscribing:
             return
         group = self.context.groups[self.context.group_number(request.subject)]
         if self.context.replaying is None or not self._was_made(group, request, frame.reply):
-            check = partial(self._check, request, frame.reply, group, group.life)
+            check = partial(self._check, request, frame.reply, group, group.leadership_epoch)
             self.read_index.wait(check, ((context.user_of(frame.reply), request.client_id, b""),))
 
     def _is_mine(self, channel: bytes) -> bool:
@@ -79,8 +79,8 @@ class Subscribing:
             self.context.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
         return made != 0
 
-    def _check(self, request: wire.SubscriptionRequest, reply: bytes, group: Group, life: int, new: bool) -> None:  # noqa: FBT001
-        if not group.leads or group.life != life:
+    def _check(self, request: wire.SubscriptionRequest, reply: bytes, group: Group, epoch: int, new: bool) -> None:  # noqa: FBT001
+        if not group.leads or group.leadership_epoch != epoch:
             return  # the next leader takes it
         error = self._refusal(request) if new else NO_METADATA
         if self.context.authorizer is not None and not error:
@@ -204,7 +204,9 @@ class Subscribing:
             return
         group = self.context.groups[self.context.group_number(request.subject)]
         again = self.context.replaying is not None
-        leave = partial(self._leave, request, frame.reply, group, group.life, unsubscribe=unsubscribe, again=again)
+        leave = partial(
+            self._leave, request, frame.reply, group, group.leadership_epoch, unsubscribe=unsubscribe, again=again
+        )
         if request.subject in self.channels.by_name:
             leave(new=True)
         else:
@@ -215,13 +217,13 @@ class Subscribing:
         request: wire.UnsubscribeRequest,
         reply: bytes,
         group: Group,
-        life: int,
+        epoch: int,
         *,
         unsubscribe: bool,
         again: bool,
         new: bool,
     ) -> None:
-        if not group.leads or group.life != life:
+        if not group.leads or group.leadership_epoch != epoch:
             return
         channel = self.channels.by_name.get(request.subject)
         if channel is None:

@@ -277,7 +277,9 @@ class Publishing:
         """Give everything that is waiting its sequences and timestamp; one entry per group, more if it gets large."""
         proposals: list[Proposal] = []
         context = self.context
-        for group in [group for group in self.waiting if group not in context.full and group not in context.closed]:
+        for group in [
+            group for group in self.waiting if group not in context.saturated and group not in context.write_blocked
+        ]:
             try:
                 proposals += self._seal_group(group)
             except Exception as error:  # noqa: BLE001 - the border of the group
@@ -322,7 +324,7 @@ class Publishing:
     def can_seal(self) -> bool:
         """Whether `seal` would find something to do."""
         context = self.context
-        return any(group not in context.full and group not in context.closed for group in self.waiting)
+        return any(group not in context.saturated and group not in context.write_blocked for group in self.waiting)
 
     def _seal_channel(self, channel: Channel, batches: list[Publishes | RowBatch], entry: Sealed) -> None:
         count = sum(batch.count for batch in batches)
