@@ -133,7 +133,7 @@ class RestoreRequests:
         last = max(index.last_sequence, known.first_sequence - 1)
         return bool(
             known.cursors
-            or channel.joining
+            or channel.pending_subscribes
             or channel.unsealed_count
             or channel.uncommitted_bytes
             or channel.reserved

@@ -25,7 +25,7 @@ CLIENT_ID = re.compile(rb"[a-zA-Z0-9_-]+\Z")
 
 
 @dataclass(slots=True)
-class Beat:
+class Heartbeat:
     """Heartbeats of one connection; volatile."""
 
     client: Client
@@ -51,7 +51,7 @@ class Clients:
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
-        self.beats: dict[int, Beat] = {}  # by incarnation
+        self.heartbeats: dict[int, Heartbeat] = {}  # by incarnation
         self.closing: dict[int, Closing] = {}  # by incarnation
         self.checking: set[bytes] = set()  # client ids with a connect on its way
         self.next: dict[bytes, Waiting | None] = {}  # client id that is being registered -> who waits for that
@@ -77,7 +77,7 @@ class Clients:
 
     def follow(self) -> None:
         """This node leads the metadata no more."""
-        self.beats.clear()
+        self.heartbeats.clear()
         self.checking.clear()
         self.next.clear()
         for closing in self.closing.values():
@@ -113,7 +113,7 @@ class Clients:
         """Other heartbeats from now on; everybody gets a full interval before the next one."""
         if heartbeat != self.heartbeat:
             self.heartbeat = heartbeat
-            for beat in self.beats.values():
+            for beat in self.heartbeats.values():
                 if not beat.waiting:  # else that one is waited for as long as it was to be
                     self._arm(beat, heartbeat.interval_ns)
 
@@ -338,7 +338,7 @@ class Clients:
 
     def _gone(self, client: Client, *, asked: bool) -> None:
         """A close is a barrier: what the client sent before it may be heard here only after the metadata tells of the close."""
-        self.beats.pop(client.incarnation, None)
+        self.heartbeats.pop(client.incarnation, None)
         heard = self.heard.pop(client.client_id, None)
         if asked and not self.context.leads_meta and heard is None:
             self.context.closing_clients[client.incarnation] = client
@@ -373,30 +373,30 @@ class Clients:
 
     def watch(self, client: Client) -> None:
         """Start the heartbeats of a connection: the first after one interval (STAN-SPEC 3.3)."""
-        self._arm(self.beats.setdefault(client.incarnation, Beat(client)), self.heartbeat.interval_ns)
+        self._arm(self.heartbeats.setdefault(client.incarnation, Heartbeat(client)), self.heartbeat.interval_ns)
 
     def restart_all(self) -> None:
         """NATS is back: everybody gets a full interval before the next heartbeat."""
-        for beat in self.beats.values():
+        for beat in self.heartbeats.values():
             beat.waiting = 0
             self._arm(beat, self.heartbeat.interval_ns)
 
-    def _arm(self, beat: Beat, delay_ns: int) -> None:
+    def _arm(self, beat: Heartbeat, delay_ns: int) -> None:
         beat.due_at = self.context.clock.now + delay_ns
         self.context.timers.at(beat.due_at, partial(self._beat, beat, beat.due_at))
 
-    def _beat(self, beat: Beat, due_at: int, _now: Nanos) -> None:
-        if beat.due_at != due_at or self.beats.get(beat.client.incarnation) is not beat or beat.waiting:
+    def _beat(self, beat: Heartbeat, due_at: int, _now: Nanos) -> None:
+        if beat.due_at != due_at or self.heartbeats.get(beat.client.incarnation) is not beat or beat.waiting:
             return
         if not self.context.connected:
             return
         beat.waiting = due_at
-        answered = partial(self._beaten, beat, due_at)
+        answered = partial(self._heartbeat_answered, beat, due_at)
         self.context.request(beat.client.heartbeat_inbox, self.heartbeat.timeout_ns, answered)
 
-    def _beaten(self, beat: Beat, due_at: int, answer: bytes | None) -> None:
+    def _heartbeat_answered(self, beat: Heartbeat, due_at: int, answer: bytes | None) -> None:
         alive = answer is not None
-        if self.beats.get(beat.client.incarnation) is not beat or beat.waiting != due_at:
+        if self.heartbeats.get(beat.client.incarnation) is not beat or beat.waiting != due_at:
             return
         beat.waiting = 0
         if not alive and not self.context.connected:
@@ -432,7 +432,7 @@ class Clients:
             self.context.respond(frame.reply, wire.PingResponse(error=error).SerializeToString(), (META_GROUP,))
             return
         self.context.respond(frame.reply, b"", (META_GROUP,))
-        beat = self.beats.get(client.incarnation)
+        beat = self.heartbeats.get(client.incarnation)
         if beat is not None and beat.failures:
             beat.waiting = 0  # the one under way went to where nobody listened
             self._arm(beat, MILLISECOND)

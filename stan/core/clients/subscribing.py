@@ -121,7 +121,7 @@ class Subscribing:
             self._refuse(reply, errors.UNKNOWN_CLIENT)
             return
         self.clients.release(request.client_id)  # a durable that its last connection had open is free again
-        channel.joining += 1  # keeps it although nobody is subscribed yet
+        channel.pending_subscribes += 1  # keeps it although nobody is subscribed yet
         start = self.start_sequence(channel, request)
         subscribe = pb.Subscribe(
             uid=channel.info.uid,
@@ -147,7 +147,7 @@ class Subscribing:
         index = self.context.indexes(channel.info.group, channel.info.uid)
         last = channel.next_sequence - 1 + channel.unsealed_count  # what was received before this request
         if channel.reserved:  # a commit, and what waits behind it, comes when it is whole
-            last = channel.reserved_from - 1
+            last = channel.commit_from - 1
         first = index.first_sequence or 1
         match request.start_position:
             case 1:  # last received; the last one may have expired
@@ -173,7 +173,7 @@ class Subscribing:
         result: object,
         error: str,
     ) -> None:
-        channel.joining -= 1
+        channel.pending_subscribes -= 1
         if not isinstance(result, GroupResult) or result.joined is None:
             self._refuse(reply, result.error if isinstance(result, GroupResult) else error)
             self.channels.watch_idle(channel)

@@ -46,7 +46,7 @@ class _Batch(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Line:
+class _ProducerQueue:
     """The requests of one producer for one channel, in order of arrival."""
 
     channel: Channel
@@ -59,7 +59,7 @@ class _Line:
 class Batches:
     """Of one group, while this node leads it."""
 
-    lines: dict[Name, _Line] = field(default_factory=dict)
+    lines: dict[Name, _ProducerQueue] = field(default_factory=dict)
     waiting: int = 0  # bytes of rows
 
 
@@ -121,7 +121,7 @@ class Batching:
         else:
             lines = self.context.kept(channel.info.group, Batches).lines
             named = channel.info.uid, batch.producer
-            line = lines.setdefault(named, _Line(channel))
+            line = lines.setdefault(named, _ProducerQueue(channel))
             line.waiting.append(batch)
             if not line.busy and not line.going:
                 self._go_on(line, named)
@@ -131,7 +131,7 @@ class Batching:
 
     # --- ids ----------------------------------------------------------------------------------------------------------
 
-    def _go_on(self, line: _Line, named: Name) -> None:
+    def _go_on(self, line: _ProducerQueue, named: Name) -> None:
         """Have the next requests of a line stored, as one entry."""
         line.going = True
         while line.waiting and not line.busy:
@@ -142,7 +142,7 @@ class Batching:
         if not line.busy:
             del self.context.kept(line.channel.info.group, Batches).lines[named]
 
-    def _take(self, line: _Line) -> list[_Batch]:
+    def _take(self, line: _ProducerQueue) -> list[_Batch]:
         """Requests at the front of a line that go together: of one version, and not too large."""
         first = line.waiting.popleft()
         taken, size = [first], len(first.rows)
@@ -157,7 +157,7 @@ class Batching:
             self._left(batch)
         return taken
 
-    def _propose(self, line: _Line, named: Name, taken: list[_Batch], dedup: ProducerDedup) -> None:
+    def _propose(self, line: _ProducerQueue, named: Name, taken: list[_Batch], dedup: ProducerDedup) -> None:
         """Have the rows of *taken* stored that are not yet."""
         version = taken[0].version
         if dedup.is_past(*named, version):
@@ -200,7 +200,9 @@ class Batching:
                 remember_ids=told,
             )
 
-    def _stored_ids(self, line: _Line, named: Name, counted: list[tuple[_Batch, int]], stored: StoreResult) -> None:
+    def _stored_ids(
+        self, line: _ProducerQueue, named: Name, counted: list[tuple[_Batch, int]], stored: StoreResult
+    ) -> None:
         self._stored(counted, stored)
         line.busy = False
         if not line.going:

@@ -31,19 +31,19 @@ class Channel:
     limits: ChannelLimits
     next_sequence: int
     last_timestamp: int
-    quiet_since: int  # Nanos: the last publish, or the end of the last subscription
+    idle_since: int  # Nanos: the last publish, or the end of the last subscription
     uncommitted_bytes: int = 0
     unsealed: list[Publishes | RowBatch] = field(default_factory=list)
     priority: list[RowBatch] = field(default_factory=list)  # unsealed too, to be sealed before the others
     reserved: bool = False  # nothing else is sealed: a commit is under way ...
-    reserved_from: int = 0  # ... that begins here ...
-    whole_at: int = 0  # ... and ends here, if that is known already
+    commit_from: int = 0  # ... that begins here ...
+    commit_end: int = 0  # ... and ends here, if that is known already
     deleting: bool = False
     restoring: bytes = (
         b""  # name of the restore under way: nothing but its rows is stored, nobody subscribes, nothing is removed
     )
     idle_at: int = 0  # Nanos of the armed timer; 0: none
-    joining: int = 0  # subscriptions on their way
+    pending_subscribes: int = 0  # subscriptions on their way
 
     @property
     def closed(self) -> str:
@@ -178,12 +178,12 @@ class Channels:
             limits=self._limits_of(info),
             next_sequence=self.written_end(info),
             last_timestamp=context.written(info.group, info.uid).last_timestamp,
-            quiet_since=context.clock.now,
+            idle_since=context.clock.now,
             restoring=machine.restores.under_way(info.uid),
         )
         commit = machine.transactions.under_way.get(info.uid)
         if commit is not None:
-            channel.reserved, channel.reserved_from = True, commit.first_sequence or channel.next_sequence
+            channel.reserved, channel.commit_from = True, commit.first_sequence or channel.next_sequence
         self.by_name[info.name] = self.by_uid[info.uid] = channel
         if channel.limits.age_ns:
             self.aging.add(info.uid)
@@ -204,7 +204,7 @@ class Channels:
         index = self.context.written(channel.info.group, channel.info.uid)
         newest = channel.next_sequence + count - 1
         first = max(index.first_sequence, 1)
-        if (channel.reserved and newest != channel.whole_at) or channel.restoring:
+        if (channel.reserved and newest != channel.commit_end) or channel.restoring:
             return first  # a commit removes nothing before it is whole
         if lim.msgs and newest - first + 1 > lim.msgs:
             first = newest - lim.msgs + 1
@@ -313,16 +313,18 @@ class Channels:
     def watch_idle(self, channel: Channel) -> None:
         """Start the clock of MaxInactivity if nothing is subscribed (STAN-SPEC 7.5)."""
         if channel.limits.inactivity_ns and not self._active(channel):
-            channel.quiet_since = self.context.clock.now
+            channel.idle_since = self.context.clock.now
             if not channel.idle_at:
-                self._arm_idle(channel, channel.quiet_since + channel.limits.inactivity_ns)
+                self._arm_idle(channel, channel.idle_since + channel.limits.inactivity_ns)
 
     def _arm_idle(self, channel: Channel, at: int) -> None:
         channel.idle_at = at
         self.context.timers.at(at, partial(self._idle, channel, at))
 
     def _active(self, channel: Channel) -> bool:
-        return bool(channel.joining or self.context.group_of(channel.info).dispatch.by_channel.get(channel.info.uid))
+        return bool(
+            channel.pending_subscribes or self.context.group_of(channel.info).dispatch.by_channel.get(channel.info.uid)
+        )
 
     def _idle(self, channel: Channel, at: int, now: Nanos) -> None:
         if channel.idle_at != at:
@@ -332,7 +334,7 @@ class Channels:
             return
         if not channel.limits.inactivity_ns:
             return  # switched off meanwhile
-        over = channel.quiet_since + channel.limits.inactivity_ns
+        over = channel.idle_since + channel.limits.inactivity_ns
         if over > now:
             self._arm_idle(channel, over)
         elif channel.unsealed_count or channel.uncommitted_bytes or self._is_kept(channel):

@@ -37,7 +37,7 @@ LENGTH_PREFIX = 4
 
 
 @dataclass(slots=True)
-class Carrier:
+class CommitRun:
     """A commit that is being carried out. Its parts are read in their order, and stored in it."""
 
     channel: Channel
@@ -59,7 +59,7 @@ class _Commits:
 
     asked: dict[ChannelUid, list[LeaderRequest]] = field(default_factory=dict)  # who waits, in order of arrival
     deciding: dict[ChannelUid, pb.Commit] = field(default_factory=dict)  # on their way into the log
-    carriers: dict[ChannelUid, Carrier] = field(default_factory=dict)
+    carriers: dict[ChannelUid, CommitRun] = field(default_factory=dict)
 
 
 class Committing:
@@ -206,10 +206,10 @@ class Committing:
                 if channel is not None and not channel.deleting:
                     yield group, channel, commit
 
-    def _carrier(self, channel: Channel) -> Carrier | None:
+    def _carrier(self, channel: Channel) -> CommitRun | None:
         return self._of(channel.info.group).carriers.get(channel.info.uid)
 
-    def _can_go_on(self, carrier: Carrier | None) -> bool:
+    def _can_go_on(self, carrier: CommitRun | None) -> bool:
         if carrier is None:
             return True
         if carrier.pause_until > self.context.clock.now:
@@ -245,25 +245,25 @@ class Committing:
             if self._of(channel.info.group).deciding.get(channel.info.uid) is commit:
                 self.context.within(channel.info.group, self._decided, channel, commit, None, errors.BUSY)
 
-    def _begin(self, group: Group, channel: Channel, commit: pb.Commit, before: Carrier | None) -> Carrier:
+    def _begin(self, group: Group, channel: Channel, commit: pb.Commit, before: CommitRun | None) -> CommitRun:
         """Take a commit up where the log says that it stands. Nothing of this channel is on its way."""
         channel.next_sequence = self.channels.written_end(channel.info)
         self.publishing.reserve(channel)
-        channel.reserved_from = commit.first_sequence or channel.next_sequence
-        channel.whole_at = channel.reserved_from + commit.count - 1
+        channel.commit_from = commit.first_sequence or channel.next_sequence
+        channel.commit_end = channel.commit_from + commit.count - 1
         unread = deque(commit.sequences)
         staged, done = group.machine.transactions.staged, commit.done
         while done > 0:
             done -= staged[unread.popleft()].count
         invariant(not done, "rows are stored part by part", uid=commit.uid, done=commit.done)
-        made = self._of(channel.info.group).carriers[channel.info.uid] = Carrier(
+        made = self._of(channel.info.group).carriers[channel.info.uid] = CommitRun(
             channel, commit, channel.last_timestamp, unread
         )
         if before is not None:
             made.pause_until, made.failures = before.pause_until, before.failures
         return made
 
-    def _read(self, group: Group, carrier: Carrier) -> Fetch:
+    def _read(self, group: Group, carrier: CommitRun) -> Fetch:
         """Ask for the next parts, about as much as one entry holds."""
         staged = group.machine.transactions.staged
         wanted: list[int] = []
@@ -301,13 +301,13 @@ class Committing:
             told = partial(self._stored, carrier, len(rows))
             self.publishing.add(carrier.channel, RowBatch(rows, part.count, told, change, priority=True))
 
-    def _change(self, carrier: Carrier, part: pb.StagedPart, first: int) -> bytes:
+    def _change(self, carrier: CommitRun, part: pb.StagedPart, first: int) -> bytes:
         step = pb.CommitStep(
             uid=part.uid, first_sequence=first, count=part.count, timestamp_before=carrier.timestamp_before
         )
         return pb.GroupChange(commit_step=step).SerializeToString()
 
-    def _stored(self, carrier: Carrier, size: int, stored: StoreResult) -> None:
+    def _stored(self, carrier: CommitRun, size: int, stored: StoreResult) -> None:
         carrier.in_flight -= size
         if stored.error:
             carrier.broken = True
@@ -320,11 +320,11 @@ class Committing:
             carrier.fetch = carrier.reading = 0
             self._failed(carrier, why)
 
-    def _reader(self, fetch: Fetch) -> Carrier | None:
+    def _reader(self, fetch: Fetch) -> CommitRun | None:
         carriers = self._of(fetch.group).carriers.values()
         return next((carrier for carrier in carriers if carrier.fetch == fetch.number), None)
 
-    def _failed(self, carrier: Carrier, why: str) -> None:
+    def _failed(self, carrier: CommitRun, why: str) -> None:
         channel = carrier.channel
         carrier.failures += 1
         if carrier.failures == 1:
@@ -336,7 +336,7 @@ class Committing:
             self.context.change_group(channel.info.group, nobody_waits, commit_step=step)
         self._pause(carrier, errors.UNREADABLE)
 
-    def _pause(self, carrier: Carrier, error: str) -> None:
+    def _pause(self, carrier: CommitRun, error: str) -> None:
         """It cannot go on for the moment: nobody waits for that."""
         at = Nanos(self.context.clock.now + limits.COMMIT_RETRY)
         if carrier.pause_until < at:

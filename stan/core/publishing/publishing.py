@@ -74,7 +74,7 @@ class Publishing:
         """That are on their way into the log."""
         return self.uncommitted.total()
 
-    # --- intake -----------------------------------------------------------------------------------------------------
+    # --- publishes -----------------------------------------------------------------------------------------------------
 
     def publishes(self, batch: Publishes) -> None:
         """Take the publishes of one channel in one read."""
@@ -221,7 +221,7 @@ class Publishing:
 
     def reserve(self, channel: Channel) -> None:
         """From now on only rows that go ahead are stored there; everything else waits."""
-        channel.reserved, channel.reserved_from, channel.whole_at = True, channel.next_sequence, 0
+        channel.reserved, channel.commit_from, channel.commit_end = True, channel.next_sequence, 0
 
     def release(self, channel: Channel) -> None:
         """Store what has waited for the end of a reservation."""
@@ -340,7 +340,7 @@ class Publishing:
         entry.channels.append((channel, base, count, size))
         channel.next_sequence = base + count
         channel.last_timestamp = timestamp
-        channel.quiet_since = self.context.clock.now
+        channel.idle_since = self.context.clock.now
         channel.uncommitted_bytes += size
         self.uncommitted[channel.info.group] += size
         for batch in batches:

@@ -58,7 +58,7 @@ class Staging:
             limits=ChannelLimits(msgs=0, bytes=0),
             next_sequence=self.channels.written_end(info),
             last_timestamp=index.last_timestamp,
-            quiet_since=self.context.clock.now,
+            idle_since=self.context.clock.now,
         )
         leadership.keep(_Staged(hidden))
 
