@@ -22,7 +22,7 @@ from stan.raft.transport.link import Link
 from stan.types import SECOND
 from tests.fuzz.engine import Parser
 from tests.kit.batches import rows_of
-from tests.kit.desk import Desk, Node, pub_frame
+from tests.kit.core_harness import CoreHarness, Node, pub_frame
 
 YES, NO = True, False
 PREFIX = b"_STAN.pub.test-cluster."
@@ -194,7 +194,7 @@ class _Asked:
     def __call__(self, data: bytes) -> None:
         if not self._left:
             self._left = self.LIFE
-            self._desk = Desk()
+            self._desk = CoreHarness()
             self._desk.connect()
             self._desk.publish("foo", b"one", b"two")
         self._left -= 1
@@ -208,7 +208,7 @@ class _Asked:
 def requests() -> Iterator[Parser]:
     """Every request that a broker answers; the admin ones begin with what an empty message is."""
     good = _requests()
-    for subject in sorted({*Desk().broker.requests, *(s.encode() for s in Desk().broker.routes)}):
+    for subject in sorted({*CoreHarness().broker.requests, *(s.encode() for s in CoreHarness().broker.routes)}):
         name = subject.decode()
         short = name.removeprefix("_STAN.x.test-cluster.")
         samples = good.get(name) or good.get(short) or [ADMIN.get(short, b"\x12\x03foo")]
@@ -257,10 +257,10 @@ def heard() -> Iterator[Parser]:
     yield Parser(
         "publishes and acks of clients", [*STREAMS, *(bytes(frame) for frame in frames)], hear, (ValueError,), WORDS
     )
-    desk = Desk()
-    desk.connect()
-    desk.publish("foo", b"one", b"two")
-    index = desk.indexes[1, 1]
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", b"one", b"two")
+    index = harness.indexes[1, 1]
     index.refs = lambda *_: []
     good = [ext.FetchRequest(channel=b"foo", from_sequence=1, last=2), ext.FetchRequest(channel=b"foo", newest=3)]
 

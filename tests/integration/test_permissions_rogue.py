@@ -16,7 +16,7 @@ import stan_client
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 from tests.kit.rogue import CLUSTER, Rogue, url
 from tests.kit.running import run_whole
 from tests.kit.server import StanServer, until
@@ -188,7 +188,7 @@ def test_rogue_cannot_read_by_fetch(server):
 
 
 def test_rogue_cannot_administer(server):
-    kinds = [kind.partition(".x.test-cluster.admin.")[2] for kind in Desk().broker.routes if ".admin." in kind]
+    kinds = [kind.partition(".x.test-cluster.admin.")[2] for kind in CoreHarness().broker.routes if ".admin." in kind]
     assert len(kinds) > 15
 
     async def scene(alice, rogue):

@@ -11,7 +11,7 @@ from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.batches import rows_of
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 from tests.kit.server import CLUSTER_ID
 
 CHANNELS = ("a.kept", "a.health", "context.tx", "m.x", "public.x")
@@ -35,7 +35,7 @@ OF_EDGE = (
     "none",
     "admin.none",
 )
-KINDS = sorted({name.removeprefix(f"_STAN.x.{CLUSTER_ID}.") for name in Desk().broker.routes} | {*OF_EDGE})
+KINDS = sorted({name.removeprefix(f"_STAN.x.{CLUSTER_ID}.") for name in CoreHarness().broker.routes} | {*OF_EDGE})
 BEFORE = (
     "_STAN.from.alice.",
     "_STAN.from.mallory.",

@@ -1,4 +1,4 @@
-"""Asking a desk to change cursors as operators do, and comparing what its nodes would know."""
+"""Asking a harness to change cursors as operators do, and comparing what its nodes would know."""
 
 from stan.core.state.group import GroupMachine
 from stan.core.state.state_codec import restore_group, snapshot_group
@@ -30,32 +30,32 @@ def request(kind, channel="foo", version=1, **told):
     return KINDS[kind](version=version, which=which, **told).SerializeToString()
 
 
-def begin(desk, kind, reply="admin", **told):
+def begin(harness, kind, reply="admin", **told):
     """Ask without waiting."""
-    desk.broker.tick(desk.now, desk.wall)
-    desk.asks(PREFIX + kind, request(kind, **told), reply)
-    desk.turn()
+    harness.broker.tick(harness.now, harness.wall)
+    harness.asks(PREFIX + kind, request(kind, **told), reply)
+    harness.turn()
 
 
-def answer(desk, reply="admin"):
+def answer(harness, reply="admin"):
     """What came; None if nothing did."""
-    heard = desk.hear(reply)
+    heard = harness.hear(reply)
     return admin.ChangeResponse.FromString(heard[0].payload) if heard else None
 
 
-def change(desk, kind, **told):
+def change(harness, kind, **told):
     """Ask; how many were changed. A refusal fails."""
-    begin(desk, kind, **told)
-    response = answer(desk)
+    begin(harness, kind, **told)
+    response = answer(harness)
     assert response is not None, "no answer"
     assert not response.error, response.error
     return response.changed
 
 
-def refusal(desk, kind, **told):
+def refusal(harness, kind, **told):
     """Ask; why it was refused."""
-    begin(desk, kind, **told)
-    response = answer(desk)
+    begin(harness, kind, **told)
+    response = answer(harness)
     return response.error.decode() if response else None
 
 
@@ -66,16 +66,16 @@ def snapshot(machine):
     return taken
 
 
-def replayed(desk, group=1):
+def replayed(harness, group=1):
     """The state of a node that applied what this one's log holds."""
     machine = GroupMachine(GroupId(group))
-    held, desk.broker.context.groups[group].machine = desk.broker.context.groups[group].machine, machine
+    held, harness.broker.context.groups[group].machine = harness.broker.context.groups[group].machine, machine
     try:
-        for index, kind, body in desk.logs[group]:
+        for index, kind, body in harness.logs[group]:
             if kind != Kind.META:
-                desk.broker.replay_entry(group, index, kind, body)
+                harness.broker.replay_entry(group, index, kind, body)
     finally:
-        desk.broker.context.groups[group].machine = held
+        harness.broker.context.groups[group].machine = held
     return snapshot(machine)
 
 

@@ -14,7 +14,7 @@ from stan.core.base.batch_split import OWNER, last_of, owner_of
 from stan.core.leader.publish_replay import ReplayFilter, encode
 from stan.protocol.frames import Publishes
 from stan.types import SECOND
-from tests.kit.desk import pub_frame
+from tests.kit.core_harness import pub_frame
 from tests.kit.guids import SHAPES, guids, mixed
 
 NOW, SINCE = 100 * SECOND, 90 * SECOND

@@ -22,7 +22,7 @@ from stan.config import ChannelLimits, Config, StoreLimits
 from stan.protocol.frames import Frame
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 STARTS = {"new": 0, "last": 1, "time": 2, "seq": 3, "first": 4}
@@ -38,10 +38,10 @@ class Stage:
         self.begin(Config())
 
     def begin(self, config):
-        self.desk = Desk(config)
+        self.harness = CoreHarness(config)
         self.do_connect("me")
-        self.desk.hear()
-        self.desk.notes.clear()
+        self.harness.hear()
+        self.harness.notes.clear()
 
     def run(self, line):
         """Carry out one command; returns lines that tell what came of it."""
@@ -54,7 +54,7 @@ class Stage:
     def heard(self):
         """Messages that came for subscriptions, and what was logged."""
         lines = []
-        for said in self.desk.hear():
+        for said in self.harness.hear():
             if said.subject in self.subs:
                 m = said.message
                 again = f" (again, {m.redelivery_count})" if m.redelivered else ""
@@ -62,8 +62,8 @@ class Stage:
             elif said.subject.startswith("later."):
                 error = wire.ConnectResponse.FromString(said.payload).error.decode()
                 lines.append(f"{said.subject.split('.')[1]}: {error or 'connected'}")
-        lines += [f"log: {text}" for level, text in self.desk.notes if level in ("WRN", "ERR") or "deleted" in text]
-        self.desk.notes.clear()
+        lines += [f"log: {text}" for level, text in self.harness.notes if level in ("WRN", "ERR") or "deleted" in text]
+        self.harness.notes.clear()
         return lines
 
     def do_limits(self, channels="100", **values):
@@ -72,10 +72,10 @@ class Stage:
         self.begin(Config(limits=StoreLimits(channels=int(channels), default=default)))
 
     def do_connect(self, client_id, silent=""):
-        inbox = f"hb.{client_id}.{self.desk.inboxes}"
-        self.desk.inboxes += 1
+        inbox = f"hb.{client_id}.{self.harness.inboxes}"
+        self.harness.inboxes += 1
         if not silent:
-            self.desk.alive.add(inbox)
+            self.harness.alive.add(inbox)
         self.inboxes[client_id] = inbox
         request = wire.ConnectRequest(
             client_id=client_id.encode(), heartbeat_inbox=inbox.encode(), conn_id=inbox.encode(), protocol=1
@@ -83,21 +83,21 @@ class Stage:
         frame = Frame(
             10, b"_STAN.discover.test-cluster", f"later.{client_id}".encode(), b"", request.SerializeToString()
         )
-        self.desk.broker.step_frame(frame)
-        self.desk.turn()
+        self.harness.broker.step_frame(frame)
+        self.harness.turn()
 
     def do_close(self, client_id):
-        return _error(self.desk.close(client_id))
+        return _error(self.harness.close(client_id))
 
     def do_heard(self, client_id):
-        self.desk.alive.add(self.inboxes[client_id])
+        self.harness.alive.add(self.inboxes[client_id])
 
     def do_ping(self, client_id):
         ping = wire.Ping(conn_id=self.inboxes[client_id].encode())
-        return _error(self.desk.ask("_STAN.discover.test-cluster.pings", ping, wire.PingResponse))
+        return _error(self.harness.ask("_STAN.discover.test-cluster.pings", ping, wire.PingResponse))
 
     def do_publish(self, channel, *words, client="me"):
-        errors = self.desk.publish(channel, *(word.encode() for word in words), client_id=client)
+        errors = self.harness.publish(channel, *(word.encode() for word in words), client_id=client)
         return [f"refused: {error}" for error in dict.fromkeys(errors) if error]
 
     def do_subscribe(self, name, channel, client="me", window="10", start="first", seq="0", **settings):
@@ -105,7 +105,7 @@ class Stage:
             settings["wait"] = int(settings["wait"])
         old = self.subs.get(name)
         self.subs[name] = (channel, client, b"")
-        response = self.desk.subscribe(
+        response = self.harness.subscribe(
             channel, name, client_id=client, in_flight=int(window), start=STARTS[start], seq=int(seq), **settings
         )
         if response.error and old:
@@ -115,31 +115,31 @@ class Stage:
         return _error(response)
 
     def do_ack(self, name, *sequences):
-        self.desk.ack(self.subs[name][2], *map(int, sequences))
+        self.harness.ack(self.subs[name][2], *map(int, sequences))
 
     def do_leave(self, name, *, unsubscribe=False):
         channel, client, inbox = self.subs[name]
-        return _error(self.desk.leave(channel, inbox, client_id=client, unsubscribe=unsubscribe))
+        return _error(self.harness.leave(channel, inbox, client_id=client, unsubscribe=unsubscribe))
 
     def do_unsubscribe(self, name):
         return self.do_leave(name, unsubscribe=True)
 
     def do_wait(self, seconds):
-        self.desk.pass_time(float(seconds))
+        self.harness.pass_time(float(seconds))
 
     def do_restart(self):
-        self.desk.restart()
+        self.harness.restart()
 
     def do_nats(self, what):
         if what == "lost":
-            self.lost_at = self.desk.now
-            self.desk.broker.step_disconnected()
+            self.lost_at = self.harness.now
+            self.harness.broker.step_disconnected()
         else:
-            self.desk.broker.step_reconnected(self.desk.now - self.lost_at)
-        self.desk.turn()
+            self.harness.broker.step_reconnected(self.harness.now - self.lost_at)
+        self.harness.turn()
 
     def do_disk(self, what):
-        self.desk.full = what == "full"
+        self.harness.full = what == "full"
 
 
 def _error(response):

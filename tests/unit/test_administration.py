@@ -15,7 +15,7 @@ from stan.raft.group import RaftGroup
 from stan.server import administration
 from stan.server.administration import Administration
 from stan.types import SECOND
-from tests.kit.desk import CLUSTERED, Desk, Node
+from tests.kit.core_harness import CLUSTERED, CoreHarness, Node
 
 PREFIX = "_STAN.x.test-cluster.admin"
 ANSWERS = {"nodes": pb.NodeStatus, "options": pb.OptionsResponse, "step_down": pb.ChangeResponse}
@@ -53,7 +53,7 @@ class Rig:
     """A node that never began: who asks it gets what it writes."""
 
     def __init__(self, tmp_path, *, clustered=False, settings=()):
-        self.desk = Node() if clustered else Desk()
+        self.harness = Node() if clustered else CoreHarness()
         store = StoreConfig(kind="file", directory=tmp_path, raft_groups=1)
         config = Config(cluster=CLUSTERED.cluster if clustered else None, store=store, settings=tuple(settings))
         self.written = []
@@ -67,7 +67,7 @@ class Rig:
             connection=SimpleNamespace(write=self.written.append),
         )
         self.node = SimpleNamespace(
-            broker=self.desk.broker,
+            broker=self.harness.broker,
             config=config,
             gateway=gateway,
             crash=SimpleNamespace(done=lambda: False),
@@ -121,9 +121,9 @@ class Rig:
 async def test_node_alone_tells_how_it_is(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(administration, "_space", lambda directory: (10, 20) if directory == tmp_path else None)
     rig = Rig(tmp_path)
-    rig.desk.connect()
-    rig.desk.publish("foo", b"1", b"2")
-    rig.desk.subscribe("foo", "in")
+    rig.harness.connect()
+    rig.harness.publish("foo", b"1", b"2")
+    rig.harness.subscribe("foo", "in")
     rig.node.driver.refusals[1] = "disk full"
     rig.groups.update({0: SimpleNamespace(log=SimpleNamespace(last_index=7), leads=True)})
     status = await rig.answer("nodes", pb.NodesRequest(version=1))
@@ -210,7 +210,7 @@ async def test_options_are_those_in_force(tmp_path) -> None:
 
 async def test_options_that_do_not_fit_are_counted(tmp_path) -> None:
     rig = Rig(tmp_path, settings=[Setting(f"channels.c{number}.max_msgs", "10", "stan.conf:3") for number in range(50)])
-    rig.desk.broker.context.payload_bytes_max = 1000
+    rig.harness.broker.context.payload_bytes_max = 1000
     found = await rig.answer("options")
     assert found.ByteSize() <= 1000
     assert found.options[-1].value == f"{51 - len(found.options)} more are left out"
@@ -232,7 +232,7 @@ async def test_garbage_and_unknown_versions_are_refused(tmp_path, kind) -> None:
 @pytest.fixture
 def leader(tmp_path):
     rig = Rig(tmp_path, clustered=True)
-    rig.desk.lead(0, 1)
+    rig.harness.lead(0, 1)
     return rig
 
 
@@ -272,7 +272,7 @@ def test_what_cannot_be_handed_over(leader) -> None:
     assert step_down(leader, 1) == (errors.BUSY, True)
     leader.groups[1].successor = None
     assert step_down(leader, 1) == ("stan: nobody else is there to lead", True)
-    leader.desk.follow(1)
+    leader.harness.follow(1)
     assert step_down(leader, 1) is None
 
 

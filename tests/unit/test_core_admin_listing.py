@@ -9,7 +9,7 @@ from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
 from stan.types import SECOND
-from tests.kit.desk import Desk, Node
+from tests.kit.core_harness import CoreHarness, Node
 
 PREFIX = "_STAN.x.test-cluster.admin"
 KINDS = {
@@ -20,58 +20,58 @@ KINDS = {
 NODE = Config(cluster=ClusterConfig(node_id="n1", peers=("n2", "n3")), store=StoreConfig(raft_groups=2))
 
 
-def begin(desk, kind, payload=None, reply="answer", **asked):
+def begin(harness, kind, payload=None, reply="answer", **asked):
     """Ask without waiting."""
     payload = KINDS[kind][0](**asked).SerializeToString() if payload is None else payload
-    desk.broker.tick(desk.now, desk.wall)
-    desk.broker.routes[f"{PREFIX}.{kind}"](Frame(20, f"{PREFIX}.{kind}".encode(), reply.encode(), b"", payload))
-    desk.turn()
+    harness.broker.tick(harness.now, harness.wall)
+    harness.broker.routes[f"{PREFIX}.{kind}"](Frame(20, f"{PREFIX}.{kind}".encode(), reply.encode(), b"", payload))
+    harness.turn()
 
 
-def answers(desk, kind, reply="answer"):
-    return [KINDS[kind][1].FromString(said.payload) for said in desk.hear(reply)]
+def answers(harness, kind, reply="answer"):
+    return [KINDS[kind][1].FromString(said.payload) for said in harness.hear(reply)]
 
 
-def ask(desk, kind, **asked):
-    begin(desk, kind, **asked)
-    desk.pass_time(0.001)
-    heard = answers(desk, kind)
+def ask(harness, kind, **asked):
+    begin(harness, kind, **asked)
+    harness.pass_time(0.001)
+    heard = answers(harness, kind)
     assert len(heard) <= 1
     return heard[0] if heard else None
 
 
-def channels(desk, **asked):
-    return [channel.name.decode() for channel in ask(desk, "channels", **asked).channels]
+def channels(harness, **asked):
+    return [channel.name.decode() for channel in ask(harness, "channels", **asked).channels]
 
 
-def position(desk, **asked):
-    (found,) = ask(desk, "subscriptions", **asked).cursors
+def position(harness, **asked):
+    (found,) = ask(harness, "subscriptions", **asked).cursors
     return found
 
 
 @pytest.fixture
-def desk():
-    desk = Desk()
-    desk.connect()
-    desk.publish("foo", b"1", b"2")
-    desk.pass_time(1)
-    desk.publish("foo", b"3")
-    desk.publish("foo.bar", b"1")
-    desk.publish("baz", b"1")
-    return desk
+def harness():
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", b"1", b"2")
+    harness.pass_time(1)
+    harness.publish("foo", b"3")
+    harness.publish("foo.bar", b"1")
+    harness.publish("baz", b"1")
+    return harness
 
 
 # --- channels -----------------------------------------------------------------------------------------------------------
 
 
-def test_channel_is_told_with_its_messages_and_limits(desk) -> None:
-    desk.subscribe("foo", "a")
-    desk.subscribe("foo", "b", durable="d")
-    desk.leave("foo", b"b")
-    response = ask(desk, "channels", version=1, pattern=b"foo")
+def test_channel_is_told_with_its_messages_and_limits(harness) -> None:
+    harness.subscribe("foo", "a")
+    harness.subscribe("foo", "b", durable="d")
+    harness.leave("foo", b"b")
+    response = ask(harness, "channels", version=1, pattern=b"foo")
     assert (response.error, response.pool, list(response.groups), response.more) == (b"", 1, [1], False)
     (shown,) = response.channels
-    index = desk.indexes[1, shown.uid]
+    index = harness.indexes[1, shown.uid]
     assert (shown.name, shown.group, shown.first_sequence, shown.last_sequence, shown.messages) == (b"foo", 1, 1, 3, 3)
     assert (shown.bytes, shown.first_timestamp, shown.last_timestamp) == (
         index.bytes,
@@ -94,100 +94,100 @@ def test_channel_is_told_with_its_messages_and_limits(desk) -> None:
         (b"nope", []),
     ],
 )
-def test_pattern_chooses_channels(desk, pattern, expected) -> None:
-    assert channels(desk, pattern=pattern) == expected
+def test_pattern_chooses_channels(harness, pattern, expected) -> None:
+    assert channels(harness, pattern=pattern) == expected
 
 
-def test_channels_come_in_pages_by_number(desk) -> None:
-    first = ask(desk, "channels", max=2)
+def test_channels_come_in_pages_by_number(harness) -> None:
+    first = ask(harness, "channels", max=2)
     assert ([channel.name for channel in first.channels], first.more) == ([b"baz", b"foo"], True)
-    second = ask(desk, "channels", max=2, after=b"foo")
+    second = ask(harness, "channels", max=2, after=b"foo")
     assert ([channel.name for channel in second.channels], second.more) == ([b"foo.bar"], False)
 
 
-def test_page_is_no_larger_than_what_nats_takes(desk) -> None:
-    (shown,) = ask(desk, "channels", pattern=b"baz").channels
-    desk.broker.context.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 2 * shown.ByteSize() + 20
-    response = ask(desk, "channels")
+def test_page_is_no_larger_than_what_nats_takes(harness) -> None:
+    (shown,) = ask(harness, "channels", pattern=b"baz").channels
+    harness.broker.context.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 2 * shown.ByteSize() + 20
+    response = ask(harness, "channels")
     assert (len(response.channels), response.more) == (2, True)
-    desk.broker.context.payload_bytes_max = 10
-    response = ask(desk, "channels")
+    harness.broker.context.payload_bytes_max = 10
+    response = ask(harness, "channels")
     assert (len(response.channels), response.more) == (1, True)  # else it would never go on
 
 
-def test_empty_channel_and_one_that_is_gone(desk) -> None:
-    desk.subscribe("empty")
-    (shown,) = ask(desk, "channels", pattern=b"empty").channels
+def test_empty_channel_and_one_that_is_gone(harness) -> None:
+    harness.subscribe("empty")
+    (shown,) = ask(harness, "channels", pattern=b"empty").channels
     assert (shown.first_sequence, shown.last_sequence, shown.messages) == (0, 0, 0)
-    desk.broker.channels.delete(desk.broker.channels.by_name[b"baz"])
-    desk.turn()
-    assert channels(desk) == ["empty", "foo", "foo.bar"]
+    harness.broker.channels.delete(harness.broker.channels.by_name[b"baz"])
+    harness.turn()
+    assert channels(harness) == ["empty", "foo", "foo.bar"]
 
 
 # --- positions ----------------------------------------------------------------------------------------------------------
 
 
-def test_plain_subscription_with_what_is_pending(desk) -> None:
-    desk.publish("foo", b"4", b"5")
-    response = desk.subscribe("foo", "in", in_flight=3, wait=20)
-    desk.received("in")
-    desk.ack(response.ack_inbox, 2)
-    shown = position(desk)
+def test_plain_subscription_with_what_is_pending(harness) -> None:
+    harness.publish("foo", b"4", b"5")
+    response = harness.subscribe("foo", "in", in_flight=3, wait=20)
+    harness.received("in")
+    harness.ack(response.ack_inbox, 2)
+    shown = position(harness)
     assert (shown.channel, shown.kind, shown.client_id, shown.group) == (b"foo", pb.PLAIN, b"me", 1)
     assert (shown.last_sent, shown.acked_up_to, shown.pending, shown.owed, shown.waiting) == (4, 0, 3, 0, 1)
     assert (shown.first_sequence, shown.last_sequence) == (1, 5)
     assert list(shown.pending_runs) == [1, 1, 3, 4]
-    assert shown.last_ack == desk.wall - 1_000_000  # one turn ago
+    assert shown.last_ack == harness.wall - 1_000_000  # one turn ago
     assert (shown.max_in_flight, shown.ack_wait_s, shown.inbox) == (3, 20, b"in")
     (member,) = shown.members
     assert (member.client_id, member.inbox) == (b"me", b"in")
     assert response.ack_inbox not in shown.SerializeToString()
     assert (member.pending, member.last_sent, member.stalled, member.failing) == (3, 4, True, False)
-    assert 0 < shown.oldest_pending == member.oldest_pending <= desk.wall
+    assert 0 < shown.oldest_pending == member.oldest_pending <= harness.wall
 
 
-def test_oldest_pending_is_when_it_was_sent_first(desk) -> None:
-    sent = desk.wall
-    desk.subscribe("baz", "in", wait=5)
-    desk.pass_time(12)
-    shown = position(desk)
+def test_oldest_pending_is_when_it_was_sent_first(harness) -> None:
+    sent = harness.wall
+    harness.subscribe("baz", "in", wait=5)
+    harness.pass_time(12)
+    shown = position(harness)
     assert shown.redelivered == 2
     assert abs(shown.oldest_pending - sent) < SECOND
 
 
-def test_durable_that_is_offline_keeps_what_is_owed(desk) -> None:
-    response = desk.subscribe("foo", "in", durable="dur", in_flight=2)
-    desk.publish("foo", b"4")
-    desk.ack(response.ack_inbox, 1)
-    desk.leave("foo", response.ack_inbox)
-    shown = position(desk)
+def test_durable_that_is_offline_keeps_what_is_owed(harness) -> None:
+    response = harness.subscribe("foo", "in", durable="dur", in_flight=2)
+    harness.publish("foo", b"4")
+    harness.ack(response.ack_inbox, 1)
+    harness.leave("foo", response.ack_inbox)
+    shown = position(harness)
     assert (shown.kind, shown.durable_name, shown.client_id, len(shown.members)) == (pb.DURABLE, b"dur", b"me", 0)
     assert (shown.last_sent, shown.acked_up_to, shown.pending, shown.owed, shown.waiting) == (3, 1, 2, 2, 1)
     assert (list(shown.owed_runs), list(shown.pending_runs)) == ([2, 3], [])
     assert (shown.max_in_flight, shown.inbox, shown.oldest_pending) == (2, b"in", 0)
 
 
-def test_queue_group_has_members_and_both_names(desk) -> None:
-    desk.subscribe("foo", "a", queue="q", durable="d", in_flight=1)
-    desk.subscribe("foo", "b", queue="q", durable="d", in_flight=1)
-    shown = position(desk)
+def test_queue_group_has_members_and_both_names(harness) -> None:
+    harness.subscribe("foo", "a", queue="q", durable="d", in_flight=1)
+    harness.subscribe("foo", "b", queue="q", durable="d", in_flight=1)
+    shown = position(harness)
     assert (shown.kind, shown.durable_name, shown.queue_group) == (pb.DURABLE_QUEUE, b"d", b"q")
     assert [member.inbox for member in shown.members] == [b"a", b"b"]
     assert (shown.pending, list(shown.pending_runs), shown.waiting) == (2, [1, 2], 1)
     assert all(member.stalled for member in shown.members)
 
 
-def test_positions_can_be_chosen(desk) -> None:
-    desk.connect("you")
-    desk.subscribe("foo", "1")
-    desk.subscribe("foo", "2", durable="a:b")
-    desk.subscribe("foo", "3", client_id="you", queue="q")
-    desk.subscribe("baz", "4", client_id="you", queue="q", durable="d")
-    desk.subscribe("baz", "5", client_id="you", durable="a:b")
-    desk.leave("baz", b"5", client_id="you")
+def test_positions_can_be_chosen(harness) -> None:
+    harness.connect("you")
+    harness.subscribe("foo", "1")
+    harness.subscribe("foo", "2", durable="a:b")
+    harness.subscribe("foo", "3", client_id="you", queue="q")
+    harness.subscribe("baz", "4", client_id="you", queue="q", durable="d")
+    harness.subscribe("baz", "5", client_id="you", durable="a:b")
+    harness.leave("baz", b"5", client_id="you")
 
     def chosen(**asked):
-        return [shown.inbox.decode() for shown in ask(desk, "subscriptions", **asked).cursors]
+        return [shown.inbox.decode() for shown in ask(harness, "subscriptions", **asked).cursors]
 
     assert chosen() == ["4", "5", "1", "2", "3"]
     assert chosen(pattern=b"foo") == ["1", "2", "3"]
@@ -199,13 +199,13 @@ def test_positions_can_be_chosen(desk) -> None:
     assert chosen(client_id=b"me", durable_only=True, pattern=b"*") == ["2"]
 
 
-def test_positions_come_in_pages(desk) -> None:
+def test_positions_come_in_pages(harness) -> None:
     for number in range(5):
-        desk.subscribe("foo", f"in.{number}")
-    desk.subscribe("foo.bar", "last")
+        harness.subscribe("foo", f"in.{number}")
+    harness.subscribe("foo.bar", "last")
     found, after = [], (b"", 0)
     while True:
-        response = ask(desk, "subscriptions", max=2, after_channel=after[0], after_cursor=after[1])
+        response = ask(harness, "subscriptions", max=2, after_channel=after[0], after_cursor=after[1])
         found += [shown.inbox.decode() for shown in response.cursors]
         if not response.more:
             break
@@ -214,85 +214,85 @@ def test_positions_come_in_pages(desk) -> None:
     assert found == ["in.0", "in.1", "in.2", "in.3", "in.4", "last"]
 
 
-def test_runs_that_do_not_fit_are_cut_and_said_to_be(desk, monkeypatch) -> None:
-    response = desk.subscribe("foo", "in", in_flight=100)
-    desk.publish("foo", *[b"x"] * 20)
-    desk.ack(response.ack_inbox, *range(1, 23, 2))
-    assert not position(desk).runs_cut
+def test_runs_that_do_not_fit_are_cut_and_said_to_be(harness, monkeypatch) -> None:
+    response = harness.subscribe("foo", "in", in_flight=100)
+    harness.publish("foo", *[b"x"] * 20)
+    harness.ack(response.ack_inbox, *range(1, 23, 2))
+    assert not position(harness).runs_cut
     monkeypatch.setattr(limits, "REPORT_RUNS_MAX", 3)
-    shown = position(desk)
+    shown = position(harness)
     assert (shown.runs_cut, list(shown.pending_runs)) == (True, [2, 2, 4, 4, 6, 6])
     monkeypatch.setattr(limits, "REPORT_RUNS_MAX", 1000)
-    desk.broker.context.payload_bytes_max = 10
-    shown = position(desk)
+    harness.broker.context.payload_bytes_max = 10
+    shown = position(harness)
     assert (shown.runs_cut, list(shown.pending_runs), shown.pending) == (True, [], 12)
 
 
 # --- clients ------------------------------------------------------------------------------------------------------------
 
 
-def test_clients_by_id(desk) -> None:
+def test_clients_by_id(harness) -> None:
     for name in ("b", "a", "c"):
-        desk.connect(name)
-    response = ask(desk, "clients", max=2)
+        harness.connect(name)
+    response = ask(harness, "clients", max=2)
     assert ([client.client_id for client in response.clients], response.more, response.total) == ([b"a", b"b"], True, 4)
-    response = ask(desk, "clients", after=b"b")
+    response = ask(harness, "clients", after=b"b")
     assert ([client.client_id for client in response.clients], response.more) == ([b"c", b"me"], False)
-    (client,) = ask(desk, "clients", client_id=b"a").clients
-    known = desk.broker.context.meta.clients[b"a"]
+    (client,) = ask(harness, "clients", client_id=b"a").clients
+    known = harness.broker.context.meta.clients[b"a"]
     assert client.heartbeat_inbox == known.heartbeat_inbox
     assert known.conn_id not in client.SerializeToString()
     assert (client.protocol, client.ping_interval_s, client.ping_max_out, client.failing) == (1, 5, 3, False)
-    assert not ask(desk, "clients", client_id=b"nope").clients
+    assert not ask(harness, "clients", client_id=b"nope").clients
 
 
 # --- requests -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_garbage_and_unknown_versions_are_refused(desk, kind) -> None:
-    assert ask(desk, kind, version=2).error.decode() == errors.UNKNOWN_VERSION
-    assert ask(desk, kind, version=1).error == ask(desk, kind).error == b""
-    begin(desk, kind, b"\xff")
-    assert [answer.error.decode() for answer in answers(desk, kind)] == [errors.INVALID_ADMIN]
-    begin(desk, kind, b"", reply="")
-    assert not desk.hear("")
+def test_garbage_and_unknown_versions_are_refused(harness, kind) -> None:
+    assert ask(harness, kind, version=2).error.decode() == errors.UNKNOWN_VERSION
+    assert ask(harness, kind, version=1).error == ask(harness, kind).error == b""
+    begin(harness, kind, b"\xff")
+    assert [answer.error.decode() for answer in answers(harness, kind)] == [errors.INVALID_ADMIN]
+    begin(harness, kind, b"", reply="")
+    assert not harness.hear("")
 
 
-def test_impossible_patterns_are_refused(desk) -> None:
+def test_impossible_patterns_are_refused(harness) -> None:
     for kind in ("channels", "subscriptions"):
-        assert ask(desk, kind, pattern=b"a..b").error.decode() == errors.INVALID_ADMIN
+        assert ask(harness, kind, pattern=b"a..b").error.decode() == errors.INVALID_ADMIN
 
 
-def test_one_turn_looks_at_a_bounded_part(desk, monkeypatch) -> None:
+def test_one_turn_looks_at_a_bounded_part(harness, monkeypatch) -> None:
     monkeypatch.setattr(limits, "REPORT_STEPS", 2)
     for number in range(3):
-        begin(desk, "channels", reply=f"answer.{number}")
-    assert not any(answers(desk, "channels", f"answer.{number}") for number in range(3))
-    desk.pass_time(0.1)
+        begin(harness, "channels", reply=f"answer.{number}")
+    assert not any(answers(harness, "channels", f"answer.{number}") for number in range(3))
+    harness.pass_time(0.1)
     for number in range(3):
-        (response,) = answers(desk, "channels", f"answer.{number}")
+        (response,) = answers(harness, "channels", f"answer.{number}")
         assert [channel.name for channel in response.channels] == [b"baz", b"foo", b"foo.bar"]
 
 
-def test_channel_that_goes_while_an_answer_is_made_is_left_out(desk, monkeypatch) -> None:
+def test_channel_that_goes_while_an_answer_is_made_is_left_out(harness, monkeypatch) -> None:
     monkeypatch.setattr(limits, "REPORT_STEPS", 2)
-    begin(desk, "channels")
-    desk.broker.channels.delete(desk.broker.channels.by_name[b"foo.bar"])
-    desk.pass_time(0.1)
-    (response,) = answers(desk, "channels")
+    begin(harness, "channels")
+    harness.broker.channels.delete(harness.broker.channels.by_name[b"foo.bar"])
+    harness.pass_time(0.1)
+    (response,) = answers(harness, "channels")
     assert [channel.name for channel in response.channels] == [b"baz", b"foo"]
 
 
-def test_as_many_answers_are_made_at_once_as_the_limit_lets(desk, monkeypatch) -> None:
+def test_as_many_answers_are_made_at_once_as_the_limit_lets(harness, monkeypatch) -> None:
     monkeypatch.setattr(limits, "REPORTS_MAX", 1)
     monkeypatch.setattr(limits, "REPORT_STEPS", 1)
-    begin(desk, "channels", reply="a")
-    begin(desk, "channels", reply="b")
-    (busy,) = answers(desk, "channels", "b")
+    begin(harness, "channels", reply="a")
+    begin(harness, "channels", reply="b")
+    (busy,) = answers(harness, "channels", "b")
     assert (busy.error.decode(), busy.retry) == (errors.BUSY, True)
-    desk.pass_time(0.1)
-    assert len(answers(desk, "channels", "a")) == 1
+    harness.pass_time(0.1)
+    assert len(answers(harness, "channels", "a")) == 1
 
 
 # --- in a cluster -------------------------------------------------------------------------------------------------------

@@ -5,26 +5,26 @@ import pytest
 from stan import errors, limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.protocol.proto import admin_pb2 as pb
-from tests.kit.desk import Desk, Node
+from tests.kit.core_harness import CoreHarness, Node
 
 PREFIX = "_STAN.x.test-cluster.admin"
 
 
-def change(desk, kind, request):
-    return desk.ask(f"{PREFIX}.{kind}", request, pb.ChangeResponse)
+def change(harness, kind, request):
+    return harness.ask(f"{PREFIX}.{kind}", request, pb.ChangeResponse)
 
 
-def told(desk, *kinds):
+def told(harness, *kinds):
     """(kind, text) of the events since the last call; of these kinds, if any are named."""
-    events, desk.events = desk.events, []
+    events, harness.events = harness.events, []
     return [(event.kind, event.text) for event in events if not kinds or event.kind in kinds]
 
 
 @pytest.fixture
-def desk():
-    desk = Desk()
-    desk.connect()
-    return desk
+def harness():
+    harness = CoreHarness()
+    harness.connect()
+    return harness
 
 
 @pytest.fixture
@@ -39,35 +39,35 @@ def node():
 # --- clients ------------------------------------------------------------------------------------------------------------
 
 
-def test_evicted_client_is_gone_with_its_subscriptions(desk) -> None:
-    desk.subscribe("foo", "in", durable="d")
-    response = change(desk, "evict_client", pb.EvictClientRequest(version=1, client_id=b"me"))
+def test_evicted_client_is_gone_with_its_subscriptions(harness) -> None:
+    harness.subscribe("foo", "in", durable="d")
+    response = change(harness, "evict_client", pb.EvictClientRequest(version=1, client_id=b"me"))
     assert (response.error, response.changed) == (b"", 1)
-    assert b"me" not in desk.broker.context.meta.clients
-    (cursor,) = desk.broker.context.groups[1].machine.cursors.values()
+    assert b"me" not in harness.broker.context.meta.clients
+    (cursor,) = harness.broker.context.groups[1].machine.cursors.values()
     assert not cursor.members  # the durable stays
-    assert desk.publish("foo", b"1") == [errors.INVALID_PUBLISH]
-    again = change(desk, "evict_client", pb.EvictClientRequest(client_id=b"me"))
+    assert harness.publish("foo", b"1") == [errors.INVALID_PUBLISH]
+    again = change(harness, "evict_client", pb.EvictClientRequest(client_id=b"me"))
     assert (again.error, again.changed) == (b"", 0)
 
 
-def test_client_that_cannot_be_put_out_now_may_be_later(desk) -> None:
-    desk.full = True
-    response = change(desk, "evict_client", pb.EvictClientRequest(client_id=b"me"))
+def test_client_that_cannot_be_put_out_now_may_be_later(harness) -> None:
+    harness.full = True
+    response = change(harness, "evict_client", pb.EvictClientRequest(client_id=b"me"))
     assert (bool(response.error), response.retry) == (True, True)
 
 
-def test_unknown_version_and_garbage_are_refused(desk) -> None:
-    assert change(desk, "evict_client", pb.EvictClientRequest(version=9)).error.decode() == errors.UNKNOWN_VERSION
-    assert change(desk, "evict_client", b"\xff").error.decode() == errors.INVALID_ADMIN
+def test_unknown_version_and_garbage_are_refused(harness) -> None:
+    assert change(harness, "evict_client", pb.EvictClientRequest(version=9)).error.decode() == errors.UNKNOWN_VERSION
+    assert change(harness, "evict_client", b"\xff").error.decode() == errors.INVALID_ADMIN
 
 
 # --- nodes --------------------------------------------------------------------------------------------------------------
 
 
-def test_node_alone_has_no_nodes_to_change(desk) -> None:
+def test_node_alone_has_no_nodes_to_change(harness) -> None:
     for kind in ("add_node", "remove_node"):
-        assert change(desk, kind, pb.NodeRequest(node="n2")).error.decode() == errors.ALONE
+        assert change(harness, kind, pb.NodeRequest(node="n2")).error.decode() == errors.ALONE
 
 
 def ask_node(node, kind, name):
@@ -107,13 +107,13 @@ def test_followers_of_the_metadata_are_silent(node) -> None:
 # --- events -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_happens_is_told(desk) -> None:
-    response = desk.subscribe("foo", "in", durable="d")
-    desk.leave("foo", response.ack_inbox)
-    desk.close()
-    desk.broker.channels.delete(desk.broker.channels.by_name[b"foo"])
-    desk.turn()
-    assert told(desk) == [
+def test_what_happens_is_told(harness) -> None:
+    response = harness.subscribe("foo", "in", durable="d")
+    harness.leave("foo", response.ack_inbox)
+    harness.close()
+    harness.broker.channels.delete(harness.broker.channels.by_name[b"foo"])
+    harness.turn()
+    assert told(harness) == [
         ("client_connected", 'client "me" has connected'),
         ("channel_created", 'channel "foo" was created'),
         ("subscribed", 'client "me" subscribed to channel "foo" as "d"'),
@@ -123,57 +123,57 @@ def test_what_happens_is_told(desk) -> None:
     ]
 
 
-def test_event_names_what_it_is_about(desk) -> None:
-    desk.broker.context.events.node = "n7"
-    desk.subscribe("foo", "in")
-    event = desk.events[-1]
+def test_event_names_what_it_is_about(harness) -> None:
+    harness.broker.context.events.node = "n7"
+    harness.subscribe("foo", "in")
+    event = harness.events[-1]
     assert (event.kind, event.node, event.time, event.channel, event.client_id) == (
         "subscribed",
         "n7",
-        desk.wall,
+        harness.wall,
         b"foo",
         b"me",
     )
     assert (event.group, event.cursor_id) == (1, 1)
 
 
-def test_client_that_does_not_answer_is_lost(desk) -> None:
-    desk.connect("dead", alive=False)
-    told(desk)
-    desk.pass_time(600)
-    assert told(desk) == [("client_lost", 'client "dead" is gone')]
+def test_client_that_does_not_answer_is_lost(harness) -> None:
+    harness.connect("dead", alive=False)
+    told(harness)
+    harness.pass_time(600)
+    assert told(harness) == [("client_lost", 'client "dead" is gone')]
 
 
-def test_changes_of_operators_are_told(desk) -> None:
-    told(desk)
-    change(desk, "evict_client", pb.EvictClientRequest(client_id=b"me"))
-    assert told(desk) == [
+def test_changes_of_operators_are_told(harness) -> None:
+    told(harness)
+    change(harness, "evict_client", pb.EvictClientRequest(client_id=b"me"))
+    assert told(harness) == [
         ("client_lost", 'client "me" is gone'),
         ("admin", 'an operator asked for: evict client "me", 1 changed'),
     ]
 
 
-def test_more_than_the_limit_is_counted_only(desk, monkeypatch) -> None:
+def test_more_than_the_limit_is_counted_only(harness, monkeypatch) -> None:
     monkeypatch.setattr(limits, "EVENTS_PER_SECOND_MAX", 3)
-    desk.pass_time(2)
-    told(desk)
+    harness.pass_time(2)
+    told(harness)
     for number in range(5):
-        desk.connect(f"c{number}")
-    assert len(told(desk)) == 3
-    desk.pass_time(1)
-    desk.connect("later")
-    assert told(desk) == [
+        harness.connect(f"c{number}")
+    assert len(told(harness)) == 3
+    harness.pass_time(1)
+    harness.connect("later")
+    assert told(harness) == [
         ("left_out", "2 events were left out"),
         ("client_connected", 'client "later" has connected'),
     ]
 
 
-def test_replay_tells_nothing(desk) -> None:
-    desk.subscribe("foo", "in", durable="d")
-    told(desk)
-    desk.restart()
-    desk.pass_time(1)
-    assert told(desk) == []
+def test_replay_tells_nothing(harness) -> None:
+    harness.subscribe("foo", "in", durable="d")
+    told(harness)
+    harness.restart()
+    harness.pass_time(1)
+    assert told(harness) == []
 
 
 def test_who_does_not_lead_tells_nothing(node) -> None:

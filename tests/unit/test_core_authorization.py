@@ -12,7 +12,7 @@ from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.user_subjects import unwrap, user_of
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 
 USERS = (NatsUser(name="alice", clients=("a-*",)), NatsUser(name="bob", clients=("b-*",)))
 
@@ -29,8 +29,8 @@ BY_USER = Permissions(
 BY_CLIENT = Permissions([rule(client="writer", publish="foo"), rule(client="reader", subscribe="foo", durable="foo")])
 
 
-class Guarded(Desk):
-    """A desk whose requests pass the authorizer, as those of *user*."""
+class Guarded(CoreHarness):
+    """A harness whose requests pass the authorizer, as those of *user*."""
 
     def ask(self, subject, payload, answer):
         self.inboxes += 1
@@ -57,7 +57,7 @@ def desk_of(permissions):
 
 
 @pytest.fixture
-def desk():
+def harness():
     return desk_of(BY_USER)
 
 
@@ -87,11 +87,11 @@ def test_request_is_opened_for_its_user():
 @pytest.mark.parametrize(
     "inbox", ["_STAN.to.alice._INBOX.x", "_STAN.close.test-cluster", "$JS.API.x", "_INBOX._STAN.1"]
 )
-def test_inbox_on_which_servers_listen_is_refused(desk, inbox):
+def test_inbox_on_which_servers_listen_is_refused(harness, inbox):
     connect = wire.ConnectRequest(client_id=b"b-1", heartbeat_inbox=inbox.encode(), conn_id=b"c", protocol=1)
     subscribe = wire.SubscriptionRequest(client_id=b"b-2", inbox=inbox.encode(), subject=b"foo", max_in_flight=1)
     subscribe.ack_wait_s = 30
-    for asked in (desk.as_user("bob"), desk_of(Permissions([rule(subscribe=">")]))):
+    for asked in (harness.as_user("bob"), desk_of(Permissions([rule(subscribe=">")]))):
         asked.connect("b-2")
         answer = asked.ask("_STAN.discover.test-cluster", connect, wire.ConnectResponse)
         assert error(answer) == "stan: invalid connection request"
@@ -99,163 +99,167 @@ def test_inbox_on_which_servers_listen_is_refused(desk, inbox):
         assert error(answer) == "stan: invalid subscription request"
 
 
-def test_client_belongs_to_its_user(desk):
-    assert error(desk.as_user("bob").connect("a-1")) == 'stan: no permission to connect as "a-1"'
-    response = desk.as_user("alice").connect("a-1")
+def test_client_belongs_to_its_user(harness):
+    assert error(harness.as_user("bob").connect("a-1")) == 'stan: no permission to connect as "a-1"'
+    response = harness.as_user("alice").connect("a-1")
     assert (error(response), response.pub_prefix) == ("", b"_STAN.from.alice._STAN.pub.test-cluster")
-    assert error(desk.as_user("bob").close("a-1")) == "stan: unknown clientID"
-    assert error(desk.subscribe("foo", client_id="a-1")) == "stan: unknown clientID"
-    assert error(desk.as_user("alice").close("a-1")) == ""
+    assert error(harness.as_user("bob").close("a-1")) == "stan: unknown clientID"
+    assert error(harness.subscribe("foo", client_id="a-1")) == "stan: unknown clientID"
+    assert error(harness.as_user("alice").close("a-1")) == ""
 
 
-def test_request_outside_of_all_users_is_refused(desk):
-    assert "NATS does not tell" in error(desk.as_user("").connect("a-1"))
-    assert not desk.broker.context.meta.clients
+def test_request_outside_of_all_users_is_refused(harness):
+    assert "NATS does not tell" in error(harness.as_user("").connect("a-1"))
+    assert not harness.broker.context.meta.clients
 
 
-def test_publish_needs_a_client_of_the_user_who_sends_it(desk):
-    desk.as_user("alice").connect("a-1", conn_id="known to all")
-    judged = desk.broker.context.authorizer.may_publish
+def test_publish_needs_a_client_of_the_user_who_sends_it(harness):
+    harness.as_user("alice").connect("a-1", conn_id="known to all")
+    judged = harness.broker.context.authorizer.may_publish
     batch = Publishes(b"foo", 2, b"", b"", ((b"whoever", b"known to all"), (b"a-1", b"")), b"", 0)
     for user, allowed in ((b"alice", True), (b"bob", False), (b"", False)):
         assert judged(replace(batch, user=user)) == [allowed, allowed], user
     assert judged(replace(batch, user=b"alice", channel=b"bar")) == [False, False]
 
 
-def test_what_another_user_sends_is_refused_as_of_an_unknown_client(desk):
-    desk.as_user("alice").connect("a-1", conn_id="known to all")
+def test_what_another_user_sends_is_refused_as_of_an_unknown_client(harness):
+    harness.as_user("alice").connect("a-1", conn_id="known to all")
     for user, answer in (("bob", "stan: invalid publish request"), ("alice", "")):
-        assert desk.as_user(user).publish("foo", b"x", client_id="a-1", conn_id="known to all") == [answer]
-    assert desk.as_user("").publish("foo", b"x", client_id="a-1", conn_id="known to all") == []  # of no user: malformed
-    assert desk.broker.channels.by_name[b"foo"].next_sequence == 2
+        assert harness.as_user(user).publish("foo", b"x", client_id="a-1", conn_id="known to all") == [answer]
+    assert (
+        harness.as_user("").publish("foo", b"x", client_id="a-1", conn_id="known to all") == []
+    )  # of no user: malformed
+    assert harness.broker.channels.by_name[b"foo"].next_sequence == 2
 
 
-def test_ack_of_another_user_changes_nothing(desk):
-    desk.as_user("bob").connect("b-1")
-    inbox = desk.subscribe("foo", "in", client_id="b-1").ack_inbox
-    desk.as_user("alice").connect("a-1", conn_id="c")
-    desk.publish("foo", b"x", client_id="a-1", conn_id="c")
-    pending = desk.broker.context.groups[1].dispatch.by_ack_key[int(inbox.rpartition(b".")[2])][1].window
+def test_ack_of_another_user_changes_nothing(harness):
+    harness.as_user("bob").connect("b-1")
+    inbox = harness.subscribe("foo", "in", client_id="b-1").ack_inbox
+    harness.as_user("alice").connect("a-1", conn_id="c")
+    harness.publish("foo", b"x", client_id="a-1", conn_id="c")
+    pending = harness.broker.context.groups[1].dispatch.by_ack_key[int(inbox.rpartition(b".")[2])][1].window
     said = inbox.removeprefix(b"_STAN.from.bob.")
     for user, left in (("alice", 1), ("", 1), ("bob", 0)):
-        desk.as_user(user).ack(said, 1)
+        harness.as_user(user).ack(said, 1)
         assert len(pending) == left, user
 
 
-def test_ack_inboxes_of_users_and_members_keep_their_order(desk):
-    desk.as_user("bob").connect("b-1")
-    inboxes = [desk.subscribe("foo", f"in.{n}", client_id="b-1", queue="q").ack_inbox for n in range(8)]
+def test_ack_inboxes_of_users_and_members_keep_their_order(harness):
+    harness.as_user("bob").connect("b-1")
+    inboxes = [harness.subscribe("foo", f"in.{n}", client_id="b-1", queue="q").ack_inbox for n in range(8)]
     keys = [int(inbox.rpartition(b".")[2]) for inbox in inboxes]
     assert all(inbox.startswith(b"_STAN.from.bob._STAN.ack.test-cluster.1.") for inbox in inboxes)
     assert len(set(keys)) == 8
-    members = [sub.inbox for sub in next(iter(desk.broker.context.groups[1].machine.cursors.values())).members]
-    desk.restart()
-    again = [sub.inbox for sub in next(iter(desk.broker.context.groups[1].machine.cursors.values())).members]
+    members = [sub.inbox for sub in next(iter(harness.broker.context.groups[1].machine.cursors.values())).members]
+    harness.restart()
+    again = [sub.inbox for sub in next(iter(harness.broker.context.groups[1].machine.cursors.values())).members]
     assert again == members
 
 
-def test_durable_needs_its_own_right(desk):
-    desk.as_user("bob").connect("b-1")
-    assert error(desk.subscribe("foo", client_id="b-1", durable="d")) == 'stan: no permission to keep durables on "foo"'
-    assert error(desk.subscribe("foo", client_id="b-1")) == ""
-    desk.as_user("alice").connect("a-1")
-    made = desk.subscribe("foo", "mine", client_id="a-1", durable="d")
+def test_durable_needs_its_own_right(harness):
+    harness.as_user("bob").connect("b-1")
+    assert (
+        error(harness.subscribe("foo", client_id="b-1", durable="d")) == 'stan: no permission to keep durables on "foo"'
+    )
+    assert error(harness.subscribe("foo", client_id="b-1")) == ""
+    harness.as_user("alice").connect("a-1")
+    made = harness.subscribe("foo", "mine", client_id="a-1", durable="d")
     assert error(made) == ""
     assert (
-        error(desk.as_user("bob").leave("foo", made.ack_inbox, client_id="a-1", unsubscribe=True))
+        error(harness.as_user("bob").leave("foo", made.ack_inbox, client_id="a-1", unsubscribe=True))
         == "stan: unknown clientID"
     )
-    assert error(desk.as_user("alice").leave("foo", made.ack_inbox, client_id="a-1", unsubscribe=True)) == ""
+    assert error(harness.as_user("alice").leave("foo", made.ack_inbox, client_id="a-1", unsubscribe=True)) == ""
 
 
-def test_nobody_answers_heartbeats_for_another_user(desk):
-    desk.as_user("alice").connect("a-1", alive=False)
-    desk.pass_time(31)
-    beat = next(said for said in desk.said if said.subject.startswith("_STAN.to.alice."))
+def test_nobody_answers_heartbeats_for_another_user(harness):
+    harness.as_user("alice").connect("a-1", alive=False)
+    harness.pass_time(31)
+    beat = next(said for said in harness.said if said.subject.startswith("_STAN.to.alice."))
     assert beat.reply.endswith(".alice")
     number = beat.reply.split(".")[-2].encode()
-    context = desk.broker.context
+    context = harness.broker.context
     for suffix in (number, number + b".bob", b"x.alice", b"1" * 20 + b".alice"):
         assert context.answered(suffix) is None
     assert context.answered(number + b".alice") is not None
     assert not context.asked_users
 
 
-def test_requests_of_operators_are_judged_by_pattern(desk):
+def test_requests_of_operators_are_judged_by_pattern(harness):
     def ask(kind, request):
-        return error(desk.ask(f"_STAN.x.test-cluster.admin.{kind}", request, admin.ChangeResponse))
+        return error(harness.ask(f"_STAN.x.test-cluster.admin.{kind}", request, admin.ChangeResponse))
 
-    desk.as_user("bob")
+    harness.as_user("bob")
     assert ask("channels", admin.ChannelsRequest()) == ""
     assert ask("purge", admin.PurgeRequest(channel=b"foo")) == 'stan: no permission to change "foo"'
     assert ask("move", admin.MoveRequest(which=admin.Which(channel=b"foo"))) == 'stan: no permission to change "foo"'
     assert ask("unheard_of", admin.NodesRequest()) == 'stan: no permission to change ">"'
-    desk.as_user("alice")
+    harness.as_user("alice")
     assert ask("channels", admin.ChannelsRequest(pattern=b"foo.*")) == 'stan: no permission to look into "foo.*"'
 
 
-def test_what_belongs_to_an_app_needs_a_right_to_publish_somewhere(desk):
+def test_what_belongs_to_an_app_needs_a_right_to_publish_somewhere(harness):
     asked = ext.LastCommittedRequest(app=b"app")
     subject = "_STAN.x.test-cluster.last_committed"
-    assert error(desk.as_user("alice").ask(subject, asked, ext.LastCommittedResponse)) == ""
+    assert error(harness.as_user("alice").ask(subject, asked, ext.LastCommittedResponse)) == ""
     assert (
-        error(desk.as_user("bob").ask(subject, asked, ext.LastCommittedResponse))
+        error(harness.as_user("bob").ask(subject, asked, ext.LastCommittedResponse))
         == 'stan: no permission to publish to ">"'
     )
 
 
-def test_subscription_ends_where_the_right_has_gone(desk):
-    desk.as_user("bob").connect("b-1")
-    desk.subscribe("foo", "in", client_id="b-1")
-    desk.as_user("alice").connect("a-1")
-    desk.subscribe("foo", "in", client_id="a-1")
-    desk.config = Config(permissions=Permissions([rule("alice", subscribe="foo")], USERS))
-    desk.restart()
-    desk.turn()
-    assert [sub.client_id for sub in desk.broker.context.groups[1].machine.subscriptions.values()] == [b"a-1"]
-    assert any("has no permission any more" in text for _, text in desk.notes)
+def test_subscription_ends_where_the_right_has_gone(harness):
+    harness.as_user("bob").connect("b-1")
+    harness.subscribe("foo", "in", client_id="b-1")
+    harness.as_user("alice").connect("a-1")
+    harness.subscribe("foo", "in", client_id="a-1")
+    harness.config = Config(permissions=Permissions([rule("alice", subscribe="foo")], USERS))
+    harness.restart()
+    harness.turn()
+    assert [sub.client_id for sub in harness.broker.context.groups[1].machine.subscriptions.values()] == [b"a-1"]
+    assert any("has no permission any more" in text for _, text in harness.notes)
 
 
 # --- by client id alone -----------------------------------------------------------------------------------------------
 
 
 def test_client_ids_have_rights_without_users():
-    desk = desk_of(BY_CLIENT)
-    assert error(desk.connect("stranger")) == 'stan: no permission to connect as "stranger"'
+    harness = desk_of(BY_CLIENT)
+    assert error(harness.connect("stranger")) == 'stan: no permission to connect as "stranger"'
     for client_id in ("writer", "reader"):
-        assert error(desk.connect(client_id, protocol=0)) == ""
-    assert desk.publish("foo", b"x", client_id="writer") == [""]
-    assert desk.publish("foo", b"x", client_id="reader") == ['stan: no permission to publish to "foo"']
-    assert error(desk.subscribe("foo", client_id="writer")) == 'stan: no permission to read "foo"'
-    made = desk.subscribe("foo", client_id="reader", durable="d")
+        assert error(harness.connect(client_id, protocol=0)) == ""
+    assert harness.publish("foo", b"x", client_id="writer") == [""]
+    assert harness.publish("foo", b"x", client_id="reader") == ['stan: no permission to publish to "foo"']
+    assert error(harness.subscribe("foo", client_id="writer")) == 'stan: no permission to read "foo"'
+    made = harness.subscribe("foo", client_id="reader", durable="d")
     assert made.ack_inbox.startswith(b"_INBOX.")
-    assert desk.received() == [(1, 0)]
+    assert harness.received() == [(1, 0)]
     fetch = ext.SeqAtTimeRequest(channel=b"foo")
-    assert "no permission" in error(desk.ask("_STAN.x.test-cluster.seq_at_time", fetch, ext.SeqAtTimeResponse))
+    assert "no permission" in error(harness.ask("_STAN.x.test-cluster.seq_at_time", fetch, ext.SeqAtTimeResponse))
 
 
 def test_client_with_a_connection_id_has_to_show_it():
-    desk = desk_of(BY_CLIENT)
-    desk.connect("writer")
-    assert desk.publish("foo", b"x", client_id="writer") == ['stan: no permission to publish to "foo"']
+    harness = desk_of(BY_CLIENT)
+    harness.connect("writer")
+    assert harness.publish("foo", b"x", client_id="writer") == ['stan: no permission to publish to "foo"']
 
 
 def test_channel_is_not_made_by_what_is_refused():
-    desk = desk_of(BY_CLIENT)
-    desk.connect("writer", protocol=0)
-    assert desk.publish("bar", b"x", client_id="writer") == ['stan: no permission to publish to "bar"']
-    assert error(desk.subscribe("bar", client_id="writer")) == 'stan: no permission to read "bar"'
-    assert not desk.broker.context.meta.channels
+    harness = desk_of(BY_CLIENT)
+    harness.connect("writer", protocol=0)
+    assert harness.publish("bar", b"x", client_id="writer") == ['stan: no permission to publish to "bar"']
+    assert error(harness.subscribe("bar", client_id="writer")) == 'stan: no permission to read "bar"'
+    assert not harness.broker.context.meta.channels
 
 
 def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
     monkeypatch.setattr("stan.limits.COMPLAINTS_MAX", 3)
-    desk = desk_of(BY_CLIENT)
-    authorizer = desk.broker.context.authorizer
+    harness = desk_of(BY_CLIENT)
+    authorizer = harness.broker.context.authorizer
 
     def told():
-        desk.turn()
-        lines, desk.notes[:] = [text for level, text in desk.notes if level == "WRN"], []
+        harness.turn()
+        lines, harness.notes[:] = [text for level, text in harness.notes if level == "WRN"], []
         return lines
 
     for _ in range(5):
@@ -264,7 +268,7 @@ def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
     for n in range(10):
         authorizer.refusal("u", b"c", Right.PUBLISH, b"foo%d" % n)
     assert len(told()) == 2
-    desk.pass_time(61)
+    harness.pass_time(61)
     authorizer.refusal("", b"", Right.PUBLISH, b"foo")
     assert told() == [
         "12 more lines about what clients have sent were left out",
@@ -273,4 +277,4 @@ def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
 
 
 def test_without_permissions_there_is_no_door():
-    assert Desk().broker.context.authorizer is None
+    assert CoreHarness().broker.context.authorizer is None

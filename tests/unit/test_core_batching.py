@@ -16,7 +16,7 @@ from stan.protocol.kernel.rows import pack_rows
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.proto.extension_pb2 import BatchRequest, BatchResponse
-from tests.kit.desk import Desk, Node
+from tests.kit.core_harness import CoreHarness, Node
 
 SUBJECT = "_STAN.x.test-cluster.batch"
 
@@ -40,8 +40,8 @@ def request(*texts, channel="foo", ids=None, producer=b"", version=0):
     )
 
 
-def send(desk, *texts, **named):
-    return desk.ask(SUBJECT, request(*texts, **named), BatchResponse)
+def send(harness, *texts, **named):
+    return harness.ask(SUBJECT, request(*texts, **named), BatchResponse)
 
 
 def stored(first=0, last=0, duplicates=0):
@@ -52,17 +52,17 @@ def refused(error, *, retry=False):
     return BatchResponse(error=error.encode(), retry=retry)
 
 
-def answer(desk, reply):
-    return BatchResponse.FromString(desk.hear(reply)[0].payload)
+def answer(harness, reply):
+    return BatchResponse.FromString(harness.hear(reply)[0].payload)
 
 
-def data_of(desk, channel="foo"):
-    return Node.stored(desk, channel)
+def data_of(harness, channel="foo"):
+    return Node.stored(harness, channel)
 
 
-def entries_of(desk):
+def entries_of(harness):
     """How many entries with messages there are, and the ids told in them."""
-    bodies = [body for _, kind, body in desk.logs[1] if kind == Kind.RECORDS]
+    bodies = [body for _, kind, body in harness.logs[1] if kind == Kind.RECORDS]
     return [[pb.GroupChange.FromString(told).remember_ids.ids for told in changes_of(body)] for body in bodies]
 
 
@@ -70,35 +70,35 @@ def entries_of(desk):
 
 
 def test_rows_are_stored_in_order_and_delivered():
-    desk = Desk()
-    desk.connect()
-    assert send(desk, b"one", b"", b"three") == stored(1, 3)
-    desk.subscribe("foo", start=3, seq=1)
-    assert [said.message.data for said in desk.hear("inbox")] == [b"one", b"", b"three"]
-    assert send(desk, b"four") == stored(4, 4)
-    assert [said.message.data for said in desk.hear("inbox")] == [b"four"]
-    assert desk.broker.context.totals.in_messages == 4
+    harness = CoreHarness()
+    harness.connect()
+    assert send(harness, b"one", b"", b"three") == stored(1, 3)
+    harness.subscribe("foo", start=3, seq=1)
+    assert [said.message.data for said in harness.hear("inbox")] == [b"one", b"", b"three"]
+    assert send(harness, b"four") == stored(4, 4)
+    assert [said.message.data for said in harness.hear("inbox")] == [b"four"]
+    assert harness.broker.context.totals.in_messages == 4
 
 
 def test_rows_and_publishes_go_into_one_entry_in_order_of_arrival():
-    desk = Desk()
-    desk.connect()
-    send(desk, b"first")
-    desk.hold = True
-    desk.asks(SUBJECT, request(b"a", b"b"), "r.1")
-    desk.asks(SUBJECT, request(b"c"), "r.2")
-    desk.publish("foo", b"d")
-    assert len(desk.uncommitted) == 1
-    desk.hold = False
-    desk.turn()
-    assert [answer(desk, "r.1"), answer(desk, "r.2")] == [stored(2, 3), stored(4, 4)]
-    assert data_of(desk) == [b"first", b"a", b"b", b"c", b"d"]
-    assert desk.broker.publishing.uncommitted_bytes == desk.broker.publishing.unsealed_bytes == 0
+    harness = CoreHarness()
+    harness.connect()
+    send(harness, b"first")
+    harness.hold = True
+    harness.asks(SUBJECT, request(b"a", b"b"), "r.1")
+    harness.asks(SUBJECT, request(b"c"), "r.2")
+    harness.publish("foo", b"d")
+    assert len(harness.uncommitted) == 1
+    harness.hold = False
+    harness.turn()
+    assert [answer(harness, "r.1"), answer(harness, "r.2")] == [stored(2, 3), stored(4, 4)]
+    assert data_of(harness) == [b"first", b"a", b"b", b"c", b"d"]
+    assert harness.broker.publishing.uncommitted_bytes == harness.broker.publishing.unsealed_bytes == 0
 
 
 def test_headers_and_replies_travel_with_the_rows():
-    desk = Desk()
-    desk.connect()
+    harness = CoreHarness()
+    harness.connect()
     rows = pack_rows(
         array("i", [0, 1]).tobytes(),
         b"x",
@@ -108,9 +108,9 @@ def test_headers_and_replies_travel_with_the_rows():
         headers=[[(b"k", b"v")]],
     )
     asked = BatchRequest(channel=b"foo", count=1, rows=rows)
-    assert desk.ask(SUBJECT, asked, BatchResponse) == stored(1, 1)
-    desk.subscribe("foo", start=3, seq=1)
-    message = desk.hear("inbox")[0].message
+    assert harness.ask(SUBJECT, asked, BatchResponse) == stored(1, 1)
+    harness.subscribe("foo", start=3, seq=1)
+    message = harness.hear("inbox")[0].message
     assert (message.reply, message.data, list(message.headers)) == (b"re", b"x", [wire.Header(key=b"k", value=b"v")])
 
 
@@ -140,35 +140,35 @@ BAD_ROW = packed(b"good") + b"\x02\0\0\0\x08\x01"
     ],
 )
 def test_what_cannot_be_stored_is_refused_for_good(asked, error):
-    desk = Desk(Config(limits=StoreLimits(channels=1)))
-    desk.connect()
-    desk.publish("foo", b"there")
-    assert desk.ask(SUBJECT, asked, BatchResponse) == refused(error)
-    assert data_of(desk) == [b"there"]
-    assert desk.broker.context.kept(1, Batches).waiting == 0
+    harness = CoreHarness(Config(limits=StoreLimits(channels=1)))
+    harness.connect()
+    harness.publish("foo", b"there")
+    assert harness.ask(SUBJECT, asked, BatchResponse) == refused(error)
+    assert data_of(harness) == [b"there"]
+    assert harness.broker.context.kept(1, Batches).waiting == 0
 
 
 def test_a_full_disk_refuses_for_now():
-    desk = Desk()
-    send(desk, b"a", ids=[1])
-    desk.full = True
-    assert send(desk, b"b", ids=[2]) == refused("disk full", retry=True)
-    assert send(desk, b"c") == refused("disk full", retry=True)
-    desk.full = False
-    assert send(desk, b"b", ids=[2]) == stored(2, 2)
-    assert data_of(desk) == [b"a", b"b"]
+    harness = CoreHarness()
+    send(harness, b"a", ids=[1])
+    harness.full = True
+    assert send(harness, b"b", ids=[2]) == refused("disk full", retry=True)
+    assert send(harness, b"c") == refused("disk full", retry=True)
+    harness.full = False
+    assert send(harness, b"b", ids=[2]) == stored(2, 2)
+    assert data_of(harness) == [b"a", b"b"]
 
 
 def test_what_waits_is_bounded(monkeypatch):
-    desk = Desk(hold=True)
+    harness = CoreHarness(hold=True)
     monkeypatch.setattr(limits, "BATCH_BYTES_WAITING_MAX", 50)
-    assert send(desk, b"a" * 60, ids=[1]) is None  # waits for its channel, and nothing else does
-    assert send(desk, b"b" * 30, ids=[2]) == refused(errors.BUSY, retry=True)
-    assert send(desk, b"b" * 30) == refused(errors.BUSY, retry=True)
-    desk.hold = False
-    desk.turn()
-    assert send(desk, b"b" * 30, ids=[2]) == stored(2, 2)
-    assert desk.broker.context.kept(1, Batches).waiting == 0
+    assert send(harness, b"a" * 60, ids=[1]) is None  # waits for its channel, and nothing else does
+    assert send(harness, b"b" * 30, ids=[2]) == refused(errors.BUSY, retry=True)
+    assert send(harness, b"b" * 30) == refused(errors.BUSY, retry=True)
+    harness.hold = False
+    harness.turn()
+    assert send(harness, b"b" * 30, ids=[2]) == stored(2, 2)
+    assert harness.broker.context.kept(1, Batches).waiting == 0
 
 
 def test_what_waits_for_a_majority_is_bounded(monkeypatch):
@@ -184,73 +184,73 @@ def test_what_waits_for_a_majority_is_bounded(monkeypatch):
 
 
 def test_much_that_waits_goes_into_entries_of_a_sensible_size_and_no_request_into_two():
-    desk = Desk()
-    desk.connect()
-    desk.broker.context.saturated = frozenset({1})
+    harness = CoreHarness()
+    harness.connect()
+    harness.broker.context.saturated = frozenset({1})
     for number in range(5):
-        desk.asks(SUBJECT, request(*[b"x" * 400] * 1000), f"r.{number}")
-    desk.publish("foo", b"last")
-    assert not entries_of(desk)
-    desk.broker.context.saturated = frozenset()
-    desk.turn()
-    assert [answer(desk, f"r.{number}") for number in range(5)] == [
+        harness.asks(SUBJECT, request(*[b"x" * 400] * 1000), f"r.{number}")
+    harness.publish("foo", b"last")
+    assert not entries_of(harness)
+    harness.broker.context.saturated = frozenset()
+    harness.turn()
+    assert [answer(harness, f"r.{number}") for number in range(5)] == [
         stored(1000 * number + 1, 1000 * number + 1000) for number in range(5)
     ]
-    assert [count for _, count, _, _ in desk.indexes[1, 1].batches] == [3000, 2001]
-    assert desk.broker.publishing.uncommitted_bytes == desk.broker.publishing.unsealed_bytes == 0
+    assert [count for _, count, _, _ in harness.indexes[1, 1].batches] == [3000, 2001]
+    assert harness.broker.publishing.uncommitted_bytes == harness.broker.publishing.unsealed_bytes == 0
 
 
 def test_a_channel_that_is_being_deleted_is_made_again_later():
-    desk = Desk()
-    send(desk, b"a", ids=[1])
-    channel = desk.broker.channels.by_name[b"foo"]
-    desk.hold = True
-    desk.broker.channels.delete(channel)
-    assert send(desk, b"b") == refused(errors.CHANNEL_DELETING, retry=True)
-    desk.hold = False
-    desk.turn()
-    assert send(desk, b"a", ids=[1]) == stored(1, 1)  # another channel, in which nothing is known
+    harness = CoreHarness()
+    send(harness, b"a", ids=[1])
+    channel = harness.broker.channels.by_name[b"foo"]
+    harness.hold = True
+    harness.broker.channels.delete(channel)
+    assert send(harness, b"b") == refused(errors.CHANNEL_DELETING, retry=True)
+    harness.hold = False
+    harness.turn()
+    assert send(harness, b"a", ids=[1]) == stored(1, 1)  # another channel, in which nothing is known
 
 
 # --- ids ----------------------------------------------------------------------------------------------------------
 
 
 def test_rows_with_known_ids_are_left_out():
-    desk = Desk()
-    assert send(desk, b"a", b"b", ids=[1, 2]) == stored(1, 2)
-    assert send(desk, b"a", b"b", ids=[1, 2]) == stored(duplicates=2)
-    assert send(desk, b"b", b"c", b"a", b"d", b"c", ids=[2, 3, 1, 4, 3]) == stored(3, 4, duplicates=3)
-    assert send(desk, b"a", ids=[1], producer=b"q") == stored(5, 5)
-    assert send(desk, b"a", ids=[1], channel="bar") == stored(1, 1)
-    assert data_of(desk) == [b"a", b"b", b"c", b"d", b"a"]
-    assert len(entries_of(desk)) == 4
+    harness = CoreHarness()
+    assert send(harness, b"a", b"b", ids=[1, 2]) == stored(1, 2)
+    assert send(harness, b"a", b"b", ids=[1, 2]) == stored(duplicates=2)
+    assert send(harness, b"b", b"c", b"a", b"d", b"c", ids=[2, 3, 1, 4, 3]) == stored(3, 4, duplicates=3)
+    assert send(harness, b"a", ids=[1], producer=b"q") == stored(5, 5)
+    assert send(harness, b"a", ids=[1], channel="bar") == stored(1, 1)
+    assert data_of(harness) == [b"a", b"b", b"c", b"d", b"a"]
+    assert len(entries_of(harness)) == 4
 
 
 def test_ids_outlive_a_restart():
-    desk = Desk()
-    send(desk, b"a", b"b", ids=[1, 2], version=7)
-    desk.restart()
-    assert send(desk, b"b", b"c", ids=[2, 3], version=8) == stored(3, 3, duplicates=1)
+    harness = CoreHarness()
+    send(harness, b"a", b"b", ids=[1, 2], version=7)
+    harness.restart()
+    assert send(harness, b"b", b"c", ids=[2, 3], version=8) == stored(3, 3, duplicates=1)
 
 
 def test_what_was_written_and_not_answered_is_stored_once():
-    desk = Desk()
-    send(desk, b"z")
-    desk.hold = True
-    assert send(desk, b"a", b"b", ids=[1, 2]) is None
-    desk.hold = False
-    group, _, _, body = desk.uncommitted[0]
+    harness = CoreHarness()
+    send(harness, b"z")
+    harness.hold = True
+    assert send(harness, b"a", b"b", ids=[1, 2]) is None
+    harness.hold = False
+    group, _, _, body = harness.uncommitted[0]
     batch = next(decode_batches(body))  # it is in the log, and so it is committed at the next start
-    desk.indexes[group, batch.uid].batches.append((batch.base_sequence, batch.count, batch.timestamp, batch.records))
-    desk.restart()
-    assert send(desk, b"b", b"a", ids=[2, 1]) == stored(duplicates=2)
-    assert data_of(desk) == [b"z", b"a", b"b"]
+    harness.indexes[group, batch.uid].batches.append((batch.base_sequence, batch.count, batch.timestamp, batch.records))
+    harness.restart()
+    assert send(harness, b"b", b"a", ids=[2, 1]) == stored(duplicates=2)
+    assert data_of(harness) == [b"z", b"a", b"b"]
 
 
 def test_requests_wait_for_their_producers_entry_and_go_together():
-    desk = Desk()
-    send(desk, b"z", ids=[0])
-    desk.hold = True
+    harness = CoreHarness()
+    send(harness, b"z", ids=[0])
+    harness.hold = True
     asked = [
         request(b"a", b"b", ids=[1, 2]),
         request(b"b", b"c", ids=[2, 3]),  # waits, as all that follow
@@ -259,12 +259,12 @@ def test_requests_wait_for_their_producers_entry_and_go_together():
         request(b"e", ids=[5], version=1),
     ]
     for number, one in enumerate(asked):
-        desk.asks(SUBJECT, one, f"r.{number}")
-        desk.turn()
-    assert len(entries_of(desk)) == 2
-    desk.hold = False
-    desk.turn()
-    answers = [answer(desk, f"r.{number}") for number in range(5)]
+        harness.asks(SUBJECT, one, f"r.{number}")
+        harness.turn()
+    assert len(entries_of(harness)) == 2
+    harness.hold = False
+    harness.turn()
+    answers = [answer(harness, f"r.{number}") for number in range(5)]
     assert answers == [
         stored(2, 3),
         stored(4, 4, duplicates=1),
@@ -272,78 +272,78 @@ def test_requests_wait_for_their_producers_entry_and_go_together():
         stored(duplicates=1),
         stored(6, 6),
     ]
-    assert data_of(desk) == [b"z", b"a", b"b", b"c", b"d", b"e"]
-    assert len(entries_of(desk)) == 4
-    assert desk.broker.context.kept(1, Batches).lines == {}
-    assert desk.broker.context.kept(1, Batches).waiting == 0
+    assert data_of(harness) == [b"z", b"a", b"b", b"c", b"d", b"e"]
+    assert len(entries_of(harness)) == 4
+    assert harness.broker.context.kept(1, Batches).lines == {}
+    assert harness.broker.context.kept(1, Batches).waiting == 0
 
 
 def test_a_refused_entry_is_nobodys_and_those_behind_it_go_on():
-    desk = Desk()
-    send(desk, b"z", ids=[0])
-    desk.hold = True
-    desk.asks(SUBJECT, request(b"a", ids=[1]), "r.1")
-    desk.asks(SUBJECT, request(b"a", b"b", ids=[1, 2]), "r.2")
-    desk.full = True
-    desk.turn()
-    desk.full = desk.hold = False
-    assert answer(desk, "r.1") == refused("disk full", retry=True)
-    assert send(desk, b"a", b"b", ids=[1, 2]).error == b""
-    assert data_of(desk) == [b"z", b"a", b"b"]
+    harness = CoreHarness()
+    send(harness, b"z", ids=[0])
+    harness.hold = True
+    harness.asks(SUBJECT, request(b"a", ids=[1]), "r.1")
+    harness.asks(SUBJECT, request(b"a", b"b", ids=[1, 2]), "r.2")
+    harness.full = True
+    harness.turn()
+    harness.full = harness.hold = False
+    assert answer(harness, "r.1") == refused("disk full", retry=True)
+    assert send(harness, b"a", b"b", ids=[1, 2]).error == b""
+    assert data_of(harness) == [b"z", b"a", b"b"]
 
 
 def test_the_ids_of_two_versions_are_known():
-    desk = Desk()
-    send(desk, b"a", ids=[1], version=5)
-    send(desk, b"b", ids=[2], version=7)
-    assert send(desk, b"a", ids=[1], version=4) == refused(errors.VERSION_PAST)
-    send(desk, b"c", ids=[3], version=9)
-    assert send(desk, b"b", ids=[2], version=7) == stored(duplicates=1)
-    assert send(desk, b"a", ids=[1], version=5) == refused(errors.VERSION_PAST)
-    assert send(desk, b"a", ids=[1], version=9) == stored(4, 4)  # forgotten with version 5
+    harness = CoreHarness()
+    send(harness, b"a", ids=[1], version=5)
+    send(harness, b"b", ids=[2], version=7)
+    assert send(harness, b"a", ids=[1], version=4) == refused(errors.VERSION_PAST)
+    send(harness, b"c", ids=[3], version=9)
+    assert send(harness, b"b", ids=[2], version=7) == stored(duplicates=1)
+    assert send(harness, b"a", ids=[1], version=5) == refused(errors.VERSION_PAST)
+    assert send(harness, b"a", ids=[1], version=9) == stored(4, 4)  # forgotten with version 5
 
 
 def test_an_id_is_known_as_long_as_the_last_version_in_which_it_was_sent():
-    desk = Desk()
-    send(desk, b"a", b"b", ids=[1, 2], version=5)
-    assert send(desk, b"a", ids=[1], version=6) == stored(duplicates=1)
-    assert send(desk, b"b", b"c", ids=[2, 3], version=6) == stored(3, 3, duplicates=1)
-    send(desk, b"d", ids=[4], version=7)
-    desk.restart()
-    assert send(desk, b"a", b"b", b"c", ids=[1, 2, 3], version=6) == stored(duplicates=3)
-    desk.full = True
-    assert send(desk, b"a", ids=[1], version=7) == refused("disk full", retry=True)
-    assert send(desk, b"a", ids=[1], version=6) == stored(duplicates=1)
+    harness = CoreHarness()
+    send(harness, b"a", b"b", ids=[1, 2], version=5)
+    assert send(harness, b"a", ids=[1], version=6) == stored(duplicates=1)
+    assert send(harness, b"b", b"c", ids=[2, 3], version=6) == stored(3, 3, duplicates=1)
+    send(harness, b"d", ids=[4], version=7)
+    harness.restart()
+    assert send(harness, b"a", b"b", b"c", ids=[1, 2, 3], version=6) == stored(duplicates=3)
+    harness.full = True
+    assert send(harness, b"a", ids=[1], version=7) == refused("disk full", retry=True)
+    assert send(harness, b"a", ids=[1], version=6) == stored(duplicates=1)
 
 
 def test_more_ids_than_are_remembered_are_refused(monkeypatch):
-    desk = Desk()
+    harness = CoreHarness()
     monkeypatch.setattr(limits, "WINDOW_IDS_MAX", 3)
-    assert send(desk, b"a", b"b", ids=[1, 2]) == stored(1, 2)
-    assert send(desk, b"c", b"d", ids=[3, 4]) == refused(errors.TOO_MANY_IDS)
-    assert send(desk, b"a", b"c", ids=[1, 3]) == stored(3, 3, duplicates=1)
-    assert send(desk, b"d", ids=[4], version=1) == stored(4, 4)
+    assert send(harness, b"a", b"b", ids=[1, 2]) == stored(1, 2)
+    assert send(harness, b"c", b"d", ids=[3, 4]) == refused(errors.TOO_MANY_IDS)
+    assert send(harness, b"a", b"c", ids=[1, 3]) == stored(3, 3, duplicates=1)
+    assert send(harness, b"d", ids=[4], version=1) == stored(4, 4)
     monkeypatch.setattr(limits, "WINDOWS_MAX", 1)
-    assert send(desk, b"e", ids=[1], producer=b"q") == refused(errors.TOO_MANY_IDS)
+    assert send(harness, b"e", ids=[1], producer=b"q") == refused(errors.TOO_MANY_IDS)
     monkeypatch.setattr(limits, "GROUP_IDS_MAX", 4)
-    assert send(desk, b"e", ids=[5], version=1) == refused(errors.TOO_MANY_IDS)
+    assert send(harness, b"e", ids=[5], version=1) == refused(errors.TOO_MANY_IDS)
 
 
 def test_a_producer_that_is_not_heard_for_a_day_is_forgotten():
-    desk = Desk()
-    send(desk, b"a", ids=[1])
-    send(desk, b"b", ids=[1], producer=b"q")
-    desk.pass_time(12 * 3600)
-    send(desk, b"c", ids=[2])
-    desk.pass_time(13 * 3600)
-    send(desk, b"d", ids=[1], channel="bar")
-    windows = windows_of(desk)
+    harness = CoreHarness()
+    send(harness, b"a", ids=[1])
+    send(harness, b"b", ids=[1], producer=b"q")
+    harness.pass_time(12 * 3600)
+    send(harness, b"c", ids=[2])
+    harness.pass_time(13 * 3600)
+    send(harness, b"d", ids=[1], channel="bar")
+    windows = windows_of(harness)
     assert sorted(windows.windows) == [(1, b"p"), (2, b"p")]
-    assert send(desk, b"b", ids=[1], producer=b"q") == stored(4, 4)
+    assert send(harness, b"b", ids=[1], producer=b"q") == stored(4, 4)
 
 
-def windows_of(desk):
-    return next(part for part in desk.broker.context.groups[1].machine.components if isinstance(part, ProducerDedup))
+def windows_of(harness):
+    return next(part for part in harness.broker.context.groups[1].machine.components if isinstance(part, ProducerDedup))
 
 
 # --- in a cluster ---------------------------------------------------------------------------------------------------
@@ -415,26 +415,26 @@ def test_a_channel_that_does_not_exist_yet_is_made_by_the_leader_of_the_metadata
 
 
 def test_a_snapshot_holds_the_windows():
-    desk = Desk()
-    send(desk, b"a", b"b", ids=[1, 2], version=3)
-    send(desk, b"c", ids=[3], version=4)
+    harness = CoreHarness()
+    send(harness, b"a", b"b", ids=[1, 2], version=3)
+    send(harness, b"c", ids=[3], version=4)
     snapshot = pb.Snapshot()
-    state_rows.snapshot_group(desk.broker.context.groups[1].machine, snapshot)
+    state_rows.snapshot_group(harness.broker.context.groups[1].machine, snapshot)
     machine = GroupMachine(1)
     state_rows.restore_group(machine, pb.Snapshot.FromString(snapshot.SerializeToString()))
     again = pb.Snapshot()
     state_rows.snapshot_group(machine, again)
     assert again == snapshot
-    desk.broker.context.groups[1].machine.components[:] = machine.components
-    assert send(desk, b"a", b"c", b"d", ids=[1, 3, 4], version=4) == stored(4, 4, duplicates=2)
+    harness.broker.context.groups[1].machine.components[:] = machine.components
+    assert send(harness, b"a", b"c", b"d", ids=[1, 3, 4], version=4) == stored(4, 4, duplicates=2)
 
 
 def test_a_dropped_channel_takes_its_windows_along():
-    desk = Desk()
-    send(desk, b"a", ids=[1])
-    send(desk, b"a", ids=[1], channel="bar")
-    desk.broker.channels.delete(desk.broker.channels.by_name[b"foo"])
-    desk.turn()
-    windows = windows_of(desk)
+    harness = CoreHarness()
+    send(harness, b"a", ids=[1])
+    send(harness, b"a", ids=[1], channel="bar")
+    harness.broker.channels.delete(harness.broker.channels.by_name[b"foo"])
+    harness.turn()
+    windows = windows_of(harness)
     assert list(windows.windows) == [(2, b"p")]
     assert windows.ids == 1

@@ -16,7 +16,7 @@ from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.proto import extension_pb2 as pb
 from stan.types import SECOND
-from tests.kit.desk import Desk, Node
+from tests.kit.core_harness import CoreHarness, Node
 
 PREFIX = "_STAN.x.test-cluster"
 KINDS = {
@@ -27,22 +27,22 @@ KINDS = {
 }
 
 
-def begin(desk, kind, reply="answer", **asked):
+def begin(harness, kind, reply="answer", **asked):
     """Ask without waiting."""
     payload = KINDS[kind][0](**asked).SerializeToString()
     frame = Frame(20, f"{PREFIX}.{kind}".encode(), reply.encode(), b"", payload)
-    desk.broker.tick(desk.now, desk.wall)
-    desk.broker.routes[f"{PREFIX}.{kind}"](frame)
-    desk.turn()
+    harness.broker.tick(harness.now, harness.wall)
+    harness.broker.routes[f"{PREFIX}.{kind}"](frame)
+    harness.turn()
 
 
-def answers(desk, kind, reply="answer"):
-    return [KINDS[kind][1].FromString(said.payload) for said in desk.hear(reply)]
+def answers(harness, kind, reply="answer"):
+    return [KINDS[kind][1].FromString(said.payload) for said in harness.hear(reply)]
 
 
-def ask(desk, kind, **asked):
-    begin(desk, kind, **asked)
-    heard = answers(desk, kind)
+def ask(harness, kind, **asked):
+    begin(harness, kind, **asked)
+    heard = answers(harness, kind)
     assert len(heard) <= 1
     return heard[0] if heard else None
 
@@ -52,22 +52,22 @@ def names(response):
 
 
 @pytest.fixture
-def desk():
-    desk = Desk()
-    desk.connect()
-    desk.publish("foo", b"1", b"2")
-    desk.pass_time(1)
-    desk.publish("foo", b"3")
-    desk.publish("foo.bar", b"1")
-    desk.publish("baz", b"1")
-    return desk
+def harness():
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", b"1", b"2")
+    harness.pass_time(1)
+    harness.publish("foo", b"3")
+    harness.publish("foo.bar", b"1")
+    harness.publish("baz", b"1")
+    return harness
 
 
-def test_channel_is_told_as_its_index_has_it(desk) -> None:
-    response = ask(desk, "info", channels=[b"foo", b"nope"])
+def test_channel_is_told_as_its_index_has_it(harness) -> None:
+    response = ask(harness, "info", channels=[b"foo", b"nope"])
     assert (response.error, response.pool, list(response.groups), response.more) == (b"", 1, [1], False)
     (info,) = response.channels
-    index = desk.indexes[1, info.uid]
+    index = harness.indexes[1, info.uid]
     assert (info.name, info.first_sequence, info.last_sequence, info.group) == (b"foo", 1, 3, 1)
     assert info.bytes == index.bytes > 0
     assert (info.first_timestamp, info.last_timestamp) == (index.first_timestamp, index.last_timestamp)
@@ -87,149 +87,149 @@ def test_channel_is_told_as_its_index_has_it(desk) -> None:
         (b"*.*.*", []),
     ],
 )
-def test_pattern_covers_tokens_as_of_nats(desk, pattern, expected) -> None:
-    assert names(ask(desk, "info", pattern=pattern)) == expected
-    assert names(ask(desk, "info", pattern=pattern, channels=[b"baz"])) == sorted({*expected, "baz"})
+def test_pattern_covers_tokens_as_of_nats(harness, pattern, expected) -> None:
+    assert names(ask(harness, "info", pattern=pattern)) == expected
+    assert names(ask(harness, "info", pattern=pattern, channels=[b"baz"])) == sorted({*expected, "baz"})
 
 
 @pytest.mark.parametrize("pattern", [b"a..b", b">.a", b"a*", b"."])
-def test_what_is_no_pattern_is_refused(desk, pattern) -> None:
-    response = ask(desk, "info", pattern=pattern)
+def test_what_is_no_pattern_is_refused(harness, pattern) -> None:
+    response = ask(harness, "info", pattern=pattern)
     assert (response.error.decode(), response.retry) == (errors.INVALID_QUESTION, False)
 
 
-def test_channels_come_in_pages(desk, monkeypatch) -> None:
+def test_channels_come_in_pages(harness, monkeypatch) -> None:
     monkeypatch.setattr(limits, "INFO_CHANNELS_MAX", 2)
-    first = ask(desk, "info", pattern=b">")
+    first = ask(harness, "info", pattern=b">")
     assert (names(first), first.more) == (["baz", "foo"], True)
-    second = ask(desk, "info", pattern=b">", after=b"foo")
+    second = ask(harness, "info", pattern=b">", after=b"foo")
     assert (names(second), second.more) == (["foo.bar"], False)
-    assert names(ask(desk, "info", channels=[b"foo.bar", b"baz"], after=b"baz")) == ["foo.bar"]
+    assert names(ask(harness, "info", channels=[b"foo.bar", b"baz"], after=b"baz")) == ["foo.bar"]
 
 
-def test_page_is_no_larger_than_what_nats_takes(desk) -> None:
-    desk.broker.context.payload_bytes_max = 9000
+def test_page_is_no_larger_than_what_nats_takes(harness) -> None:
+    harness.broker.context.payload_bytes_max = 9000
     for number in range(40):
-        desk.publish(f"c{number:03}" + "x" * 200, b"1")
-    first = ask(desk, "info", pattern=b">")
+        harness.publish(f"c{number:03}" + "x" * 200, b"1")
+    first = ask(harness, "info", pattern=b">")
     assert first.more
     assert first.ByteSize() <= 9000
 
 
-def test_new_channels_are_in_the_next_answer(desk) -> None:
-    ask(desk, "info", pattern=b">")
-    desk.publish("later", b"1")
-    assert "later" in names(ask(desk, "info", pattern=b">"))
+def test_new_channels_are_in_the_next_answer(harness) -> None:
+    ask(harness, "info", pattern=b">")
+    harness.publish("later", b"1")
+    assert "later" in names(ask(harness, "info", pattern=b">"))
 
 
-def test_dropped_channel_is_not_told(desk) -> None:
-    channel = desk.broker.channels.by_name[b"baz"]
-    desk.broker.channels.delete(channel)
-    desk.turn()
-    assert ask(desk, "info", channels=[b"baz"]).channels == []
+def test_dropped_channel_is_not_told(harness) -> None:
+    channel = harness.broker.channels.by_name[b"baz"]
+    harness.broker.channels.delete(channel)
+    harness.turn()
+    assert ask(harness, "info", channels=[b"baz"]).channels == []
 
 
-def test_garbage_is_refused(desk) -> None:
+def test_garbage_is_refused(harness) -> None:
     for kind, (_, response) in KINDS.items():
         frame = Frame(20, b"s", b"answer", b"", b"\xff")
-        desk.broker.routes[f"{PREFIX}.{kind}"](frame)
-        desk.turn()
-        (said,) = desk.hear("answer")
+        harness.broker.routes[f"{PREFIX}.{kind}"](frame)
+        harness.turn()
+        (said,) = harness.hear("answer")
         assert response.FromString(said.payload).error.decode() == errors.INVALID_QUESTION
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------
 
 
-def wait(desk, reply="answer", wait_ms=10_000, **positions):
+def wait(harness, reply="answer", wait_ms=10_000, **positions):
     newer = [pb.Position(channel=name.encode(), sequence=at) for name, at in positions.items()]
     channels = [name.encode() for name in positions]
-    begin(desk, "info", reply, channels=channels, newer_than=newer, wait_ms=wait_ms)
-    return answers(desk, "info", reply)
+    begin(harness, "info", reply, channels=channels, newer_than=newer, wait_ms=wait_ms)
+    return answers(harness, "info", reply)
 
 
-def test_wait_ends_with_a_newer_message_of_the_channel(desk) -> None:
-    assert wait(desk, foo=3) == []
-    desk.publish("baz", b"2")
-    assert answers(desk, "info") == []
-    desk.publish("foo", b"4")
-    (response,) = answers(desk, "info")
+def test_wait_ends_with_a_newer_message_of_the_channel(harness) -> None:
+    assert wait(harness, foo=3) == []
+    harness.publish("baz", b"2")
+    assert answers(harness, "info") == []
+    harness.publish("foo", b"4")
+    (response,) = answers(harness, "info")
     assert response.channels[0].last_sequence == 4
-    desk.publish("foo", b"5")
-    assert answers(desk, "info") == []
-    assert not desk.broker.context.watched
+    harness.publish("foo", b"5")
+    assert answers(harness, "info") == []
+    assert not harness.broker.context.watched
 
 
-def test_commit_that_is_not_whole_is_no_news(desk) -> None:
-    assert wait(desk, foo=3) == []
-    desk.broker.context.news.add(desk.broker.context.meta.channels[b"foo"].uid)  # as each of its entries tells
-    desk.turn()
-    assert answers(desk, "info") == []
+def test_commit_that_is_not_whole_is_no_news(harness) -> None:
+    assert wait(harness, foo=3) == []
+    harness.broker.context.news.add(harness.broker.context.meta.channels[b"foo"].uid)  # as each of its entries tells
+    harness.turn()
+    assert answers(harness, "info") == []
 
 
-def test_what_is_newer_already_is_told_at_once(desk) -> None:
-    assert len(wait(desk, foo=2)) == 1
-    assert len(wait(desk, foo=3, baz=0)) == 1
-    assert len(wait(desk, foo=3, wait_ms=0)) == 1
+def test_what_is_newer_already_is_told_at_once(harness) -> None:
+    assert len(wait(harness, foo=2)) == 1
+    assert len(wait(harness, foo=3, baz=0)) == 1
+    assert len(wait(harness, foo=3, wait_ms=0)) == 1
 
 
-def test_wait_ends_when_its_time_is_over(desk) -> None:
-    assert wait(desk, foo=3, wait_ms=2000) == []
-    desk.pass_time(1.9)
-    assert answers(desk, "info") == []
-    desk.pass_time(0.2)
-    (response,) = answers(desk, "info")
+def test_wait_ends_when_its_time_is_over(harness) -> None:
+    assert wait(harness, foo=3, wait_ms=2000) == []
+    harness.pass_time(1.9)
+    assert answers(harness, "info") == []
+    harness.pass_time(0.2)
+    (response,) = answers(harness, "info")
     assert response.channels[0].last_sequence == 3
-    assert not desk.broker.context.watched
+    assert not harness.broker.context.watched
 
 
-def test_no_wait_is_longer_than_the_limit(desk) -> None:
-    assert wait(desk, foo=3, wait_ms=1 << 31) == []
-    desk.pass_time(limits.INFO_WAIT_MAX / SECOND + 0.1)
-    assert len(answers(desk, "info")) == 1
+def test_no_wait_is_longer_than_the_limit(harness) -> None:
+    assert wait(harness, foo=3, wait_ms=1 << 31) == []
+    harness.pass_time(limits.INFO_WAIT_MAX / SECOND + 0.1)
+    assert len(answers(harness, "info")) == 1
 
 
-def test_channel_may_be_waited_for_before_it_exists(desk) -> None:
-    assert wait(desk, later=0) == []
-    desk.publish("later", b"1")
-    (response,) = answers(desk, "info")
+def test_channel_may_be_waited_for_before_it_exists(harness) -> None:
+    assert wait(harness, later=0) == []
+    harness.publish("later", b"1")
+    (response,) = answers(harness, "info")
     assert (names(response), response.channels[0].last_sequence) == (["later"], 1)
 
 
-def test_wait_ends_with_the_channel(desk) -> None:
-    assert wait(desk, foo=3) == []
-    desk.broker.channels.delete(desk.broker.channels.by_name[b"foo"])
-    desk.turn()
-    (response,) = answers(desk, "info")
+def test_wait_ends_with_the_channel(harness) -> None:
+    assert wait(harness, foo=3) == []
+    harness.broker.channels.delete(harness.broker.channels.by_name[b"foo"])
+    harness.turn()
+    (response,) = answers(harness, "info")
     assert names(response) == []
-    assert not desk.broker.context.watched
+    assert not harness.broker.context.watched
 
 
-def test_all_who_wait_are_answered_each_once(desk) -> None:
+def test_all_who_wait_are_answered_each_once(harness) -> None:
     for number in range(5):
-        assert wait(desk, f"answer.{number}", foo=3, baz=1) == []
-    desk.publish("baz", b"2")
-    assert [len(answers(desk, "info", f"answer.{number}")) for number in range(5)] == [1] * 5
-    desk.publish("foo", b"4")
-    desk.pass_time(20)
-    assert [len(answers(desk, "info", f"answer.{number}")) for number in range(5)] == [0] * 5
+        assert wait(harness, f"answer.{number}", foo=3, baz=1) == []
+    harness.publish("baz", b"2")
+    assert [len(answers(harness, "info", f"answer.{number}")) for number in range(5)] == [1] * 5
+    harness.publish("foo", b"4")
+    harness.pass_time(20)
+    assert [len(answers(harness, "info", f"answer.{number}")) for number in range(5)] == [0] * 5
 
 
-def test_as_many_may_wait_as_the_limit_lets(desk, monkeypatch) -> None:
+def test_as_many_may_wait_as_the_limit_lets(harness, monkeypatch) -> None:
     monkeypatch.setattr(limits, "WATCHED_MAX", 3)
-    assert wait(desk, "a", foo=3, baz=1) == []
-    (response,) = wait(desk, "b", foo=3, baz=1)
+    assert wait(harness, "a", foo=3, baz=1) == []
+    (response,) = wait(harness, "b", foo=3, baz=1)
     assert (response.error.decode(), response.retry) == (errors.BUSY, True)
-    desk.publish("foo", b"4")
-    assert len(answers(desk, "info", "a")) == 1
-    assert wait(desk, "b", foo=4, baz=1) == []
+    harness.publish("foo", b"4")
+    assert len(answers(harness, "info", "a")) == 1
+    assert wait(harness, "b", foo=4, baz=1) == []
 
 
 # --- the place of a time ------------------------------------------------------------------------------------------------
 
 
-def test_sequence_at_a_time(desk) -> None:
-    info = ask(desk, "info", channels=[b"foo"]).channels[0]
+def test_sequence_at_a_time(harness) -> None:
+    info = ask(harness, "info", channels=[b"foo"]).channels[0]
     for time, expected in [
         (0, 1),
         (info.first_timestamp, 1),
@@ -237,81 +237,81 @@ def test_sequence_at_a_time(desk) -> None:
         (info.last_timestamp, 3),
         (info.last_timestamp + 1, 4),
     ]:
-        response = ask(desk, "seq_at_time", channel=b"foo", time=time)
+        response = ask(harness, "seq_at_time", channel=b"foo", time=time)
         assert (response.error, response.uid, response.sequence) == (b"", info.uid, expected)
 
 
-def test_sequence_at_a_time_in_an_empty_channel(desk) -> None:
-    desk.subscribe("empty")
-    assert ask(desk, "seq_at_time", channel=b"empty", time=0).sequence == 1
+def test_sequence_at_a_time_in_an_empty_channel(harness) -> None:
+    harness.subscribe("empty")
+    assert ask(harness, "seq_at_time", channel=b"empty", time=0).sequence == 1
 
 
-def test_unknown_channel_is_refused(desk) -> None:
+def test_unknown_channel_is_refused(harness) -> None:
     for kind in ("seq_at_time", "cursor_set"):
-        response = ask(desk, kind, channel=b"nope")
+        response = ask(harness, kind, channel=b"nope")
         assert (response.error.decode(), response.retry) == (errors.UNKNOWN_CHANNEL, False)
 
 
 # --- named positions ----------------------------------------------------------------------------------------------------
 
 
-def cursors(desk, **asked):
-    response = ask(desk, "cursors", **asked)
+def cursors(harness, **asked):
+    response = ask(harness, "cursors", **asked)
     assert response.error == b""
     return [(c.name.decode(), c.channel.decode(), c.sequence, c.last_sequence) for c in response.cursors]
 
 
-def note(desk, name, channel, sequence):
-    response = ask(desk, "cursor_set", name=name.encode(), channel=channel.encode(), sequence=sequence)
+def note(harness, name, channel, sequence):
+    response = ask(harness, "cursor_set", name=name.encode(), channel=channel.encode(), sequence=sequence)
     return response.error.decode()
 
 
-def test_positions_are_noted_replaced_and_forgotten(desk) -> None:
-    assert note(desk, "b", "foo", 2) == note(desk, "a", "foo", 3) == note(desk, "b", "baz", 1) == ""
-    assert cursors(desk) == [("a", "foo", 3, 3), ("b", "baz", 1, 1), ("b", "foo", 2, 3)]
-    assert cursors(desk, name=b"b") == [("b", "baz", 1, 1), ("b", "foo", 2, 3)]
-    assert note(desk, "b", "foo", 4) == note(desk, "a", "foo", 0) == note(desk, "x", "foo", 0) == ""
-    assert cursors(desk) == [("b", "baz", 1, 1), ("b", "foo", 4, 3)]
+def test_positions_are_noted_replaced_and_forgotten(harness) -> None:
+    assert note(harness, "b", "foo", 2) == note(harness, "a", "foo", 3) == note(harness, "b", "baz", 1) == ""
+    assert cursors(harness) == [("a", "foo", 3, 3), ("b", "baz", 1, 1), ("b", "foo", 2, 3)]
+    assert cursors(harness, name=b"b") == [("b", "baz", 1, 1), ("b", "foo", 2, 3)]
+    assert note(harness, "b", "foo", 4) == note(harness, "a", "foo", 0) == note(harness, "x", "foo", 0) == ""
+    assert cursors(harness) == [("b", "baz", 1, 1), ("b", "foo", 4, 3)]
 
 
-def test_positions_come_in_pages(desk) -> None:
+def test_positions_come_in_pages(harness) -> None:
     for channel in ("foo", "baz", "foo.bar"):
-        note(desk, "n", channel, 1)
-    desk.broker.context.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 50
-    response = ask(desk, "cursors")
+        note(harness, "n", channel, 1)
+    harness.broker.context.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 50
+    response = ask(harness, "cursors")
     assert response.more
     assert [cursor.channel for cursor in response.cursors] == [b"baz", b"foo"]
-    response = ask(desk, "cursors", after_name=b"n", after_channel=b"foo")
+    response = ask(harness, "cursors", after_name=b"n", after_channel=b"foo")
     assert not response.more
     assert [cursor.channel for cursor in response.cursors] == [b"foo.bar"]
 
 
-def test_positions_outlive_the_process_and_go_with_the_channel(desk) -> None:
-    note(desk, "n", "foo", 2)
-    note(desk, "n", "baz", 2)
-    desk.restart()
-    assert [channel for _, channel, *_ in cursors(desk)] == ["baz", "foo"]
-    desk.broker.channels.delete(desk.broker.channels.by_name[b"foo"])
-    desk.turn()
-    assert [channel for _, channel, *_ in cursors(desk)] == ["baz"]
+def test_positions_outlive_the_process_and_go_with_the_channel(harness) -> None:
+    note(harness, "n", "foo", 2)
+    note(harness, "n", "baz", 2)
+    harness.restart()
+    assert [channel for _, channel, *_ in cursors(harness)] == ["baz", "foo"]
+    harness.broker.channels.delete(harness.broker.channels.by_name[b"foo"])
+    harness.turn()
+    assert [channel for _, channel, *_ in cursors(harness)] == ["baz"]
 
 
 @pytest.mark.parametrize("name", ["", "x" * (limits.BOOKMARK_NAME_BYTES_MAX + 1)])
-def test_impossible_names_are_refused(desk, name) -> None:
-    assert note(desk, name, "foo", 2) == errors.INVALID_BOOKMARK
+def test_impossible_names_are_refused(harness, name) -> None:
+    assert note(harness, name, "foo", 2) == errors.INVALID_BOOKMARK
 
 
-def test_there_are_as_many_positions_as_the_limit_lets(desk, monkeypatch) -> None:
+def test_there_are_as_many_positions_as_the_limit_lets(harness, monkeypatch) -> None:
     monkeypatch.setattr(limits, "BOOKMARKS_MAX", 2)
-    assert note(desk, "a", "foo", 1) == note(desk, "b", "foo", 1) == ""
-    assert note(desk, "c", "foo", 1) == errors.TOO_MANY_BOOKMARKS
-    assert note(desk, "a", "foo", 2) == note(desk, "b", "foo", 0) == ""
-    assert note(desk, "c", "foo", 1) == ""
+    assert note(harness, "a", "foo", 1) == note(harness, "b", "foo", 1) == ""
+    assert note(harness, "c", "foo", 1) == errors.TOO_MANY_BOOKMARKS
+    assert note(harness, "a", "foo", 2) == note(harness, "b", "foo", 0) == ""
+    assert note(harness, "c", "foo", 1) == ""
 
 
-def test_full_disk_passes(desk) -> None:
-    desk.full = True
-    response = ask(desk, "cursor_set", name=b"a", channel=b"foo", sequence=1)
+def test_full_disk_passes(harness) -> None:
+    harness.full = True
+    response = ask(harness, "cursor_set", name=b"a", channel=b"foo", sequence=1)
     assert (bool(response.error), response.retry) == (True, True)
 
 
@@ -459,7 +459,7 @@ def test_matcher_and_patterns_say_the_same(tokens, rest, name):
         assert matcher(pattern.encode())(name.encode()) is matches(pattern, name)
 
 
-def test_pattern_above_the_longest_name_is_refused(desk):
-    answer = ask(desk, "info", pattern=b"a." * 2048 + b">")
+def test_pattern_above_the_longest_name_is_refused(harness):
+    answer = ask(harness, "info", pattern=b"a." * 2048 + b">")
     assert answer.error == b"stan: invalid request about channels: pattern is longer than 4096 bytes"
-    assert ask(desk, "info", pattern=b"a." * 2047 + b">").error == b""
+    assert ask(harness, "info", pattern=b"a." * 2047 + b">").error == b""

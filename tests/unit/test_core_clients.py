@@ -6,43 +6,45 @@ from stan.config import Config, HeartbeatConfig
 from stan.protocol.frames import Frame
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import MILLISECOND, SECOND
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 
 REGISTERED = b"stan: clientID already registered"
 REPLACED = b"client has been replaced or is no longer registered"
 
 
 @pytest.fixture
-def desk():
+def harness():
     """Heartbeats as STAN-SPEC 16 A 13 has them."""
     beat = HeartbeatConfig(interval_ns=50 * MILLISECOND, timeout_ns=10 * MILLISECOND, fail_count=5)
-    return Desk(Config(heartbeat=beat))
+    return CoreHarness(Config(heartbeat=beat))
 
 
 @pytest.fixture
 def calm():
-    return Desk()
+    return CoreHarness()
 
 
-def known(desk):
-    return set(desk.broker.context.meta.clients)
+def known(harness):
+    return set(harness.broker.context.meta.clients)
 
 
-def ping(desk, conn_id):
-    return desk.ask("_STAN.discover.test-cluster.pings", wire.Ping(conn_id=conn_id), wire.PingResponse)
+def ping(harness, conn_id):
+    return harness.ask("_STAN.discover.test-cluster.pings", wire.Ping(conn_id=conn_id), wire.PingResponse)
 
 
-def connect_later(desk, client_id, inbox):
+def connect_later(harness, client_id, inbox):
     """Ask to connect without waiting for an answer; returns the subject on which it will come."""
     reply = f"later.{inbox}"
     request = wire.ConnectRequest(client_id=client_id.encode(), heartbeat_inbox=inbox.encode(), conn_id=inbox.encode())
-    desk.broker.step_frame(Frame(10, b"_STAN.discover.test-cluster", reply.encode(), b"", request.SerializeToString()))
-    desk.turn()
+    harness.broker.step_frame(
+        Frame(10, b"_STAN.discover.test-cluster", reply.encode(), b"", request.SerializeToString())
+    )
+    harness.turn()
     return reply
 
 
-def answer(desk, reply):
-    heard = desk.hear(reply)
+def answer(harness, reply):
+    heard = harness.hear(reply)
     return wire.ConnectResponse.FromString(heard[0].payload) if heard else None
 
 
@@ -132,33 +134,33 @@ def test_connection_id_used_by_two_clients_belongs_to_the_one_that_came_last(cal
 # --- heartbeats ----------------------------------------------------------------------------------------------------------
 
 
-def test_client_that_answers_is_never_removed(desk):
-    desk.connect("me")
-    desk.pass_time(10)
+def test_client_that_answers_is_never_removed(harness):
+    harness.connect("me")
+    harness.pass_time(10)
 
-    assert known(desk) == {b"me"}
-
-
-def test_silent_client_is_removed_on_the_failure_after_the_last_allowed(desk):
-    desk.connect("me", alive=False)
-    desk.pass_time(0.359)
-    assert known(desk) == {b"me"}
-    assert len(desk.hear("hb.me.0")) == 6
-    desk.pass_time(0.002)
-
-    assert known(desk) == set()
-    assert ("ERR", "[Client:me] Timed out on heartbeats") in desk.notes
+    assert known(harness) == {b"me"}
 
 
-def test_one_answer_forgives_all_failures(desk):
-    desk.connect("me", alive=False)
+def test_silent_client_is_removed_on_the_failure_after_the_last_allowed(harness):
+    harness.connect("me", alive=False)
+    harness.pass_time(0.359)
+    assert known(harness) == {b"me"}
+    assert len(harness.hear("hb.me.0")) == 6
+    harness.pass_time(0.002)
+
+    assert known(harness) == set()
+    assert ("ERR", "[Client:me] Timed out on heartbeats") in harness.notes
+
+
+def test_one_answer_forgives_all_failures(harness):
+    harness.connect("me", alive=False)
     for _ in range(5):
-        desk.pass_time(0.3)
-        desk.alive.add("hb.me.0")
-        desk.pass_time(0.1)
-        desk.alive.clear()
+        harness.pass_time(0.3)
+        harness.alive.add("hb.me.0")
+        harness.pass_time(0.1)
+        harness.alive.clear()
 
-    assert known(desk) == {b"me"}
+    assert known(harness) == {b"me"}
 
 
 def test_ping_of_a_client_with_failed_heartbeats_brings_the_next_one_at_once(calm):
@@ -240,17 +242,17 @@ def test_durable_of_a_replaced_client_with_failed_heartbeats_is_redelivered_agai
     assert calm.received("new") == [(1, 1), (1, 2)]
 
 
-def test_restart_keeps_clients_with_all_their_data_and_heartbeats_them(desk):
-    desk.connect("silent", conn_id="s", alive=False)
-    desk.connect("me", conn_id="c")
-    desk.restart()
-    client = desk.broker.context.meta.clients[b"me"]
+def test_restart_keeps_clients_with_all_their_data_and_heartbeats_them(harness):
+    harness.connect("silent", conn_id="s", alive=False)
+    harness.connect("me", conn_id="c")
+    harness.restart()
+    client = harness.broker.context.meta.clients[b"me"]
     assert (client.conn_id, client.protocol, client.ping_interval, client.ping_max_out) == (b"c", 1, 5, 3)
-    assert not ping(desk, b"c").error
-    desk.pass_time(1)
+    assert not ping(harness, b"c").error
+    harness.pass_time(1)
 
-    assert known(desk) == {b"me"}
-    assert ping(desk, b"s").error == REPLACED
+    assert known(harness) == {b"me"}
+    assert ping(harness, b"s").error == REPLACED
 
 
 # --- close --------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import MILLISECOND, SECOND
-from tests.kit.desk import CLUSTERED, Node, pub_frame
+from tests.kit.core_harness import CLUSTERED, Node, pub_frame
 
 DISCOVER, CLOSE, SUB = "_STAN.discover.test-cluster", "_STAN.close.test-cluster", "_STAN.sub.test-cluster"
 PINGS = DISCOVER + ".pings"

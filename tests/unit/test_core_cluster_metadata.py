@@ -9,7 +9,7 @@ from stan.errors import TOO_MANY_CHANNELS
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND
-from tests.kit.desk import CLUSTERED, Desk, Node
+from tests.kit.core_harness import CLUSTERED, CoreHarness, Node
 
 PATIENCE = limits.CATCHUP_PATIENCE / SECOND
 META = "_STAN.node.test-cluster.meta"
@@ -47,7 +47,7 @@ def answer(node, reply, applied):
 
 
 def test_alone_and_on_the_leader_nobody_waits(node, calls):
-    Desk().broker.read_index.wait(calls.of("alone"))
+    CoreHarness().broker.read_index.wait(calls.of("alone"))
     node.lead(0)
     node.broker.read_index.wait(calls.of("leader"))
     assert calls == [("alone", True), ("leader", True)]

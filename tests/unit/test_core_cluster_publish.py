@@ -11,7 +11,7 @@ from stan.protocol.entries import Kind, marks_of
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
-from tests.kit.desk import Node, pub_frame
+from tests.kit.core_harness import Node, pub_frame
 
 FOO = b"foo"
 

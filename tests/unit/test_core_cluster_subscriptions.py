@@ -10,7 +10,7 @@ from stan.errors import INVALID_SUBSCRIPTION, UNKNOWN_CHANNEL, UNKNOWN_CLIENT
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
-from tests.kit.desk import Desk, Node
+from tests.kit.core_harness import CoreHarness, Node
 
 SUB, UNSUB = "_STAN.sub.test-cluster", "_STAN.unsub.test-cluster"
 DISCOVER = "_STAN.discover.test-cluster"
@@ -384,11 +384,11 @@ def test_a_timer_that_was_set_in_an_earlier_life_is_no_harm(node):
 
 
 def test_alone_positions_are_told_at_once():
-    desk = Desk()
-    desk.connect()
-    desk.subscribe("foo")
-    desk.publish("foo", b"1")
-    (only,) = desk.broker.context.groups[1].machine.cursors.values()
+    harness = CoreHarness()
+    harness.connect()
+    harness.subscribe("foo")
+    harness.publish("foo", b"1")
+    (only,) = harness.broker.context.groups[1].machine.cursors.values()
     assert only.last_sent == 1
 
 

@@ -5,267 +5,267 @@ import pytest
 from stan import errors, limits
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
-from tests.kit.desk import START, Desk, Node
+from tests.kit.core_harness import START, CoreHarness, Node
 from tests.kit.positions import answer, begin, change, refusal, replayed, snapshot, stored
 
 DUR = {"durable_name": "dur"}
 
 
 @pytest.fixture
-def desk():
-    desk = Desk()
-    desk.connect()
-    yield desk
-    machine = desk.broker.context.groups[1].machine
-    assert replayed(desk) == snapshot(machine) == stored(machine), "followers and restarts know the same"
+def harness():
+    harness = CoreHarness()
+    harness.connect()
+    yield harness
+    machine = harness.broker.context.groups[1].machine
+    assert replayed(harness) == snapshot(machine) == stored(machine), "followers and restarts know the same"
 
 
-def told(desk):
+def told(harness):
     """Flush what the live view has to tell, which it does with the next turn."""
-    desk.turn()
-    return desk.broker.context.groups[1].machine
+    harness.turn()
+    return harness.broker.context.groups[1].machine
 
 
-def publish(desk, count, channel="foo"):
-    desk.publish(channel, *[b"x"] * count)
+def publish(harness, count, channel="foo"):
+    harness.publish(channel, *[b"x"] * count)
 
 
-def numbers(desk, inbox="inbox"):
-    return [sequence for sequence, _ in desk.received(inbox)]
+def numbers(harness, inbox="inbox"):
+    return [sequence for sequence, _ in harness.received(inbox)]
 
 
 # --- move -----------------------------------------------------------------------------------------------------------------
 
 
-def test_move_back_sends_what_follows_again_flagged_and_new_messages_not(desk):
-    sub = desk.subscribe("foo", durable="dur")
-    publish(desk, 5)
-    desk.ack(sub.ack_inbox, 1, 2, 3, 4, 5)
-    desk.received()
+def test_move_back_sends_what_follows_again_flagged_and_new_messages_not(harness):
+    sub = harness.subscribe("foo", durable="dur")
+    publish(harness, 5)
+    harness.ack(sub.ack_inbox, 1, 2, 3, 4, 5)
+    harness.received()
 
-    assert change(desk, "move", sequence=3, **DUR) == 1
-    publish(desk, 1)
+    assert change(harness, "move", sequence=3, **DUR) == 1
+    publish(harness, 1)
 
-    assert desk.received() == [(3, 1), (4, 1), (5, 1), (6, 0)]
-
-
-def test_move_lets_go_of_what_is_pending_and_owed(desk):
-    desk.subscribe("foo", durable="dur", wait=1)
-    publish(desk, 4)
-    desk.received()
-
-    change(desk, "move", new_only=True, **DUR)
-    desk.pass_time(5)
-
-    assert desk.received() == []
-    publish(desk, 1)
-    assert desk.received() == [(5, 0)]
+    assert harness.received() == [(3, 1), (4, 1), (5, 1), (6, 0)]
 
 
-def test_move_back_over_pending_ones_sends_each_once(desk):
-    sub = desk.subscribe("foo", durable="dur", in_flight=4, wait=30)
-    publish(desk, 6)
-    assert numbers(desk) == [1, 2, 3, 4]
+def test_move_lets_go_of_what_is_pending_and_owed(harness):
+    harness.subscribe("foo", durable="dur", wait=1)
+    publish(harness, 4)
+    harness.received()
 
-    change(desk, "move", sequence=2, **DUR)
-    assert desk.received() == [(2, 1), (3, 1), (4, 1), (5, 0)]
+    change(harness, "move", new_only=True, **DUR)
+    harness.pass_time(5)
 
-    desk.ack(sub.ack_inbox, 2, 3, 4, 5)
-    assert desk.received() == [(6, 0)]
-
-
-def test_move_to_a_time(desk):
-    sub = desk.subscribe("foo", durable="dur")
-    publish(desk, 2)
-    desk.pass_time(3600)
-    publish(desk, 2)
-    desk.ack(sub.ack_inbox, 1, 2, 3, 4)
-    desk.received()
-
-    change(desk, "move", time=START + 1800 * SECOND, **DUR)
-    assert desk.received() == [(3, 1), (4, 1)]
-    change(desk, "move", time=START - SECOND, **DUR)
-    assert numbers(desk) == [1, 2, 3, 4]
-    change(desk, "move", time=desk.wall + SECOND, **DUR)
-    assert desk.received() == []
+    assert harness.received() == []
+    publish(harness, 1)
+    assert harness.received() == [(5, 0)]
 
 
-def test_move_to_all_begins_where_retention_has_left_something(desk):
-    sub = desk.subscribe("foo", durable="dur")
-    publish(desk, 5)
-    desk.ack(sub.ack_inbox, 1, 2, 3, 4, 5)
-    desk.received()
-    uid = desk.broker.context.meta.channels[b"foo"].uid
-    desk.indexes[1, uid].first = 3
+def test_move_back_over_pending_ones_sends_each_once(harness):
+    sub = harness.subscribe("foo", durable="dur", in_flight=4, wait=30)
+    publish(harness, 6)
+    assert numbers(harness) == [1, 2, 3, 4]
 
-    change(desk, "move", all=True, **DUR)
+    change(harness, "move", sequence=2, **DUR)
+    assert harness.received() == [(2, 1), (3, 1), (4, 1), (5, 0)]
 
-    assert desk.received() == [(3, 1), (4, 1), (5, 1)]
-
-
-def test_what_was_never_sent_is_not_flagged_when_the_cursor_is_moved_back_before_its_beginning(desk):
-    publish(desk, 4)
-    desk.subscribe("foo", durable="dur", start=3, seq=3)
-    assert desk.received() == [(3, 0), (4, 0)]
-
-    change(desk, "move", all=True, **DUR)
-
-    assert desk.received() == [(1, 0), (2, 0), (3, 1), (4, 1)]
+    harness.ack(sub.ack_inbox, 2, 3, 4, 5)
+    assert harness.received() == [(6, 0)]
 
 
-def test_what_a_move_ahead_has_passed_is_no_repeat_later(desk):
-    publish(desk, 6)
-    desk.subscribe("foo", durable="dur", in_flight=2)
-    assert desk.received() == [(1, 0), (2, 0)]
-    change(desk, "move", sequence=5, **DUR)
-    assert desk.received() == [(5, 0), (6, 0)]
+def test_move_to_a_time(harness):
+    sub = harness.subscribe("foo", durable="dur")
+    publish(harness, 2)
+    harness.pass_time(3600)
+    publish(harness, 2)
+    harness.ack(sub.ack_inbox, 1, 2, 3, 4)
+    harness.received()
 
-    sub = desk.broker.context.groups[1].machine.subscriptions.values()
+    change(harness, "move", time=START + 1800 * SECOND, **DUR)
+    assert harness.received() == [(3, 1), (4, 1)]
+    change(harness, "move", time=START - SECOND, **DUR)
+    assert numbers(harness) == [1, 2, 3, 4]
+    change(harness, "move", time=harness.wall + SECOND, **DUR)
+    assert harness.received() == []
+
+
+def test_move_to_all_begins_where_retention_has_left_something(harness):
+    sub = harness.subscribe("foo", durable="dur")
+    publish(harness, 5)
+    harness.ack(sub.ack_inbox, 1, 2, 3, 4, 5)
+    harness.received()
+    uid = harness.broker.context.meta.channels[b"foo"].uid
+    harness.indexes[1, uid].first = 3
+
+    change(harness, "move", all=True, **DUR)
+
+    assert harness.received() == [(3, 1), (4, 1), (5, 1)]
+
+
+def test_what_was_never_sent_is_not_flagged_when_the_cursor_is_moved_back_before_its_beginning(harness):
+    publish(harness, 4)
+    harness.subscribe("foo", durable="dur", start=3, seq=3)
+    assert harness.received() == [(3, 0), (4, 0)]
+
+    change(harness, "move", all=True, **DUR)
+
+    assert harness.received() == [(1, 0), (2, 0), (3, 1), (4, 1)]
+
+
+def test_what_a_move_ahead_has_passed_is_no_repeat_later(harness):
+    publish(harness, 6)
+    harness.subscribe("foo", durable="dur", in_flight=2)
+    assert harness.received() == [(1, 0), (2, 0)]
+    change(harness, "move", sequence=5, **DUR)
+    assert harness.received() == [(5, 0), (6, 0)]
+
+    sub = harness.broker.context.groups[1].machine.subscriptions.values()
     ack_inbox = next(iter(sub)).ack_inbox
-    change(desk, "move", all=True, **DUR)
-    assert desk.received() == [(1, 1), (2, 1)]
-    desk.ack(ack_inbox, 1, 2)
-    assert desk.received() == [(3, 0), (4, 0)]
-    desk.ack(ack_inbox, 3, 4)
-    assert desk.received() == [(5, 1), (6, 1)]
+    change(harness, "move", all=True, **DUR)
+    assert harness.received() == [(1, 1), (2, 1)]
+    harness.ack(ack_inbox, 1, 2)
+    assert harness.received() == [(3, 0), (4, 0)]
+    harness.ack(ack_inbox, 3, 4)
+    assert harness.received() == [(5, 1), (6, 1)]
 
 
-def test_move_of_an_offline_durable_counts_when_it_comes_back(desk):
-    sub = desk.subscribe("foo", durable="dur")
-    publish(desk, 4)
-    desk.ack(sub.ack_inbox, 1, 2, 3)
-    desk.leave("foo", sub.ack_inbox)
-    desk.received()
+def test_move_of_an_offline_durable_counts_when_it_comes_back(harness):
+    sub = harness.subscribe("foo", durable="dur")
+    publish(harness, 4)
+    harness.ack(sub.ack_inbox, 1, 2, 3)
+    harness.leave("foo", sub.ack_inbox)
+    harness.received()
 
-    change(desk, "move", sequence=2, **DUR)
-    desk.restart()
-    desk.subscribe("foo", durable="dur")
+    change(harness, "move", sequence=2, **DUR)
+    harness.restart()
+    harness.subscribe("foo", durable="dur")
 
-    assert desk.received() == [(2, 1), (3, 1), (4, 1)]
+    assert harness.received() == [(2, 1), (3, 1), (4, 1)]
 
 
-def test_a_queue_group_is_moved_with_all_its_members(desk):
-    subs = [desk.subscribe("foo", inbox, queue="q", in_flight=3) for inbox in ("a", "b")]
-    publish(desk, 6)
-    assert sorted(numbers(desk, "a") + numbers(desk, "b")) == [1, 2, 3, 4, 5, 6]
+def test_a_queue_group_is_moved_with_all_its_members(harness):
+    subs = [harness.subscribe("foo", inbox, queue="q", in_flight=3) for inbox in ("a", "b")]
+    publish(harness, 6)
+    assert sorted(numbers(harness, "a") + numbers(harness, "b")) == [1, 2, 3, 4, 5, 6]
 
-    change(desk, "move", queue_group="q", all=True)
+    change(harness, "move", queue_group="q", all=True)
 
-    again = desk.received("a") + desk.received("b")
+    again = harness.received("a") + harness.received("b")
     assert sorted(again) == [(n, 1) for n in range(1, 7)]
     for sub in subs:
-        desk.ack(sub.ack_inbox, 1, 2, 3, 4, 5, 6)
-    desk.pass_time(60)
-    assert numbers(desk, "a") + numbers(desk, "b") == []
+        harness.ack(sub.ack_inbox, 1, 2, 3, 4, 5, 6)
+    harness.pass_time(60)
+    assert numbers(harness, "a") + numbers(harness, "b") == []
 
 
-def test_acks_of_before_the_move_do_not_settle_what_was_not_sent_again_yet(desk):
-    sub = desk.subscribe("foo", durable="dur", in_flight=2)
-    publish(desk, 6)
+def test_acks_of_before_the_move_do_not_settle_what_was_not_sent_again_yet(harness):
+    sub = harness.subscribe("foo", durable="dur", in_flight=2)
+    publish(harness, 6)
     for first in (1, 3):
-        desk.ack(sub.ack_inbox, first, first + 1)
-    desk.received()
-    change(desk, "move", all=True, **DUR)
-    assert desk.received() == [(1, 1), (2, 1)]
+        harness.ack(sub.ack_inbox, first, first + 1)
+    harness.received()
+    change(harness, "move", all=True, **DUR)
+    assert harness.received() == [(1, 1), (2, 1)]
 
-    desk.ack(sub.ack_inbox, 4, 5)  # late ones, of what is not sent again yet
-    desk.ack(sub.ack_inbox, 1, 2)
-    assert desk.received() == [(3, 1), (4, 1)]
+    harness.ack(sub.ack_inbox, 4, 5)  # late ones, of what is not sent again yet
+    harness.ack(sub.ack_inbox, 1, 2)
+    assert harness.received() == [(3, 1), (4, 1)]
 
 
-def test_move_while_messages_are_read_from_disk_throws_that_read_away(desk):
-    publish(desk, 5)
-    desk.subscribe("foo", durable="dur", in_flight=2)
-    desk.received()
-    dispatch = desk.broker.context.groups[1].dispatch
+def test_move_while_messages_are_read_from_disk_throws_that_read_away(harness):
+    publish(harness, 5)
+    harness.subscribe("foo", durable="dur", in_flight=2)
+    harness.received()
+    dispatch = harness.broker.context.groups[1].dispatch
     live = next(iter(dispatch.cursors.values()))
     live.fetching = 77  # a read is under way
-    change(desk, "move", sequence=2, **DUR)
+    change(harness, "move", sequence=2, **DUR)
 
     assert live.fetching != 77
-    assert desk.received() == [(2, 1), (3, 0)]
+    assert harness.received() == [(2, 1), (3, 0)]
 
 
-def test_what_is_sent_while_the_move_is_on_its_way_is_flagged_later(desk):
-    sub = desk.subscribe("foo", durable="dur", in_flight=3)
-    publish(desk, 6)
-    assert numbers(desk) == [1, 2, 3]
-    desk.hold = True
-    begin(desk, "move", sequence=2, **DUR)
-    assert answer(desk) is None
-    desk.ack(sub.ack_inbox, 1, 2)
-    assert desk.received() == [(4, 0), (5, 0)], "it is not committed yet"
-    desk.hold = False
-    desk.turn()
+def test_what_is_sent_while_the_move_is_on_its_way_is_flagged_later(harness):
+    sub = harness.subscribe("foo", durable="dur", in_flight=3)
+    publish(harness, 6)
+    assert numbers(harness) == [1, 2, 3]
+    harness.hold = True
+    begin(harness, "move", sequence=2, **DUR)
+    assert answer(harness) is None
+    harness.ack(sub.ack_inbox, 1, 2)
+    assert harness.received() == [(4, 0), (5, 0)], "it is not committed yet"
+    harness.hold = False
+    harness.turn()
 
-    assert not answer(desk).error
-    assert desk.received() == [(2, 1), (3, 1), (4, 1)]
-    desk.ack(sub.ack_inbox, 2, 3, 4)
-    assert desk.received() == [(5, 1), (6, 0)]
+    assert not answer(harness).error
+    assert harness.received() == [(2, 1), (3, 1), (4, 1)]
+    harness.ack(sub.ack_inbox, 2, 3, 4)
+    assert harness.received() == [(5, 1), (6, 0)]
 
 
-def test_power_is_cut_between_the_move_and_its_commit(desk):
+def test_power_is_cut_between_the_move_and_its_commit(harness):
     """The entry is in the log with what was told after it: the next life knows what was sent in between."""
-    sub = desk.subscribe("foo", durable="dur", in_flight=3)
-    publish(desk, 6)
-    desk.received()
-    desk.hold = True
-    begin(desk, "move", sequence=2, **DUR)
-    desk.ack(sub.ack_inbox, 1, 2)
-    assert numbers(desk) == [4, 5]
-    desk.hold = False
-    desk.restart()
+    sub = harness.subscribe("foo", durable="dur", in_flight=3)
+    publish(harness, 6)
+    harness.received()
+    harness.hold = True
+    begin(harness, "move", sequence=2, **DUR)
+    harness.ack(sub.ack_inbox, 1, 2)
+    assert numbers(harness) == [4, 5]
+    harness.hold = False
+    harness.restart()
 
-    assert desk.received() == [(2, 1), (3, 1), (4, 1)]
-    desk.ack(sub.ack_inbox, 2, 3, 4)
-    assert desk.received() == [(5, 1), (6, 0)]
-
-
-def test_two_moves_on_their_way_at_once(desk):
-    sub = desk.subscribe("foo", durable="dur", in_flight=3)
-    publish(desk, 6)
-    desk.received()
-    desk.hold = True
-    begin(desk, "move", "r1", sequence=5, **DUR)
-    desk.ack(sub.ack_inbox, 1)
-    assert numbers(desk) == [4]
-    begin(desk, "move", "r2", sequence=2, **DUR)
-    desk.hold = False
-    desk.turn()
-
-    assert not answer(desk, "r1").error
-    assert not answer(desk, "r2").error
-    assert desk.received() == [(2, 1), (3, 1), (4, 1)]
-    desk.ack(sub.ack_inbox, 2, 3, 4)
-    assert desk.received() == [(5, 0), (6, 0)]
+    assert harness.received() == [(2, 1), (3, 1), (4, 1)]
+    harness.ack(sub.ack_inbox, 2, 3, 4)
+    assert harness.received() == [(5, 1), (6, 0)]
 
 
-def test_a_move_survives_power_lost_with_all_that_was_sent_since(desk):
-    sub = desk.subscribe("foo", durable="dur", in_flight=3)
-    publish(desk, 4)
-    desk.ack(sub.ack_inbox, 1, 2, 3)
-    desk.ack(sub.ack_inbox, 4)
-    change(desk, "move", sequence=2, **DUR)
-    desk.received()
-    desk.restart()
-    desk.pass_time(40)
+def test_two_moves_on_their_way_at_once(harness):
+    sub = harness.subscribe("foo", durable="dur", in_flight=3)
+    publish(harness, 6)
+    harness.received()
+    harness.hold = True
+    begin(harness, "move", "r1", sequence=5, **DUR)
+    harness.ack(sub.ack_inbox, 1)
+    assert numbers(harness) == [4]
+    begin(harness, "move", "r2", sequence=2, **DUR)
+    harness.hold = False
+    harness.turn()
 
-    assert [sequence for sequence, count in desk.received() if count] == [2, 3, 4]
+    assert not answer(harness, "r1").error
+    assert not answer(harness, "r2").error
+    assert harness.received() == [(2, 1), (3, 1), (4, 1)]
+    harness.ack(sub.ack_inbox, 2, 3, 4)
+    assert harness.received() == [(5, 0), (6, 0)]
 
 
-def test_a_full_disk_refuses_a_move_and_nothing_happens(desk):
-    desk.subscribe("foo", durable="dur")
-    publish(desk, 2)
-    desk.received()
-    desk.full = True
-    begin(desk, "move", all=True, **DUR)
-    refused = answer(desk)
+def test_a_move_survives_power_lost_with_all_that_was_sent_since(harness):
+    sub = harness.subscribe("foo", durable="dur", in_flight=3)
+    publish(harness, 4)
+    harness.ack(sub.ack_inbox, 1, 2, 3)
+    harness.ack(sub.ack_inbox, 4)
+    change(harness, "move", sequence=2, **DUR)
+    harness.received()
+    harness.restart()
+    harness.pass_time(40)
+
+    assert [sequence for sequence, count in harness.received() if count] == [2, 3, 4]
+
+
+def test_a_full_disk_refuses_a_move_and_nothing_happens(harness):
+    harness.subscribe("foo", durable="dur")
+    publish(harness, 2)
+    harness.received()
+    harness.full = True
+    begin(harness, "move", all=True, **DUR)
+    refused = answer(harness)
 
     assert refused.retry
     assert refused.error
-    desk.full = False
-    desk.pass_time(1)
-    assert desk.received() == []
+    harness.full = False
+    harness.pass_time(1)
+    assert harness.received() == []
 
 
 @pytest.mark.parametrize(
@@ -277,27 +277,27 @@ def test_a_full_disk_refuses_a_move_and_nothing_happens(desk):
         ({"sequence": 9}, 'stan: channel "foo" ends with sequence 2, 9 is not there yet'),
     ],
 )
-def test_move_without_a_place_to_go_is_refused(desk, told, error):
-    desk.subscribe("foo", durable="dur")
-    publish(desk, 2)
+def test_move_without_a_place_to_go_is_refused(harness, told, error):
+    harness.subscribe("foo", durable="dur")
+    publish(harness, 2)
 
-    assert refusal(desk, "move", **told, **DUR) == error
+    assert refusal(harness, "move", **told, **DUR) == error
 
 
 # --- which ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_cursor_is_found_by_number_or_name(desk):
-    desk.connect("you")
+def test_a_cursor_is_found_by_number_or_name(harness):
+    harness.connect("you")
     for client_id in ("me", "you"):
-        desk.subscribe("foo", client_id, durable="dur", client_id=client_id)
-    desk.subscribe("foo", "q", queue="q", durable="dq")
-    desk.subscribe("foo", "plain")
-    cursors = desk.broker.context.groups[1].machine.cursors.values()
+        harness.subscribe("foo", client_id, durable="dur", client_id=client_id)
+    harness.subscribe("foo", "q", queue="q", durable="dq")
+    harness.subscribe("foo", "plain")
+    cursors = harness.broker.context.groups[1].machine.cursors.values()
     plain = next(cursor for cursor in cursors if not cursor.name)
 
     changed = [
-        change(desk, "pause", **named)
+        change(harness, "pause", **named)
         for named in (
             {"durable_name": "dur", "client_id": "you"},
             {"queue_group": "dq:q"},
@@ -309,249 +309,251 @@ def test_a_cursor_is_found_by_number_or_name(desk):
     assert sorted(c.name for c in cursors if c.paused) == [b"", b"dq:q", b"dur"]
 
 
-def test_names_that_mean_none_or_several_are_refused_and_named(desk):
-    desk.connect("you")
+def test_names_that_mean_none_or_several_are_refused_and_named(harness):
+    harness.connect("you")
     for client_id in ("me", "you"):
-        desk.subscribe("foo", client_id, durable="dur", client_id=client_id)
+        harness.subscribe("foo", client_id, durable="dur", client_id=client_id)
 
-    several = refusal(desk, "pause", **DUR)
+    several = refusal(harness, "pause", **DUR)
     assert several.startswith('stan: durable "dur" in channel "foo" is one of several, give the number or the client: ')
     assert 'of client "me"' in several
     assert 'of client "you"' in several
-    assert refusal(desk, "pause", durable_name=b"\xff\n") == 'stan: there is no durable "\\xff\\n" in channel "foo"'
-    assert refusal(desk, "pause", durable_name="no") == 'stan: there is no durable "no" in channel "foo"'
-    assert refusal(desk, "skip", queue_group="g", runs=[1, 1]) == 'stan: there is no queue group "g" in channel "foo"'
-    assert refusal(desk, "pause", cursor_id=99) == 'stan: there is no position 99 in channel "foo"'
-    assert refusal(desk, "pause") == errors.INVALID_WHICH
-    assert refusal(desk, "pause", channel="no", **DUR) == errors.UNKNOWN_CHANNEL
-    assert refusal(desk, "pause", version=9, **DUR) == errors.UNKNOWN_VERSION
+    assert refusal(harness, "pause", durable_name=b"\xff\n") == 'stan: there is no durable "\\xff\\n" in channel "foo"'
+    assert refusal(harness, "pause", durable_name="no") == 'stan: there is no durable "no" in channel "foo"'
+    assert (
+        refusal(harness, "skip", queue_group="g", runs=[1, 1]) == 'stan: there is no queue group "g" in channel "foo"'
+    )
+    assert refusal(harness, "pause", cursor_id=99) == 'stan: there is no position 99 in channel "foo"'
+    assert refusal(harness, "pause") == errors.INVALID_WHICH
+    assert refusal(harness, "pause", channel="no", **DUR) == errors.UNKNOWN_CHANNEL
+    assert refusal(harness, "pause", version=9, **DUR) == errors.UNKNOWN_VERSION
 
 
 # --- skip -----------------------------------------------------------------------------------------------------------------
 
 
-def test_skipped_messages_count_as_acked_and_open_the_window(desk):
-    desk.subscribe("foo", durable="dur", in_flight=2, wait=1)
-    publish(desk, 4)
-    assert numbers(desk) == [1, 2]
+def test_skipped_messages_count_as_acked_and_open_the_window(harness):
+    harness.subscribe("foo", durable="dur", in_flight=2, wait=1)
+    publish(harness, 4)
+    assert numbers(harness) == [1, 2]
 
-    assert change(desk, "skip", runs=[1, 1], **DUR) == 1
-    assert desk.received() == [(3, 0)]
-    desk.pass_time(3)
-    assert 1 not in numbers(desk)
-
-
-def test_skipping_what_was_not_sent_yet_passes_over_it_even_after_a_restart(desk):
-    sub = desk.subscribe("foo", durable="dur", in_flight=1)
-    publish(desk, 5)
-    desk.received()
-
-    assert change(desk, "skip", runs=[3, 3, 5, 5], **DUR) == 2
-    desk.restart()
-    desk.ack(sub.ack_inbox, 1)
-    assert desk.received() == [(2, 0)]
-    desk.ack(sub.ack_inbox, 2)
-    assert desk.received() == [(4, 0)]
-    desk.ack(sub.ack_inbox, 4)
-    publish(desk, 1)
-
-    assert desk.received() == [(6, 0)]
+    assert change(harness, "skip", runs=[1, 1], **DUR) == 1
+    assert harness.received() == [(3, 0)]
+    harness.pass_time(3)
+    assert 1 not in numbers(harness)
 
 
-def test_what_was_skipped_unsent_is_no_repeat_after_a_move_back(desk):
-    sub = desk.subscribe("foo", durable="dur", in_flight=1)
-    publish(desk, 3)
-    change(desk, "skip", runs=[2, 2], **DUR)
-    desk.ack(sub.ack_inbox, 1)
-    desk.ack(sub.ack_inbox, 3)
-    desk.received()
-    told(desk)
+def test_skipping_what_was_not_sent_yet_passes_over_it_even_after_a_restart(harness):
+    sub = harness.subscribe("foo", durable="dur", in_flight=1)
+    publish(harness, 5)
+    harness.received()
 
-    change(desk, "move", sequence=1, **DUR)
-    desk.ack(sub.ack_inbox, 1)
-    desk.ack(sub.ack_inbox, 2)
+    assert change(harness, "skip", runs=[3, 3, 5, 5], **DUR) == 2
+    harness.restart()
+    harness.ack(sub.ack_inbox, 1)
+    assert harness.received() == [(2, 0)]
+    harness.ack(sub.ack_inbox, 2)
+    assert harness.received() == [(4, 0)]
+    harness.ack(sub.ack_inbox, 4)
+    publish(harness, 1)
 
-    assert desk.received() == [(1, 1), (2, 0), (3, 1)]
-
-
-def test_skip_of_an_offline_durable(desk):
-    sub = desk.subscribe("foo", durable="dur")
-    publish(desk, 4)
-    desk.leave("foo", sub.ack_inbox)
-    desk.received()
-    assert change(desk, "skip", runs=[1, 2, 4, 4], **DUR) == 3
-    publish(desk, 1)
-    desk.subscribe("foo", durable="dur")
-
-    assert desk.received() == [(3, 1), (5, 0)]
+    assert harness.received() == [(6, 0)]
 
 
-def test_a_skip_is_not_undone_by_what_is_told_before_it_is_known(desk):
+def test_what_was_skipped_unsent_is_no_repeat_after_a_move_back(harness):
+    sub = harness.subscribe("foo", durable="dur", in_flight=1)
+    publish(harness, 3)
+    change(harness, "skip", runs=[2, 2], **DUR)
+    harness.ack(sub.ack_inbox, 1)
+    harness.ack(sub.ack_inbox, 3)
+    harness.received()
+    told(harness)
+
+    change(harness, "move", sequence=1, **DUR)
+    harness.ack(sub.ack_inbox, 1)
+    harness.ack(sub.ack_inbox, 2)
+
+    assert harness.received() == [(1, 1), (2, 0), (3, 1)]
+
+
+def test_skip_of_an_offline_durable(harness):
+    sub = harness.subscribe("foo", durable="dur")
+    publish(harness, 4)
+    harness.leave("foo", sub.ack_inbox)
+    harness.received()
+    assert change(harness, "skip", runs=[1, 2, 4, 4], **DUR) == 3
+    publish(harness, 1)
+    harness.subscribe("foo", durable="dur")
+
+    assert harness.received() == [(3, 1), (5, 0)]
+
+
+def test_a_skip_is_not_undone_by_what_is_told_before_it_is_known(harness):
     """Its ack wait ends while the skip is on its way: the log hears that it is owed after it heard of the skip."""
-    desk.subscribe("foo", durable="dur", wait=1)
-    publish(desk, 2)
-    desk.received()
-    desk.hold = True
-    begin(desk, "skip", runs=[1, 1], **DUR)
-    desk.pass_time(1.5)
-    desk.received()
-    desk.hold = False
-    desk.restart()
-    desk.pass_time(5)
+    harness.subscribe("foo", durable="dur", wait=1)
+    publish(harness, 2)
+    harness.received()
+    harness.hold = True
+    begin(harness, "skip", runs=[1, 1], **DUR)
+    harness.pass_time(1.5)
+    harness.received()
+    harness.hold = False
+    harness.restart()
+    harness.pass_time(5)
 
-    assert 1 not in numbers(desk)
+    assert 1 not in numbers(harness)
 
 
 @pytest.mark.parametrize("runs", [[], [1], [0, 1], [3, 2]])
-def test_skip_without_well_formed_runs_is_refused(desk, runs):
-    desk.subscribe("foo", durable="dur")
-    publish(desk, 3)
+def test_skip_without_well_formed_runs_is_refused(harness, runs):
+    harness.subscribe("foo", durable="dur")
+    publish(harness, 3)
 
-    assert refusal(desk, "skip", runs=runs, **DUR) == errors.INVALID_RUNS
+    assert refusal(harness, "skip", runs=runs, **DUR) == errors.INVALID_RUNS
 
 
-def test_skip_beyond_the_end_or_of_too_many_pieces_is_refused(desk):
-    desk.subscribe("foo", durable="dur")
-    publish(desk, 2)
-    assert "ends with sequence 2" in refusal(desk, "skip", runs=[2, 3], **DUR)
+def test_skip_beyond_the_end_or_of_too_many_pieces_is_refused(harness):
+    harness.subscribe("foo", durable="dur")
+    publish(harness, 2)
+    assert "ends with sequence 2" in refusal(harness, "skip", runs=[2, 3], **DUR)
     runs = [1, 1] * (limits.OVERRIDE_RUNS_MAX + 1)
 
-    assert refusal(desk, "skip", runs=runs, **DUR) == errors.TOO_MANY_SKIPPED
+    assert refusal(harness, "skip", runs=runs, **DUR) == errors.TOO_MANY_SKIPPED
 
 
 # --- redeliver ------------------------------------------------------------------------------------------------------------
 
 
-def test_pending_messages_are_sent_again_at_once_counted(desk):
-    sub = desk.subscribe("foo", durable="dur")
-    publish(desk, 3)
-    desk.ack(sub.ack_inbox, 2)
-    desk.received()
+def test_pending_messages_are_sent_again_at_once_counted(harness):
+    sub = harness.subscribe("foo", durable="dur")
+    publish(harness, 3)
+    harness.ack(sub.ack_inbox, 2)
+    harness.received()
 
-    assert change(desk, "redeliver", **DUR) == 2
-    assert desk.received() == [(1, 1), (3, 1)]
-    assert change(desk, "redeliver", runs=[3, 3], **DUR) == 1
-    assert desk.received() == [(3, 2)]
-    desk.ack(sub.ack_inbox, 1, 3)
-    assert change(desk, "redeliver", **DUR) == 0
-    desk.pass_time(60)
-    assert desk.received() == []
+    assert change(harness, "redeliver", **DUR) == 2
+    assert harness.received() == [(1, 1), (3, 1)]
+    assert change(harness, "redeliver", runs=[3, 3], **DUR) == 1
+    assert harness.received() == [(3, 2)]
+    harness.ack(sub.ack_inbox, 1, 3)
+    assert change(harness, "redeliver", **DUR) == 0
+    harness.pass_time(60)
+    assert harness.received() == []
 
 
 # --- pause, resume --------------------------------------------------------------------------------------------------------
 
 
-def test_paused_gets_nothing_until_it_is_resumed_and_acks_count(desk):
-    sub = desk.subscribe("foo", durable="dur", wait=1)
-    publish(desk, 2)
-    desk.received()
+def test_paused_gets_nothing_until_it_is_resumed_and_acks_count(harness):
+    sub = harness.subscribe("foo", durable="dur", wait=1)
+    publish(harness, 2)
+    harness.received()
 
-    assert change(desk, "pause", **DUR) == 1
-    assert change(desk, "pause", **DUR) == 0
-    publish(desk, 1)
-    desk.ack(sub.ack_inbox, 1)
-    desk.pass_time(5)
-    assert desk.received() == []
-    desk.restart()
-    desk.pass_time(5)
-    assert desk.received() == []
+    assert change(harness, "pause", **DUR) == 1
+    assert change(harness, "pause", **DUR) == 0
+    publish(harness, 1)
+    harness.ack(sub.ack_inbox, 1)
+    harness.pass_time(5)
+    assert harness.received() == []
+    harness.restart()
+    harness.pass_time(5)
+    assert harness.received() == []
 
-    assert change(desk, "resume", **DUR) == 1
-    assert sorted(desk.received()) == [(2, 1), (3, 0)]
-
-
-def test_paused_also_for_members_that_come_later(desk):
-    first = desk.subscribe("foo", durable="dur")
-    change(desk, "pause", **DUR)
-    desk.leave("foo", first.ack_inbox)
-    publish(desk, 1)
-    desk.subscribe("foo", durable="dur")
-    desk.pass_time(1)
-    assert desk.received() == []
-
-    change(desk, "resume", **DUR)
-    assert desk.received() == [(1, 0)]
+    assert change(harness, "resume", **DUR) == 1
+    assert sorted(harness.received()) == [(2, 1), (3, 0)]
 
 
-def test_a_paused_cursor_keeps_no_messages_in_memory(desk):
-    desk.subscribe("foo", durable="dur")
-    change(desk, "pause", **DUR)
+def test_paused_also_for_members_that_come_later(harness):
+    first = harness.subscribe("foo", durable="dur")
+    change(harness, "pause", **DUR)
+    harness.leave("foo", first.ack_inbox)
+    publish(harness, 1)
+    harness.subscribe("foo", durable="dur")
+    harness.pass_time(1)
+    assert harness.received() == []
+
+    change(harness, "resume", **DUR)
+    assert harness.received() == [(1, 0)]
+
+
+def test_a_paused_cursor_keeps_no_messages_in_memory(harness):
+    harness.subscribe("foo", durable="dur")
+    change(harness, "pause", **DUR)
     for _ in range(5):
-        publish(desk, 3)
+        publish(harness, 3)
 
-    dispatch = desk.broker.context.groups[1].dispatch
+    dispatch = harness.broker.context.groups[1].dispatch
     assert not next(iter(dispatch.cursors.values())).batches
 
 
-def test_resumed_leaves_nothing_behind_in_the_rows(desk):
-    desk.subscribe("foo", durable="dur")
-    change(desk, "pause", **DUR)
-    change(desk, "resume", **DUR)
+def test_resumed_leaves_nothing_behind_in_the_rows(harness):
+    harness.subscribe("foo", durable="dur")
+    change(harness, "pause", **DUR)
+    change(harness, "resume", **DUR)
 
-    assert not told(desk).cursors[1].override
+    assert not told(harness).cursors[1].override
 
 
 # --- evict, delete --------------------------------------------------------------------------------------------------------
 
 
-def test_an_evicted_member_leaves_what_it_had_to_the_others(desk):
-    subs = {inbox: desk.subscribe("foo", inbox, queue="q") for inbox in ("a", "b")}
-    publish(desk, 4)
-    machine = desk.broker.context.groups[1].machine
+def test_an_evicted_member_leaves_what_it_had_to_the_others(harness):
+    subs = {inbox: harness.subscribe("foo", inbox, queue="q") for inbox in ("a", "b")}
+    publish(harness, 4)
+    machine = harness.broker.context.groups[1].machine
     victim = next(sub for sub in machine.subscriptions.values() if sub.inbox == b"a")
-    had = numbers(desk, "a")
-    desk.received("b")
+    had = numbers(harness, "a")
+    harness.received("b")
 
-    assert change(desk, "evict_member", subscription_id=victim.subscription_id) == 1
+    assert change(harness, "evict_member", subscription_id=victim.subscription_id) == 1
 
-    assert desk.received("b") == [(sequence, 1) for sequence in had]
-    assert refusal(desk, "evict_member", subscription_id=victim.subscription_id).startswith("stan: there is no sub")
+    assert harness.received("b") == [(sequence, 1) for sequence in had]
+    assert refusal(harness, "evict_member", subscription_id=victim.subscription_id).startswith("stan: there is no sub")
     assert subs
 
 
-def test_an_evicted_durable_stays_and_can_come_back(desk):
-    desk.subscribe("foo", durable="dur")
-    publish(desk, 1)
-    desk.received()
-    number = next(iter(desk.broker.context.groups[1].machine.subscriptions))
-    change(desk, "evict_member", subscription_id=number)
-    publish(desk, 1)
-    assert desk.received() == []
+def test_an_evicted_durable_stays_and_can_come_back(harness):
+    harness.subscribe("foo", durable="dur")
+    publish(harness, 1)
+    harness.received()
+    number = next(iter(harness.broker.context.groups[1].machine.subscriptions))
+    change(harness, "evict_member", subscription_id=number)
+    publish(harness, 1)
+    assert harness.received() == []
 
-    desk.subscribe("foo", durable="dur")
-    assert desk.received() == [(1, 1), (2, 0)]
-
-
-def test_a_deleted_cursor_is_gone_with_position_and_members(desk):
-    sub = desk.subscribe("foo", durable="dur", wait=1)
-    publish(desk, 2)
-    desk.received()
-
-    assert change(desk, "delete_cursor", **DUR) == 1
-    publish(desk, 1)
-    desk.ack(sub.ack_inbox, 1)
-    desk.pass_time(5)
-    assert desk.received() == []
-    assert not told(desk).cursors
-    assert not told(desk).subscriptions
-    assert refusal(desk, "delete_cursor", **DUR) == 'stan: there is no durable "dur" in channel "foo"'
-
-    desk.subscribe("foo", durable="dur")
-    assert desk.received() == [(1, 0), (2, 0), (3, 0)]
+    harness.subscribe("foo", durable="dur")
+    assert harness.received() == [(1, 1), (2, 0)]
 
 
-def test_a_group_with_members_is_deleted_while_its_members_are_being_sent_to(desk):
+def test_a_deleted_cursor_is_gone_with_position_and_members(harness):
+    sub = harness.subscribe("foo", durable="dur", wait=1)
+    publish(harness, 2)
+    harness.received()
+
+    assert change(harness, "delete_cursor", **DUR) == 1
+    publish(harness, 1)
+    harness.ack(sub.ack_inbox, 1)
+    harness.pass_time(5)
+    assert harness.received() == []
+    assert not told(harness).cursors
+    assert not told(harness).subscriptions
+    assert refusal(harness, "delete_cursor", **DUR) == 'stan: there is no durable "dur" in channel "foo"'
+
+    harness.subscribe("foo", durable="dur")
+    assert harness.received() == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_a_group_with_members_is_deleted_while_its_members_are_being_sent_to(harness):
     for inbox in ("a", "b"):
-        desk.subscribe("foo", inbox, queue="q", durable="dq", wait=1)
-    publish(desk, 4)
-    change(desk, "delete_cursor", queue_group="dq:q")
-    desk.restart()
-    desk.said.clear()
-    publish(desk, 1)
-    desk.pass_time(3)
+        harness.subscribe("foo", inbox, queue="q", durable="dq", wait=1)
+    publish(harness, 4)
+    change(harness, "delete_cursor", queue_group="dq:q")
+    harness.restart()
+    harness.said.clear()
+    publish(harness, 1)
+    harness.pass_time(3)
 
-    assert numbers(desk, "a") + numbers(desk, "b") == []
-    desk.close()
+    assert numbers(harness, "a") + numbers(harness, "b") == []
+    harness.close()
 
 
 # --- leaders ----------------------------------------------------------------------------------------------------------------

@@ -3,241 +3,241 @@
 import pytest
 
 from stan.config import ChannelLimits, Config, StoreLimits
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 
 
 @pytest.fixture
-def desk():
-    desk = Desk()
-    desk.connect()
-    return desk
+def harness():
+    harness = CoreHarness()
+    harness.connect()
+    return harness
 
 
-def test_durable_resumes_after_the_last_acked_message_even_with_another_start(desk):
-    sub = desk.subscribe("foo", durable="dur")
-    desk.publish("foo", b"1", b"2", b"3")
-    desk.received()
-    desk.ack(sub.ack_inbox, 1, 2)
-    desk.close()
-    desk.connect()
-    desk.publish("foo", b"4")
-    again = desk.subscribe("foo", durable="dur", start=0)
+def test_durable_resumes_after_the_last_acked_message_even_with_another_start(harness):
+    sub = harness.subscribe("foo", durable="dur")
+    harness.publish("foo", b"1", b"2", b"3")
+    harness.received()
+    harness.ack(sub.ack_inbox, 1, 2)
+    harness.close()
+    harness.connect()
+    harness.publish("foo", b"4")
+    again = harness.subscribe("foo", durable="dur", start=0)
 
     assert again.ack_inbox != sub.ack_inbox
-    assert desk.received() == [(3, 1), (4, 0)]
+    assert harness.received() == [(3, 1), (4, 0)]
 
 
-def test_durable_online_refuses_a_second_registration(desk):
-    desk.subscribe("foo", durable="dur")
+def test_durable_online_refuses_a_second_registration(harness):
+    harness.subscribe("foo", durable="dur")
 
-    assert desk.subscribe("foo", durable="dur").error == b"stan: duplicate durable registration"
-    assert not desk.subscribe("bar", durable="dur").error
-
-
-def test_durable_unsubscribed_starts_anew(desk):
-    sub = desk.subscribe("foo", durable="dur")
-    desk.publish("foo", b"1")
-    desk.leave("foo", sub.ack_inbox, unsubscribe=True)
-    desk.received()
-    desk.subscribe("foo", durable="dur")
-
-    assert desk.received() == [(1, 0)]
+    assert harness.subscribe("foo", durable="dur").error == b"stan: duplicate durable registration"
+    assert not harness.subscribe("bar", durable="dur").error
 
 
-def test_durable_resume_honours_its_window_oldest_first(desk):
+def test_durable_unsubscribed_starts_anew(harness):
+    sub = harness.subscribe("foo", durable="dur")
+    harness.publish("foo", b"1")
+    harness.leave("foo", sub.ack_inbox, unsubscribe=True)
+    harness.received()
+    harness.subscribe("foo", durable="dur")
+
+    assert harness.received() == [(1, 0)]
+
+
+def test_durable_resume_honours_its_window_oldest_first(harness):
     """The whole unacked backlog does not come at once (FIELD 1a #3)."""
-    sub = desk.subscribe("foo", durable="dur", in_flight=10)
-    desk.publish("foo", *[b"x"] * 10)
-    desk.leave("foo", sub.ack_inbox)
-    desk.received()
-    desk.publish("foo", b"new")
-    again = desk.subscribe("foo", durable="dur", in_flight=2)
-    assert desk.received() == [(1, 1), (2, 1)]
+    sub = harness.subscribe("foo", durable="dur", in_flight=10)
+    harness.publish("foo", *[b"x"] * 10)
+    harness.leave("foo", sub.ack_inbox)
+    harness.received()
+    harness.publish("foo", b"new")
+    again = harness.subscribe("foo", durable="dur", in_flight=2)
+    assert harness.received() == [(1, 1), (2, 1)]
 
-    desk.ack(again.ack_inbox, 1, 2)
+    harness.ack(again.ack_inbox, 1, 2)
 
-    assert desk.received() == [(3, 1), (4, 1)]
-
-
-def test_durable_offline_survives_a_restart_and_gets_nothing(desk):
-    sub = desk.subscribe("foo", durable="dur")
-    desk.publish("foo", b"1")
-    desk.leave("foo", sub.ack_inbox)
-    desk.restart()
-    desk.said.clear()
-    desk.publish("foo", b"2")
-    desk.pass_time(60)
-    assert desk.received() == []
-
-    desk.subscribe("foo", durable="dur")
-    assert desk.received() == [(1, 1), (2, 0)]
+    assert harness.received() == [(3, 1), (4, 1)]
 
 
-def test_durable_online_goes_on_after_a_restart_without_resubscribing(desk):
-    sub = desk.subscribe("foo", durable="dur")
-    desk.publish("foo", b"1")
-    desk.ack(sub.ack_inbox, 1)
-    desk.restart()
-    desk.publish("foo", b"2")
+def test_durable_offline_survives_a_restart_and_gets_nothing(harness):
+    sub = harness.subscribe("foo", durable="dur")
+    harness.publish("foo", b"1")
+    harness.leave("foo", sub.ack_inbox)
+    harness.restart()
+    harness.said.clear()
+    harness.publish("foo", b"2")
+    harness.pass_time(60)
+    assert harness.received() == []
 
-    assert desk.received() == [(1, 0), (2, 0)]
-    assert desk.subscribe("foo", durable="dur").error
+    harness.subscribe("foo", durable="dur")
+    assert harness.received() == [(1, 1), (2, 0)]
+
+
+def test_durable_online_goes_on_after_a_restart_without_resubscribing(harness):
+    sub = harness.subscribe("foo", durable="dur")
+    harness.publish("foo", b"1")
+    harness.ack(sub.ack_inbox, 1)
+    harness.restart()
+    harness.publish("foo", b"2")
+
+    assert harness.received() == [(1, 0), (2, 0)]
+    assert harness.subscribe("foo", durable="dur").error
 
 
 def test_replace_durable_closes_the_first_handle():
-    desk = Desk(Config(replace_durable=True))
-    desk.connect()
-    first = desk.subscribe("foo", "one", durable="dur")
-    desk.publish("foo", b"1")
-    second = desk.subscribe("foo", "two", durable="dur")
-    desk.publish("foo", b"2")
+    harness = CoreHarness(Config(replace_durable=True))
+    harness.connect()
+    first = harness.subscribe("foo", "one", durable="dur")
+    harness.publish("foo", b"1")
+    second = harness.subscribe("foo", "two", durable="dur")
+    harness.publish("foo", b"2")
 
     assert not second.error
-    assert desk.received("one") == [(1, 0)]
-    assert desk.received("two") == [(1, 1), (2, 0)]
-    assert desk.leave("foo", first.ack_inbox).error == b"stan: invalid subscription"
-    assert not desk.leave("foo", second.ack_inbox).error
+    assert harness.received("one") == [(1, 0)]
+    assert harness.received("two") == [(1, 1), (2, 0)]
+    assert harness.leave("foo", first.ack_inbox).error == b"stan: invalid subscription"
+    assert not harness.leave("foo", second.ack_inbox).error
 
 
-def test_queue_group_gives_each_message_to_one_member_in_turns(desk):
-    desk.subscribe("foo", "a", queue="q")
-    desk.subscribe("foo", "b", queue="q")
+def test_queue_group_gives_each_message_to_one_member_in_turns(harness):
+    harness.subscribe("foo", "a", queue="q")
+    harness.subscribe("foo", "b", queue="q")
     for n in range(4):
-        desk.publish("foo", b"%d" % n)
+        harness.publish("foo", b"%d" % n)
 
-    assert (len(desk.received("a")), len(desk.received("b"))) == (2, 2)
+    assert (len(harness.received("a")), len(harness.received("b"))) == (2, 2)
 
 
-def test_queue_group_spreads_a_batch_over_its_members(desk):
+def test_queue_group_spreads_a_batch_over_its_members(harness):
     for inbox in "abc":
-        desk.subscribe("foo", inbox, queue="q", in_flight=100)
-    desk.publish("foo", *[b"x"] * 90)
-    got = [desk.received(inbox) for inbox in "abc"]
+        harness.subscribe("foo", inbox, queue="q", in_flight=100)
+    harness.publish("foo", *[b"x"] * 90)
+    got = [harness.received(inbox) for inbox in "abc"]
 
     assert [len(each) for each in got] == [30, 30, 30]
     assert sorted(sequence for each in got for sequence, _ in each) == list(range(1, 91))
 
 
-def test_queue_group_goes_on_when_one_member_is_stalled(desk):
-    desk.subscribe("foo", "slow", queue="q", in_flight=1)
-    desk.subscribe("foo", "fast", queue="q", in_flight=100)
-    desk.publish("foo", *[b"x"] * 10)
+def test_queue_group_goes_on_when_one_member_is_stalled(harness):
+    harness.subscribe("foo", "slow", queue="q", in_flight=1)
+    harness.subscribe("foo", "fast", queue="q", in_flight=100)
+    harness.publish("foo", *[b"x"] * 10)
 
-    assert (len(desk.received("slow")), len(desk.received("fast"))) == (1, 9)
-
-
-def test_durable_and_other_group_of_the_same_name_get_every_message(desk):
-    desk.subscribe("foo", "a", queue="q")
-    desk.subscribe("foo", "b", queue="q", durable="dur")
-    desk.publish("foo", b"1")
-
-    assert desk.received("a") == desk.received("b") == [(1, 0)]
+    assert (len(harness.received("slow")), len(harness.received("fast"))) == (1, 9)
 
 
-def test_member_leaving_hands_its_messages_over_at_once(desk):
-    a = desk.subscribe("foo", "a", queue="q", wait=60)
-    desk.publish("foo", b"1")
-    desk.subscribe("foo", "b", queue="q", wait=60)
-    desk.leave("foo", a.ack_inbox)
+def test_durable_and_other_group_of_the_same_name_get_every_message(harness):
+    harness.subscribe("foo", "a", queue="q")
+    harness.subscribe("foo", "b", queue="q", durable="dur")
+    harness.publish("foo", b"1")
 
-    assert desk.received("b") == [(1, 1)]
+    assert harness.received("a") == harness.received("b") == [(1, 0)]
 
 
-def test_redelivery_counts_for_the_group_and_a_late_ack_of_another_member_counts(desk):
-    a = desk.subscribe("foo", "a", queue="q", wait=1, in_flight=1)
-    desk.publish("foo", b"1")
-    desk.subscribe("foo", "b", queue="q", wait=1, in_flight=1)
-    desk.pass_time(1.1)
-    desk.pass_time(1.1)
-    got = sorted(desk.received("a") + desk.received("b"))
+def test_member_leaving_hands_its_messages_over_at_once(harness):
+    a = harness.subscribe("foo", "a", queue="q", wait=60)
+    harness.publish("foo", b"1")
+    harness.subscribe("foo", "b", queue="q", wait=60)
+    harness.leave("foo", a.ack_inbox)
+
+    assert harness.received("b") == [(1, 1)]
+
+
+def test_redelivery_counts_for_the_group_and_a_late_ack_of_another_member_counts(harness):
+    a = harness.subscribe("foo", "a", queue="q", wait=1, in_flight=1)
+    harness.publish("foo", b"1")
+    harness.subscribe("foo", "b", queue="q", wait=1, in_flight=1)
+    harness.pass_time(1.1)
+    harness.pass_time(1.1)
+    got = sorted(harness.received("a") + harness.received("b"))
     assert got == [(1, 0), (1, 1), (1, 2)]
 
-    desk.ack(a.ack_inbox, 1)
-    desk.pass_time(5)
-    assert desk.received("a") + desk.received("b") == []
+    harness.ack(a.ack_inbox, 1)
+    harness.pass_time(5)
+    assert harness.received("a") + harness.received("b") == []
 
 
-def test_group_without_durable_name_starts_anew_after_its_last_member(desk):
-    sub = desk.subscribe("foo", "a", queue="q")
-    desk.publish("foo", b"1")
-    desk.received("a")
-    desk.leave("foo", sub.ack_inbox)
-    desk.subscribe("foo", "a", queue="q")
+def test_group_without_durable_name_starts_anew_after_its_last_member(harness):
+    sub = harness.subscribe("foo", "a", queue="q")
+    harness.publish("foo", b"1")
+    harness.received("a")
+    harness.leave("foo", sub.ack_inbox)
+    harness.subscribe("foo", "a", queue="q")
 
-    assert desk.received("a") == [(1, 0)]
-
-
-def test_durable_group_is_kept_by_close_and_removed_by_unsubscribe(desk):
-    sub = desk.subscribe("foo", "a", queue="q", durable="dur")
-    desk.publish("foo", b"1", b"2")
-    desk.ack(sub.ack_inbox, 1)
-    desk.close()
-    desk.restart()
-    desk.connect()
-    desk.publish("foo", b"3")
-    desk.received("a")
-    again = desk.subscribe("foo", "a", queue="q", durable="dur", start=0)
-    assert desk.received("a") == [(2, 1), (3, 0)]
-
-    desk.leave("foo", again.ack_inbox, unsubscribe=True)
-    desk.subscribe("foo", "a", queue="q", durable="dur")
-    assert desk.received("a") == [(1, 0), (2, 0), (3, 0)]
+    assert harness.received("a") == [(1, 0)]
 
 
-def test_group_position_is_kept_when_a_member_unsubscribes_and_the_server_restarts(desk):
+def test_durable_group_is_kept_by_close_and_removed_by_unsubscribe(harness):
+    sub = harness.subscribe("foo", "a", queue="q", durable="dur")
+    harness.publish("foo", b"1", b"2")
+    harness.ack(sub.ack_inbox, 1)
+    harness.close()
+    harness.restart()
+    harness.connect()
+    harness.publish("foo", b"3")
+    harness.received("a")
+    again = harness.subscribe("foo", "a", queue="q", durable="dur", start=0)
+    assert harness.received("a") == [(2, 1), (3, 0)]
+
+    harness.leave("foo", again.ack_inbox, unsubscribe=True)
+    harness.subscribe("foo", "a", queue="q", durable="dur")
+    assert harness.received("a") == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_group_position_is_kept_when_a_member_unsubscribes_and_the_server_restarts(harness):
     """STAN-SPEC 16 F 106."""
-    desk.subscribe("foo", "a", queue="q", in_flight=1)
-    desk.publish("foo", b"1")
-    b = desk.subscribe("foo", "b", queue="q", in_flight=1)
-    desk.publish("foo", b"2")
-    desk.leave("foo", b.ack_inbox, unsubscribe=True)
-    desk.restart()
-    desk.said.clear()
-    desk.subscribe("foo", "c", queue="q", in_flight=5)
-    desk.publish("foo", b"3")
+    harness.subscribe("foo", "a", queue="q", in_flight=1)
+    harness.publish("foo", b"1")
+    b = harness.subscribe("foo", "b", queue="q", in_flight=1)
+    harness.publish("foo", b"2")
+    harness.leave("foo", b.ack_inbox, unsubscribe=True)
+    harness.restart()
+    harness.said.clear()
+    harness.subscribe("foo", "c", queue="q", in_flight=5)
+    harness.publish("foo", b"3")
 
-    assert (3, 0) in desk.received("c")
+    assert (3, 0) in harness.received("c")
 
 
-def test_client_that_died_during_a_crash_leaves_its_subscriptions_closed(desk):
+def test_client_that_died_during_a_crash_leaves_its_subscriptions_closed(harness):
     """A crash between the metadata group's entry and the channel group's: mended when the node leads again."""
-    desk.subscribe("foo", durable="dur")
-    desk.subscribe("foo", "gone")
-    desk.hold = True
-    desk.close()
-    index, kind, body = next(e[1:] for e in desk.uncommitted if e[0] == 0)
-    desk.logs[1] = desk.logs[1][:2]
-    desk.hold = False
-    desk.restart()
+    harness.subscribe("foo", durable="dur")
+    harness.subscribe("foo", "gone")
+    harness.hold = True
+    harness.close()
+    index, kind, body = next(e[1:] for e in harness.uncommitted if e[0] == 0)
+    harness.logs[1] = harness.logs[1][:2]
+    harness.hold = False
+    harness.restart()
 
     assert index
     assert kind
     assert body
-    machine = desk.broker.context.groups[1].machine
+    machine = harness.broker.context.groups[1].machine
     assert [len(c.members) for c in machine.cursors.values()] == [0]
-    desk.connect()
-    assert not desk.subscribe("foo", durable="dur").error
+    harness.connect()
+    assert not harness.subscribe("foo", durable="dur").error
 
 
 def test_subscription_limit_counts_offline_durables_and_not_a_resume():
-    desk = Desk(Config(limits=StoreLimits(default=ChannelLimits(subscriptions=1))))
-    desk.connect()
-    sub = desk.subscribe("foo", durable="dur")
-    desk.leave("foo", sub.ack_inbox)
+    harness = CoreHarness(Config(limits=StoreLimits(default=ChannelLimits(subscriptions=1))))
+    harness.connect()
+    sub = harness.subscribe("foo", durable="dur")
+    harness.leave("foo", sub.ack_inbox)
     for more in ({}, {"durable": "x"}, {"queue": "q"}, {"queue": "q", "durable": "x"}):
-        assert desk.subscribe("foo", **more).error == b"too many subscriptions per channel"
+        assert harness.subscribe("foo", **more).error == b"too many subscriptions per channel"
 
-    assert not desk.subscribe("foo", durable="dur").error
+    assert not harness.subscribe("foo", durable="dur").error
 
 
 def test_debug_lines_quote_what_clients_chose():
     """Else a name with a line end writes lines of its own."""
-    desk = Desk()
-    desk.connect()
+    harness = CoreHarness()
+    harness.connect()
     evil = "d\r\n[1] [ERR] \x1b[31mforged"
-    assert desk.subscribe("foo", durable=evil, queue=evil.replace("d", "q")).error == b""
-    assert desk.subscribe("foo", inbox="in\x1bbox", durable="plain").error == b""
-    lines = [text for _, text in desk.notes if "Started new" in text]
+    assert harness.subscribe("foo", durable=evil, queue=evil.replace("d", "q")).error == b""
+    assert harness.subscribe("foo", inbox="in\x1bbox", durable="plain").error == b""
+    lines = [text for _, text in harness.notes if "Started new" in text]
     assert len(lines) == 2
     assert all(line.isprintable() for line in lines)
     assert " durable=d\\r\\n[1] [ERR] \\x1b[31mforged," in lines[0]

@@ -9,7 +9,7 @@ from stan.core.state.meta import NODES_CHANGED, MetaMachine
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.changes import meta_changes
 from stan.state.database import Changes, Database
-from tests.kit.desk import CLUSTERED, Node
+from tests.kit.core_harness import CLUSTERED, Node
 
 ADD, REMOVE = "_STAN.raft.test-cluster.node.add", "_STAN.raft.test-cluster.node.remove"
 OPEN = replace(CLUSTERED, cluster=replace(CLUSTERED.cluster, allow_add_remove=True))

@@ -2,61 +2,61 @@
 
 import pytest
 
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 
 
 @pytest.fixture
-def desk():
-    desk = Desk()
-    desk.connect()
+def harness():
+    harness = CoreHarness()
+    harness.connect()
     for word in (b"1", b"2", b"3", b"4"):
-        desk.publish("foo", word)
-    return desk
+        harness.publish("foo", word)
+    return harness
 
 
-def failing(desk):
+def failing(harness):
     """Let reads fail from now on; returns what ends that."""
-    broker = desk.broker
+    broker = harness.broker
     answer = broker.step_fetched
     broker.step_fetched = lambda fetch, _found: broker.step_fetch_failed(fetch, "disk on fire")
     return lambda: setattr(broker, "step_fetched", answer)
 
 
-def test_failed_read_of_new_messages_is_told_and_tried_again(desk):
-    heal = failing(desk)
-    desk.subscribe("foo")
-    desk.pass_time(3)
-    assert desk.received() == []
-    assert ("ERR", "Error looking up message foo:1 (disk on fire)") in desk.notes
+def test_failed_read_of_new_messages_is_told_and_tried_again(harness):
+    heal = failing(harness)
+    harness.subscribe("foo")
+    harness.pass_time(3)
+    assert harness.received() == []
+    assert ("ERR", "Error looking up message foo:1 (disk on fire)") in harness.notes
     heal()
-    desk.pass_time(1.1)
+    harness.pass_time(1.1)
 
-    assert desk.received() == [(1, 0), (2, 0), (3, 0), (4, 0)]
+    assert harness.received() == [(1, 0), (2, 0), (3, 0), (4, 0)]
 
 
-def test_failed_read_of_a_redelivery_keeps_it_pending_and_is_tried_again(desk):
-    sub = desk.subscribe("foo", wait=1)
-    desk.received()
-    desk.ack(sub.ack_inbox, 1, 2, 4)
-    heal = failing(desk)
-    desk.pass_time(5)
-    assert desk.received() == []
+def test_failed_read_of_a_redelivery_keeps_it_pending_and_is_tried_again(harness):
+    sub = harness.subscribe("foo", wait=1)
+    harness.received()
+    harness.ack(sub.ack_inbox, 1, 2, 4)
+    heal = failing(harness)
+    harness.pass_time(5)
+    assert harness.received() == []
     heal()
-    desk.pass_time(1.1)
+    harness.pass_time(1.1)
 
-    assert desk.received()[0] == (3, 1)
+    assert harness.received()[0] == (3, 1)
 
 
-def test_hole_in_the_log_is_skipped_and_what_was_pending_in_it_counts_as_acked(desk):
-    pending = desk.subscribe("foo", "pending", wait=1)
-    assert desk.received("pending") == [(1, 0), (2, 0), (3, 0), (4, 0)]
-    desk.ack(pending.ack_inbox, 1, 4)
-    batches = desk.indexes[1, 1].batches
+def test_hole_in_the_log_is_skipped_and_what_was_pending_in_it_counts_as_acked(harness):
+    pending = harness.subscribe("foo", "pending", wait=1)
+    assert harness.received("pending") == [(1, 0), (2, 0), (3, 0), (4, 0)]
+    harness.ack(pending.ack_inbox, 1, 4)
+    batches = harness.indexes[1, 1].batches
     del batches[1:3]
-    desk.subscribe("foo", "new")
-    desk.pass_time(3)
+    harness.subscribe("foo", "new")
+    harness.pass_time(3)
 
-    assert desk.received("new") == [(1, 0), (4, 0)]
-    assert desk.received("pending") == []
-    desk.publish("foo", b"5")
-    assert desk.received("new") == desk.received("pending") == [(5, 0)]
+    assert harness.received("new") == [(1, 0), (4, 0)]
+    assert harness.received("pending") == []
+    harness.publish("foo", b"5")
+    assert harness.received("new") == harness.received("pending") == [(5, 0)]

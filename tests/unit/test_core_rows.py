@@ -5,22 +5,22 @@ from stan.core.state.state_codec import restore_group
 from stan.state.changes import group_changes
 from stan.state.database import Changes, Database
 from stan.types import GroupId
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 from tests.kit.positions import change
 
 
 async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(tmp_path):
-    desk = Desk()
-    desk.connect()
-    desk.publish("foo", b"1", b"2", b"3")
-    kept = desk.subscribe("foo", "kept", durable="d", in_flight=2)
-    desk.subscribe("foo", "member", queue="q")
-    desk.ack(kept.ack_inbox, 1)
-    offline = desk.subscribe("foo", "off", durable="off")
-    desk.leave("foo", offline.ack_inbox)
-    newest = desk.subscribe("foo", "newest")
-    desk.leave("foo", newest.ack_inbox)
-    machine = desk.broker.context.groups[1].machine
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", b"1", b"2", b"3")
+    kept = harness.subscribe("foo", "kept", durable="d", in_flight=2)
+    harness.subscribe("foo", "member", queue="q")
+    harness.ack(kept.ack_inbox, 1)
+    offline = harness.subscribe("foo", "off", durable="off")
+    harness.leave("foo", offline.ack_inbox)
+    newest = harness.subscribe("foo", "newest")
+    harness.leave("foo", newest.ack_inbox)
+    machine = harness.broker.context.groups[1].machine
     changes = Changes()
     group_changes(changes, machine, (7, 1))
 
@@ -46,13 +46,13 @@ async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(tmp_path):
 
 
 async def test_what_operators_have_changed_is_in_the_rows(tmp_path):
-    desk = Desk()
-    desk.connect()
-    desk.publish("foo", *[b"x"] * 9)
-    desk.subscribe("foo", durable="d", in_flight=3, start=3, seq=4)
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", *[b"x"] * 9)
+    harness.subscribe("foo", durable="d", in_flight=3, start=3, seq=4)
     for kind, told in (("move", {"sequence": 2}), ("skip", {"runs": [7, 8]}), ("pause", {})):
-        change(desk, kind, durable_name="d", **told)
-    machine = desk.broker.context.groups[1].machine
+        change(harness, kind, durable_name="d", **told)
+    machine = harness.broker.context.groups[1].machine
     changes = Changes()
     group_changes(changes, machine, (7, 1))
 

@@ -17,7 +17,7 @@ from stan.protocol.kernel import client as client_kernel
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
-from tests.kit.desk import Index
+from tests.kit.core_harness import Index
 
 
 class Link:

@@ -12,7 +12,7 @@ from stan.protocol.kernel import rows
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
-from tests.kit.desk import Desk, Node, pub_frame
+from tests.kit.core_harness import CoreHarness, Node, pub_frame
 
 
 def piece(at, size=1):
@@ -102,7 +102,7 @@ def node():
 
 
 def test_alone_nothing_is_kept():
-    assert Gateway(Desk().broker, "_INBOX.x.>", lambda *_: None).heard is None
+    assert Gateway(CoreHarness().broker, "_INBOX.x.>", lambda *_: None).heard is None
 
 
 def test_frames_that_came_in_two_reads_are_heard_whole(node):

@@ -1,4 +1,4 @@
-"""Health of a node in its states, and the metrics over a broker on a desk, read back by Prometheus's own parser."""
+"""Health of a node in its states, and the metrics over a broker on a harness, read back by Prometheus's own parser."""
 
 import asyncio
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from stan.monitor import health
 from stan.monitor.metrics import metrics
 from stan.monitor.view import View
 from stan.raft.group import RaftGroup
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 
 SECOND = 1_000_000_000
 NOW = 1_700_000_000 * SECOND
@@ -44,10 +44,10 @@ class FakeChannel:
         return [BatchRef(first, 1, NOW - (100 - first) * SECOND, 0, 0, 0)]
 
 
-def node(desk, **told):
+def node(harness, **told):
     standard = {
-        "broker": desk.broker,
-        "config": desk.config,
+        "broker": harness.broker,
+        "config": harness.config,
         "crash": SimpleNamespace(done=lambda: False),
         "serving": True,
         "connection": SimpleNamespace(up=True, unsent=11),
@@ -75,32 +75,32 @@ def test_before_the_store_is_open_it_lives_and_has_not_started():
 
 
 def test_node_that_serves_is_ready():
-    found = view(node(Desk()))
+    found = view(node(CoreHarness()))
     assert (health.live(found), health.startup(found), health.ready(found)) == ([], [], [])
 
 
 def test_node_that_waits_says_for_what():
-    desk = Desk()
-    desk.broker.context.meta.info = None
-    found = view(node(desk, serving=False, connection=None))
+    harness = CoreHarness()
+    harness.broker.context.meta.info = None
+    found = view(node(harness, serving=False, connection=None))
     waits = ["clients are not served yet", "there is no connection to NATS", "the metadata is not known yet"]
     assert health.startup(found) == health.ready(found) == waits
     assert health.live(found) == []
 
 
 def test_lost_connection_ends_readiness_and_nothing_else():
-    found = view(node(Desk(), connection=SimpleNamespace(up=False)))
+    found = view(node(CoreHarness(), connection=SimpleNamespace(up=False)))
     assert health.ready(found) == ["there is no connection to NATS"]
     assert (health.live(found), health.startup(found)) == ([], [])
 
 
 def test_broken_broker_does_not_live():
-    found = view(node(Desk(), crash=SimpleNamespace(done=lambda: True)))
+    found = view(node(CoreHarness(), crash=SimpleNamespace(done=lambda: True)))
     assert health.live(found) == health.ready(found) == ["the broker has failed, and ends"]
 
 
 def test_node_that_stops_is_not_ready():
-    found = view(node(Desk(), driver=SimpleNamespace(stopped=True, frozen={}, groups={})))
+    found = view(node(CoreHarness(), driver=SimpleNamespace(stopped=True, frozen={}, groups={})))
     assert health.ready(found) == ["it is shutting down"]
 
 
@@ -120,7 +120,7 @@ def test_node_that_stops_is_not_ready():
 def test_groups(group, frozen, whole, reasons):
     driver = SimpleNamespace(stopped=False, frozen=frozen, groups={2: group})
     storage = SimpleNamespace(whole={2: whole}, differs={})
-    assert health.ready(view(node(Desk(), driver=driver, storage=storage))) == reasons
+    assert health.ready(view(node(CoreHarness(), driver=driver, storage=storage))) == reasons
 
 
 # --- metrics ------------------------------------------------------------------------------------------------------------
@@ -144,15 +144,15 @@ def test_before_the_store_is_open_there_is_only_what_the_process_is():
 
 
 def test_metrics_of_a_broker_alone():
-    desk = Desk()
-    desk.connect()
-    desk.publish("foo", *[b"x"] * 40)
-    durable = desk.subscribe("foo", durable="dur", in_flight=10)
-    desk.ack(durable.ack_inbox, 1, 2)
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", *[b"x"] * 40)
+    durable = harness.subscribe("foo", durable="dur", in_flight=10)
+    harness.ack(durable.ack_inbox, 1, 2)
     for number in "12":
-        desk.subscribe("foo", f"i{number}", queue="q", start=3, seq=36, in_flight=4)
-    desk.subscribe("foo", "plain", start=0)
-    made = node(desk)
+        harness.subscribe("foo", f"i{number}", queue="q", start=3, seq=36, in_flight=4)
+    harness.subscribe("foo", "plain", start=0)
+    made = node(harness)
     for took in (5, 10, 15, 99):
         made.runtime.syncs.add(took)
     made.driver.groups = {1: FakeGroup(leads=True, leader="a")}
@@ -200,35 +200,35 @@ def test_metrics_of_a_broker_alone():
 
 
 def test_offline_durable_is_told_of_too():
-    desk = Desk()
-    desk.connect()
-    desk.publish("foo", *[b"x"] * 5)
-    desk.subscribe("foo", durable="dur", in_flight=2)
-    desk.close()
-    found = scrape(view(node(desk)))
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", *[b"x"] * 5)
+    harness.subscribe("foo", durable="dur", in_flight=2)
+    harness.close()
+    found = scrape(view(node(harness)))
     of = ("foo", "me", "durable", "dur")
     assert (found["stan_durable_members", *of], found["stan_durable_lag_messages", *of]) == (0, 3)
     assert (found["stan_durable_pending_messages", *of], found["stan_durable_window_messages", *of]) == (2, 0)
 
 
 def test_what_another_node_leads_that_one_tells():
-    desk = Desk()
-    desk.connect()
-    desk.publish("foo", b"x")
-    desk.broker.follow_group(1)
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", b"x")
+    harness.broker.follow_group(1)
     config = Config(store=StoreConfig(kind="file"), cluster=ClusterConfig(node_id="a"))
-    found = scrape(view(node(desk), config))
+    found = scrape(view(node(harness), config))
     assert ("stan_channel_messages", "foo") not in found
     assert (found["stan_stored_messages",], found["stan_channels",]) == (0, 1)
 
 
 def test_many_channels_are_told_of_one_by_one_only_where_asked_for(monkeypatch):
-    desk = Desk(config=Config(limits=StoreLimits(channels=0)))
-    desk.connect()
+    harness = CoreHarness(config=Config(limits=StoreLimits(channels=0)))
+    harness.connect()
     for name in "abc":
-        desk.publish(name, b"x")
-        desk.subscribe(name, durable="d")
-    found = view(node(desk))
+        harness.publish(name, b"x")
+        harness.subscribe(name, durable="d")
+    found = view(node(harness))
     monkeypatch.setattr(limits, "METRICS_CHANNELS_MAX", 2)
     all_of_them = scrape(found)
     assert not [key for key in all_of_them if key[0].startswith(("stan_channel_", "stan_durable_"))]

@@ -1,4 +1,4 @@
-"""The monitoring pages over a broker on a desk: fields, their order and types as the original's, values, parts of lists."""
+"""The monitoring pages over a broker on a harness: fields, their order and types as the original's, values, parts of lists."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from stan.config import ChannelLimits, ChannelOverride, ClusterConfig, Config, S
 from stan.monitor.pages import Pages, UnknownNameError
 from stan.monitor.view import View
 from stan.monitor.words import array, extended, flat, moment, pretty, uptime
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 
 SECOND = 1_000_000_000
 NOW = 1_700_000_000 * SECOND
@@ -41,11 +41,11 @@ class Scene:
     """A broker and its pages."""
 
     def __init__(self, config: Config | None = None) -> None:
-        self.desk = Desk(config=config or Config())
-        self.view = View(self.desk.config, "SERVER", None, NOW - 75 * SECOND)
+        self.harness = CoreHarness(config=config or Config())
+        self.view = View(self.harness.config, "SERVER", None, NOW - 75 * SECOND)
         self.view.node = SimpleNamespace(
-            broker=self.desk.broker,
-            config=self.desk.config,
+            broker=self.harness.broker,
+            config=self.harness.config,
             crash=SimpleNamespace(done=lambda: False),
             driver=SimpleNamespace(stopped=False, groups={}),
             storage=SimpleNamespace(node_id="a"),
@@ -63,20 +63,22 @@ class Scene:
 def scene():
     """As when the fixtures were made: a durable with a full window, another that is offline, a durable queue group."""
     scene = Scene()
-    desk = scene.desk
+    harness = scene.harness
     for client in ("billing", "loader", "reader", "worker-1", "worker-2"):
-        desk.connect(client)
-    desk.publish("orders", *[b"x" * 10] * 50, client_id="loader")
-    desk.publish("notes", *[b"x"] * 7, client_id="loader")
-    ledger = desk.subscribe("orders", "i.ledger", client_id="billing", durable="ledger", in_flight=20)
-    desk.ack(ledger.ack_inbox, *range(1, 20, 2), channel=b"orders")
-    mark = desk.subscribe("notes", "i.bookmark", client_id="reader", durable="bookmark", in_flight=1, start=3, seq=3)
-    desk.ack(mark.ack_inbox, 3, channel=b"notes")
-    desk.ack(mark.ack_inbox, 4, channel=b"notes")
-    desk.leave("notes", mark.ack_inbox, client_id="reader")
+        harness.connect(client)
+    harness.publish("orders", *[b"x" * 10] * 50, client_id="loader")
+    harness.publish("notes", *[b"x"] * 7, client_id="loader")
+    ledger = harness.subscribe("orders", "i.ledger", client_id="billing", durable="ledger", in_flight=20)
+    harness.ack(ledger.ack_inbox, *range(1, 20, 2), channel=b"orders")
+    mark = harness.subscribe("notes", "i.bookmark", client_id="reader", durable="bookmark", in_flight=1, start=3, seq=3)
+    harness.ack(mark.ack_inbox, 3, channel=b"notes")
+    harness.ack(mark.ack_inbox, 4, channel=b"notes")
+    harness.leave("notes", mark.ack_inbox, client_id="reader")
     for number in "12":
-        desk.subscribe("sensors.room-1.temp", f"i.{number}", client_id=f"worker-{number}", queue="pool", durable="crew")
-    desk.publish("sensors.room-1.temp", b"one", client_id="loader")
+        harness.subscribe(
+            "sensors.room-1.temp", f"i.{number}", client_id=f"worker-{number}", queue="pool", durable="crew"
+        )
+    harness.publish("sensors.room-1.temp", b"one", client_id="loader")
     return scene
 
 
@@ -126,7 +128,7 @@ def test_server_page_in_a_cluster_tells_role_and_node():
     found = scene.get("serverz")
     assert list(found)[4:8] == ["state", "role", "node_id", "now"]
     assert (found["state"], found["role"], found["node_id"]) == ("CLUSTERED", "Leader", "a")
-    scene.desk.broker.context.leads_meta = False
+    scene.harness.broker.context.leads_meta = False
     assert scene.get("serverz")["role"] == "Candidate"
     assert scene.get("storez")["type"] == "RAFT_FILE"
 
@@ -175,7 +177,7 @@ def test_parts_of_lists(scene, query, ids):
 
 
 def test_channel_page(scene):
-    scene.desk.subscribe("orders", "i.plain", client_id="loader", start=0, in_flight=5)
+    scene.harness.subscribe("orders", "i.plain", client_id="loader", start=0, in_flight=5)
     names = scene.get("channelsz")
     assert shape(names) == [*OF_LIST, ("names", list)]
     assert names["names"] == ["notes", "orders", "sensors.room-1.temp"]
@@ -211,20 +213,20 @@ def test_beyond_the_end_there_is_no_list_of_channels(scene):
 
 def test_copy_shows_what_the_leader_has_told_the_log_of(scene):
     before = scene.get("channelsz", channel="orders", subs="1")
-    scene.desk.broker.follow_group(1)
+    scene.harness.broker.follow_group(1)
     assert scene.get("channelsz", channel="orders", subs="1") == before
 
 
 def test_240_traffic_counts_redeliveries():
     scene = Scene()
-    scene.desk.connect()
-    acking = scene.desk.subscribe("foo", "i.1", wait=5)
-    scene.desk.subscribe("foo", "i.2", wait=5)
-    scene.desk.publish("foo", *[b"x"] * 5)
-    scene.desk.ack(acking.ack_inbox, *range(1, 6))
+    scene.harness.connect()
+    acking = scene.harness.subscribe("foo", "i.1", wait=5)
+    scene.harness.subscribe("foo", "i.2", wait=5)
+    scene.harness.publish("foo", *[b"x"] * 5)
+    scene.harness.ack(acking.ack_inbox, *range(1, 6))
     found = scene.get("serverz")
     assert (found["in_msgs"], found["out_msgs"]) == (5, 10)
-    scene.desk.pass_time(6)
+    scene.harness.pass_time(6)
     again = scene.get("serverz")
     assert (again["in_msgs"], again["out_msgs"]) == (5, 15)
     assert again["out_bytes"] == found["out_bytes"] * 15 // 10
@@ -235,12 +237,12 @@ def test_241_244_counts_after_a_restart_and_an_unsubscribe(scene):
         return [scene.get("serverz")[name] for name in ("clients", "subscriptions", "channels", "total_msgs")]
 
     before = scene.get("channelsz", subs="1")["channels"]
-    scene.desk.restart()
-    scene.view.node.broker = scene.desk.broker
+    scene.harness.restart()
+    scene.view.node.broker = scene.harness.broker
     assert counts() == [5, 4, 3, 58]
     assert scene.get("channelsz", subs="1")["channels"] == before
-    again = scene.desk.subscribe("notes", client_id="reader", durable="bookmark", in_flight=1)
-    scene.desk.leave("notes", again.ack_inbox, client_id="reader", unsubscribe=True)
+    again = scene.harness.subscribe("notes", client_id="reader", durable="bookmark", in_flight=1)
+    scene.harness.leave("notes", again.ack_inbox, client_id="reader", unsubscribe=True)
     assert counts() == [5, 3, 3, 58]
     assert "subscriptions" not in scene.get("channelsz", channel="notes", subs="1")
 
@@ -250,32 +252,34 @@ def test_245_members_of_a_durable_group_are_counted(scene):
         return scene.get("serverz")["subscriptions"], scene.get("channelsz", channel="foo")["subs_count"]
 
     def member(number):
-        return scene.desk.subscribe("foo", f"m.{number}", client_id="loader", queue="q", durable="d").ack_inbox
+        return scene.harness.subscribe("foo", f"m.{number}", client_id="loader", queue="q", durable="d").ack_inbox
 
     one, two = member(1), member(2)
     assert count() == (6, 2)
-    scene.desk.leave("foo", one, client_id="loader")
+    scene.harness.leave("foo", one, client_id="loader")
     assert count() == (5, 1)
-    scene.desk.leave("foo", two, client_id="loader")
+    scene.harness.leave("foo", two, client_id="loader")
     assert count() == (5, 1)  # offline, kept
     (kept,) = scene.get("channelsz", channel="foo", subs="1")["subscriptions"]
     assert (kept["is_offline"], kept["queue_name"], kept["client_id"]) == (True, "d:q", "loader")
-    scene.desk.leave("foo", member(3), client_id="loader", unsubscribe=True)
+    scene.harness.leave("foo", member(3), client_id="loader", unsubscribe=True)
     assert count() == (4, 0)
 
 
 def test_client_of_many_members_of_one_group(scene):
     for number in range(20):
-        scene.desk.subscribe("orders", f"q.{number}", client_id="loader", queue="q")
+        scene.harness.subscribe("orders", f"q.{number}", client_id="loader", queue="q")
     found = scene.get("clientsz", client="loader", subs="1")
     assert found["subs_count"] == 20
     assert [sub["inbox"] for sub in found["subscriptions"]["orders"]] == [f"q.{number}" for number in range(20)]
 
 
 def test_what_was_sent_and_has_to_be_sent_again_is_pending(scene):
-    scene.desk.pass_time(0)
+    scene.harness.pass_time(0)
     live = next(
-        live for live in scene.desk.broker.context.groups[1].dispatch.cursors.values() if live.cursor.name == b"ledger"
+        live
+        for live in scene.harness.broker.context.groups[1].dispatch.cursors.values()
+        if live.cursor.name == b"ledger"
     )
     runs = live.members[0].window.take(3)
     for run in runs:
@@ -284,7 +288,7 @@ def test_what_was_sent_and_has_to_be_sent_again_is_pending(scene):
 
 
 def test_groups_that_this_node_does_not_hold_are_left_out(scene):
-    del scene.desk.broker.context.groups[1]
+    del scene.harness.broker.context.groups[1]
     assert scene.get("channelsz")["total"] == 0
     assert (scene.get("serverz")["total_msgs"], scene.get("serverz")["channels"]) == (0, 3)
     with pytest.raises(UnknownNameError):
@@ -303,9 +307,9 @@ def test_before_the_store_is_open_pages_are_empty():
 
 def test_other_work_goes_on_between_the_slices_of_a_long_page(monkeypatch):
     scene = Scene(Config(limits=StoreLimits(channels=0)))
-    scene.desk.connect()
+    scene.harness.connect()
     for number in range(50):
-        scene.desk.publish(f"c{number:02}", b"x")
+        scene.harness.publish(f"c{number:02}", b"x")
     monkeypatch.setattr(limits, "PAGE_SLICE", 0)
     turns = []
 

@@ -16,7 +16,7 @@ from stan.patterns import matches
 from stan.protocol.frames import Frame
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 
 INVALID_PUBLISH = "stan: invalid publish request"
 TOKENS = st.sampled_from(["a", "b", "*"])
@@ -34,32 +34,32 @@ def config(*names, **more):
 
 
 @pytest.fixture
-def desk():
-    return Desk(config("foo", "mine.*"))
+def harness():
+    return CoreHarness(config("foo", "mine.*"))
 
 
 # --- whose is it ------------------------------------------------------------------------------------------------------
 
 
-def test_own_channels_are_served_and_others_get_no_answer(desk):
-    desk.connect()
-    assert desk.publish("foo", b"1") == [""]
-    assert desk.publish("mine.x", b"1") == [""]
-    assert desk.publish("bar", b"1") == []
-    assert desk.subscribe("foo", "a").ack_inbox
-    assert desk.subscribe("bar", "b") is None
-    assert desk.leave("bar", b"x") is None
-    assert set(desk.broker.context.meta.channels) == {b"foo", b"mine.x"}
+def test_own_channels_are_served_and_others_get_no_answer(harness):
+    harness.connect()
+    assert harness.publish("foo", b"1") == [""]
+    assert harness.publish("mine.x", b"1") == [""]
+    assert harness.publish("bar", b"1") == []
+    assert harness.subscribe("foo", "a").ack_inbox
+    assert harness.subscribe("bar", "b") is None
+    assert harness.leave("bar", b"x") is None
+    assert set(harness.broker.context.meta.channels) == {b"foo", b"mine.x"}
 
 
-def test_subscription_with_a_wildcard_is_still_invalid(desk):
-    desk.connect()
-    assert desk.subscribe("mine.*").error == b"stan: invalid subject"
+def test_subscription_with_a_wildcard_is_still_invalid(harness):
+    harness.connect()
+    assert harness.subscribe("mine.*").error == b"stan: invalid subject"
 
 
-def test_every_server_lets_clients_in_and_out(desk):
-    assert not desk.connect().error
-    assert not desk.close().error
+def test_every_server_lets_clients_in_and_out(harness):
+    assert not harness.connect().error
+    assert not harness.close().error
 
 
 @given(st.lists(PATTERNS, min_size=1, max_size=4, unique=True), NAMES)
@@ -86,10 +86,10 @@ def test_cover_is_narrow(patterns, cover):
 
 
 def test_gateway_hears_publishes_of_its_channels_only():
-    desk = Desk(config("mine.a", "mine.b"))
-    gateway = Gateway(desk.broker, "", lambda *_: None)
+    harness = CoreHarness(config("mine.a", "mine.b"))
+    gateway = Gateway(harness.broker, "", lambda *_: None)
     assert gateway.subscriptions[PUB_SID] == "_STAN.pub.test-cluster.mine.*"
-    assert gateway.taken is desk.broker.context.partition
+    assert gateway.taken is harness.broker.context.partition
     assert ACK_SID in gateway.subscriptions
 
 
@@ -111,45 +111,45 @@ def test_conflicts(mine, theirs, found):
 # --- clients that come later ------------------------------------------------------------------------------------------
 
 
-def test_publish_of_a_client_that_is_let_in_meanwhile_is_taken(desk):
-    assert desk.publish("foo", b"1", b"2") == []
-    desk.pass_time(0.5)
-    desk.connect()
-    desk.turn()
-    acks = [wire.PubAck.FromString(said.payload).error for said in desk.hear("_INBOX.acks")]
+def test_publish_of_a_client_that_is_let_in_meanwhile_is_taken(harness):
+    assert harness.publish("foo", b"1", b"2") == []
+    harness.pass_time(0.5)
+    harness.connect()
+    harness.turn()
+    acks = [wire.PubAck.FromString(said.payload).error for said in harness.hear("_INBOX.acks")]
     assert acks == [b"", b""]
 
 
-def test_publish_of_a_stranger_is_refused_after_a_second_and_the_next_at_once(desk):
-    assert desk.publish("foo", b"1") == []
-    desk.pass_time(1.01)
-    assert [wire.PubAck.FromString(said.payload).error.decode() for said in desk.hear("_INBOX.acks")] == [
+def test_publish_of_a_stranger_is_refused_after_a_second_and_the_next_at_once(harness):
+    assert harness.publish("foo", b"1") == []
+    harness.pass_time(1.01)
+    assert [wire.PubAck.FromString(said.payload).error.decode() for said in harness.hear("_INBOX.acks")] == [
         INVALID_PUBLISH
     ]
-    assert desk.publish("foo", b"2") == [INVALID_PUBLISH]
-    desk.connect()
-    assert desk.publish("foo", b"3") == [""]
+    assert harness.publish("foo", b"2") == [INVALID_PUBLISH]
+    harness.connect()
+    assert harness.publish("foo", b"3") == [""]
 
 
-def test_subscription_waits_for_its_client(desk):
-    assert desk.subscribe("foo", "a") is None
-    desk.connect()
-    desk.turn()
-    assert wire.SubscriptionResponse.FromString(desk.hear("reply.1")[0].payload).ack_inbox
-    assert desk.subscribe("foo", "b", client_id="other") is None
-    desk.pass_time(1.01)
-    refused = wire.SubscriptionResponse.FromString(desk.hear("reply.3")[0].payload)
+def test_subscription_waits_for_its_client(harness):
+    assert harness.subscribe("foo", "a") is None
+    harness.connect()
+    harness.turn()
+    assert wire.SubscriptionResponse.FromString(harness.hear("reply.1")[0].payload).ack_inbox
+    assert harness.subscribe("foo", "b", client_id="other") is None
+    harness.pass_time(1.01)
+    refused = wire.SubscriptionResponse.FromString(harness.hear("reply.3")[0].payload)
     assert refused.error == b"stan: invalid subscription request"
-    assert desk.subscribe("foo", "b", client_id="other").error == b"stan: invalid subscription request"
+    assert harness.subscribe("foo", "b", client_id="other").error == b"stan: invalid subscription request"
 
 
-def test_strangers_are_remembered_within_bounds(desk):
+def test_strangers_are_remembered_within_bounds(harness):
     for number in range(limits.PARTITION_STRANGERS_MAX + 50):
-        desk.publish("foo", b"x", client_id=f"c{number}")
-    desk.pass_time(1.1)
-    failed = desk.broker.read_index._pending_clients._failed
+        harness.publish("foo", b"x", client_id=f"c{number}")
+    harness.pass_time(1.1)
+    failed = harness.broker.read_index._pending_clients._failed
     assert len(failed) <= limits.PARTITION_STRANGERS_MAX
-    assert len(desk.hear("_INBOX.acks")) == limits.PARTITION_STRANGERS_MAX + 50
+    assert len(harness.hear("_INBOX.acks")) == limits.PARTITION_STRANGERS_MAX + 50
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

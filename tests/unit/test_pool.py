@@ -6,7 +6,7 @@ from stan import limits
 from stan.edge.pool import Pool
 from stan.errors import DiskFull, NotNow
 from stan.types import SECOND
-from tests.kit.desk import Node, pub_frame
+from tests.kit.core_harness import Node, pub_frame
 
 
 class Group:

@@ -14,44 +14,44 @@ from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
 from stan.settings.settings import parse
 from stan.types import SECOND
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 from tests.unit.test_streamconf import serve
 
 TOO_MANY = b"stan: too many requests, try again later"
 
 
-def limited(**settings: int) -> Desk:
-    return Desk(Config(requests=RequestLimits(**settings)))
+def limited(**settings: int) -> CoreHarness:
+    return CoreHarness(Config(requests=RequestLimits(**settings)))
 
 
 # --- clients -------------------------------------------------------------------------------------------------------------
 
 
 def test_no_more_clients_than_the_limit_until_one_has_gone():
-    desk = limited(clients=2)
-    assert [desk.connect(name).error for name in ("a", "b", "c")] == [
+    harness = limited(clients=2)
+    assert [harness.connect(name).error for name in ("a", "b", "c")] == [
         b"",
         b"",
         b"stan: maximum number of clients reached",
     ]
-    desk.close("a")
-    assert desk.connect("c").error == b""
+    harness.close("a")
+    assert harness.connect("c").error == b""
 
 
 def test_client_that_comes_back_takes_its_own_place():
-    desk = limited(clients=1)
-    desk.connect("a", alive=False)
-    assert desk.connect("a") is None  # the old one is asked first
-    desk.pass_time(1)
-    assert len(desk.broker.context.meta.clients) == 1
+    harness = limited(clients=1)
+    harness.connect("a", alive=False)
+    assert harness.connect("a") is None  # the old one is asked first
+    harness.pass_time(1)
+    assert len(harness.broker.context.meta.clients) == 1
 
 
 def test_clients_on_their_way_count():
-    desk = limited(clients=1)
-    desk.hold = True
-    desk.connect("a")
-    desk.hold = False
-    assert desk.connect("b").error == b"stan: maximum number of clients reached"
+    harness = limited(clients=1)
+    harness.hold = True
+    harness.connect("a")
+    harness.hold = False
+    assert harness.connect("b").error == b"stan: maximum number of clients reached"
 
 
 # --- messages ------------------------------------------------------------------------------------------------------------
@@ -59,16 +59,16 @@ def test_clients_on_their_way_count():
 
 @pytest.mark.parametrize("most", [1, 10, 127, 128, 1000, 100_000])
 def test_message_of_the_limit_is_taken_and_a_larger_one_is_not(most):
-    desk = limited(message_bytes=most)
-    desk.connect()
-    assert desk.publish("foo", b"x" * most, b"x" * (most + 1), b"x") == ["nats: maximum payload exceeded", "", ""]
+    harness = limited(message_bytes=most)
+    harness.connect()
+    assert harness.publish("foo", b"x" * most, b"x" * (most + 1), b"x") == ["nats: maximum payload exceeded", "", ""]
 
 
 def test_rows_of_batches_are_limited_like_messages():
-    desk = limited(message_bytes=10)
+    harness = limited(message_bytes=10)
     row = wire.MsgProto(data=b"x" * 11).SerializeToString()
     batch = ext.BatchRequest(channel=b"foo", rows=struct.pack("<I", len(row)) + row, count=1)
-    answer = desk.ask("_STAN.x.test-cluster.batch", batch, ext.BatchResponse)
+    answer = harness.ask("_STAN.x.test-cluster.batch", batch, ext.BatchResponse)
     assert answer.error == b"stan: row 0 is larger than a message may be"
 
 
@@ -76,62 +76,62 @@ def test_rows_of_batches_are_limited_like_messages():
 
 
 def test_each_client_has_a_rate_of_its_own():
-    desk = limited(client_rate=3)
-    desk.connect("a")
-    desk.connect("b")
-    errors = [desk.subscribe("foo", f"i{number}", client_id="a").error for number in range(4)]
+    harness = limited(client_rate=3)
+    harness.connect("a")
+    harness.connect("b")
+    errors = [harness.subscribe("foo", f"i{number}", client_id="a").error for number in range(4)]
     assert errors == [b"", b"", TOO_MANY, TOO_MANY]
-    assert desk.subscribe("foo", client_id="b").error == b""
-    desk.pass_time(0.4)
-    assert desk.subscribe("foo", "later", client_id="a").error == b""
+    assert harness.subscribe("foo", client_id="b").error == b""
+    harness.pass_time(0.4)
+    assert harness.subscribe("foo", "later", client_id="a").error == b""
 
 
 def test_everybody_together_has_a_rate_and_publishing_has_none():
-    desk = limited(rate=3)
-    desk.connect()
-    assert desk.publish("foo", *[b"x"] * 100) == [""] * 100
+    harness = limited(rate=3)
+    harness.connect()
+    assert harness.publish("foo", *[b"x"] * 100) == [""] * 100
     request = admin.ChannelsRequest()
-    answers = [desk.ask("_STAN.x.test-cluster.admin.channels", request, admin.ChannelsResponse) for _ in range(3)]
+    answers = [harness.ask("_STAN.x.test-cluster.admin.channels", request, admin.ChannelsResponse) for _ in range(3)]
     assert [(answer.error, answer.retry) for answer in answers] == [(b"", False), (b"", False), (TOO_MANY, True)]
-    assert desk.connect("other").error == TOO_MANY
-    desk.pass_time(1)
-    purge = desk.ask(
+    assert harness.connect("other").error == TOO_MANY
+    harness.pass_time(1)
+    purge = harness.ask(
         "_STAN.x.test-cluster.admin.purge", admin.PurgeRequest(channel=b"foo", keep=1), admin.ChangeResponse
     )
     assert purge.error == b""
 
 
 def test_leaving_is_never_refused():
-    desk = limited(rate=2)
-    desk.connect()
-    inbox = desk.subscribe("foo").ack_inbox
-    assert desk.leave("foo", inbox).error == b""
-    assert desk.close().error == b""
+    harness = limited(rate=2)
+    harness.connect()
+    inbox = harness.subscribe("foo").ack_inbox
+    assert harness.leave("foo", inbox).error == b""
+    assert harness.close().error == b""
 
 
 @pytest.mark.parametrize("subject", ["_STAN.discover.test-cluster", "_STAN.sub.test-cluster"])
 def test_oversized_request_is_refused_and_nothing_of_it_kept(subject):
-    desk = Desk()
-    desk.connect()
+    harness = CoreHarness()
+    harness.connect()
     long = b"x" * limits.REQUEST_BYTES_MAX
     if "discover" in subject:
-        answer = desk.ask(subject, wire.ConnectRequest(client_id=long, heartbeat_inbox=b"hb"), wire.ConnectResponse)
+        answer = harness.ask(subject, wire.ConnectRequest(client_id=long, heartbeat_inbox=b"hb"), wire.ConnectResponse)
         assert answer.error == b"stan: invalid connection request: client_id is longer than 1024 bytes"
     else:
         request = wire.SubscriptionRequest(
             client_id=b"me", subject=b"foo", inbox=b"i", durable_name=long, max_in_flight=1, ack_wait_s=1
         )
-        answer = desk.ask(subject, request, wire.SubscriptionResponse)
+        answer = harness.ask(subject, request, wire.SubscriptionResponse)
         assert answer.error == b"stan: invalid subscription request: durable_name is longer than 1024 bytes"
-    assert set(desk.broker.context.meta.clients) == {b"me"}
+    assert set(harness.broker.context.meta.clients) == {b"me"}
 
 
 def test_rates_follow_a_reload():
-    desk = limited(rate=1)
-    desk.connect("a")
-    assert desk.connect("b").error == TOO_MANY
-    desk.broker.reconfigure(Config())
-    assert desk.connect("b").error == b""
+    harness = limited(rate=1)
+    harness.connect("a")
+    assert harness.connect("b").error == TOO_MANY
+    harness.broker.reconfigure(Config())
+    assert harness.connect("b").error == b""
 
 
 # --- the buckets ---------------------------------------------------------------------------------------------------------

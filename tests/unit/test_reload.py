@@ -8,7 +8,7 @@ from stan.edge.reloading import Reloading
 from stan.server.reload import LIVE, plan
 from stan.settings.settings import parse
 from stan.types import SECOND
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 from tests.unit.test_core_channels import exists, kept
 from tests.unit.test_streamconf import serve
 
@@ -107,72 +107,72 @@ def limits(*, channels=100, per_channel=None, **each):
 
 
 def test_lower_limit_removes_what_is_kept_and_a_higher_one_keeps_more():
-    desk = Desk()
-    desk.connect()
-    desk.publish("foo", *[b"x"] * 10)
-    desk.publish("bar", *[b"x"] * 10)
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", *[b"x"] * 10)
+    harness.publish("bar", *[b"x"] * 10)
 
-    desk.broker.reconfigure(limits(per_channel={"foo": ChannelOverride(msgs=3)}))
-    desk.turn()
-    assert (kept(desk), kept(desk, "bar")) == ((8, 10, 3), (1, 10, 10))
+    harness.broker.reconfigure(limits(per_channel={"foo": ChannelOverride(msgs=3)}))
+    harness.turn()
+    assert (kept(harness), kept(harness, "bar")) == ((8, 10, 3), (1, 10, 10))
 
-    desk.broker.reconfigure(limits(msgs=12))
-    desk.publish("foo", *[b"x"] * 10)
-    assert kept(desk) == (9, 20, 12)
+    harness.broker.reconfigure(limits(msgs=12))
+    harness.publish("foo", *[b"x"] * 10)
+    assert kept(harness) == (9, 20, 12)
 
 
 def test_age_that_begins_to_count_removes_what_is_too_old_and_one_that_ends_keeps_it():
-    desk = Desk()
-    desk.connect()
-    desk.publish("foo", b"1")
-    desk.pass_time(10)
-    desk.publish("foo", b"2")
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", b"1")
+    harness.pass_time(10)
+    harness.publish("foo", b"2")
 
-    desk.broker.reconfigure(limits(age_ns=5 * SECOND))
-    desk.turn()
-    assert kept(desk) == (2, 2, 1)
-    desk.broker.reconfigure(limits())
-    desk.pass_time(10)
-    assert kept(desk) == (2, 2, 1)
+    harness.broker.reconfigure(limits(age_ns=5 * SECOND))
+    harness.turn()
+    assert kept(harness) == (2, 2, 1)
+    harness.broker.reconfigure(limits())
+    harness.pass_time(10)
+    assert kept(harness) == (2, 2, 1)
 
 
 def test_number_of_channels_and_subscriptions_is_heeded_at_once():
-    desk = Desk()
-    desk.connect()
-    desk.publish("foo", b"1")
-    desk.subscribe("foo")
-    desk.broker.reconfigure(limits(channels=1, subscriptions=1))
-    assert desk.publish("bar", b"1") == ["too many channels"]
-    assert desk.subscribe("foo", "other").error == b"too many subscriptions per channel"
-    desk.broker.reconfigure(limits(channels=2, subscriptions=2))
-    assert desk.publish("bar", b"1") == [""]
-    assert desk.subscribe("foo", "other").error == b""
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", b"1")
+    harness.subscribe("foo")
+    harness.broker.reconfigure(limits(channels=1, subscriptions=1))
+    assert harness.publish("bar", b"1") == ["too many channels"]
+    assert harness.subscribe("foo", "other").error == b"too many subscriptions per channel"
+    harness.broker.reconfigure(limits(channels=2, subscriptions=2))
+    assert harness.publish("bar", b"1") == [""]
+    assert harness.subscribe("foo", "other").error == b""
 
 
 def test_idle_channels_go_by_the_newest_limit():
-    desk = Desk(limits(inactivity_ns=100 * SECOND))
-    desk.connect()
+    harness = CoreHarness(limits(inactivity_ns=100 * SECOND))
+    harness.connect()
     for channel in ("foo", "bar"):
-        desk.publish(channel, b"1")
-    desk.broker.reconfigure(limits(inactivity_ns=2 * SECOND, per_channel={"bar": ChannelOverride(inactivity_ns=-1)}))
-    desk.pass_time(3)
-    assert (exists(desk), exists(desk, "bar")) == (False, True)
-    desk.pass_time(200)
-    assert exists(desk, "bar")
+        harness.publish(channel, b"1")
+    harness.broker.reconfigure(limits(inactivity_ns=2 * SECOND, per_channel={"bar": ChannelOverride(inactivity_ns=-1)}))
+    harness.pass_time(3)
+    assert (exists(harness), exists(harness, "bar")) == (False, True)
+    harness.pass_time(200)
+    assert exists(harness, "bar")
 
 
 def test_heartbeats_go_by_the_newest_settings():
-    desk = Desk(Config(heartbeat=HeartbeatConfig(interval_ns=1000 * SECOND)))
-    desk.connect(alive=False)
-    desk.broker.reconfigure(Config(heartbeat=HeartbeatConfig(interval_ns=SECOND, timeout_ns=SECOND, fail_count=1)))
-    desk.pass_time(5)
-    assert not desk.broker.context.meta.clients
+    harness = CoreHarness(Config(heartbeat=HeartbeatConfig(interval_ns=1000 * SECOND)))
+    harness.connect(alive=False)
+    harness.broker.reconfigure(Config(heartbeat=HeartbeatConfig(interval_ns=SECOND, timeout_ns=SECOND, fail_count=1)))
+    harness.pass_time(5)
+    assert not harness.broker.context.meta.clients
 
 
 def test_second_durable_is_refused_or_replaces_the_first_as_told_last():
-    desk = Desk()
-    desk.connect()
-    desk.subscribe("foo", durable="d")
-    assert desk.subscribe("foo", "other", durable="d").error == b"stan: duplicate durable registration"
-    desk.broker.reconfigure(Config(replace_durable=True))
-    assert desk.subscribe("foo", "other", durable="d").error == b""
+    harness = CoreHarness()
+    harness.connect()
+    harness.subscribe("foo", durable="d")
+    assert harness.subscribe("foo", "other", durable="d").error == b"stan: duplicate durable registration"
+    harness.broker.reconfigure(Config(replace_durable=True))
+    assert harness.subscribe("foo", "other", durable="d").error == b""

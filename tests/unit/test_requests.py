@@ -9,7 +9,7 @@ from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2, extension_pb2, wire_pb2
 from stan.protocol.requests import TooLong, because, decode
-from tests.kit.desk import Desk
+from tests.kit.core_harness import CoreHarness
 
 CARRIED = {"rows", "ids", "data", "sha256"}
 INBOXES = {"inbox": limits.INBOX_BYTES_MAX, "heartbeat_inbox": limits.INBOX_BYTES_MAX}
@@ -83,9 +83,9 @@ SUBSCRIBE = {"client_id": b"me", "subject": b"foo", "inbox": b"in", "max_in_flig
 
 
 @pytest.fixture(params=["without", "with"])
-def desk(request):
+def harness(request):
     """With permissions and without."""
-    made = Desk()
+    made = CoreHarness()
     if request.param == "with":
         rights = dict.fromkeys(Right, ("nothing",))
         made = Guarded(
@@ -96,8 +96,8 @@ def desk(request):
     return made
 
 
-class Guarded(Desk):
-    """A desk at which the user `u` asks, whom NATS has let in."""
+class Guarded(CoreHarness):
+    """A harness at which the user `u` asks, whom NATS has let in."""
 
     def ask(self, subject, payload, answer):
         self.inboxes += 1
@@ -139,52 +139,52 @@ EXTENSIONS = [
 @pytest.mark.parametrize(
     ("kind", "request_"), EXTENSIONS, ids=[f"{at} {kind}" for at, (kind, _) in enumerate(EXTENSIONS)]
 )
-def test_huge_names_in_requests_are_neither_judged_nor_told_nor_kept(desk, kind, request_):
-    answer = desk.ask(f"_STAN.x.test-cluster.{kind}", request_, admin_pb2.ChangeResponse)
+def test_huge_names_in_requests_are_neither_judged_nor_told_nor_kept(harness, kind, request_):
+    answer = harness.ask(f"_STAN.x.test-cluster.{kind}", request_, admin_pb2.ChangeResponse)
     assert answer.error.startswith(b"stan: invalid ")
     assert answer.error.endswith((b"is longer than 4096 bytes", b"is longer than 1024 bytes"))
-    assert not desk.notes
-    authorizer = desk.broker.context.authorizer
+    assert not harness.notes
+    authorizer = harness.broker.context.authorizer
     assert authorizer is None or all(len(channel) < 100 for _, _, _, channel in authorizer.permissions._known)
 
 
-def test_all_requests_of_operators_are_among_the_kinds(desk):
+def test_all_requests_of_operators_are_among_the_kinds(harness):
     known = {name.removesuffix("Request").lower() for kind in KINDS for name in [kind.DESCRIPTOR.name]}
-    kinds = {kind.replace("_", "") for kind in desk.broker.admin_requests} - {"addnode", "removenode"}
+    kinds = {kind.replace("_", "") for kind in harness.broker.admin_requests} - {"addnode", "removenode"}
     assert {kind.removesuffix("member") for kind in kinds} <= known | {"evict"}
 
 
 @pytest.mark.parametrize("field", ["client_id", "conn_id"])
-def test_connects_with_long_names_are_refused_and_leave_nothing(desk, field):
+def test_connects_with_long_names_are_refused_and_leave_nothing(harness, field):
     """A client id is one of letters, digits, dashes and underscores all the same."""
     asked = {"client_id": b"you", "conn_id": b"c", "heartbeat_inbox": b"hb"} | {field: LONG}
-    answer = desk.ask("_STAN.discover.test-cluster", wire_pb2.ConnectRequest(**asked), wire_pb2.ConnectResponse)
+    answer = harness.ask("_STAN.discover.test-cluster", wire_pb2.ConnectRequest(**asked), wire_pb2.ConnectResponse)
     assert answer.error.decode() == f"stan: invalid connection request: {field} is longer than 1024 bytes"
-    assert desk.broker.context.meta.clients.keys() <= {b"me"}
-    assert not desk.broker.clients.checking
-    assert not desk.notes
+    assert harness.broker.context.meta.clients.keys() <= {b"me"}
+    assert not harness.broker.clients.checking
+    assert not harness.notes
 
 
 @pytest.mark.parametrize("field", ["client_id", "durable_name", "queue_group"])
-def test_subscriptions_with_long_names_are_refused(desk, field):
+def test_subscriptions_with_long_names_are_refused(harness, field):
     request = wire_pb2.SubscriptionRequest(**SUBSCRIBE | {field: LONG})
-    answer = desk.ask("_STAN.sub.test-cluster", request, wire_pb2.SubscriptionResponse)
+    answer = harness.ask("_STAN.sub.test-cluster", request, wire_pb2.SubscriptionResponse)
     assert answer.error.decode() == f"stan: invalid subscription request: {field} is longer than 1024 bytes"
-    assert not desk.broker.context.meta.channels
-    assert not desk.notes
+    assert not harness.broker.context.meta.channels
+    assert not harness.notes
 
 
 def test_names_of_the_longest_length_serve():
-    desk, name = Desk(), "n" * limits.NAME_BYTES_MAX
+    harness, name = CoreHarness(), "n" * limits.NAME_BYTES_MAX
     connect = wire_pb2.ConnectRequest(client_id=name.encode(), conn_id=name.encode(), heartbeat_inbox=name.encode())
-    assert desk.ask("_STAN.discover.test-cluster", connect, wire_pb2.ConnectResponse).error == b""
-    assert desk.subscribe("foo", client_id=name, durable=name, queue=name).error == b""
+    assert harness.ask("_STAN.discover.test-cluster", connect, wire_pb2.ConnectResponse).error == b""
+    assert harness.subscribe("foo", client_id=name, durable=name, queue=name).error == b""
 
 
 def test_publishes_of_long_names_are_refused_at_once():
     """Nobody can be registered by such a name, so nobody waits to see whether somebody is."""
-    desk = Desk()
-    desk.connect()
-    assert desk.publish("foo", b"1", client_id=LONG.decode()) == [errors.INVALID_PUBLISH]
-    assert not desk.broker.publishing.waiting_for_metadata
-    assert desk.publish("x" * 5000, b"1") == [errors.INVALID_PUBLISH]
+    harness = CoreHarness()
+    harness.connect()
+    assert harness.publish("foo", b"1", client_id=LONG.decode()) == [errors.INVALID_PUBLISH]
+    assert not harness.broker.publishing.waiting_for_metadata
+    assert harness.publish("x" * 5000, b"1") == [errors.INVALID_PUBLISH]

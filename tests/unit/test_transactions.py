@@ -16,7 +16,7 @@ from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.batches import rows_of
-from tests.kit.desk import Desk, _split
+from tests.kit.core_harness import CoreHarness, _split
 
 KINDS = {
     "stage": ext.StageResponse,
@@ -27,8 +27,8 @@ KINDS = {
 }
 
 
-class Transacting(Desk):
-    """A desk that also hears the requests of transactions."""
+class Transacting(CoreHarness):
+    """A harness that also hears the requests of transactions."""
 
     def send(self, kind, request):
         """Ask; returns where the answer goes."""
@@ -98,411 +98,411 @@ class Transacting(Desk):
 
 
 @pytest.fixture
-def desk():
+def harness():
     made = Transacting()
     made.connect()
     return made
 
 
-def held_commit(desk, *txns, **named):
+def held_commit(harness, *txns, **named):
     """A commit whose entries are not committed."""
-    desk.hold = True
-    return desk.send("commit", desk.commit_request(*txns, **named))
+    harness.hold = True
+    return harness.send("commit", harness.commit_request(*txns, **named))
 
 
-def one_entry(desk):
+def one_entry(harness):
     """Let one more entry be committed, and what follows from it be proposed."""
-    desk._commit_entry(*desk.uncommitted.pop(0))
-    desk.turn()
+    harness._commit_entry(*harness.uncommitted.pop(0))
+    harness.turn()
 
 
-def let_go(desk):
-    desk.hold = False
-    desk.turn()
+def let_go(harness):
+    harness.hold = False
+    harness.turn()
 
 
-def test_staged_rows_are_seen_by_nobody(desk):
-    desk.subscribe("foo")
-    assert desk.stage(b"a", b"b") == ext.StageResponse()
-    assert desk.visible() == []
-    assert desk.received() == []
+def test_staged_rows_are_seen_by_nobody(harness):
+    harness.subscribe("foo")
+    assert harness.stage(b"a", b"b") == ext.StageResponse()
+    assert harness.visible() == []
+    assert harness.received() == []
 
 
-def test_committed_rows_come_in_order_of_txns_and_parts(desk):
-    desk.publish("foo", b"before")
-    desk.stage(b"2a", txn=b"two")
-    desk.stage(b"1b", txn=b"one", part=1)
-    desk.stage(b"1a", b"1aa", txn=b"one", part=0)
-    done = desk.commit_rows((b"one", 2), (b"two", 1))
+def test_committed_rows_come_in_order_of_txns_and_parts(harness):
+    harness.publish("foo", b"before")
+    harness.stage(b"2a", txn=b"two")
+    harness.stage(b"1b", txn=b"one", part=1)
+    harness.stage(b"1a", b"1aa", txn=b"one", part=0)
+    done = harness.commit_rows((b"one", 2), (b"two", 1))
     assert done == ext.CommitResponse(first_sequence=2, last_sequence=5)
-    assert desk.visible() == [b"before", b"1a", b"1aa", b"1b", b"2a"]
-    desk.publish("foo", b"after")
-    assert desk.visible()[-1] == b"after"
+    assert harness.visible() == [b"before", b"1a", b"1aa", b"1b", b"2a"]
+    harness.publish("foo", b"after")
+    assert harness.visible()[-1] == b"after"
 
 
-def test_subscribers_get_committed_rows(desk):
-    desk.subscribe("foo", in_flight=100)
-    desk.stage(b"a", b"b")
-    desk.commit_rows((b"t", 1))
-    desk.publish("foo", b"c")
-    assert desk.received() == [(1, 0), (2, 0), (3, 0)]
+def test_subscribers_get_committed_rows(harness):
+    harness.subscribe("foo", in_flight=100)
+    harness.stage(b"a", b"b")
+    harness.commit_rows((b"t", 1))
+    harness.publish("foo", b"c")
+    assert harness.received() == [(1, 0), (2, 0), (3, 0)]
 
 
-def test_version_is_committed_once(desk):
-    desk.stage(b"a")
-    desk.commit_rows((b"t", 1), version=0)
-    again = desk.commit_rows((b"t", 1), version=0)
+def test_version_is_committed_once(harness):
+    harness.stage(b"a")
+    harness.commit_rows((b"t", 1), version=0)
+    again = harness.commit_rows((b"t", 1), version=0)
     assert again == ext.CommitResponse(already=True, first_sequence=1, last_sequence=1)
-    assert len(desk.stored()) == 1
+    assert len(harness.stored()) == 1
 
 
-def test_earlier_version_is_not_committed_after_a_later_one(desk):
-    desk.stage(b"old", txn=b"o", version=1)
-    desk.stage(b"new", txn=b"n", version=2)
-    desk.commit_rows((b"n", 1), version=2)
-    assert desk.commit_rows((b"o", 1), version=1) == ext.CommitResponse(already=True)
-    assert desk.visible() == [b"new"]
+def test_earlier_version_is_not_committed_after_a_later_one(harness):
+    harness.stage(b"old", txn=b"o", version=1)
+    harness.stage(b"new", txn=b"n", version=2)
+    harness.commit_rows((b"n", 1), version=2)
+    assert harness.commit_rows((b"o", 1), version=1) == ext.CommitResponse(already=True)
+    assert harness.visible() == [b"new"]
 
 
-def test_apps_and_channels_have_versions_of_their_own(desk):
+def test_apps_and_channels_have_versions_of_their_own(harness):
     for app, channel in ((b"a", b"foo"), (b"b", b"foo"), (b"a", b"bar")):
-        desk.stage(app + channel, txn=app, app=app, channel=channel)
-        assert not desk.commit_rows((app, 1), app=app, channel=channel).already
-    assert desk.visible() == [b"afoo", b"bfoo"]
-    assert desk.visible("bar") == [b"abar"]
+        harness.stage(app + channel, txn=app, app=app, channel=channel)
+        assert not harness.commit_rows((app, 1), app=app, channel=channel).already
+    assert harness.visible() == [b"afoo", b"bfoo"]
+    assert harness.visible("bar") == [b"abar"]
 
 
-def test_commit_of_nothing_records_the_version(desk):
-    assert desk.commit_rows(version=3) == ext.CommitResponse()
-    assert desk.commit_rows(version=3) == ext.CommitResponse(already=True)
-    desk.stage(b"a", version=3)
-    assert desk.transactions.staged == {}
+def test_commit_of_nothing_records_the_version(harness):
+    assert harness.commit_rows(version=3) == ext.CommitResponse()
+    assert harness.commit_rows(version=3) == ext.CommitResponse(already=True)
+    harness.stage(b"a", version=3)
+    assert harness.transactions.staged == {}
 
 
-def test_missing_part_refuses_the_commit(desk):
-    desk.stage(b"a", part=0)
-    desk.stage(b"c", part=2)
-    refused = desk.commit_rows((b"t", 3))
+def test_missing_part_refuses_the_commit(harness):
+    harness.stage(b"a", part=0)
+    harness.stage(b"c", part=2)
+    refused = harness.commit_rows((b"t", 3))
     assert refused.error.decode() == errors.STAGED_GONE
     assert not refused.retry
-    assert desk.stored() == []
-    desk.stage(b"b", part=1)
-    assert desk.commit_rows((b"t", 3)).last_sequence == 3
+    assert harness.stored() == []
+    harness.stage(b"b", part=1)
+    assert harness.commit_rows((b"t", 3)).last_sequence == 3
 
 
 @pytest.mark.parametrize("named", [0, 1])
-def test_a_commit_that_names_too_few_parts_is_refused(desk, named):
-    desk.stage(b"a", part=0)
-    desk.stage(b"b", part=1)
-    assert desk.commit_rows((b"t", named)).error.decode() == errors.STAGED_UNNAMED
-    assert desk.commit_rows((b"t", 2)).last_sequence == 2
+def test_a_commit_that_names_too_few_parts_is_refused(harness, named):
+    harness.stage(b"a", part=0)
+    harness.stage(b"b", part=1)
+    assert harness.commit_rows((b"t", named)).error.decode() == errors.STAGED_UNNAMED
+    assert harness.commit_rows((b"t", 2)).last_sequence == 2
 
 
-def test_part_of_another_version_is_not_taken(desk):
-    desk.stage(b"a", version=1)
-    assert desk.commit_rows((b"t", 1), version=2).error.decode() == errors.STAGED_GONE
-    assert desk.commit_rows((b"t", 1), version=1, app=b"other").error.decode() == errors.STAGED_GONE
+def test_part_of_another_version_is_not_taken(harness):
+    harness.stage(b"a", version=1)
+    assert harness.commit_rows((b"t", 1), version=2).error.decode() == errors.STAGED_GONE
+    assert harness.commit_rows((b"t", 1), version=1, app=b"other").error.decode() == errors.STAGED_GONE
 
 
-def test_part_is_staged_once(desk):
-    desk.stage(b"a")
-    desk.stage(b"a")
-    assert desk.hidden()[1] == 1
-    desk.commit_rows((b"t", 1))
-    assert desk.visible() == [b"a"]
+def test_part_is_staged_once(harness):
+    harness.stage(b"a")
+    harness.stage(b"a")
+    assert harness.hidden()[1] == 1
+    harness.commit_rows((b"t", 1))
+    assert harness.visible() == [b"a"]
 
 
-def test_part_that_is_on_its_way_twice_is_kept_once(desk):
-    desk.hold = True
-    sent = [desk.send("stage", desk.stage_request(b"a")) for _ in range(2)]
-    let_go(desk)
-    assert [desk.answer(one) for one in sent] == [ext.StageResponse()] * 2
-    assert len(desk.transactions.staged) == 1
-    assert desk.commit_rows((b"t", 1)).last_sequence == 1
+def test_part_that_is_on_its_way_twice_is_kept_once(harness):
+    harness.hold = True
+    sent = [harness.send("stage", harness.stage_request(b"a")) for _ in range(2)]
+    let_go(harness)
+    assert [harness.answer(one) for one in sent] == [ext.StageResponse()] * 2
+    assert len(harness.transactions.staged) == 1
+    assert harness.commit_rows((b"t", 1)).last_sequence == 1
 
 
-def test_part_with_other_rows_is_refused(desk):
-    desk.stage(b"a")
-    assert desk.stage(b"other").error.decode() == errors.STAGED_OTHERWISE
-    desk.hold = True
-    sent = [desk.send("stage", desk.stage_request(data, part=1)) for data in (b"a", b"longer")]
-    let_go(desk)
-    assert [desk.answer(one).error.decode() for one in sent] == ["", errors.STAGED_OTHERWISE]
+def test_part_with_other_rows_is_refused(harness):
+    harness.stage(b"a")
+    assert harness.stage(b"other").error.decode() == errors.STAGED_OTHERWISE
+    harness.hold = True
+    sent = [harness.send("stage", harness.stage_request(data, part=1)) for data in (b"a", b"longer")]
+    let_go(harness)
+    assert [harness.answer(one).error.decode() for one in sent] == ["", errors.STAGED_OTHERWISE]
 
 
-def test_rows_of_a_task_that_nobody_names_are_dropped(desk):
-    desk.stage(b"first", txn=b"attempt-0")
-    desk.stage(b"second", txn=b"attempt-1")
-    desk.commit_rows((b"attempt-1", 1))
-    assert desk.visible() == [b"second"]
-    assert desk.transactions.staged == {}
-    desk.stage(b"late", txn=b"attempt-2")
-    assert desk.transactions.staged == {}
+def test_rows_of_a_task_that_nobody_names_are_dropped(harness):
+    harness.stage(b"first", txn=b"attempt-0")
+    harness.stage(b"second", txn=b"attempt-1")
+    harness.commit_rows((b"attempt-1", 1))
+    assert harness.visible() == [b"second"]
+    assert harness.transactions.staged == {}
+    harness.stage(b"late", txn=b"attempt-2")
+    assert harness.transactions.staged == {}
 
 
-def test_hidden_channel_is_trimmed(desk):
-    desk.stage(b"a", txn=b"a", version=1)
-    desk.stage(b"b", txn=b"b", version=2)
-    desk.commit_rows((b"a", 1), version=1)
-    assert desk.hidden() == (2, 2)
-    desk.commit_rows((b"b", 1), version=2)
-    assert desk.hidden() == (3, 2)
-    desk.stage(b"c", txn=b"c", version=3)
-    assert desk.hidden() == (3, 3)
+def test_hidden_channel_is_trimmed(harness):
+    harness.stage(b"a", txn=b"a", version=1)
+    harness.stage(b"b", txn=b"b", version=2)
+    harness.commit_rows((b"a", 1), version=1)
+    assert harness.hidden() == (2, 2)
+    harness.commit_rows((b"b", 1), version=2)
+    assert harness.hidden() == (3, 2)
+    harness.stage(b"c", txn=b"c", version=3)
+    assert harness.hidden() == (3, 3)
 
 
-def test_aborted_rows_are_gone(desk):
-    desk.stage(b"a", txn=b"a")
-    desk.stage(b"b", txn=b"b")
-    assert desk.abort(b"a", b"unheard of") == ext.AbortResponse()
-    assert desk.commit_rows((b"a", 1)).error.decode() == errors.STAGED_GONE
-    assert desk.commit_rows((b"b", 1)).last_sequence == 1
-    assert desk.abort(b"b") == ext.AbortResponse()
-    assert desk.abort(b"b", channel=b"unheard-of") == ext.AbortResponse()
-    assert desk.visible() == [b"b"]
+def test_aborted_rows_are_gone(harness):
+    harness.stage(b"a", txn=b"a")
+    harness.stage(b"b", txn=b"b")
+    assert harness.abort(b"a", b"unheard of") == ext.AbortResponse()
+    assert harness.commit_rows((b"a", 1)).error.decode() == errors.STAGED_GONE
+    assert harness.commit_rows((b"b", 1)).last_sequence == 1
+    assert harness.abort(b"b") == ext.AbortResponse()
+    assert harness.abort(b"b", channel=b"unheard-of") == ext.AbortResponse()
+    assert harness.visible() == [b"b"]
 
 
-def test_abort_before_the_decision_wins(desk):
-    desk.stage(b"a")
-    desk.hold = True
-    desk.send("abort", ext.AbortRequest(channel=b"foo", txns=[b"t"]))
-    sent = desk.send("commit", desk.commit_request((b"t", 1)))
-    let_go(desk)
-    assert desk.answer(sent).error.decode() == errors.STAGED_GONE
-    assert desk.publish("foo", b"next") == [""]
-    assert desk.visible() == [b"next"]
+def test_abort_before_the_decision_wins(harness):
+    harness.stage(b"a")
+    harness.hold = True
+    harness.send("abort", ext.AbortRequest(channel=b"foo", txns=[b"t"]))
+    sent = harness.send("commit", harness.commit_request((b"t", 1)))
+    let_go(harness)
+    assert harness.answer(sent).error.decode() == errors.STAGED_GONE
+    assert harness.publish("foo", b"next") == [""]
+    assert harness.visible() == [b"next"]
 
 
-def test_abort_after_the_decision_changes_nothing(desk):
-    desk.stage(b"a")
-    sent = held_commit(desk, (b"t", 1))
-    desk.send("abort", ext.AbortRequest(channel=b"foo", txns=[b"t"]))
-    let_go(desk)
-    assert desk.answer(sent).last_sequence == 1
-    assert desk.visible() == [b"a"]
+def test_abort_after_the_decision_changes_nothing(harness):
+    harness.stage(b"a")
+    sent = held_commit(harness, (b"t", 1))
+    harness.send("abort", ext.AbortRequest(channel=b"foo", txns=[b"t"]))
+    let_go(harness)
+    assert harness.answer(sent).last_sequence == 1
+    assert harness.visible() == [b"a"]
 
 
-def test_rows_that_nobody_commits_are_gone_in_time(desk):
-    desk.stage(b"a", txn=b"a")
-    desk.pass_time(limits.STAGED_AGE_MAX / SECOND - 1)
-    desk.stage(b"b", txn=b"b")
-    assert len(desk.transactions.staged) == 2
-    desk.pass_time(3)
-    assert [part.txn for part in desk.transactions.staged.values()] == [b"b"]
-    assert desk.hidden() == (2, 2)
+def test_rows_that_nobody_commits_are_gone_in_time(harness):
+    harness.stage(b"a", txn=b"a")
+    harness.pass_time(limits.STAGED_AGE_MAX / SECOND - 1)
+    harness.stage(b"b", txn=b"b")
+    assert len(harness.transactions.staged) == 2
+    harness.pass_time(3)
+    assert [part.txn for part in harness.transactions.staged.values()] == [b"b"]
+    assert harness.hidden() == (2, 2)
 
 
-def parts(desk, count, size=400_000, **named):
+def parts(harness, count, size=400_000, **named):
     """That many parts of one row each."""
     for number in range(count):
-        desk.stage(b"%d" % number * (size // len(b"%d" % number)), part=number, **named)
+        harness.stage(b"%d" % number * (size // len(b"%d" % number)), part=number, **named)
 
 
-def test_nothing_of_a_commit_is_seen_before_it_is_whole(desk):
-    desk.publish("foo", b"before")
-    desk.subscribe("foo")
-    assert desk.received() == [(1, 0)]
-    parts(desk, 12)
-    sent = held_commit(desk, (b"t", 12))
+def test_nothing_of_a_commit_is_seen_before_it_is_whole(harness):
+    harness.publish("foo", b"before")
+    harness.subscribe("foo")
+    assert harness.received() == [(1, 0)]
+    parts(harness, 12)
+    sent = held_commit(harness, (b"t", 12))
     steps = 0
-    while desk.answer(sent) is None:
-        assert desk.visible() == [b"before"]
-        index = desk.index()
+    while harness.answer(sent) is None:
+        assert harness.visible() == [b"before"]
+        index = harness.index()
         assert (index.first_sequence, index.last_sequence) == (1, 1)
         assert index.sequence_at(index.first_timestamp + 1) == 2
-        assert desk.received() == []
-        one_entry(desk)
+        assert harness.received() == []
+        one_entry(harness)
         steps += 1
-        if len(desk.stored()) == 13:
+        if len(harness.stored()) == 13:
             break
-    let_go(desk)
+    let_go(harness)
     assert steps > 3
-    assert desk.received()[:3] == [(2, 0), (3, 0), (4, 0)]
-    assert len(desk.visible()) == 13
+    assert harness.received()[:3] == [(2, 0), (3, 0), (4, 0)]
+    assert len(harness.visible()) == 13
 
 
-def test_publishes_wait_behind_a_commit(desk):
-    parts(desk, 6)
-    sent = held_commit(desk, (b"t", 6))
-    assert desk.publish("foo", b"behind") == []
-    one_entry(desk)
-    one_entry(desk)
-    assert desk.publish("foo", b"behind, too") == []
-    assert desk.publish("bar", b"elsewhere") == []
-    let_go(desk)
-    assert desk.answer(sent).last_sequence == 6
-    assert [data for _, data in desk.stored()[6:]] == [b"behind", b"behind, too"]
-    assert desk.hear("_INBOX.acks")
+def test_publishes_wait_behind_a_commit(harness):
+    parts(harness, 6)
+    sent = held_commit(harness, (b"t", 6))
+    assert harness.publish("foo", b"behind") == []
+    one_entry(harness)
+    one_entry(harness)
+    assert harness.publish("foo", b"behind, too") == []
+    assert harness.publish("bar", b"elsewhere") == []
+    let_go(harness)
+    assert harness.answer(sent).last_sequence == 6
+    assert [data for _, data in harness.stored()[6:]] == [b"behind", b"behind, too"]
+    assert harness.hear("_INBOX.acks")
 
 
 @pytest.mark.parametrize(("start", "expected"), [(0, 2), (1, 1), (4, 1)])
-def test_new_subscription_starts_before_or_behind_a_commit_never_in_it(desk, start, expected):
-    desk.publish("foo", b"before")
-    parts(desk, 6)
-    held_commit(desk, (b"t", 6))
-    one_entry(desk)
-    one_entry(desk)
-    assert len(desk.stored()) > 1
+def test_new_subscription_starts_before_or_behind_a_commit_never_in_it(harness, start, expected):
+    harness.publish("foo", b"before")
+    parts(harness, 6)
+    held_commit(harness, (b"t", 6))
+    one_entry(harness)
+    one_entry(harness)
+    assert len(harness.stored()) > 1
     request = wire.SubscriptionRequest(
         client_id=b"me", subject=b"foo", inbox=b"inbox", max_in_flight=99, ack_wait_s=30, start_position=start
     )
-    desk.broker.step_frame(Frame(10, b"_STAN.sub.test-cluster", b"sub", b"", request.SerializeToString()))
-    let_go(desk)
-    assert [sequence for sequence, _ in desk.received()] == list(range(expected, 8))
+    harness.broker.step_frame(Frame(10, b"_STAN.sub.test-cluster", b"sub", b"", request.SerializeToString()))
+    let_go(harness)
+    assert [sequence for sequence, _ in harness.received()] == list(range(expected, 8))
 
 
-def test_second_request_waits_for_the_same_outcome(desk):
-    parts(desk, 3)
-    sent = held_commit(desk, (b"t", 3))
-    again = desk.send("commit", desk.commit_request((b"t", 3)))
-    one_entry(desk)
-    third = desk.send("commit", desk.commit_request((b"t", 3)))
-    assert [desk.answer(one) for one in (sent, again, third)] == [None] * 3
-    let_go(desk)
-    answers = [desk.answer(one) for one in (sent, again, third)]
+def test_second_request_waits_for_the_same_outcome(harness):
+    parts(harness, 3)
+    sent = held_commit(harness, (b"t", 3))
+    again = harness.send("commit", harness.commit_request((b"t", 3)))
+    one_entry(harness)
+    third = harness.send("commit", harness.commit_request((b"t", 3)))
+    assert [harness.answer(one) for one in (sent, again, third)] == [None] * 3
+    let_go(harness)
+    answers = [harness.answer(one) for one in (sent, again, third)]
     assert answers == [ext.CommitResponse(first_sequence=1, last_sequence=3)] * 3
-    assert len(desk.stored()) == 3
+    assert len(harness.stored()) == 3
 
 
-def test_next_version_waits_for_the_commit_under_way(desk):
-    desk.stage(b"a", txn=b"a", version=1)
-    desk.stage(b"b", txn=b"b", version=2)
-    sent = held_commit(desk, (b"a", 1), version=1)
-    later = desk.send("commit", desk.commit_request((b"b", 1), version=2))
-    let_go(desk)
-    assert desk.answer(sent).last_sequence == 1
-    assert desk.answer(later) == ext.CommitResponse(first_sequence=2, last_sequence=2)
+def test_next_version_waits_for_the_commit_under_way(harness):
+    harness.stage(b"a", txn=b"a", version=1)
+    harness.stage(b"b", txn=b"b", version=2)
+    sent = held_commit(harness, (b"a", 1), version=1)
+    later = harness.send("commit", harness.commit_request((b"b", 1), version=2))
+    let_go(harness)
+    assert harness.answer(sent).last_sequence == 1
+    assert harness.answer(later) == ext.CommitResponse(first_sequence=2, last_sequence=2)
 
 
-def test_too_many_who_wait_are_told_to_come_again(desk):
-    desk.stage(b"a")
-    held_commit(desk, (b"t", 1))
-    sent = [desk.send("commit", desk.commit_request((b"t", 1))) for _ in range(limits.COMMITS_WAITING_MAX)]
-    refused = desk.answer(sent[-1])
+def test_too_many_who_wait_are_told_to_come_again(harness):
+    harness.stage(b"a")
+    held_commit(harness, (b"t", 1))
+    sent = [harness.send("commit", harness.commit_request((b"t", 1))) for _ in range(limits.COMMITS_WAITING_MAX)]
+    refused = harness.answer(sent[-1])
     assert (refused.error.decode(), refused.retry) == (errors.BUSY, True)
 
 
 @pytest.mark.parametrize("entries", range(8))
-def test_commit_goes_on_after_a_restart(desk, entries):
-    desk.publish("foo", b"before")
-    parts(desk, 6)
-    held_commit(desk, (b"t", 6))
+def test_commit_goes_on_after_a_restart(harness, entries):
+    harness.publish("foo", b"before")
+    parts(harness, 6)
+    held_commit(harness, (b"t", 6))
     for _ in range(entries):
-        if desk.uncommitted:
-            one_entry(desk)
-    decided = bool(desk.transactions.under_way) or entries > 0
-    for group, index, _, _ in desk.uncommitted:
-        del desk.logs[group][index - 1 :]
-    desk.hold = False
-    desk.restart()
-    desk.connect()
-    assert len(desk.visible()) == (7 if decided else 1)
-    answered = desk.commit_rows((b"t", 6))
+        if harness.uncommitted:
+            one_entry(harness)
+    decided = bool(harness.transactions.under_way) or entries > 0
+    for group, index, _, _ in harness.uncommitted:
+        del harness.logs[group][index - 1 :]
+    harness.hold = False
+    harness.restart()
+    harness.connect()
+    assert len(harness.visible()) == (7 if decided else 1)
+    answered = harness.commit_rows((b"t", 6))
     assert (answered.already, answered.first_sequence, answered.last_sequence) == (decided, 2, 7)
-    assert [data[:1] for data in desk.visible()] == [b"b", b"0", b"1", b"2", b"3", b"4", b"5"]
-    assert [sequence for sequence, _ in desk.stored()] == list(range(1, 8))
-    assert desk.publish("foo", b"after") == [""]
+    assert [data[:1] for data in harness.visible()] == [b"b", b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert [sequence for sequence, _ in harness.stored()] == list(range(1, 8))
+    assert harness.publish("foo", b"after") == [""]
 
 
-def test_full_disk_in_the_middle_of_a_commit(desk):
-    parts(desk, 30)
-    sent = held_commit(desk, (b"t", 30))
-    one_entry(desk)
-    one_entry(desk)
-    behind = desk.publish("foo", b"behind")
-    desk.full = True
-    let_go(desk)
-    answer = desk.answer(sent)
+def test_full_disk_in_the_middle_of_a_commit(harness):
+    parts(harness, 30)
+    sent = held_commit(harness, (b"t", 30))
+    one_entry(harness)
+    one_entry(harness)
+    behind = harness.publish("foo", b"behind")
+    harness.full = True
+    let_go(harness)
+    answer = harness.answer(sent)
     assert behind == []
     assert answer.retry
     assert b"disk full" in answer.error
-    assert [wire.PubAck.FromString(said.payload).error for said in desk.hear("_INBOX.acks")] == [b"disk full"]
-    seen = len(desk.stored())
+    assert [wire.PubAck.FromString(said.payload).error for said in harness.hear("_INBOX.acks")] == [b"disk full"]
+    seen = len(harness.stored())
     assert 0 < seen < 30
-    assert desk.visible() == []
-    desk.pass_time(3)
-    assert desk.stage(b"more", txn=b"more").retry
-    desk.full = False
-    desk.pass_time(2)
-    assert len(desk.visible()) == 30
-    assert desk.commit_rows((b"t", 30)) == ext.CommitResponse(already=True, first_sequence=1, last_sequence=30)
-    assert [sequence for sequence, _ in desk.stored()] == list(range(1, 31))
-    assert desk.publish("foo", b"after") == [""]
+    assert harness.visible() == []
+    harness.pass_time(3)
+    assert harness.stage(b"more", txn=b"more").retry
+    harness.full = False
+    harness.pass_time(2)
+    assert len(harness.visible()) == 30
+    assert harness.commit_rows((b"t", 30)) == ext.CommitResponse(already=True, first_sequence=1, last_sequence=30)
+    assert [sequence for sequence, _ in harness.stored()] == list(range(1, 31))
+    assert harness.publish("foo", b"after") == [""]
 
 
 @pytest.mark.parametrize("before", range(1, 8))
-def test_disk_that_is_full_for_one_write_loses_no_part(desk, before):
+def test_disk_that_is_full_for_one_write_loses_no_part(harness, before):
     """What was being read meanwhile is not stored in front of what was refused."""
-    parts(desk, 12)
-    broker, written, refused = desk.broker, desk.broker.written, desk.broker.refused
+    parts(harness, 12)
+    broker, written, refused = harness.broker, harness.broker.written, harness.broker.refused
     entries = []
 
     def write(proposal, index):
         entries.append(index)
-        desk.full = len(entries) == before
+        harness.full = len(entries) == before
         written(proposal, index)
 
     def refuse(proposal, why):
         refused(proposal, why)
-        desk.full = False
+        harness.full = False
 
     broker.written, broker.refused = write, refuse
-    desk.commit_rows((b"t", 12))
-    desk.pass_time(3)
-    desk.full = False
-    desk.commit_rows((b"t", 12))
-    assert [data[:1] for data in desk.visible()] == [b"%d" % number for number in (*range(10), 1, 1)]
+    harness.commit_rows((b"t", 12))
+    harness.pass_time(3)
+    harness.full = False
+    harness.commit_rows((b"t", 12))
+    assert [data[:1] for data in harness.visible()] == [b"%d" % number for number in (*range(10), 1, 1)]
 
 
-def test_full_disk_refuses_the_decision(desk):
-    desk.stage(b"a")
-    desk.full = True
-    answer = desk.commit_rows((b"t", 1))
+def test_full_disk_refuses_the_decision(harness):
+    harness.stage(b"a")
+    harness.full = True
+    answer = harness.commit_rows((b"t", 1))
     assert answer.retry
     assert answer.error == b"disk full"
-    desk.full = False
-    assert desk.publish("foo", b"first") == [""]
-    assert desk.commit_rows((b"t", 1)).first_sequence == 2
+    harness.full = False
+    assert harness.publish("foo", b"first") == [""]
+    assert harness.commit_rows((b"t", 1)).first_sequence == 2
 
 
 def test_limits_smaller_than_the_commit():
-    desk = Transacting(config=Config(limits=StoreLimits(default=ChannelLimits(msgs=5))))
-    desk.connect()
-    desk.publish("foo", b"x", b"y", b"z")
+    harness = Transacting(config=Config(limits=StoreLimits(default=ChannelLimits(msgs=5))))
+    harness.connect()
+    harness.publish("foo", b"x", b"y", b"z")
     for number in range(4):
-        desk.stage(*(b"%d" % number * 90_000 for _ in range(3)), part=number)
-    held_commit(desk, (b"t", 4))
-    while desk.uncommitted:
-        assert desk.visible() == [b"x", b"y", b"z"]
-        assert desk.index().first_sequence == 1
-        one_entry(desk)
-    assert (desk.index().first_sequence, desk.index().last_sequence) == (11, 15)
+        harness.stage(*(b"%d" % number * 90_000 for _ in range(3)), part=number)
+    held_commit(harness, (b"t", 4))
+    while harness.uncommitted:
+        assert harness.visible() == [b"x", b"y", b"z"]
+        assert harness.index().first_sequence == 1
+        one_entry(harness)
+    assert (harness.index().first_sequence, harness.index().last_sequence) == (11, 15)
 
 
-def test_channel_that_is_deleted_takes_its_transactions_with_it(desk):
-    parts(desk, 30)
-    desk.stage(b"other", channel=b"bar", txn=b"other")
-    sent = held_commit(desk, (b"t", 30))
-    one_entry(desk)
-    one_entry(desk)
-    channel = desk.broker.channels.by_name[b"foo"]
-    desk.broker.channels.delete(channel)
-    let_go(desk)
-    assert desk.answer(sent).error.decode() == errors.CHANNEL_DELETING
-    known = desk.transactions
+def test_channel_that_is_deleted_takes_its_transactions_with_it(harness):
+    parts(harness, 30)
+    harness.stage(b"other", channel=b"bar", txn=b"other")
+    sent = held_commit(harness, (b"t", 30))
+    one_entry(harness)
+    one_entry(harness)
+    channel = harness.broker.channels.by_name[b"foo"]
+    harness.broker.channels.delete(channel)
+    let_go(harness)
+    assert harness.answer(sent).error.decode() == errors.CHANNEL_DELETING
+    known = harness.transactions
     assert (len(known.staged), known.under_way, known.committed) == (1, {}, {})
-    assert desk.commit_rows((b"t", 3)).error.decode() == errors.STAGED_GONE
-    assert desk.commit_rows((b"other", 1), channel=b"bar").last_sequence == 1
-    assert desk.hidden() == (32, 31)
+    assert harness.commit_rows((b"t", 3)).error.decode() == errors.STAGED_GONE
+    assert harness.commit_rows((b"other", 1), channel=b"bar").last_sequence == 1
+    assert harness.hidden() == (32, 31)
 
 
 def test_idle_channel_with_staged_rows_stays():
-    desk = Transacting(config=Config(limits=StoreLimits(default=ChannelLimits(inactivity_ns=10 * SECOND))))
-    desk.stage(b"a")
-    desk.pass_time(30)
-    assert desk.commit_rows((b"t", 1)).last_sequence == 1
-    desk.pass_time(30)
-    assert b"foo" not in desk.broker.context.meta.channels
+    harness = Transacting(config=Config(limits=StoreLimits(default=ChannelLimits(inactivity_ns=10 * SECOND))))
+    harness.stage(b"a")
+    harness.pass_time(30)
+    assert harness.commit_rows((b"t", 1)).last_sequence == 1
+    harness.pass_time(30)
+    assert b"foo" not in harness.broker.context.meta.channels
 
 
 @pytest.mark.parametrize(
@@ -517,86 +517,86 @@ def test_idle_channel_with_staged_rows_stays():
         {"channel": b"a*"},
     ],
 )
-def test_requests_that_make_no_sense(desk, wrong):
-    answer = desk.stage(b"a", **wrong)
+def test_requests_that_make_no_sense(harness, wrong):
+    answer = harness.stage(b"a", **wrong)
     assert answer.error
     assert not answer.retry
     if "txn" not in wrong:
-        assert desk.commit_rows((b"t", 1), **wrong).error
+        assert harness.commit_rows((b"t", 1), **wrong).error
 
 
-def test_malformed_row_is_named(desk):
-    request = desk.stage_request(b"a", b"b")
+def test_malformed_row_is_named(harness):
+    request = harness.stage_request(b"a", b"b")
     request.rows = request.rows[:-1]
-    assert desk.request("stage", request).error.decode() == errors.INVALID_ROWS.format(1)
-    assert desk.request("stage", desk.stage_request()).error
-    assert desk.commit_rows((b"t", 1), (b"t", 1)).error.decode() == errors.INVALID_TRANSACTION
+    assert harness.request("stage", request).error.decode() == errors.INVALID_ROWS.format(1)
+    assert harness.request("stage", harness.stage_request()).error
+    assert harness.commit_rows((b"t", 1), (b"t", 1)).error.decode() == errors.INVALID_TRANSACTION
 
 
-def test_too_much_staged_is_refused(desk, monkeypatch):
+def test_too_much_staged_is_refused(harness, monkeypatch):
     monkeypatch.setattr(limits, "STAGED_PARTS_MAX", 2)
-    parts(desk, 2, size=10)
-    refused = desk.stage(b"a", part=2)
+    parts(harness, 2, size=10)
+    refused = harness.stage(b"a", part=2)
     assert (refused.error.decode(), refused.retry) == (errors.STAGED_TOO_MUCH, True)
-    assert desk.stage(b"0" * 10, part=0) == ext.StageResponse()
+    assert harness.stage(b"0" * 10, part=0) == ext.StageResponse()
 
 
-def test_apps_are_forgotten_when_others_come_and_not_before_their_time(desk, monkeypatch):
+def test_apps_are_forgotten_when_others_come_and_not_before_their_time(harness, monkeypatch):
     monkeypatch.setattr(limits, "APPS_MAX", 2)
     for app in (b"a", b"b"):
-        desk.commit_rows(app=app, version=7)
-        desk.request("finish", ext.FinishRequest(app=app, version=7))
-    assert desk.commit_rows(app=b"c").error.decode() == errors.TOO_MANY_APPS
-    assert desk.request("finish", ext.FinishRequest(app=b"c")).error.decode() == errors.TOO_MANY_APPS
-    desk.wall += limits.APP_MEMORY + SECOND
-    assert desk.commit_rows(app=b"c") == ext.CommitResponse()
-    assert desk.request("finish", ext.FinishRequest(app=b"c")) == ext.FinishResponse()
+        harness.commit_rows(app=app, version=7)
+        harness.request("finish", ext.FinishRequest(app=app, version=7))
+    assert harness.commit_rows(app=b"c").error.decode() == errors.TOO_MANY_APPS
+    assert harness.request("finish", ext.FinishRequest(app=b"c")).error.decode() == errors.TOO_MANY_APPS
+    harness.wall += limits.APP_MEMORY + SECOND
+    assert harness.commit_rows(app=b"c") == ext.CommitResponse()
+    assert harness.request("finish", ext.FinishRequest(app=b"c")) == ext.FinishResponse()
 
 
-def test_finished_version(desk):
+def test_finished_version(harness):
     def last():
-        found = desk.request("last_committed", ext.LastCommittedRequest(app=b"app"))
+        found = harness.request("last_committed", ext.LastCommittedRequest(app=b"app"))
         return found.version if found.known else None
 
     assert last() is None
     for version, expected in ((0, 0), (4, 4), (3, 4)):
-        desk.request("finish", ext.FinishRequest(app=b"app", version=version))
+        harness.request("finish", ext.FinishRequest(app=b"app", version=version))
         assert last() == expected
-    desk.restart()
+    harness.restart()
     assert last() == 4
 
 
-def test_rows_that_cannot_be_read_hold_the_commit_up(desk):
-    parts(desk, 3)
-    kept = desk.indexes[1, STAGING_UID].batches
-    desk.indexes[1, STAGING_UID].batches = kept[:1]
-    answer = desk.commit_rows((b"t", 3))
+def test_rows_that_cannot_be_read_hold_the_commit_up(harness):
+    parts(harness, 3)
+    kept = harness.indexes[1, STAGING_UID].batches
+    harness.indexes[1, STAGING_UID].batches = kept[:1]
+    answer = harness.commit_rows((b"t", 3))
     assert answer.retry
     assert answer.error.decode() == errors.UNREADABLE
-    desk.indexes[1, STAGING_UID].batches = kept
-    desk.pass_time(2)
-    assert len(desk.visible()) == 3
+    harness.indexes[1, STAGING_UID].batches = kept
+    harness.pass_time(2)
+    assert len(harness.visible()) == 3
 
 
-def test_rows_that_are_lost_end_the_commit(desk):
-    parts(desk, 3)
-    desk.indexes[1, STAGING_UID].batches = []
-    desk.commit_rows((b"t", 3))
-    desk.pass_time(limits.COMMIT_READS_MAX + 2)
-    assert desk.transactions.under_way == {}
-    assert desk.commit_rows((b"t", 3)).error.decode() == errors.STAGED_GONE
-    assert desk.publish("foo", b"next") == [""]
+def test_rows_that_are_lost_end_the_commit(harness):
+    parts(harness, 3)
+    harness.indexes[1, STAGING_UID].batches = []
+    harness.commit_rows((b"t", 3))
+    harness.pass_time(limits.COMMIT_READS_MAX + 2)
+    assert harness.transactions.under_way == {}
+    assert harness.commit_rows((b"t", 3)).error.decode() == errors.STAGED_GONE
+    assert harness.publish("foo", b"next") == [""]
 
 
-def test_state_is_the_same_after_a_snapshot(desk):
-    parts(desk, 4)
-    desk.stage(b"x", txn=b"x", channel=b"bar")
-    desk.commit_rows(channel=b"baz", version=2)
-    desk.request("finish", ext.FinishRequest(app=b"app", version=2))
-    held_commit(desk, (b"t", 4))
-    one_entry(desk)
-    one_entry(desk)
-    known = desk.transactions
+def test_state_is_the_same_after_a_snapshot(harness):
+    parts(harness, 4)
+    harness.stage(b"x", txn=b"x", channel=b"bar")
+    harness.commit_rows(channel=b"baz", version=2)
+    harness.request("finish", ext.FinishRequest(app=b"app", version=2))
+    held_commit(harness, (b"t", 4))
+    one_entry(harness)
+    one_entry(harness)
+    known = harness.transactions
     copy = type(known)()
     for key in sorted(known.keys()):
         copy.load(key, known.row(key))
@@ -626,9 +626,9 @@ def test_what_is_trimmed_is_the_same_on_a_node_that_starts_again_between_any_two
         restarted.transactions = again
 
 
-def test_rows_that_change_are_written(desk):
+def test_rows_that_change_are_written(harness):
     """What is dirty, row by row, gives the same state as all rows."""
-    known = desk.transactions
+    known = harness.transactions
     rows = {}
 
     def flush():
@@ -641,29 +641,29 @@ def test_rows_that_change_are_written(desk):
         known.dirty.clear()
         assert rows == {key: known.row(key) for key in known.keys()}  # noqa: SIM118 - not a dict
 
-    parts(desk, 5)
+    parts(harness, 5)
     flush()
-    held_commit(desk, (b"t", 5))
-    while desk.uncommitted:
-        one_entry(desk)
+    held_commit(harness, (b"t", 5))
+    while harness.uncommitted:
+        one_entry(harness)
         flush()
-    desk.hold = False
-    desk.stage(b"a", txn=b"a", version=1)
+    harness.hold = False
+    harness.stage(b"a", txn=b"a", version=1)
     flush()
-    desk.abort(b"a")
-    desk.request("finish", ext.FinishRequest(app=b"app", version=2))
+    harness.abort(b"a")
+    harness.request("finish", ext.FinishRequest(app=b"app", version=2))
     flush()
-    desk.broker.channels.delete(desk.broker.channels.by_name[b"foo"])
-    desk.turn()
+    harness.broker.channels.delete(harness.broker.channels.by_name[b"foo"])
+    harness.turn()
     flush()
 
 
-def test_entries_that_make_no_sense_change_nothing(desk):
-    machine = desk.broker.context.groups[1].machine
+def test_entries_that_make_no_sense_change_nothing(harness):
+    machine = harness.broker.context.groups[1].machine
     for change in (
         pb.GroupChange(commit_step=pb.CommitStep(uid=9, count=1)),
         pb.GroupChange(commit=pb.Commit(uid=9, app=b"a", sequences=[4])),
         pb.GroupChange(drop_staged=pb.DropStaged(uid=9, txns=[b"t"])),
     ):
         machine.apply(change, 99)
-    assert list(desk.transactions.keys()) == []
+    assert list(harness.transactions.keys()) == []

@@ -6,7 +6,7 @@ from stan import errors
 from stan.core.publishing import publishing
 from stan.protocol.proto import extension_pb2 as ext
 from tests.kit.batches import rows_of
-from tests.kit.desk import Node, pub_frame
+from tests.kit.core_harness import Node, pub_frame
 
 X = "_STAN.x.test-cluster"
 STAGE = ext.StageRequest(app=b"app", txn=b"t", channel=b"foo", count=2, rows=rows_of([b"a", b"b"]))

@@ -1,4 +1,4 @@
-"""The core on a desk: one broker, its log as plain lists, virtual time, and everything it says decoded.
+"""The core on a harness: one broker, its log as plain lists, virtual time, and everything it says decoded.
 
 No IO and no asyncio: what the driver does in production is done here in a few lines, at once and in the same order. Proposals
 commit at once unless `hold` is set; `restart()` makes a new broker from what was committed, as a crash leaves it.
@@ -99,7 +99,7 @@ class Said:
 
 
 @dataclass
-class Desk:
+class CoreHarness:
     config: Config = field(default_factory=Config)
     now: int = 10 * SECOND
     wall: int = START
@@ -363,8 +363,8 @@ CLUSTERED = Config(cluster=ClusterConfig(node_id="n1", peers=("n2", "n3")), stor
 
 
 @dataclass
-class Node(Desk):
-    """A desk that is one node of a cluster: it leads what `lead` says, hears raw NATS frames through the real gateway, and is
+class Node(CoreHarness):
+    """A harness that is one node of a cluster: it leads what `lead` says, hears raw NATS frames through the real gateway, and is
     `fed` the entries that other leaders commit. What it commits itself is also kept in `committed`, to feed others with."""
 
     config: Config = CLUSTERED
