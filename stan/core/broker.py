@@ -26,12 +26,12 @@ from stan.core.base.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Re
 from stan.core.boundary import loading
 from stan.core.boundary.view import BrokerView
 from stan.core.clients.clients import Clients
-from stan.core.clients.nodes import Nodes, Why
+from stan.core.clients.nodes import NodeRequests, Why
 from stan.core.clients.subscribing import Subscribing
 from stan.core.context import META_GROUP, nobody_waits, shown
-from stan.core.leader.local_group import Group
+from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.batching import Batching
-from stan.core.publishing.channels import Channels
+from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import Committing
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.staging import Staging
@@ -63,7 +63,7 @@ class Broker:
             self.reset(GroupId(number))
         self.read_index = ReadIndex(self.context)
         self.responder = Responder(self.context, self.read_index)
-        self.channels = Channels(self.context)
+        self.channels = LiveChannels(self.context)
         self.publishing = Publishing(self.context, self.channels, self.read_index)
         self.view = BrokerView(self.context, self.publishing)
         self.batching = Batching(self.context, self.channels, self.publishing)
@@ -76,7 +76,7 @@ class Broker:
         self.long_poll = self.channel_queries.long_poll
         self.channel_changes = ChannelChanges(self.context, self.channels, self.responder)
         self.restore_requests = RestoreRequests(self.context, self.channels, self.publishing, self.responder)
-        self.nodes = Nodes(self.context)
+        self.nodes = NodeRequests(self.context)
         self.cursor_admin = CursorAdmin(self.context, self.channels, self.responder)
         self.progress_sent: dict[int, pb.GroupChange] = {}  # by ticket, until written
         self.pending_requests: deque[Frame] = deque(maxlen=limits.PENDING_REQUESTS_MAX)  # until it is known who leads
@@ -506,7 +506,7 @@ class Broker:
             or any(group.dispatch.has_work for _, group in context.led())
         )
 
-    def _is_time_to_report(self, number: GroupId, group: Group, now: Nanos, changing: set[GroupId]) -> bool:
+    def _is_time_to_report(self, number: GroupId, group: ChannelGroup, now: Nanos, changing: set[GroupId]) -> bool:
         """A node alone tells its positions with what it sends; a replicated group now and then, and before any change that may
         move them elsewhere. Where there was no room for it, it is tried now and then."""
         context, dispatch = self.context, group.dispatch
@@ -524,11 +524,11 @@ class Broker:
             self._tell_later(group)
         return False
 
-    def _tell_later(self, group: Group) -> None:
+    def _tell_later(self, group: ChannelGroup) -> None:
         group.report_at = self.context.clock.now + limits.PROGRESS_INTERVAL
         self.context.timers.at(group.report_at, lambda _now: None)  # a turn then
 
-    def _report_progress(self, number: GroupId, group: Group, ready: Ready, changing: set[GroupId]) -> None:
+    def _report_progress(self, number: GroupId, group: ChannelGroup, ready: Ready, changing: set[GroupId]) -> None:
         if not self._is_time_to_report(number, group, self.context.clock.now, changing):
             return
         for change in group.dispatch.progress():

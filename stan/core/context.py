@@ -13,11 +13,11 @@ from stan.core.base.complaints import Complaints
 from stan.core.base.partition import ELSEWHERE, Partition
 from stan.core.base.payload_limit import MESSAGE_ROOM, PAYLOAD_DEFAULT
 from stan.core.base.rate_limit import RateLimiter
-from stan.core.base.ready import Answer, Delivery, Index, Indexes, Proposal, Ready
+from stan.core.base.ready import Delivery, Index, Indexes, LeaseAnswer, Proposal, Ready
 from stan.core.base.runs import Runs
 from stan.core.base.timers import Timers
 from stan.core.leader.leadership import Kept
-from stan.core.leader.local_group import Group
+from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import Subscription
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.errors import go_quote
@@ -112,7 +112,7 @@ class BrokerContext:
     written: Indexes  # all that is committed in the logs; readers see `indexes`
     reply_prefix: bytes  # subjects `<reply_prefix><number>` come back to this node
     meta: MetaMachine = field(default_factory=MetaMachine)
-    groups: dict[GroupId, Group] = field(default_factory=dict)
+    groups: dict[GroupId, ChannelGroup] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     totals: Totals = field(default_factory=Totals)
     clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))
@@ -127,7 +127,7 @@ class BrokerContext:
     heard_since: Nanos = Nanos(0)  # noqa: RUF009 - what was read from NATS is kept from then on
     closing_clients: dict[int, Client] = field(default_factory=dict)  # gone, but what they sent before may still come
     payload_bytes_max: int = PAYLOAD_DEFAULT  # that NATS takes from us
-    responses: list[bytes | Answer] = field(default_factory=list)
+    responses: list[bytes | LeaseAnswer] = field(default_factory=list)
     redeliveries: list[Delivery] = field(default_factory=list)
     pub_acks: list[bytes] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
@@ -186,7 +186,7 @@ class BrokerContext:
         """Whether a request that was heard is for this node to handle, now."""
         return self.leads(group) and self.replaying in (None, group)
 
-    def led(self) -> Iterator[tuple[GroupId, Group]]:
+    def led(self) -> Iterator[tuple[GroupId, ChannelGroup]]:
         """Channel groups that this node leads."""
         return ((number, group) for number, group in self.groups.items() if group.leadership is not None)
 
@@ -313,7 +313,7 @@ class BrokerContext:
         their leader knows; without any it tells what was committed, and stays right."""
         if reply:
             answer = publication(reply, payload)
-            self.responses.append(Answer(answer, groups) if groups and self.clustered else answer)
+            self.responses.append(LeaseAnswer(answer, groups) if groups and self.clustered else answer)
 
     def request(self, subject: bytes, timeout_ns: int, answered: Answered, payload: bytes = b"") -> None:
         """Send a request."""
@@ -376,7 +376,7 @@ class BrokerContext:
 
     # --- look-ups -----------------------------------------------------------------------------------------------------
 
-    def group_of(self, info: ChannelInfo) -> Group:
+    def group_of(self, info: ChannelInfo) -> ChannelGroup:
         """The group that holds a channel."""
         return self.groups[info.group]
 

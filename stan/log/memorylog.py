@@ -14,7 +14,7 @@ from stan.log.channels import Channels, Visible
 from stan.log.index import GAP, Removed
 from stan.log.pending import Pending, Placed
 from stan.log.types import BatchRef, Entry, Row, StaleRef
-from stan.protocol.entries import BATCH_HEADER, Batch, Kind, decode_batches
+from stan.protocol.entries import BATCH_HEADER, Kind, RecordBatch, decode_batches
 from stan.types import RaftIndex, Term
 
 
@@ -169,6 +169,6 @@ class MemoryLog(Visible):
         """See GroupLog."""
 
 
-def _batches(entry: Entry) -> Iterator[Batch]:
+def _batches(entry: Entry) -> Iterator[RecordBatch]:
     """The record batches of an entry of any kind."""
     return decode_batches(entry.body) if entry.kind == Kind.RECORDS else iter(())

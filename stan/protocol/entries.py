@@ -47,7 +47,7 @@ SEALED_BYTES = 40
 """By which records that are sealed on the disk are longer than their messages."""
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """One channel's record batch inside a RECORDS body."""
 
     uid: ChannelUid
@@ -69,7 +69,7 @@ def encode_batch(
     return header, records
 
 
-def decode_batches(body: bytes, *, verify: bool = False) -> Iterator[Batch]:
+def decode_batches(body: bytes, *, verify: bool = False) -> Iterator[RecordBatch]:
     """Walk the batches of a RECORDS body, without its marks.
 
     Raises:
@@ -89,7 +89,9 @@ def decode_batches(body: bytes, *, verify: bool = False) -> Iterator[Batch]:
         if verify and zlib.crc32(records) != crc:
             raise Damage(f"record batch at byte {at} of the entry: wrong CRC")
         if uid != BESIDE_UID:
-            yield Batch(ChannelUid(uid), Sequence(base), count, WallNanos(timestamp), Sequence(first), records, start)
+            yield RecordBatch(
+                ChannelUid(uid), Sequence(base), count, WallNanos(timestamp), Sequence(first), records, start
+            )
         at = start + length
 
 

@@ -26,7 +26,7 @@ _RECORDS_TAG = bytes([FetchResponse.RECORDS_FIELD_NUMBER << 3 | 2])
 Records = bytes | memoryview
 
 
-class Batch(NamedTuple):
+class FetchedBatch(NamedTuple):
     """A record batch of a channel, or a part of one."""
 
     first: int
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     records: Records
 
 
-def cut(batch: Batch, first: int, last: int, messages_max: int, bytes_max: int) -> Batch:
+def cut(batch: FetchedBatch, first: int, last: int, messages_max: int, bytes_max: int) -> FetchedBatch:
     """The messages [first, last] of *batch*, as many from the front as are within both bounds; count 0 if none is."""
     skipped = max(0, first - batch.first)
     count = min(batch.count - skipped, last - batch.first - skipped + 1, messages_max)
@@ -51,12 +51,14 @@ def cut(batch: Batch, first: int, last: int, messages_max: int, bytes_max: int) 
             break
         end = behind
         taken += 1
-    return Batch(batch.first + skipped, taken, batch.timestamp, memoryview(batch.records)[begin:end])
+    return FetchedBatch(batch.first + skipped, taken, batch.timestamp, memoryview(batch.records)[begin:end])
 
 
-def select(batches: Iterable[Batch], first: int, last: int, messages_max: int, bytes_max: int) -> list[Batch]:
+def select(
+    batches: Iterable[FetchedBatch], first: int, last: int, messages_max: int, bytes_max: int
+) -> list[FetchedBatch]:
     """The messages [first, last] of *batches*, as many from the front as are within both bounds, each batch's with its run."""
-    found: list[Batch] = []
+    found: list[FetchedBatch] = []
     for batch in batches:
         if batch.first + batch.count <= first:
             continue
@@ -70,7 +72,7 @@ def select(batches: Iterable[Batch], first: int, last: int, messages_max: int, b
     return found
 
 
-def encode(response: FetchResponse, batches: list[Batch]) -> list[Records]:
+def encode(response: FetchResponse, batches: list[FetchedBatch]) -> list[Records]:
     """*response* with the records and runs of *batches*, as pieces of its encoding."""
     position = 0
     for batch in batches:

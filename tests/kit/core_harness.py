@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from stan.config import ClusterConfig, Config, StoreConfig
-from stan.core.base.ready import Answer, Delivery, Fetched
+from stan.core.base.ready import Delivery, Fetched, LeaseAnswer
 from stan.core.broker import Broker
 from stan.edge.nats.gateway import Gateway
 from stan.protocol.entries import Kind, decode_batches
@@ -223,7 +223,7 @@ class CoreHarness:
             send = kernel.frames(
                 send.records, send.base_sequence, send.first, send.last, send.inbox, send.redelivery_count
             )
-        elif isinstance(send, Answer):
+        elif isinstance(send, LeaseAnswer):
             send = send.data
         for said in _split(send):
             if said.reply and said.subject in self.alive:

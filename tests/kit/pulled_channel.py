@@ -65,7 +65,7 @@ class PulledChannel:
             uid=self.uid, first_sequence=self.first, last_sequence=newest, next_sequence=max(first, last + 1)
         )
         first = max(first, self.first)
-        batches = [fetches.Batch(at, 7, at, sealed(at, 7)) for at in range(1, newest + 1, 7)]
+        batches = [fetches.FetchedBatch(at, 7, at, sealed(at, 7)) for at in range(1, newest + 1, 7)]
         chosen = fetches.select(batches, first, last, 1 << 60, request.max_bytes or 1 << 60)
         if chosen:
             response.next_sequence = chosen[-1].first + chosen[-1].count

@@ -76,7 +76,7 @@ class Channel:
         asked = FetchRequest(channel=b"foo", **request)
         place = locate(asked, self.index, PAYLOAD_MAX, self.deleted)
         batches = [
-            fetches.Batch(ref.base_sequence, ref.count, ref.timestamp, self.records[ref.base_sequence])
+            fetches.FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, self.records[ref.base_sequence])
             for ref in refs_of(place, self.index)
         ]
         encoded = b"".join(answer(asked, place, batches, PAYLOAD_MAX, self.deleted))
@@ -196,7 +196,7 @@ def test_going_on_passes_over_what_was_deleted(batches, first, messages_max, byt
 @given(st.integers(0, 3000), st.integers(1, (1 << 63) - 1), st.integers(0, (1 << 62)))
 def test_rooms_are_large_enough(size, sequence, timestamp):
     record = size.to_bytes(4, "little") + bytes(size)
-    batch = fetches.Batch(sequence, 1, timestamp, record)
+    batch = fetches.FetchedBatch(sequence, 1, timestamp, record)
     response = FetchResponse(
         uid=(1 << 32) - 1, first_sequence=sequence, last_sequence=(1 << 64) - 1, next_sequence=(1 << 64) - 1
     )

@@ -2,12 +2,12 @@
 
 import pytest
 
-from stan.core.base.ready import Answer, Delivery
+from stan.core.base.ready import Delivery, LeaseAnswer
 from stan.protocol.kernel import server as kernel
 from stan.types import SECOND
 from tests.sim.test_cluster_faults import group_with_messages, peaceful
 
-ANSWER = Answer(b"PUB _INBOX.asker 1\r\na\r\n", ())
+ANSWER = LeaseAnswer(b"PUB _INBOX.asker 1\r\na\r\n", ())
 
 
 class StoppedInTurn:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stan.core.base.ready import Answer, Delivery, Proposal, Ready
+from stan.core.base.ready import Delivery, LeaseAnswer, Proposal, Ready
 from stan.edge.driver import Driver
 from stan.errors import DiskFull, Frozen, NotNow
 from stan.log.types import Entry
@@ -80,7 +80,7 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
 
     def send(sends, silent):
         quiet = silent(set(groups))
-        sends = [send for send in sends if not isinstance(send, Answer) or quiet.isdisjoint(send.groups)]
+        sends = [send for send in sends if not isinstance(send, LeaseAnswer) or quiet.isdisjoint(send.groups)]
         lost = [send for send in sends if isinstance(send, Delivery) and send.group in quiet]
         sent.extend(send for send in sends if send not in lost)
         return lost
@@ -94,7 +94,7 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
         *(Proposal(group, Kind.CHANGE, b"leave", urgent=True, ticket=10 + group) for group in groups),
     ]
     one, other = (Delivery(b"inbox", b"", 1, 1, 1, 0, group) for group in groups)
-    answer = Answer(b"an answer", (1,))
+    answer = LeaseAnswer(b"an answer", (1,))
     ready.sends = [one, answer, other]
     driver._carry_out(ready)
 

@@ -6,7 +6,7 @@ import pytest
 
 from stan import limits
 from stan.config import Config
-from stan.core.base.ready import Answer, Delivery
+from stan.core.base.ready import Delivery, LeaseAnswer
 from stan.core.broker import Broker
 from stan.edge.cluster.member import Member
 from stan.edge.nats.gateway import Gateway
@@ -93,8 +93,8 @@ def test_who_must_be_silent_is_asked_when_nothing_is_left_to_be_done_but_to_writ
     deliveries = [Delivery(b"in", records(10, 20), 1, 1, 2, 0, group) for group in (1, 2)]
     sends = [
         b"PUB ack 1\r\na\r\n",
-        Answer(b"PUB both 1\r\na\r\n", (2, 3)),
-        Answer(b"PUB own 1\r\na\r\n", (2,)),
+        LeaseAnswer(b"PUB both 1\r\na\r\n", (2, 3)),
+        LeaseAnswer(b"PUB own 1\r\na\r\n", (2,)),
         *deliveries,
     ]
 

@@ -19,7 +19,7 @@ from stan.core.base.ready import Index
 from stan.core.base.runs import Run, Runs
 from stan.core.context import BrokerContext, text
 from stan.core.leader.cursors import LiveCursor, LiveMember
-from stan.core.publishing.channels import Channels
+from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.responder import HEAD_ROOM, ITEM_ROOM, Responder, ScatterRequest, matcher
 from stan.core.state.group import Cursor, CursorKind, Subscription
 from stan.core.state.limit_overrides import EDITED
@@ -45,7 +45,7 @@ class _Report(NamedTuple):
 class AdminListing:
     """See the module's docstring."""
 
-    def __init__(self, context: BrokerContext, channels: Channels, responder: Responder) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, responder: Responder) -> None:
         self.context = context
         self.channels = channels
         self.responder = responder

@@ -2,7 +2,7 @@
 
 from stan import errors
 from stan.core.clients.clients import Clients
-from stan.core.clients.nodes import Nodes
+from stan.core.clients.nodes import NodeRequests
 from stan.core.context import BrokerContext, text
 from stan.core.requests.request import LeaderRequest
 from stan.core.requests.responder import Responder
@@ -15,7 +15,7 @@ from stan.protocol.proto import admin_pb2 as pb
 class AdminMembers:
     """See the module's docstring."""
 
-    def __init__(self, context: BrokerContext, responder: Responder, clients: Clients, nodes: Nodes) -> None:
+    def __init__(self, context: BrokerContext, responder: Responder, clients: Clients, nodes: NodeRequests) -> None:
         self.context = context
         self.responder = responder
         self.clients = clients

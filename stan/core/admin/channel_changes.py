@@ -10,7 +10,7 @@ from functools import partial
 
 from stan import limits
 from stan.core.context import BrokerContext
-from stan.core.publishing.channels import Channel, Channels
+from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.row_batch import can_open_later
 from stan.core.requests.request import LeaderRequest
 from stan.core.requests.responder import Responder
@@ -32,7 +32,7 @@ LIMIT_END = 1 << 63
 class ChannelChanges:
     """See the module's docstring."""
 
-    def __init__(self, context: BrokerContext, channels: Channels, responder: Responder) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, responder: Responder) -> None:
         self.context = context
         self.channels = channels
         self.responder = responder
@@ -62,7 +62,7 @@ class ChannelChanges:
         """A PurgeRequest."""
         self._find(frame, admin.PurgeRequest, self._purge)
 
-    def _purge(self, about: LeaderRequest, channel: Channel) -> None:
+    def _purge(self, about: LeaderRequest, channel: LiveChannel) -> None:
         request: admin.PurgeRequest = about.request
         index = self.context.indexes(channel.info.group, channel.info.uid)
         last = index.last_sequence
@@ -85,7 +85,7 @@ class ChannelChanges:
         """A DeleteMessageRequest."""
         self._find(frame, admin.DeleteMessageRequest, self._delete_message)
 
-    def _delete_message(self, about: LeaderRequest, channel: Channel) -> None:
+    def _delete_message(self, about: LeaderRequest, channel: LiveChannel) -> None:
         info, sequence = channel.info, about.request.sequence
         index = self.context.indexes(info.group, info.uid)
         if not 0 < sequence <= index.last_sequence:
@@ -95,7 +95,7 @@ class ChannelChanges:
         else:
             self._remove(about, channel, pb.Removal(uid=info.uid, deleted=(sequence, sequence)), 1)
 
-    def _remove(self, about: LeaderRequest, channel: Channel, removal: pb.Removal, count: int) -> None:
+    def _remove(self, about: LeaderRequest, channel: LiveChannel, removal: pb.Removal, count: int) -> None:
         def done(result: object, error: str) -> None:
             if not isinstance(result, GroupResult):
                 about.refuse(error, retry=True)
@@ -106,7 +106,7 @@ class ChannelChanges:
 
         self.context.change_group(channel.info.group, done, removal=removal)
 
-    def _messages(self, channel: Channel, last: int) -> int:
+    def _messages(self, channel: LiveChannel, last: int) -> int:
         """How many messages there are up to *last*."""
         info = channel.info
         first = max(self.context.indexes(info.group, info.uid).first_sequence, 1)
@@ -118,7 +118,7 @@ class ChannelChanges:
         """An EditLimitsRequest."""
         self._find(frame, admin.EditLimitsRequest, self._edit_limits)
 
-    def _edit_limits(self, about: LeaderRequest, channel: Channel) -> None:
+    def _edit_limits(self, about: LeaderRequest, channel: LiveChannel) -> None:
         edit = edit_of(channel.info.uid, about.request.limits)
         if edit is None:
             about.refuse(INVALID_ADMIN)
@@ -149,7 +149,7 @@ class ChannelChanges:
             self.opening += 1
             self.channels.open(name, partial(self._opened, about, new=name not in self.channels.by_name))
 
-    def _opened(self, about: LeaderRequest, channel: Channel | None, error: str, *, new: bool) -> None:
+    def _opened(self, about: LeaderRequest, channel: LiveChannel | None, error: str, *, new: bool) -> None:
         self.opening -= 1
         if channel is None:
             about.refuse(error, retry=can_open_later(error))
@@ -199,13 +199,15 @@ class ChannelChanges:
 
     # --- what all have in common ----------------------------------------------------------------------------------------
 
-    def _find(self, frame: Frame, kind: type, found: Callable[[LeaderRequest, Channel], None]) -> None:
+    def _find(self, frame: Frame, kind: type, found: Callable[[LeaderRequest, LiveChannel], None]) -> None:
         """Call with the channel that a request names, or refuse the request."""
         self.responder.find(
             self.responder.admin_request(frame, (kind, admin.ChangeResponse)), partial(self._found, found)
         )
 
-    def _found(self, found: Callable[[LeaderRequest, Channel], None], about: LeaderRequest, info: ChannelInfo) -> None:
+    def _found(
+        self, found: Callable[[LeaderRequest, LiveChannel], None], about: LeaderRequest, info: ChannelInfo
+    ) -> None:
         channel = self.channels.by_uid.get(info.uid)
         if channel is None:
             about.busy()
@@ -214,7 +216,7 @@ class ChannelChanges:
         else:
             found(about, channel)
 
-    def _done(self, about: LeaderRequest, channel: Channel, changed: int) -> None:
+    def _done(self, about: LeaderRequest, channel: LiveChannel, changed: int) -> None:
         """The change is made; the index may learn of it a moment later."""
         info = channel.info
         index, known = self.context.indexes(info.group, info.uid), self.context.group_of(info).machine.channel(info.uid)

@@ -14,7 +14,7 @@ from functools import partial
 from stan import limits
 from stan.core.admin.long_poll import LongPoll
 from stan.core.context import BrokerContext, text
-from stan.core.publishing.channels import Channels
+from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.request import LeaderRequest, leader_request
 from stan.core.requests.responder import CHANNEL, HEAD_ROOM, ITEM_ROOM, Responder, ScatterRequest, matcher
 from stan.core.state.bookmarks import Bookmarks
@@ -36,7 +36,7 @@ from stan.types import MILLISECOND, GroupId, WallNanos
 class ChannelQueries:
     """See the module's docstring."""
 
-    def __init__(self, context: BrokerContext, channels: Channels, responder: Responder) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, responder: Responder) -> None:
         self.context = context
         self.channels = channels
         self.responder = responder

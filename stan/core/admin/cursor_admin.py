@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from stan import errors
 from stan.core.context import BrokerContext, text
-from stan.core.publishing.channels import Channels
+from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.request import LeaderRequest
 from stan.core.requests.responder import Responder
 from stan.core.state.cursor_override import well_formed
@@ -31,7 +31,7 @@ Change = dict[str, Any]
 class CursorAdmin:
     """See the module's docstring."""
 
-    def __init__(self, context: BrokerContext, channels: Channels, responder: Responder) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, responder: Responder) -> None:
         self.context = context
         self.channels = channels
         self.responder = responder

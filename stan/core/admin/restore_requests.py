@@ -18,7 +18,7 @@ from stan import errors, limits
 from stan.core.admin.channel_changes import edit_of
 from stan.core.base.runs import Run, Runs, pairs
 from stan.core.context import BrokerContext, nobody_waits
-from stan.core.publishing.channels import Channel, Channels
+from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
 from stan.core.requests.request import LeaderRequest
@@ -59,7 +59,7 @@ class RestoreRequests:
     """See the module's docstring."""
 
     def __init__(
-        self, context: BrokerContext, channels: Channels, publishing: Publishing, responder: Responder
+        self, context: BrokerContext, channels: LiveChannels, publishing: Publishing, responder: Responder
     ) -> None:
         self.context = context
         self.channels = channels
@@ -100,11 +100,11 @@ class RestoreRequests:
             self.opening += 1
             self.channels.open(request.channel, partial(self._opened, about))
 
-    def _opened(self, about: LeaderRequest, channel: Channel | None, error: str) -> None:
+    def _opened(self, about: LeaderRequest, channel: LiveChannel | None, error: str) -> None:
         self.opening -= 1
         self._begin(about, channel, error)
 
-    def _begin(self, about: LeaderRequest, channel: Channel | None, error: str) -> None:
+    def _begin(self, about: LeaderRequest, channel: LiveChannel | None, error: str) -> None:
         request: admin.RestoreChannelRequest = about.request
         if channel is None or channel.deleting:
             error = error or errors.CHANNEL_DELETING
@@ -126,7 +126,7 @@ class RestoreRequests:
                     restore.limits.CopyFrom(edit)
             self._change(about, channel, 1, restore=restore)
 
-    def _is_used(self, about: LeaderRequest, channel: Channel, first: int) -> bool:
+    def _is_used(self, about: LeaderRequest, channel: LiveChannel, first: int) -> bool:
         """Whether it is more than an empty channel that begins at or before *first*."""
         index = self.context.written(channel.info.group, channel.info.uid)
         known = about.group.machine.channel(channel.info.uid)
@@ -141,7 +141,7 @@ class RestoreRequests:
             or 0 < max(index.first_sequence, known.first_sequence) <= index.last_sequence
         )
 
-    def _change(self, about: LeaderRequest, channel: Channel, count: int, **change: object) -> None:
+    def _change(self, about: LeaderRequest, channel: LiveChannel, count: int, **change: object) -> None:
         """Propose what is no message, and answer."""
 
         def done(result: object, error: str) -> None:
@@ -160,7 +160,7 @@ class RestoreRequests:
         """A RestoreRowsRequest."""
         self._find(frame, admin.RestoreRowsRequest, self._rows)
 
-    def _rows(self, about: LeaderRequest, channel: Channel) -> None:
+    def _rows(self, about: LeaderRequest, channel: LiveChannel) -> None:
         request: admin.RestoreRowsRequest = about.request
         count = sum(run.count for run in request.runs)
         error = refusal(request.channel, request.rows, count, self.context.payload_bytes_max) or _disorder(request)
@@ -177,7 +177,7 @@ class RestoreRequests:
             self._store(about, channel, parts, last, None)
 
     def _store(
-        self, about: LeaderRequest, channel: Channel, parts: list[_Part], last: int, ended: pb.Restore | None
+        self, about: LeaderRequest, channel: LiveChannel, parts: list[_Part], last: int, ended: pb.Restore | None
     ) -> None:
         """Have *parts* stored, with what is missing before and between them and up to *last*, and *ended* in the same entry."""
         info = channel.info
@@ -215,12 +215,12 @@ class RestoreRequests:
         self.publishing.propose(entry, channel, last + 1, size, partial(storing.discard, info.uid))
 
     def _batch(
-        self, channel: Channel, first: int, count: int, timestamp: int, oldest: int, records: bytes
+        self, channel: LiveChannel, first: int, count: int, timestamp: int, oldest: int, records: bytes
     ) -> tuple[bytes, bytes]:
         uid = channel.info.uid
         return encode_batch(uid, Sequence(first), count, WallNanos(timestamp), Sequence(oldest), records)
 
-    def _stored(self, about: LeaderRequest, channel: Channel, count: int, stored: StoreResult) -> None:
+    def _stored(self, about: LeaderRequest, channel: LiveChannel, count: int, stored: StoreResult) -> None:
         self._storing(channel.info.group).discard(channel.info.uid)
         if stored.error:
             about.refuse(stored.error, retry=stored.retry)
@@ -233,7 +233,7 @@ class RestoreRequests:
         """A RestoreCursorRequest."""
         self._find(frame, admin.RestoreCursorRequest, self._cursor)
 
-    def _cursor(self, about: LeaderRequest, channel: Channel) -> None:
+    def _cursor(self, about: LeaderRequest, channel: LiveChannel) -> None:
         row = _cursor_row(channel, about.request.cursor)
         if row is None:
             about.refuse(errors.INVALID_RESTORE)
@@ -254,7 +254,7 @@ class RestoreRequests:
         """A RestoreEndRequest."""
         self._find(frame, admin.RestoreEndRequest, self._end)
 
-    def _end(self, about: LeaderRequest, channel: Channel) -> None:
+    def _end(self, about: LeaderRequest, channel: LiveChannel) -> None:
         request: admin.RestoreEndRequest = about.request
         if not channel.restoring:
             self._done(about, channel, 0)
@@ -270,13 +270,15 @@ class RestoreRequests:
 
     # --- what all have in common ----------------------------------------------------------------------------------------
 
-    def _find(self, frame: Frame, kind: type, found: Callable[[LeaderRequest, Channel], None]) -> None:
+    def _find(self, frame: Frame, kind: type, found: Callable[[LeaderRequest, LiveChannel], None]) -> None:
         """Call with the channel of a request of its restore, which may have ended, or refuse the request."""
         self.responder.find(
             self.responder.admin_request(frame, (kind, admin.ChangeResponse)), partial(self._found, found)
         )
 
-    def _found(self, found: Callable[[LeaderRequest, Channel], None], about: LeaderRequest, info: ChannelInfo) -> None:
+    def _found(
+        self, found: Callable[[LeaderRequest, LiveChannel], None], about: LeaderRequest, info: ChannelInfo
+    ) -> None:
         channel = self.channels.by_uid.get(info.uid)
         known = about.group.machine.restores.by_channel.get(info.uid)
         if channel is None or info.uid in self._storing(info.group):
@@ -288,7 +290,7 @@ class RestoreRequests:
         else:
             found(about, channel)
 
-    def _done(self, about: LeaderRequest, channel: Channel, changed: int) -> None:
+    def _done(self, about: LeaderRequest, channel: LiveChannel, changed: int) -> None:
         first = about.group.machine.channel(channel.info.uid).first_sequence
         about.answer(changed=changed, first_sequence=first, last_sequence=channel.next_sequence - 1)
 
@@ -322,7 +324,7 @@ def _missing(request: admin.RestoreRowsRequest, next_sequence: int) -> Iterator[
             yield _Part(run.first_sequence + skipped, run.count - skipped, run.timestamp, rows[begin:at])
 
 
-def _cursor_row(channel: Channel, cursor: admin.CursorStatus) -> pb.Cursor | None:
+def _cursor_row(channel: LiveChannel, cursor: admin.CursorStatus) -> pb.Cursor | None:
     """The row of a durable as a backup tells of it, without members; None if it makes no sense."""
     kind, name = kind_and_name(cursor.queue_group, cursor.durable_name)
     runs = (cursor.owed_runs, cursor.pending_runs)

@@ -32,14 +32,14 @@ class Delivery(NamedTuple):
     group: GroupId  # whose log tells of it
 
 
-class Answer(NamedTuple):
+class LeaseAnswer(NamedTuple):
     """A prepared publication that is right only as long as no other node can lead these groups."""
 
     data: bytes
     groups: tuple[GroupId, ...]
 
 
-Send = bytes | Delivery | Answer
+Send = bytes | Delivery | LeaseAnswer
 """What leaves to NATS: what is true for ever, messages, and what was true when it was made."""
 
 

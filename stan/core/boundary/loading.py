@@ -11,7 +11,7 @@ from stan.core.base.ready import Indexes
 from stan.core.clients.authorization import PermissionAuthorizer
 from stan.core.context import META_GROUP, BrokerContext
 from stan.core.leader.dispatch import Dispatch
-from stan.core.leader.local_group import Group
+from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.core.state.state_codec import restore_group, snapshot_group
@@ -39,7 +39,7 @@ def reset(context: BrokerContext, number: GroupId) -> None:
         return
     machine = GroupMachine(number)
     timers = context.timers.within(partial(context.fail, number))
-    made = Group(machine, Dispatch(machine, context.indexes, timers))
+    made = ChannelGroup(machine, Dispatch(machine, context.indexes, timers))
     old = context.groups.get(number)
     if old is not None:  # what is still on its way belongs to an earlier life
         made.leadership_epoch, made.dispatch.fetches, made.dispatch.paused = (

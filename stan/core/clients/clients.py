@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from stan import errors, limits
 from stan.config import HeartbeatConfig
 from stan.core.context import META_GROUP, BrokerContext, Done, nobody_waits, shown, text
-from stan.core.leader.local_group import Group
+from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.meta import Client, MetaResult
 from stan.errors import go_quote
 from stan.protocol.frames import Frame
@@ -102,7 +102,7 @@ class Clients:
             closing.left = {key for key in closing.left if key[0] != number}
             self._close_ended(incarnation)
 
-    def _note_ghosts(self, group: Group, incarnation: int) -> None:
+    def _note_ghosts(self, group: ChannelGroup, incarnation: int) -> None:
         for subscription_id in sorted(group.machine.by_incarnation[incarnation]):
             sub = group.machine.subscriptions[subscription_id]
             if group.machine.cursors[sub.cursor_id].kind.shared:

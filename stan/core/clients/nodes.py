@@ -26,7 +26,7 @@ Why = Callable[[], str]
 """Says why something has to wait, "" if it need not."""
 
 
-class Nodes:
+class NodeRequests:
     """See the module's docstring."""
 
     def __init__(self, context: BrokerContext) -> None:

@@ -8,8 +8,8 @@ from stan import errors, limits
 from stan.core.clients.clients import Clients
 from stan.core.context import META_GROUP, BrokerContext, shown, text
 from stan.core.leader.cursors import LiveMember
-from stan.core.leader.local_group import Group
-from stan.core.publishing.channels import NO_METADATA, Channel, Channels
+from stan.core.leader.local_group import ChannelGroup
+from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.state.group import GroupResult, Subscription
@@ -31,7 +31,7 @@ class Subscribing:
     def __init__(
         self,
         context: BrokerContext,
-        channels: Channels,
+        channels: LiveChannels,
         clients: Clients,
         read_index: ReadIndex,
         arrival_order: ArrivalOrder,
@@ -71,7 +71,7 @@ class Subscribing:
     def _is_mine(self, channel: bytes) -> bool:
         return self.context.concerns(self.context.group_number(channel))
 
-    def _was_made(self, group: Group, request: wire.SubscriptionRequest, reply: bytes) -> bool:
+    def _was_made(self, group: ChannelGroup, request: wire.SubscriptionRequest, reply: bytes) -> bool:
         """Whether the last leader has made a subscription of this very request. It is answered again, unless it has ended."""
         _, made = group.joined.get((request.client_id, request.inbox), (0, 0))
         sub = group.machine.subscriptions.get(made)
@@ -79,7 +79,14 @@ class Subscribing:
             self.context.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
         return made != 0
 
-    def _check(self, request: wire.SubscriptionRequest, reply: bytes, group: Group, epoch: int, new: bool) -> None:  # noqa: FBT001
+    def _check(
+        self,
+        request: wire.SubscriptionRequest,
+        reply: bytes,
+        group: ChannelGroup,
+        epoch: int,
+        new: bool,  # noqa: FBT001
+    ) -> None:
         if not group.leads or group.leadership_epoch != epoch:
             return  # the next leader takes it
         error = self._refusal(request) if new else NO_METADATA
@@ -106,7 +113,7 @@ class Subscribing:
         )
         return next((error for wrong, error in checks if wrong), "")
 
-    def _opened(self, request: wire.SubscriptionRequest, reply: bytes, channel: Channel | None, error: str) -> None:
+    def _opened(self, request: wire.SubscriptionRequest, reply: bytes, channel: LiveChannel | None, error: str) -> None:
         if channel is None:
             self._refuse(reply, error)
             return
@@ -142,7 +149,7 @@ class Subscribing:
         done = partial(self._subscribed, request, reply, channel, start)
         self.context.change_group(channel.info.group, done, subscribe=subscribe)
 
-    def start_sequence(self, channel: Channel, request: wire.SubscriptionRequest) -> int:
+    def start_sequence(self, channel: LiveChannel, request: wire.SubscriptionRequest) -> int:
         """First candidate message of a new cursor (STAN-SPEC 5.3); never an error, beyond the ends it is moved to them."""
         index = self.context.indexes(channel.info.group, channel.info.uid)
         last = channel.next_sequence - 1 + channel.unsealed_count  # what was received before this request
@@ -168,7 +175,7 @@ class Subscribing:
         self,
         request: wire.SubscriptionRequest,
         reply: bytes,
-        channel: Channel,
+        channel: LiveChannel,
         start: int,
         result: object,
         error: str,
@@ -216,7 +223,7 @@ class Subscribing:
         self,
         request: wire.UnsubscribeRequest,
         reply: bytes,
-        group: Group,
+        group: ChannelGroup,
         epoch: int,
         *,
         unsubscribe: bool,
@@ -241,7 +248,13 @@ class Subscribing:
             self.context.leave(channel.info.group, member.sub.subscription_id, done, unsubscribe=unsubscribe)
 
     def _leave_refusal(
-        self, group: Group, member: LiveMember, reply: bytes, request: wire.UnsubscribeRequest, *, unsubscribe: bool
+        self,
+        group: ChannelGroup,
+        member: LiveMember,
+        reply: bytes,
+        request: wire.UnsubscribeRequest,
+        *,
+        unsubscribe: bool,
     ) -> str:
         authorizer = self.context.authorizer
         if authorizer is None:
@@ -265,14 +278,14 @@ class Subscribing:
             )
             self.context.end(number, sub.subscription_id)
 
-    def _find(self, channel: Channel, inbox: bytes) -> LiveMember | None:
+    def _find(self, channel: LiveChannel, inbox: bytes) -> LiveMember | None:
         """By ack inbox, else by message inbox."""
         live = self.context.group_of(channel.info).dispatch.by_channel.get(channel.info.uid, {})
         members = [member for cursor in live.values() for member in cursor.members if not member.leaving]
         by_ack = next((m for m in members if m.sub.ack_inbox == inbox), None)
         return by_ack or next((m for m in members if m.sub.inbox == inbox), None)
 
-    def _left(self, channel: Channel, member: LiveMember, reply: bytes, result: object, error: str) -> None:
+    def _left(self, channel: LiveChannel, member: LiveMember, reply: bytes, result: object, error: str) -> None:
         if not isinstance(result, GroupResult):
             member.leaving = False
             self._refuse(reply, error)
@@ -313,7 +326,7 @@ class Subscribing:
         said = f"client {go_quote(text(sub.client_id))} {verb} channel {go_quote(text(channel))}{name}"
         self.context.emit(kind, said, channel=channel, client_id=sub.client_id, group=group, cursor_id=cursor.cursor_id)
 
-    def _remember(self, group: Group, sub: Subscription) -> None:
+    def _remember(self, group: ChannelGroup, sub: Subscription) -> None:
         """Its request may be heard again by whoever leads next, when it has ended."""
         now = self.context.clock.now
         joined = group.joined

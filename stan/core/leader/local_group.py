@@ -11,7 +11,7 @@ from stan.types import Nanos
 
 
 @dataclass(slots=True)
-class Group:
+class ChannelGroup:
     """One channel group on this node."""
 
     machine: GroupMachine

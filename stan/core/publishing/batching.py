@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from stan import limits
 from stan.core.context import BrokerContext
-from stan.core.publishing.channels import Channel, Channels
+from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
 from stan.core.requests.request import LeaderRequest, leader_request
@@ -49,7 +49,7 @@ class _Batch(NamedTuple):
 class _ProducerQueue:
     """The requests of one producer for one channel, in order of arrival."""
 
-    channel: Channel
+    channel: LiveChannel
     waiting: deque[_Batch] = field(default_factory=deque)
     busy: bool = False  # an entry is on its way
     going: bool = False  # the next ones are being looked at
@@ -66,7 +66,7 @@ class Batches:
 class Batching:
     """See the module's docstring."""
 
-    def __init__(self, context: BrokerContext, channels: Channels, publishing: Publishing) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, publishing: Publishing) -> None:
         self.context = context
         self.channels = channels
         self.publishing = publishing
@@ -110,7 +110,7 @@ class Batching:
             here.waiting += len(batch.rows)
             self.channels.open(batch.channel, partial(self._opened, batch))
 
-    def _opened(self, batch: _Batch, channel: Channel | None, error: str) -> None:
+    def _opened(self, batch: _Batch, channel: LiveChannel | None, error: str) -> None:
         if channel is None:
             self._left(batch)
             batch.refuse(error, retry=can_open_later(error))

@@ -19,12 +19,12 @@ from stan.types import ChannelUid, GroupId, Nanos, Sequence
 
 NO_METADATA = "stan: the metadata of the cluster has no leader"
 
-Opened = Callable[["Channel | None", str], None]
+Opened = Callable[["LiveChannel | None", str], None]
 """Called with the channel, or with None and the text of the refusal."""
 
 
 @dataclass(slots=True)
-class Channel:
+class LiveChannel:
     """The leader's view of one channel. Invariant S1: sequences are dense; next_sequence = last assigned + 1."""
 
     info: ChannelInfo
@@ -56,13 +56,13 @@ class Channel:
         return sum(batch.count for batch in (*self.priority, *self.unsealed))
 
 
-class Channels:
+class LiveChannels:
     """All channels of the groups that this node leads."""
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
-        self.by_name: dict[bytes, Channel] = {}
-        self.by_uid: dict[ChannelUid, Channel] = {}
+        self.by_name: dict[bytes, LiveChannel] = {}
+        self.by_uid: dict[ChannelUid, LiveChannel] = {}
         self.opening: dict[bytes, list[Opened]] = {}
         self.aging: set[ChannelUid] = set()  # channels with an age limit
         self.warned: set[ChannelUid] = set()
@@ -164,15 +164,15 @@ class Channels:
             )
             self._opened(info.name, channel, "")
 
-    def _opened(self, name: bytes, channel: Channel | None, error: str) -> None:
+    def _opened(self, name: bytes, channel: LiveChannel | None, error: str) -> None:
         for opened in self.opening.pop(name, []):
             opened(channel, error)
 
-    def add(self, info: ChannelInfo) -> Channel:
+    def add(self, info: ChannelInfo) -> LiveChannel:
         """Take a channel of the registry in."""
         context = self.context
         machine = context.group_of(info).machine
-        channel = Channel(
+        channel = LiveChannel(
             info=info,
             deleting=info.uid in machine.dropped,  # the last leader did not live to see it out of the registry
             limits=self._limits_of(info),
@@ -197,7 +197,7 @@ class Channels:
 
     # --- what the limits remove -----------------------------------------------------------------------------------------
 
-    def first_after(self, channel: Channel, count: int, size: int) -> int:
+    def first_after(self, channel: LiveChannel, count: int, size: int) -> int:
         """Oldest sequence that may stay once a batch of *count* messages and *size* accounted bytes is added (STAN-SPEC 7.1); the
         newest message always stays. Inside the new batch sizes are taken as equal."""
         lim = channel.limits
@@ -220,7 +220,7 @@ class Channels:
             self._warn(channel, newest - first + 1, min(index.bytes + size, lim.bytes or index.bytes + size))
         return first
 
-    def _warn(self, channel: Channel, messages: int, size: int) -> None:
+    def _warn(self, channel: LiveChannel, messages: int, size: int) -> None:
         lim = channel.limits
         self.context.note(
             "WRN",
@@ -228,7 +228,7 @@ class Channels:
             f"bytes={size}/{lim.bytes}), dropping old messages to make room for new ones",
         )
 
-    def retain(self, channels: list[Channel]) -> None:
+    def retain(self, channels: list[LiveChannel]) -> None:
         """Apply today's limits: at start (STAN-SPEC 7.1), and when leadership begins."""
         for channel in channels:
             index = self.context.indexes(channel.info.group, channel.info.uid)
@@ -241,14 +241,14 @@ class Channels:
             channel = self.by_uid[uid]
             self._trim(channel, self._unexpired(channel))
 
-    def _unexpired(self, channel: Channel) -> int:
+    def _unexpired(self, channel: LiveChannel) -> int:
         age = channel.limits.age_ns
         index = self.context.indexes(channel.info.group, channel.info.uid)
         if not age or not index.first_timestamp or index.first_timestamp > self.context.clock.wall - age:
             return 0
         return index.sequence_at(type(index.first_timestamp)(self.context.clock.wall - age + 1))
 
-    def _trim(self, channel: Channel, first: int) -> None:
+    def _trim(self, channel: LiveChannel, first: int) -> None:
         info = channel.info
         index = self.context.indexes(info.group, info.uid)
         known = self.context.group_of(info).machine.channel(info.uid).first_sequence
@@ -292,7 +292,7 @@ class Channels:
             self.watch_idle(channel)
             self.retain([channel])
 
-    def _limit(self, channel: Channel) -> bool:
+    def _limit(self, channel: LiveChannel) -> bool:
         """Heed what the limits of a channel are by now; whether they have changed."""
         old, channel.limits = channel.limits, self._limits_of(channel.info)
         if channel.limits == old:
@@ -310,23 +310,23 @@ class Channels:
 
     # --- idle channels --------------------------------------------------------------------------------------------------
 
-    def watch_idle(self, channel: Channel) -> None:
+    def watch_idle(self, channel: LiveChannel) -> None:
         """Start the clock of MaxInactivity if nothing is subscribed (STAN-SPEC 7.5)."""
         if channel.limits.inactivity_ns and not self._active(channel):
             channel.idle_since = self.context.clock.now
             if not channel.idle_at:
                 self._arm_idle(channel, channel.idle_since + channel.limits.inactivity_ns)
 
-    def _arm_idle(self, channel: Channel, at: int) -> None:
+    def _arm_idle(self, channel: LiveChannel, at: int) -> None:
         channel.idle_at = at
         self.context.timers.at(at, partial(self._idle, channel, at))
 
-    def _active(self, channel: Channel) -> bool:
+    def _active(self, channel: LiveChannel) -> bool:
         return bool(
             channel.pending_subscribes or self.context.group_of(channel.info).dispatch.by_channel.get(channel.info.uid)
         )
 
-    def _idle(self, channel: Channel, at: int, now: Nanos) -> None:
+    def _idle(self, channel: LiveChannel, at: int, now: Nanos) -> None:
         if channel.idle_at != at:
             return
         channel.idle_at = 0
@@ -342,20 +342,20 @@ class Channels:
         else:
             self.delete(channel)
 
-    def _is_kept(self, channel: Channel) -> bool:
+    def _is_kept(self, channel: LiveChannel) -> bool:
         """Whether something is under way in it, or staged for it."""
         if channel.reserved or channel.restoring:
             return True
         return channel.info.uid in self.context.group_of(channel.info).machine.transactions.parts
 
-    def delete(self, channel: Channel, told: Callable[[str], None] = lambda _error: None) -> None:
+    def delete(self, channel: LiveChannel, told: Callable[[str], None] = lambda _error: None) -> None:
         """Remove a channel with everything on it; until that is committed, requests for it are refused. *told* hears why it
         was not removed, or "" as soon as its group has dropped it."""
         channel.deleting = True
         drop = pb.DropChannel(uid=channel.info.uid)
         self.context.change_group(channel.info.group, partial(self._dropped, channel, told), drop_channel=drop)
 
-    def _dropped(self, channel: Channel, told: Callable[[str], None], result: object, error: str) -> None:
+    def _dropped(self, channel: LiveChannel, told: Callable[[str], None], result: object, error: str) -> None:
         told(error)
         if not isinstance(result, GroupResult):
             self.context.note("ERR", f"Unable to delete channel {go_quote(text(channel.info.name))}: {error}")
@@ -396,7 +396,7 @@ class Channels:
                 group=channel.info.group,
             )
 
-    def _forget(self, channel: Channel) -> None:
+    def _forget(self, channel: LiveChannel) -> None:
         del self.by_uid[channel.info.uid], self.by_name[channel.info.name]
         self.aging.discard(channel.info.uid)
         self.warned.discard(channel.info.uid)

@@ -15,14 +15,14 @@ from operator import attrgetter
 from stan import errors, limits
 from stan.core.base.ready import Fetch, Fetched, Ready
 from stan.core.context import BrokerContext, nobody_waits, shown
-from stan.core.leader.local_group import Group
-from stan.core.publishing.channels import Channel, Channels
+from stan.core.leader.local_group import ChannelGroup
+from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.staging import PASSING
 from stan.core.requests.request import LeaderRequest, leader_request
 from stan.core.state.group import GroupResult
-from stan.core.state.transactions import Ended, Refused, Transactions
+from stan.core.state.transactions import Ended, TransactionRefused, Transactions
 from stan.invariant import invariant
 from stan.protocol.channels import is_channel_name
 from stan.protocol.entries import STAGING_UID
@@ -40,7 +40,7 @@ LENGTH_PREFIX = 4
 class CommitRun:
     """A commit that is being carried out. Its parts are read in their order, and stored in it."""
 
-    channel: Channel
+    channel: LiveChannel
     commit: pb.Commit
     timestamp_before: int
     unread: deque[int]  # sequences of the hidden channel
@@ -65,12 +65,12 @@ class _Commits:
 class Committing:
     """See the module's docstring."""
 
-    def __init__(self, context: BrokerContext, channels: Channels, publishing: Publishing) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, publishing: Publishing) -> None:
         self.context = context
         self.channels = channels
         self.publishing = publishing
         self.doubtful: list[
-            tuple[Channel, pb.Commit]
+            tuple[LiveChannel, pb.Commit]
         ] = []  # decisions of which nobody knows whether they are in the log
         self.fetches = 0
 
@@ -99,7 +99,7 @@ class Committing:
         else:
             self.channels.open(found.request.channel, partial(self._opened, found))
 
-    def _opened(self, found: LeaderRequest, channel: Channel | None, error: str) -> None:
+    def _opened(self, found: LeaderRequest, channel: LiveChannel | None, error: str) -> None:
         if channel is None:
             found.refuse(error, retry=error in PASSING)
             return
@@ -110,7 +110,7 @@ class Committing:
         waiting.append(found)
         self._next(channel)
 
-    def _next(self, channel: Channel) -> None:
+    def _next(self, channel: LiveChannel) -> None:
         """Answer who asks for what is done or cannot be done, until something has to be decided."""
         uid = channel.info.uid
         group, here = self.context.group_of(channel.info), self._of(channel.info.group)
@@ -119,7 +119,7 @@ class Committing:
         if not here.asked.get(uid):
             here.asked.pop(uid, None)
 
-    def _decide(self, channel: Channel, group: Group, found: LeaderRequest) -> None:
+    def _decide(self, channel: LiveChannel, group: ChannelGroup, found: LeaderRequest) -> None:
         uid, request, known = channel.info.uid, found.request, group.machine.transactions
         last, here = known.committed.get((uid, request.app)), self._of(channel.info.group)
         if known.is_anothers(uid, request.app, found.user):
@@ -148,14 +148,14 @@ class Committing:
         decided, in_doubt = partial(self._decided, channel, commit), partial(self.doubtful.append, (channel, commit))
         self.context.change_group(channel.info.group, decided, in_doubt, commit=commit)
 
-    def _decided(self, channel: Channel, commit: pb.Commit, result: object, error: str) -> None:
+    def _decided(self, channel: LiveChannel, commit: pb.Commit, result: object, error: str) -> None:
         uid = channel.info.uid
         if self._of(channel.info.group).deciding.pop(uid, None) is None:  # the channel is gone
             return
-        outcome = result.of_part if isinstance(result, GroupResult) else Refused(error)
+        outcome = result.of_part if isinstance(result, GroupResult) else TransactionRefused(error)
         if isinstance(outcome, Ended):
             self.ended(channel.info.group, outcome)
-        elif isinstance(outcome, Refused):
+        elif isinstance(outcome, TransactionRefused):
             for waiting in self._take_asked(channel.info.group, uid, commit):
                 waiting.refuse(outcome.error, retry=result is None)
             self.publishing.release(channel)
@@ -198,7 +198,7 @@ class Committing:
         """Whether `pump` would find something to do."""
         return any(self._can_go_on(self._carrier(channel)) for _, channel, _ in self._under_way())
 
-    def _under_way(self) -> Iterator[tuple[Group, Channel, pb.Commit]]:
+    def _under_way(self) -> Iterator[tuple[ChannelGroup, LiveChannel, pb.Commit]]:
         """Commits under way in the groups that this node leads; the metadata may not tell of their channel yet."""
         for _, group in self.context.led():
             for uid, commit in group.machine.transactions.under_way.items():
@@ -206,7 +206,7 @@ class Committing:
                 if channel is not None and not channel.deleting:
                     yield group, channel, commit
 
-    def _carrier(self, channel: Channel) -> CommitRun | None:
+    def _carrier(self, channel: LiveChannel) -> CommitRun | None:
         return self._of(channel.info.group).carriers.get(channel.info.uid)
 
     def _can_go_on(self, carrier: CommitRun | None) -> bool:
@@ -228,7 +228,7 @@ class Committing:
         for group, channel, commit in self._under_way():
             self.context.within(channel.info.group, self._go_on, group, channel, commit, ready)
 
-    def _go_on(self, group: Group, channel: Channel, commit: pb.Commit, ready: Ready) -> None:
+    def _go_on(self, group: ChannelGroup, channel: LiveChannel, commit: pb.Commit, ready: Ready) -> None:
         carrier = self._carrier(channel)
         if not self._can_go_on(carrier):
             return
@@ -245,7 +245,9 @@ class Committing:
             if self._of(channel.info.group).deciding.get(channel.info.uid) is commit:
                 self.context.within(channel.info.group, self._decided, channel, commit, None, errors.BUSY)
 
-    def _begin(self, group: Group, channel: Channel, commit: pb.Commit, before: CommitRun | None) -> CommitRun:
+    def _begin(
+        self, group: ChannelGroup, channel: LiveChannel, commit: pb.Commit, before: CommitRun | None
+    ) -> CommitRun:
         """Take a commit up where the log says that it stands. Nothing of this channel is on its way."""
         channel.next_sequence = self.channels.written_end(channel.info)
         self.publishing.reserve(channel)
@@ -263,7 +265,7 @@ class Committing:
             made.pause_until, made.failures = before.pause_until, before.failures
         return made
 
-    def _read(self, group: Group, carrier: CommitRun) -> Fetch:
+    def _read(self, group: ChannelGroup, carrier: CommitRun) -> Fetch:
         """Ask for the next parts, about as much as one entry holds."""
         staged = group.machine.transactions.staged
         wanted: list[int] = []

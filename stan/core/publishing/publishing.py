@@ -18,7 +18,7 @@ from stan.core.base import payload_limit as oversize
 from stan.core.base.ready import Fetched, Proposal
 from stan.core.context import META_GROUP, BrokerContext, InDoubt, nobody_waits, text
 from stan.core.leader.publish_replay import SplitBatch, encode
-from stan.core.publishing.channels import NO_METADATA, Channel, Channels
+from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels
 from stan.core.publishing.row_batch import RowBatch, StoreResult, sealed_size
 from stan.core.requests.read_index import ReadIndex
 from stan.permissions import Right
@@ -43,7 +43,7 @@ class Sealed:
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
     acks: list[bytes] = field(default_factory=list)
-    channels: list[tuple[Channel, int, int, int]] = field(default_factory=list)  # channel, base, count, bytes
+    channels: list[tuple[LiveChannel, int, int, int]] = field(default_factory=list)  # channel, base, count, bytes
     marks: list[Publishes] = field(default_factory=list)
     rows: list[tuple[RowBatch, int]] = field(default_factory=list)  # and their first sequence
 
@@ -51,11 +51,11 @@ class Sealed:
 class Publishing:
     """The publish path of the channels that this node leads."""
 
-    def __init__(self, context: BrokerContext, channels: Channels, read_index: ReadIndex) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, read_index: ReadIndex) -> None:
         self.context = context
         self.channels = channels
         self.read_index = read_index
-        self.waiting: dict[GroupId, dict[ChannelUid, Channel]] = {}  # channels with unsealed messages
+        self.waiting: dict[GroupId, dict[ChannelUid, LiveChannel]] = {}  # channels with unsealed messages
         self.waiting_for_metadata: deque[tuple[GroupId, Publishes]] = (
             deque()
         )  # what waits for the metadata, in order of arrival
@@ -192,7 +192,7 @@ class Publishing:
         self.blocked_bytes[group] += len(batch.bodies)
         self.channels.open(batch.channel, partial(self._opened, group, batch))
 
-    def _opened(self, group: GroupId, batch: Publishes, channel: Channel | None, error: str) -> None:
+    def _opened(self, group: GroupId, batch: Publishes, channel: LiveChannel | None, error: str) -> None:
         self.blocked_bytes[group] -= len(batch.bodies)
         if channel is not None:
             self._queue(channel, batch)
@@ -201,14 +201,14 @@ class Publishing:
         else:
             self._refuse(batch.acks, error)
 
-    def _queue(self, channel: Channel, batch: Publishes) -> None:
+    def _queue(self, channel: LiveChannel, batch: Publishes) -> None:
         if self._is_too_much(channel):
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)  # reading goes on: it is how the majority's answers come
             return
         channel.unsealed.append(batch)
         self._wait(channel, batch)
 
-    def add(self, channel: Channel, rows: RowBatch) -> None:
+    def add(self, channel: LiveChannel, rows: RowBatch) -> None:
         """Have *rows* stored in a channel that this node leads."""
         if rows.priority:
             channel.priority.append(rows)
@@ -219,27 +219,27 @@ class Publishing:
             channel.unsealed.append(rows)
         self._wait(channel, rows)
 
-    def reserve(self, channel: Channel) -> None:
+    def reserve(self, channel: LiveChannel) -> None:
         """From now on only rows that go ahead are stored there; everything else waits."""
         channel.reserved, channel.commit_from, channel.commit_end = True, channel.next_sequence, 0
 
-    def release(self, channel: Channel) -> None:
+    def release(self, channel: LiveChannel) -> None:
         """Store what has waited for the end of a reservation."""
         channel.reserved = False
         if channel.unsealed:
             self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
 
-    def refuse_waiting(self, channel: Channel, error: str) -> None:
+    def refuse_waiting(self, channel: LiveChannel, error: str) -> None:
         """What a reservation keeps from being stored goes on later than anybody waits."""
         waiting, channel.unsealed = channel.unsealed, []
         self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
         self._give_up(waiting, error)
 
-    def _wait(self, channel: Channel, batch: Publishes | RowBatch) -> None:
+    def _wait(self, channel: LiveChannel, batch: Publishes | RowBatch) -> None:
         self.unsealed[channel.info.group] += len(batch.bodies)
         self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
 
-    def _is_too_much(self, channel: Channel | None = None) -> bool:
+    def _is_too_much(self, channel: LiveChannel | None = None) -> bool:
         waiting = self.unsealed.total() + self.uncommitted.total() + self.blocked_bytes.total()
         bounded = self.context.clustered or (channel is not None and channel.reserved)  # else less is read
         return bounded and waiting > limits.UNCOMMITTED_BYTES_MAX
@@ -303,7 +303,7 @@ class Publishing:
             proposals.append(self._close(entry))
         return proposals
 
-    def _take_waiting(self, channel: Channel) -> list[Publishes | RowBatch]:
+    def _take_waiting(self, channel: LiveChannel) -> list[Publishes | RowBatch]:
         """What can be sealed in a channel."""
         waiting: list[Publishes | RowBatch] = [*channel.priority]
         channel.priority = []
@@ -326,7 +326,7 @@ class Publishing:
         context = self.context
         return any(group not in context.saturated and group not in context.write_blocked for group in self.waiting)
 
-    def _seal_channel(self, channel: Channel, batches: list[Publishes | RowBatch], entry: Sealed) -> None:
+    def _seal_channel(self, channel: LiveChannel, batches: list[Publishes | RowBatch], entry: Sealed) -> None:
         count = sum(batch.count for batch in batches)
         base = channel.next_sequence
         timestamp = max(self.context.clock.wall, channel.last_timestamp)
@@ -362,7 +362,7 @@ class Publishing:
         return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
 
     def propose(
-        self, entry: Sealed, channel: Channel, next_sequence: int, size: int, in_doubt: InDoubt = nobody_waits
+        self, entry: Sealed, channel: LiveChannel, next_sequence: int, size: int, in_doubt: InDoubt = nobody_waits
     ) -> None:
         """Have an *entry* written that was made elsewhere: *size* accounted bytes; its channel goes on with *next_sequence*."""
         base, channel.next_sequence = channel.next_sequence, next_sequence
@@ -424,7 +424,7 @@ class Publishing:
                 part.dispatch.committed(batch.uid, Fetched(batch.base_sequence, batch.count, batch.records))
 
 
-def _parts(channel: Channel, batches: list[Publishes | RowBatch]) -> Iterator[list[Publishes | RowBatch]]:
+def _parts(channel: LiveChannel, batches: list[Publishes | RowBatch]) -> Iterator[list[Publishes | RowBatch]]:
     """*batches* in parts that make no entry much larger than it should be."""
     part: list[Publishes | RowBatch] = []
     size = 0

@@ -13,13 +13,13 @@ from stan import errors, limits
 from stan.config import ChannelLimits
 from stan.core.context import BrokerContext, nobody_waits
 from stan.core.leader.leadership import Leadership
-from stan.core.publishing.channels import NO_METADATA, Channel, Channels
+from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
 from stan.core.requests.request import LeaderRequest, leader_request
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
-from stan.core.state.transactions import Refused, Transactions, is_same
+from stan.core.state.transactions import TransactionRefused, Transactions, is_same
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
@@ -37,14 +37,14 @@ PASSING = frozenset((NO_METADATA, errors.CHANNEL_DELETING, errors.CHANNEL_RESTOR
 class _Staged:
     """Of one group, while this node leads it."""
 
-    hidden: Channel
+    hidden: LiveChannel
     opening: int = 0  # requests that wait for their channel
 
 
 class Staging:
     """See the module's docstring."""
 
-    def __init__(self, context: BrokerContext, channels: Channels, publishing: Publishing) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, publishing: Publishing) -> None:
         self.context = context
         self.channels = channels
         self.publishing = publishing
@@ -53,7 +53,7 @@ class Staging:
         """This node leads a group from now on."""
         info = ChannelInfo(STAGING_NAME, STAGING_UID, number)
         index = self.context.written(number, STAGING_UID)
-        hidden = Channel(
+        hidden = LiveChannel(
             info=info,
             limits=ChannelLimits(msgs=0, bytes=0),
             next_sequence=self.channels.written_end(info),
@@ -85,7 +85,7 @@ class Staging:
             here.opening += 1
             self.channels.open(request.channel, partial(self._opened, found))
 
-    def _opened(self, found: LeaderRequest, channel: Channel | None, error: str) -> None:
+    def _opened(self, found: LeaderRequest, channel: LiveChannel | None, error: str) -> None:
         here = self._here(found.number)
         here.opening -= 1
         if channel is None:
@@ -186,8 +186,8 @@ def _is_app(app: bytes) -> bool:
 
 
 def _told(found: LeaderRequest, result: object, error: str) -> None:
-    outcome = result.of_part if isinstance(result, GroupResult) else Refused(error)
-    if isinstance(outcome, Refused):
+    outcome = result.of_part if isinstance(result, GroupResult) else TransactionRefused(error)
+    if isinstance(outcome, TransactionRefused):
         found.refuse(outcome.error, retry=result is None)
     else:
         found.answer()

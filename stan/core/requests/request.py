@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.message import DecodeError, Message
 
 from stan.core.context import BrokerContext, text
-from stan.core.leader.local_group import Group
+from stan.core.leader.local_group import ChannelGroup
 from stan.errors import BUSY, go_quote
 from stan.protocol.frames import Frame
 from stan.protocol.proto.admin_pb2 import ChangeResponse
@@ -32,7 +32,7 @@ class LeaderRequest(NamedTuple):
     response: type[Message]
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ChannelGroup:
         """The group that it is about."""
         return self.context.groups[self.number]
 

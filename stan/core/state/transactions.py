@@ -26,7 +26,7 @@ PartName = tuple[bytes, bytes, int]
 """User, txn, number."""
 
 
-class Refused(NamedTuple):
+class TransactionRefused(NamedTuple):
     """A change that was not made."""
 
     error: str
@@ -104,7 +104,7 @@ class Transactions:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def apply(self, name: str, change: object, index: RaftIndex) -> object:  # noqa: ARG002 - as StateComponent has it
-        """See StateComponent.apply: None, a pb.Commit that is under way now, Ended, or Refused."""
+        """See StateComponent.apply: None, a pb.Commit that is under way now, Ended, or TransactionRefused."""
         newest = next(reversed(self.staged), 0)  # told by what is kept on disk: the same before and after a restart
         result = self._apply(change)
         if not self.staged:
@@ -127,12 +127,12 @@ class Transactions:
 
     def _stage(self, part: pb.StagedPart) -> object:
         if self.is_anothers(part.uid, part.app, part.user):
-            return Refused(APP_OF_ANOTHER)
+            return TransactionRefused(APP_OF_ANOTHER)
         if self.is_done(part.uid, part.app, part.version):
             return None  # of a task that came too late: nobody will ask for it
         known = self.find(part.uid, part.user, part.txn, part.part)
         if known is not None:
-            return None if is_same(known, part) else Refused(STAGED_OTHERWISE)
+            return None if is_same(known, part) else TransactionRefused(STAGED_OTHERWISE)
         self._add(part)
         self.dirty.add(_key(STAGED, part.sequence))
         return None
@@ -140,18 +140,18 @@ class Transactions:
     def _decide(self, commit: pb.Commit) -> object:
         uid, app = commit.uid, commit.app
         if self.is_anothers(uid, app, commit.user):
-            return Refused(APP_OF_ANOTHER)
+            return TransactionRefused(APP_OF_ANOTHER)
         known = self.committed.get((uid, app))
         if known is not None and commit.version <= known.version:
             self._forget_versions(uid, app, known.version)
             return Ended(ChannelUid(uid), known)
         if uid in self.under_way:
-            return Refused(BUSY)
+            return TransactionRefused(BUSY)
         parts = [self.staged.get(sequence) for sequence in commit.sequences]
         if any(part is None or _owner(part) != (commit.user, uid, app, commit.version) for part in parts):
-            return Refused(STAGED_GONE)
+            return TransactionRefused(STAGED_GONE)
         if known is None and not self._has_room(commit.at):
-            return Refused(TOO_MANY_APPS)
+            return TransactionRefused(TOO_MANY_APPS)
         commit.count = sum(part.count for part in parts if part is not None)
         commit.done = 0
         self.under_way[uid] = commit
@@ -200,7 +200,7 @@ class Transactions:
 
     def _finish(self, change: pb.Finished) -> object:
         if self.is_finished_by_another(change.app, change.user):
-            return Refused(APP_OF_ANOTHER)
+            return TransactionRefused(APP_OF_ANOTHER)
         known = self.finished.get(change.app)
         if known is None and len(self.finished) >= limits.APPS_MAX:
             old = [app for app, last in self.finished.items() if last.at < change.at - limits.APP_MEMORY]
@@ -208,7 +208,7 @@ class Transactions:
                 del self.finished[app]
                 self.dirty.add(FINISHED + app)
             if not old:
-                return Refused(TOO_MANY_APPS)
+                return TransactionRefused(TOO_MANY_APPS)
         if known is None or change.version >= known.version:
             if known is not None and not change.user:
                 change.user = known.user

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from stan import limits
 from stan.core.base.complaints import Complaints
 from stan.core.base.payload_limit import deliverable
-from stan.core.base.ready import Answer, Delivery, Send
+from stan.core.base.ready import Delivery, LeaseAnswer, Send
 from stan.core.broker import Broker
 from stan.edge.nats.heard import Heard, Piece, Taken
 from stan.errors import fault, go_quote
@@ -329,7 +329,7 @@ class Gateway:
                     for part in deliverable(send, most)
                 ]
             else:
-                shown.append((send, send.data if isinstance(send, Answer) else send))
+                shown.append((send, send.data if isinstance(send, LeaseAnswer) else send))
         if not shown:
             return []
         joined = b"".join([data for _, data in shown])
@@ -439,7 +439,7 @@ def _groups(send: Send) -> tuple[GroupId, ...]:
     """Those whose leader alone may say it."""
     if isinstance(send, bytes):
         return ()
-    return send.groups if isinstance(send, Answer) else (send.group,)
+    return send.groups if isinstance(send, LeaseAnswer) else (send.group,)
 
 
 def _cut(subject: bytes) -> str:

@@ -21,7 +21,7 @@ from stan.edge.runtime import Runtime
 from stan.errors import UNREADABLE
 from stan.log.types import BatchRef, ChannelIndex, StaleRef
 from stan.protocol import fetches
-from stan.protocol.fetches import Batch
+from stan.protocol.fetches import FetchedBatch
 from stan.protocol.frames import Frame
 from stan.protocol.proto.extension_pb2 import FetchResponse
 from stan.raft.consensus import Consensus
@@ -127,7 +127,7 @@ class Fetching:
 
     def _answer(self, asked: FetchAsked, place: Place, refs: list[BatchRef], found: list[Fetched]) -> None:
         batches = [
-            Batch(ref.base_sequence, ref.count, ref.timestamp, fetched.records)
+            FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, fetched.records)
             for ref, fetched in zip(refs, found, strict=True)
         ]
         pieces = self._rules.answer(asked, place, batches)

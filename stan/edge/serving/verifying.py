@@ -25,7 +25,7 @@ from stan.errors import BUSY, INVALID_ADMIN, UNKNOWN_CHANNEL, UNKNOWN_VERSION, D
 from stan.log.types import BatchRef, GroupLog, StaleRef
 from stan.protocol import fetches
 from stan.protocol.channels import publication
-from stan.protocol.fetches import Batch
+from stan.protocol.fetches import FetchedBatch
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.requests import because, decode
@@ -149,7 +149,7 @@ class Search:
                 continue
             try:
                 records = self._log.read(ref, stored=True)
-                batch = Batch(ref.base_sequence, ref.count, ref.timestamp, records)
+                batch = FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, records)
                 part = fetches.cut(batch, place.first, place.last, ref.count, len(records))
             except StaleRef:
                 raise

@@ -154,7 +154,7 @@ def _groups(picture: Picture) -> Iterator[Problem]:
 
 
 def _named(groups: list[int]) -> str:
-    return f"Group{'' if len(groups) == 1 else 's'} {listed([str(number) for number in groups])}"
+    return f"ChannelGroup{'' if len(groups) == 1 else 's'} {listed([str(number) for number in groups])}"
 
 
 def _disks(picture: Picture) -> Iterator[Problem]:
