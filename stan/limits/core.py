@@ -134,9 +134,9 @@ ARRIVAL_ORDER_AGE_MAX = 30 * SECOND
 """It is known this long in which order connections and subscriptions were asked for: longer than any of them waits ..."""
 ARRIVAL_ORDER_MAX = 65_536
 """... and of this many."""
-MARK_PATIENCE = 1 * SECOND
+FINGERPRINT_PATIENCE = 1 * SECOND
 """How much later than the last leader a new one may hear a publish that is in the log already."""
-MARK_MEMORY = 60 * SECOND
+FINGERPRINT_MEMORY = 60 * SECOND
 """How much later it is still known for one that is in the log: a network may hold it back."""
 CATCHUP_PATIENCE = 5 * SECOND
 """How long what a connection has sent waits for the metadata to tell of that connection."""

@@ -42,7 +42,7 @@ BESIDE_UID = 0
 """No channel has it."""
 STAGING_UID = ChannelUid(0xFFFF_FFFF)
 """Of the hidden channel of each group, whose messages are staged parts of transactions; never registered."""
-MARKS_FLAG, CHANGE_FLAG = 0, 1
+FINGERPRINTS_FLAG, CHANGE_FLAG = 0, 1
 SEALED_BYTES = 40
 """By which records that are sealed on the disk are longer than their messages."""
 
@@ -70,7 +70,7 @@ def encode_batch(
 
 
 def decode_batches(body: bytes, *, verify: bool = False) -> Iterator[RecordBatch]:
-    """Walk the batches of a RECORDS body, without its marks.
+    """Walk the batches of a RECORDS body, without its fingerprints.
 
     Raises:
         Damage: they do not fill it exactly or, asked to *verify*, a CRC is wrong.
@@ -95,9 +95,9 @@ def decode_batches(body: bytes, *, verify: bool = False) -> Iterator[RecordBatch
         at = start + length
 
 
-def encode_marks(marks: bytes) -> tuple[bytes, bytes]:
+def encode_fingerprints(fingerprints: bytes) -> tuple[bytes, bytes]:
     """Header and body of an encoded entries_pb2.Marks, a part of a RECORDS body behind all batches."""
-    return _encode_beside(MARKS_FLAG, marks)
+    return _encode_beside(FINGERPRINTS_FLAG, fingerprints)
 
 
 def encode_change(change: bytes) -> tuple[bytes, bytes]:
@@ -105,9 +105,9 @@ def encode_change(change: bytes) -> tuple[bytes, bytes]:
     return _encode_beside(CHANGE_FLAG, change)
 
 
-def marks_of(body: bytes) -> memoryview | None:
-    """The encoded marks of a RECORDS body, None if it has none."""
-    return next(_beside(body, MARKS_FLAG), None)
+def fingerprints_of(body: bytes) -> memoryview | None:
+    """The encoded fingerprints of a RECORDS body, None if it has none."""
+    return next(_beside(body, FINGERPRINTS_FLAG), None)
 
 
 def changes_of(body: bytes) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from stan.log.files.filelog import FileLog
 from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header
 from stan.migration.messages import SliceReader
 from stan.migration.subscriptions import read_positions
-from stan.protocol.entries import changes_of, decode_batches, marks_of
+from stan.protocol.entries import changes_of, decode_batches, fingerprints_of
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft import configuration
 from stan.raft.pysyncobj import hard_state
@@ -81,7 +81,7 @@ def logs() -> Iterator[Parser]:
         with suppress(Damage):
             list(decode_batches(data, verify=True))
         list(changes_of(data))
-        marks_of(data)
+        fingerprints_of(data)
 
     yield Parser(
         "record batches", (entry(1, batch(7, 1, 2)).body, entry(1, batch(7, 1, 2), batch(8, 1, 1)).body), batches

@@ -59,7 +59,9 @@ def told_one_by_one(logged, heard):
         for place, (publisher, key) in enumerate(sent)
     ]
     met = {message[:3] for message in places}
-    waited = {who for who, key in newest.items() if (*who, key) not in met and at[who] - limits.MARK_PATIENCE > SINCE}
+    waited = {
+        who for who, key in newest.items() if (*who, key) not in met and at[who] - limits.FINGERPRINT_PATIENCE > SINCE
+    }
     lasts = {message[:2]: message[3] for message in places if message[:3] in known}
     fates = []
     for number, (channel, sent) in enumerate(heard):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from stan import limits
 from stan.core.publishing import publishing
 from stan.errors import CHANNEL_DELETING, INVALID_PUBLISH, MESSAGE_TOO_LARGE
-from stan.protocol.entries import Kind, marks_of
+from stan.protocol.entries import Kind, fingerprints_of
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
@@ -100,7 +100,7 @@ def test_marks_of_an_older_version_make_nothing_that_was_heard_count_as_logged(n
     leader.lead()
     leader.publish("foo", b"1")
     (records,) = [body for _, kind, body in leader.committed if kind == Kind.RECORDS]
-    marks = marks_of(records)
+    marks = fingerprints_of(records)
     older = b"\x0a" + bytes(marks)[1:]
     assert marks[0] == 2 << 3 | 2
     leader.committed = [(1, Kind.RECORDS, bytes(records).replace(bytes(marks), older))]
@@ -150,7 +150,7 @@ def test_a_mark_that_never_comes_is_waited_for_no_longer_than_its_patience(node)
     node.lead()
     node.publish("foo", b"2")
     assert node.stored() == [b"1"]
-    node.pass_time(limits.MARK_PATIENCE / SECOND)
+    node.pass_time(limits.FINGERPRINT_PATIENCE / SECOND)
     node.publish("foo", b"3")
     assert node.stored() == [b"1", b"3"]
 
@@ -163,7 +163,7 @@ def test_what_the_network_held_back_is_acknowledged_and_not_stored_again(node):
     leader.hears(*frames[:2])
     hand_over(leader, node)
     node.lead()
-    node.pass_time(2 * limits.MARK_PATIENCE / SECOND)
+    node.pass_time(2 * limits.FINGERPRINT_PATIENCE / SECOND)
     node.hears(*frames)
     assert node.stored() == [b"0", b"1", b"2"]
     assert node.pub_acks() == ["", "", ""]
@@ -192,7 +192,7 @@ def test_publishers_who_fall_silent_do_not_slow_the_others_down_for_ever(node):
     hand_over(leader, node)
     node.lead()
     assert node.broker.context.groups[1].replay_filter.lagging
-    node.pass_time(limits.MARK_MEMORY / SECOND)
+    node.pass_time(limits.FINGERPRINT_MEMORY / SECOND)
     node.publish("foo", b"y", client_id="you")
     assert not node.broker.context.groups[1].replay_filter.lagging
 

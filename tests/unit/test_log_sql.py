@@ -10,7 +10,7 @@ from stan.errors import Damage, Frozen, LostLock, StartError
 from stan.log.index import GAP
 from stan.log.sql.sqlfile import SqlFile
 from stan.log.sql.sqllog import SqlLog
-from stan.protocol.entries import encode_batch, encode_change, encode_marks
+from stan.protocol.entries import encode_batch, encode_change, encode_fingerprints
 from stan.protocol.messages import data_span
 from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.batches import batch, change, entry, records
@@ -92,7 +92,7 @@ def test_what_was_synced_is_there_after_a_crash_and_nothing_else(store):
 
 def test_entries_with_marks_and_changes_come_back_as_they_were(store):
     body = b"".join(
-        (*encode_batch(7, 1, 2, 5, 0, records(7, 1, 2)), *encode_marks(b"marks"), *encode_change(b"change"))
+        (*encode_batch(7, 1, 2, 5, 0, records(7, 1, 2)), *encode_fingerprints(b"marks"), *encode_change(b"change"))
     )
     made = [entry(1, body), change(2, b""), change(3, b"x" * 300_000), entry(4, batch(7, 3, 1), batch(9, 1, 4))]
     store.log.append(made)

@@ -8,7 +8,7 @@ from stan.errors import Damage, StartError, WrongKey
 from stan.log.files.filelog import FileLog
 from stan.log.files.segment import ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE
 from stan.log.vault import NEVER, Sealer, Vault
-from stan.protocol.entries import BATCH_HEADER, SEALED_BYTES, encode_change, encode_marks
+from stan.protocol.entries import BATCH_HEADER, SEALED_BYTES, encode_change, encode_fingerprints
 from tests.kit.batches import batch, change, entry
 
 KEY = b"secret key"
@@ -30,7 +30,7 @@ def one(text=b"hello"):
 @pytest.mark.parametrize("cipher", ["AES", "CHACHA", "aes", ""])
 def test_entry_opens_as_it_was(cipher):
     vault = of(KEY, cipher)
-    plain = entry(1, batch(7, 1, 3), batch(8, 5, 2), *encode_marks(b"marks"), *encode_change(b"change"))
+    plain = entry(1, batch(7, 1, 3), batch(8, 5, 2), *encode_fingerprints(b"marks"), *encode_change(b"change"))
     sealed = Sealer(vault).sealed(plain)
     assert len(sealed.body) == len(plain.body) + 2 * SEALED_BYTES
     assert vault.opened(sealed) == plain
@@ -176,7 +176,7 @@ def test_where_all_is_encrypted_a_batch_in_clear_or_bound_to_nothing_is_damage()
     vault = of(since=5, fits=True)
     clear, before = entry(4, batch(7, 1, 1)), as_before(vault, entry(4, batch(7, 1, 1)))
     assert vault.opened(clear) == vault.opened(before) == clear
-    beside = entry(5, *encode_marks(b"marks"), *encode_change(b"change"))
+    beside = entry(5, *encode_fingerprints(b"marks"), *encode_change(b"change"))
     assert vault.opened(beside) == beside  # never was encrypted
     for harmful in (clear, before):
         with pytest.raises(Damage, match="not encrypted as everything from entry 5 of group 1 on is"):

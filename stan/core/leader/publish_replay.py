@@ -57,13 +57,13 @@ class ReplayFilter:
     _applied: deque[tuple[Nanos, bytes, bool]] = field(default_factory=deque)
 
     def apply(self, encoded: bytes | memoryview, now: Nanos, since: Nanos, *, old: bool) -> None:
-        """Take in the marks of an entry that was applied; they are looked at when leadership begins.
+        """Take in the fingerprints of an entry that was applied; they are looked at when leadership begins.
 
-        *since*: nothing that was heard before is kept, so the marks of before are not wanted either. *old*: what the entry holds
-        was published before this node began to listen, and is not heard any more.
+        *since*: nothing that was heard before is kept, so the fingerprints of before are not wanted either. *old*: what the entry
+        holds was published before this node began to listen, and is not heard any more.
         """
         self._applied.append((now, bytes(encoded), old))
-        oldest = min(now, since - 2 * limits.MARK_PATIENCE)
+        oldest = min(now, since - 2 * limits.FINGERPRINT_PATIENCE)
         while self._applied[0][0] < oldest:
             self._applied.popleft()
 
@@ -88,7 +88,7 @@ class ReplayFilter:
             elif _IS_KNOWN in new:
                 lasts |= {senders[owner_of(batch, at)]: (number, at) for at, is_new in enumerate(new) if not is_new}
             looked_at.append(_LookedAt(number, batch, senders, new))
-        late = {sender for sender in log.unheard(heard_ids) if log.at[sender] - limits.MARK_PATIENCE > since}
+        late = {sender for sender in log.unheard(heard_ids) if log.at[sender] - limits.FINGERPRINT_PATIENCE > since}
         self.lagging = log.behind(late, now)
         return [_sort(one, late, lasts) for one in looked_at]
 
@@ -115,7 +115,7 @@ class ReplayFilter:
     def _logged(self) -> "_Log":
         log = _Log()
         for applied, encoded, old in self._applied:
-            for mark in pb.Marks.FromString(encoded).marks:
+            for mark in pb.Fingerprints.FromString(encoded).batches:
                 log.add(mark, Nanos(0) if old else applied)
         log.known.add(log.messages.ids())
         return log
@@ -155,10 +155,10 @@ class _Log:
         self.messages = _Messages()
         self.known = IdSet()
         self.at: dict[int, Nanos] = {}  # number of a publisher -> when its newest message was applied
-        self._marks: list[tuple[list[int], pb.Mark]] = []  # with the numbers of their publishers
+        self._marks: list[tuple[list[int], pb.BatchFingerprints]] = []  # with the numbers of their publishers
         self._senders: dict[tuple[bytes, ...], list[int]] = {}  # the same few publishers come again and again
 
-    def add(self, mark: pb.Mark, at: Nanos) -> None:
+    def add(self, mark: pb.BatchFingerprints, at: Nanos) -> None:
         """Messages that are newer than all before."""
         names = (mark.channel, mark.user, *mark.publishers)
         senders = self._senders.get(names)
@@ -196,7 +196,7 @@ class _Log:
                     if sender in late:
                         keys[sender].add(mark.keys[KEY_BYTES * at : KEY_BYTES * (at + 1)])
         newest = self._newest()
-        until, forgotten = Nanos(now + limits.MARK_PATIENCE), Nanos(now + limits.MARK_MEMORY)
+        until, forgotten = Nanos(now + limits.FINGERPRINT_PATIENCE), Nanos(now + limits.FINGERPRINT_MEMORY)
         return {
             publisher: LaggingPublisher(Logged(keys[sender], newest[sender]), until, forgotten)
             for publisher, sender in self.numbers.items()
@@ -229,8 +229,8 @@ def _sort(one: _LookedAt, late: set[int], lasts: dict[int, tuple[int, int]]) -> 
 
 def encode(batches: Iterable[Publishes]) -> bytes:
     """What a records entry with the messages of *batches* carries."""
-    marks = (
-        pb.Mark(
+    fingerprints = (
+        pb.BatchFingerprints(
             channel=batch.channel,
             publishers=[name for publisher in batch.publishers for name in publisher],
             owners=batch.owners,
@@ -239,7 +239,7 @@ def encode(batches: Iterable[Publishes]) -> bytes:
         )
         for batch in batches
     )
-    return pb.Marks(marks=marks).SerializeToString()
+    return pb.Fingerprints(batches=fingerprints).SerializeToString()
 
 
 _NEW, _LOGGED, _PASSED = range(3)

@@ -23,7 +23,14 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult, sealed_size
 from stan.core.requests.read_index import ReadIndex
 from stan.permissions import Right
 from stan.protocol.channels import is_channel_name, publication
-from stan.protocol.entries import Kind, decode_batches, encode_batch, encode_change, encode_marks, marks_of
+from stan.protocol.entries import (
+    Kind,
+    decode_batches,
+    encode_batch,
+    encode_change,
+    encode_fingerprints,
+    fingerprints_of,
+)
 from stan.protocol.frames import Frame, Publishes, Sender
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
@@ -44,7 +51,7 @@ class Sealed:
     size: int = 0
     acks: list[bytes] = field(default_factory=list)
     channels: list[tuple[LiveChannel, int, int, int]] = field(default_factory=list)  # channel, base, count, bytes
-    marks: list[Publishes] = field(default_factory=list)
+    fingerprinted: list[Publishes] = field(default_factory=list)
     rows: list[tuple[RowBatch, int]] = field(default_factory=list)  # and their first sequence
 
 
@@ -349,12 +356,12 @@ class Publishing:
             else:
                 entry.acks.append(batch.acks)
                 if self.context.clustered:
-                    entry.marks.append(batch)
+                    entry.fingerprinted.append(batch)
             base += batch.count
 
     def _close(self, entry: Sealed, in_doubt: InDoubt = nobody_waits) -> Proposal:
-        if entry.marks:
-            entry.parts += encode_marks(encode(entry.marks))
+        if entry.fingerprinted:
+            entry.parts += encode_fingerprints(encode(entry.fingerprinted))
         for rows, first in entry.rows:
             if rows.change is not None:
                 entry.parts += encode_change(rows.change(first))
@@ -411,7 +418,7 @@ class Publishing:
         """A RECORDS entry is committed and indexed: its messages are visible (on every node, own entry or not)."""
         part = self.context.groups[group]
         if self.context.clustered:
-            told = marks_of(body)
+            told = fingerprints_of(body)
             if told is not None:
                 since = self.context.heard_since
                 part.replay_filter.apply(told, self.context.clock.now, since, old=index <= part.loaded)

@@ -450,13 +450,13 @@ class Finished(_message.Message):
     user: bytes
     def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ...) -> None: ...
 
-class Marks(_message.Message):
-    __slots__ = ("marks",)
-    MARKS_FIELD_NUMBER: _ClassVar[int]
-    marks: _containers.RepeatedCompositeFieldContainer[Mark]
-    def __init__(self, marks: _Optional[_Iterable[_Union[Mark, _Mapping]]] = ...) -> None: ...
+class Fingerprints(_message.Message):
+    __slots__ = ("batches",)
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    batches: _containers.RepeatedCompositeFieldContainer[BatchFingerprints]
+    def __init__(self, batches: _Optional[_Iterable[_Union[BatchFingerprints, _Mapping]]] = ...) -> None: ...
 
-class Mark(_message.Message):
+class BatchFingerprints(_message.Message):
     __slots__ = ("channel", "publishers", "owners", "keys", "user")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     PUBLISHERS_FIELD_NUMBER: _ClassVar[int]
