@@ -327,7 +327,9 @@ class Broker:
         result: object = None
         if kind == Kind.RECORDS:
             self.publishing.committed(group, index, body)
-            changed = [self._apply_change(group, pb.GroupChange.FromString(told), index) for told in changes_of(body)]
+            changed = [
+                self._apply_change(group, pb.GroupChange.FromString(change), index) for change in changes_of(body)
+            ]
             result = changed or True
         elif kind == Kind.META:
             result = self._apply_meta(pb.MetaChange.FromString(body), index)

@@ -27,7 +27,7 @@ class AdminEvents:
     prefix: str
     node: str = ""
     begun: int = 0  # Nanos: of the second that is counted
-    told: int = 0  # in it
+    sent: int = 0  # in it
     left_out: int = 0
 
     def frames(
@@ -46,11 +46,11 @@ class AdminEvents:
         if clock.now - self.begun >= SECOND:
             if self.left_out:
                 frames.append(self._frame(clock, "left_out", pb.Event(text=f"{self.left_out} events were left out")))
-            self.begun, self.told, self.left_out = clock.now, 0, 0
-        if self.told >= limits.EVENTS_PER_SECOND_MAX:
+            self.begun, self.sent, self.left_out = clock.now, 0, 0
+        if self.sent >= limits.EVENTS_PER_SECOND_MAX:
             self.left_out += 1
             return frames
-        self.told += 1
+        self.sent += 1
         event = pb.Event(text=text, channel=channel, client_id=client_id, group=group, cursor_id=cursor_id)
         return [*frames, self._frame(clock, kind, event)]
 

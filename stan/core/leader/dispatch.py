@@ -465,8 +465,8 @@ class Dispatch:
         if self.unconfirmed:
             changes.append(pb.GroupChange(maybe_sent=pb.MaybeSent(until=self.unconfirmed)))
             self.unconfirmed = []
-        while told := self._of_cursors(limits.PROGRESS_RUNS_MAX):
-            changes.append(pb.GroupChange(progress=told))
+        while entries := self._of_cursors(limits.PROGRESS_RUNS_MAX):
+            changes.append(pb.GroupChange(progress=entries))
         return changes
 
     def _of_cursors(self, cursors_max: int) -> list[pb.Progress]:

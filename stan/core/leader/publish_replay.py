@@ -70,11 +70,11 @@ class ReplayFilter:
     def begin(self, heard: list[Publishes], now: Nanos, since: Nanos) -> list[SplitBatch]:
         """What becomes of each batch *heard* since *since*, in order of arrival; called when leadership begins."""
         log = self._logged()
-        told = _Messages()
+        messages = _Messages()
         senders_of = [[log.numbers[batch.channel, *sender] for sender in batch.senders()] for batch in heard]
         for batch, senders in zip(heard, senders_of, strict=True):
-            told.add(senders, batch.owners, batch.keys)
-        ids = told.ids()
+            messages.add(senders, batch.owners, batch.keys)
+        ids = messages.ids()
         heard_ids = IdSet()
         heard_ids.add(ids)
         all_new, place = log.known.missing(ids), 0

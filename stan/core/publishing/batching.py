@@ -116,8 +116,8 @@ class Batching:
             batch.refuse(error, retry=can_open_later(error))
         elif not batch.ids:
             self._left(batch)
-            told = partial(self._stored, [(batch, batch.number)])
-            self.publishing.add(channel, RowBatch(batch.rows, batch.number, told))
+            on_done = partial(self._stored, [(batch, batch.number)])
+            self.publishing.add(channel, RowBatch(batch.rows, batch.number, on_done))
         else:
             lines = self.context.kept(channel.info.group, Batches).lines
             named = channel.info.uid, batch.producer
@@ -185,19 +185,19 @@ class Batching:
             self._stored(counted, StoreResult())
             return
         line.busy = True
-        told = pb.RememberIds(
+        remember = pb.RememberIds(
             uid=named[0], producer=named[1], version=version, ids=b"".join(ids), at=self.context.clock.wall
         )
         after = partial(self._stored_ids, line, named, counted)
         total = sum(count for _, count in counted)
         if total:
-            change = pb.GroupChange(remember_ids=told).SerializeToString()
+            change = pb.GroupChange(remember_ids=remember).SerializeToString()
             self.publishing.add(line.channel, RowBatch(b"".join(rows), total, after, lambda _first: change))
         else:  # all are stored, some of them by an older version, whose ids go first
             self.context.change_group(
                 line.channel.info.group,
                 lambda result, error: after(StoreResult(error=error, retry=result is None)),
-                remember_ids=told,
+                remember_ids=remember,
             )
 
     def _stored_ids(

@@ -348,15 +348,15 @@ class LiveChannels:
             return True
         return channel.info.uid in self.context.group_of(channel.info).machine.transactions.parts
 
-    def delete(self, channel: LiveChannel, told: Callable[[str], None] = lambda _error: None) -> None:
-        """Remove a channel with everything on it; until that is committed, requests for it are refused. *told* hears why it
+    def delete(self, channel: LiveChannel, done: Callable[[str], None] = lambda _error: None) -> None:
+        """Remove a channel with everything on it; until that is committed, requests for it are refused. *done* hears why it
         was not removed, or "" as soon as its group has dropped it."""
         channel.deleting = True
         drop = pb.DropChannel(uid=channel.info.uid)
-        self.context.change_group(channel.info.group, partial(self._dropped, channel, told), drop_channel=drop)
+        self.context.change_group(channel.info.group, partial(self._dropped, channel, done), drop_channel=drop)
 
-    def _dropped(self, channel: LiveChannel, told: Callable[[str], None], result: object, error: str) -> None:
-        told(error)
+    def _dropped(self, channel: LiveChannel, done: Callable[[str], None], result: object, error: str) -> None:
+        done(error)
         if not isinstance(result, GroupResult):
             self.context.note("ERR", f"Unable to delete channel {go_quote(text(channel.info.name))}: {error}")
             channel.deleting = False

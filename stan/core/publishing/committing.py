@@ -300,8 +300,8 @@ class Committing:
             rows = wire.MsgProto.FromString(record).data
             change = partial(self._change, carrier, part)
             carrier.in_flight += len(rows)
-            told = partial(self._stored, carrier, len(rows))
-            self.publishing.add(carrier.channel, RowBatch(rows, part.count, told, change, priority=True))
+            on_done = partial(self._stored, carrier, len(rows))
+            self.publishing.add(carrier.channel, RowBatch(rows, part.count, on_done, change, priority=True))
 
     def _change(self, carrier: CommitRun, part: pb.StagedPart, first: int) -> bytes:
         step = pb.CommitStep(

@@ -418,10 +418,10 @@ class Publishing:
         """A RECORDS entry is committed and indexed: its messages are visible (on every node, own entry or not)."""
         part = self.context.groups[group]
         if self.context.clustered:
-            told = fingerprints_of(body)
-            if told is not None:
+            fingerprints = fingerprints_of(body)
+            if fingerprints is not None:
                 since = self.context.heard_since
-                part.replay_filter.apply(told, self.context.clock.now, since, old=index <= part.loaded)
+                part.replay_filter.apply(fingerprints, self.context.clock.now, since, old=index <= part.loaded)
         for batch in decode_batches(body):
             part.machine.trim(batch.uid, batch.first_sequence)
             self.context.trims.append((group, batch.uid, batch.first_sequence))

@@ -141,7 +141,7 @@ class Staging:
             found.answer()
             return
         drop = pb.DropStaged(uid=channel.info.uid, txns=found.request.txns, user=found.user)
-        self.context.change_group(found.number, partial(_told, found), drop_staged=drop)
+        self.context.change_group(found.number, partial(_respond, found), drop_staged=drop)
 
     def expire(self) -> None:
         """Drop what nobody has committed in time."""
@@ -163,7 +163,7 @@ class Staging:
             found.refuse(errors.INVALID_TRANSACTION)
             return
         finished = pb.Finished(app=request.app, version=request.version, at=self.context.clock.wall, user=found.user)
-        self.context.change_group(found.number, partial(_told, found), finished=finished)
+        self.context.change_group(found.number, partial(_respond, found), finished=finished)
 
     def last_committed(self, frame: Frame) -> None:
         """A LastCommittedRequest."""
@@ -185,7 +185,7 @@ def _is_app(app: bytes) -> bool:
     return 0 < len(app) <= limits.APP_BYTES_MAX
 
 
-def _told(found: LeaderRequest, result: object, error: str) -> None:
+def _respond(found: LeaderRequest, result: object, error: str) -> None:
     outcome = result.of_part if isinstance(result, GroupResult) else TransactionRefused(error)
     if isinstance(outcome, TransactionRefused):
         found.refuse(outcome.error, retry=result is None)

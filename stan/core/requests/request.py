@@ -41,11 +41,11 @@ class LeaderRequest(NamedTuple):
         """Who asks; b"" if NATS does not tell."""
         return self.context.user_of(self.reply)
 
-    def answer(self, **told: object) -> None:
+    def answer(self, **fields: object) -> None:
         """It is done."""
-        if self.response is ChangeResponse and not told.get("error"):
-            self._say(told.get("changed", 0))
-        self.context.respond(self.reply, self.response(**told).SerializeToString(), (self.number,))
+        if self.response is ChangeResponse and not fields.get("error"):
+            self._say(fields.get("changed", 0))
+        self.context.respond(self.reply, self.response(**fields).SerializeToString(), (self.number,))
 
     def _say(self, changed: object) -> None:
         """Tell of what an operator has changed."""

@@ -101,34 +101,34 @@ class ProducerDedup:
 
     def apply(self, name: str, change: Any, index: RaftIndex) -> None:  # noqa: ARG002 - as StateComponent has it
         """Remember the ids of rows that are stored from now on, and forget whom nobody has heard for long."""
-        told: pb.RememberIds = change
+        remembered: pb.RememberIds = change
         if self._loaded:
             self._loaded = False
             self.producers = dict(sorted(self.producers.items(), key=lambda item: item[1].heard))
-        self.now = max(self.now, told.at)
+        self.now = max(self.now, remembered.at)
         self.dirty.add(_CLOCK)
-        named = ChannelUid(told.uid), told.producer
+        named = ChannelUid(remembered.uid), remembered.producer
         window = self.producers.pop(named, None) or ProducerIds(self.now)
         self.producers[named] = window
         window.heard = self.now
         self.dirty.add(_key(named))
-        if not window.is_past(told.version):
-            self._add(named, window, told)
+        if not window.is_past(remembered.version):
+            self._add(named, window, remembered)
         while (oldest := next(iter(self.producers))) != named:
             if self.producers[oldest].heard > self.now - limits.PRODUCER_AGE_MAX:
                 break
             self._forget(oldest)
 
-    def _add(self, named: Name, window: ProducerIds, told: pb.RememberIds) -> None:
-        version = window.versions.setdefault(told.version, Version())
+    def _add(self, named: Name, window: ProducerIds, remembered: pb.RememberIds) -> None:
+        version = window.versions.setdefault(remembered.version, Version())
         before = len(version.known)
-        version.known.add(told.ids)
+        version.known.add(remembered.ids)
         self.ids += len(version.known) - before
         if version.chunks and len(version.chunks[-1]) < CHUNK_BYTES:
-            version.chunks[-1] += told.ids
+            version.chunks[-1] += remembered.ids
         else:
-            version.chunks.append(told.ids)
-        self.dirty.add(_chunk_key(named, told.version, len(version.chunks) - 1))
+            version.chunks.append(remembered.ids)
+        self.dirty.add(_chunk_key(named, remembered.version, len(version.chunks) - 1))
         if len(window.versions) > VERSIONS_MAX:
             self._forget_version(named, window, min(window.versions))
 
