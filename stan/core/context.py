@@ -122,8 +122,8 @@ class BrokerContext:
     leads_meta: bool = False
     meta_lease: bool = True  # no other node can lead the metadata meanwhile
     write_blocked: frozenset[GroupId] = frozenset()  # led, but they take no proposal at the moment
-    saturated: frozenset[GroupId] = frozenset()  # led, and what comes had better grow into a larger batch
-    replaying: GroupId | None = None  # what is stepped of it was heard before, and another leader may have handled it
+    saturated: frozenset[GroupId] = frozenset()  # led, but entries wait: what comes grows into a larger batch
+    replaying: GroupId | None = None  # its buffered frames are being replayed; the last leader may have handled them
     heard_since: Nanos = Nanos(0)  # noqa: RUF009 - what was read from NATS is kept from then on
     closing_clients: dict[int, Client] = field(default_factory=dict)  # gone, but what they sent before may still come
     payload_bytes_max: int = PAYLOAD_DEFAULT  # that NATS takes from us

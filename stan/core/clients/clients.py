@@ -184,9 +184,9 @@ class Clients:
         self._register(request, reply, now_there.incarnation if now_there else 0)
 
     def done_before(self, frames: Iterable[Frame]) -> tuple[list[Frame], list[Frame]]:
-        """Of *frames* in order of arrival: connects that were answered, as the client has closed that connection since, and
-        closes after which it has connected again; then connects that were followed by another one and are not registered: their
-        client may have given up and asked again, and would stand in its own way."""
+        """Split replayed *frames*, in order of arrival. First those whose effect the last leader has committed: connects of
+        clients that have closed since, closes of clients that have connected again. Then unregistered connects that a newer
+        connect of the same client follows: handling them would make the client a duplicate of itself."""
         close, discover = self.context.subjects.close.encode(), self.context.subjects.discover.encode()
         open_: dict[bytes, list[tuple[Frame, bool]]] = {}  # by client id; whether it is the one that is registered
         closes: dict[bytes, list[Frame]] = {}

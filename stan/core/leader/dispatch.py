@@ -37,7 +37,7 @@ class Dispatch:
         self.keep_batches: set[int] = set()  # cursors that keep batches while their window is full
         self.paused = False  # no connection to NATS: nothing is sent, no ack wait runs
         self.frozen = False  # the log takes nothing until a restart
-        self.progress_blocked = False  # the log had no room for what was sent and acked
+        self.progress_blocked = False  # the log had no room for a progress entry
         self.unconfirmed: list[
             int
         ] = []  # cursors and maybe_sent_until of which no entry tells yet, as in entries.MaybeSent
@@ -83,9 +83,8 @@ class Dispatch:
         self.progress_blocked = False
 
     def mark_unconfirmed(self) -> None:
-        """After a fail-over or a loss of power: more may have been sent than the log tells. All of it is flagged from now on.
-
-        What is offline told all before it left.
+        """After a fail-over or a loss of power: deliveries may be ahead of the replicated position. Those that may have been sent
+        are flagged from now on. Offline cursors cannot be ahead: they report before they leave.
         """
         for live in self.cursors.values():
             until = self._index(live).last_sequence
@@ -277,7 +276,7 @@ class Dispatch:
         self._schedule(live)
 
     def is_outdated(self, ack_key: int, wall: int) -> bool:
-        """Whether a replayed ack may be of before the cursor was moved, for messages that have to be sent again."""
+        """True if a replayed ack may predate the cursor's last move and must be ignored."""
         found = self.by_ack_key.get(ack_key)
         override = found[0].cursor.override if found is not None else None
         return override is not None and override.moved_at > wall - limits.MOVE_MEMORY

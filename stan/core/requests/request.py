@@ -87,7 +87,7 @@ def leader_request(
         kinds: of the request and of its answer.
         name_of: the channel, or what is placed as one, that a request is about.
         invalid: what is said about a request that is none.
-        once: whether it counts twice if it is told to come again and another node takes it, too.
+        once: whether the request is not idempotent: it is not answered "ask again" while another leader may have executed it.
     """
     kind, response = kinds
     if not frame.reply:
