@@ -97,7 +97,7 @@ def run(told, random):
 
 
 def check(part, model):
-    assert set(part.windows) == set(model.known)
+    assert set(part.producers) == set(model.known)
     assert part.ids == sum(len(known) for kept in model.known.values() for known in kept.values())
     everything = list(range(31))
     for (uid, producer), kept in model.known.items():

@@ -338,7 +338,7 @@ def test_a_producer_that_is_not_heard_for_a_day_is_forgotten():
     harness.pass_time(13 * 3600)
     send(harness, b"d", ids=[1], channel="bar")
     windows = windows_of(harness)
-    assert sorted(windows.windows) == [(1, b"p"), (2, b"p")]
+    assert sorted(windows.producers) == [(1, b"p"), (2, b"p")]
     assert send(harness, b"b", ids=[1], producer=b"q") == stored(4, 4)
 
 
@@ -436,5 +436,5 @@ def test_a_dropped_channel_takes_its_windows_along():
     harness.broker.channels.delete(harness.broker.channels.by_name[b"foo"])
     harness.turn()
     windows = windows_of(harness)
-    assert list(windows.windows) == [(2, b"p")]
+    assert list(windows.producers) == [(2, b"p")]
     assert windows.ids == 1
