@@ -476,7 +476,15 @@ def test_following_forgets_everything_that_is_live(node):
     node.publish("foo", b"1")
     dispatch = node.broker.context.groups[1].dispatch
     node.follow()
-    for kept in ("cursors", "by_channel", "by_ack_key", "by_subscription", "has_work", "dirty", "holding"):
+    for kept in (
+        "cursors",
+        "by_channel",
+        "by_ack_key",
+        "by_subscription",
+        "scheduled",
+        "unreported_cursors",
+        "keep_batches",
+    ):
         assert not getattr(dispatch, kept)
     assert not node.broker.has_work
     node.hold = False
