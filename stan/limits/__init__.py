@@ -18,7 +18,7 @@ invariant(1 * GiB > ENTRY_BYTES_MAX, "an entry's length is kept in 32 bits, with
 invariant(PUBLISHERS_PER_BATCH_MAX < 1 << 16, "a publisher's index has 16 bits")
 invariant(READ_BYTES_MAX <= TAIL_CACHE_BYTES_MAX, "one read must fit into the tail cache")
 invariant(RAFT_ELECTION_TIMEOUT_MIN > 3 * RAFT_HEARTBEAT_INTERVAL, "two lost heartbeats are no reason for an election")
-invariant(RAFT_SPARE_PATIENCE > HEARD_ENOUGH, "who is needed for a majority may lead")
+invariant(RAFT_SPARE_PATIENCE > LISTEN_BEFORE_LEADING, "who is needed for a majority may lead")
 invariant(RAFT_ELECTION_TIMEOUT_MAX > RAFT_ELECTION_TIMEOUT_MIN, "elections need chance")
 invariant(
     RAFT_CLOCK_MARGIN < RAFT_ELECTION_TIMEOUT_MIN - 2 * RAFT_HEARTBEAT_INTERVAL, "a lease outlasts two heartbeats"
@@ -28,4 +28,4 @@ invariant(RAFT_APPEND_BYTES_MAX + KiB * RAFT_APPEND_ENTRIES_MAX // 16 < RAFT_MES
 invariant(HELLO_ANSWER_MAX < HELLO_LISTEN, "answers are heard in time")
 invariant(NODE_TIMEOUT > 3 * HELLO_INTERVAL, "two lost hellos make no node absent")
 invariant(BALANCE_RETRY_MIN > RAFT_TRANSFER_TIMEOUT, "a handover has ended before it is asked for again")
-invariant(MOVE_MEMORY > HEARD_AGE_MAX, "an ack of before a move is known by then, with room for clocks that differ")
+invariant(MOVE_MEMORY > REPLAY_AGE_MAX, "an ack of before a move is known by then, with room for clocks that differ")

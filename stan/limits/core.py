@@ -122,13 +122,13 @@ EVENTS_PER_SECOND_MAX = 200
 """Events that one node tells; what is more is counted only."""
 
 # --- clients in a cluster ------------------------------------------------------------------------------------------
-HEARD_ENOUGH = 1500 * MILLISECOND
+LISTEN_BEFORE_LEADING = 1500 * MILLISECOND
 """A node that has heard clients for less than this leaves it to others to lead: publishes of before it would miss."""
-HEARD_AGE_MAX = 30 * SECOND
+REPLAY_AGE_MAX = 30 * SECOND
 """What was read from NATS is kept this long, for the case that this node becomes a leader: as long as clients wait for acks."""
-HEARD_REQUEST_AGE_MAX = 3 * SECOND
+REPLAY_REQUEST_AGE_MAX = 3 * SECOND
 """Requests are not handled by a new leader if they are older: clients wait 2 s for an answer."""
-HEARD_BYTES_MAX = 64 * MiB
+REPLAY_BYTES_MAX = 64 * MiB
 """The same in bytes."""
 ARRIVAL_ORDER_AGE_MAX = 30 * SECOND
 """It is known this long in which order connections and subscriptions were asked for: longer than any of them waits ..."""

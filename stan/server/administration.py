@@ -54,9 +54,9 @@ class Administration:
         self._space = (0, 0)  # bytes free and in all, as last seen
         self._looking = False
         prefix = f"{self._state.subjects.extension}.admin"
-        node.gateway.hear_nodes(f"{prefix}.nodes", self._nodes, quiet=True)  # also while clients are not served yet
-        node.gateway.take_requests(f"{prefix}.options", self._options)
-        node.gateway.take_requests(f"{prefix}.step_down", self._step_down)
+        node.gateway.subscribe(f"{prefix}.nodes", self._nodes, quiet=True)  # also while clients are not served yet
+        node.gateway.serve_requests(f"{prefix}.options", self._options)
+        node.gateway.serve_requests(f"{prefix}.step_down", self._step_down)
 
     def _read(self, frame: Frame, kinds: tuple[type[Message], type[Message]], *, answers: bool) -> Any:
         """The request; None if there is none. *answers*: it is this node that refuses what is no request."""

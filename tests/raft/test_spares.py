@@ -121,9 +121,9 @@ def test_follower_that_came_back_has_to_be_there_for_a_while_before_it_may_be_th
     rig.run(0.1)
     leader.group.peer_up("n2")
     rig.nodes["n2"].group.peer_up(leader.name)
-    rig.run(limits.HEARD_ENOUGH / SECOND)
+    rig.run(limits.LISTEN_BEFORE_LEADING / SECOND)
     assert [publish(rig) for _ in range(3)] == [{"n1", "n2"}] * 3
-    rig.run((limits.RAFT_SPARE_PATIENCE - limits.HEARD_ENOUGH) / SECOND + 0.1)
+    rig.run((limits.RAFT_SPARE_PATIENCE - limits.LISTEN_BEFORE_LEADING) / SECOND + 0.1)
     publish(rig)
     assert len(publish(rig)) == 1
 

@@ -78,7 +78,7 @@ class ClusterWorld(Scene):
             left_out.kept_down = False
             left_out.boot()
             self._expect_progress()
-        self.loop.run_until(max(self.loop.now, quiet_at + limits.HEARD_AGE_MAX + SECOND))  # a new leader may find more
+        self.loop.run_until(max(self.loop.now, quiet_at + limits.REPLAY_AGE_MAX + SECOND))  # a new leader may find more
         self._expect_progress()
         self.read_all()
         self._expect(10, self._replicas_equal, lambda: dict(self.history.replicas))

@@ -62,8 +62,8 @@ class Rig:
         self.rests = []
         self.groups = {0: FakeGroup(0), 1: FakeGroup(1)}
         gateway = SimpleNamespace(
-            take_requests=self.handlers.__setitem__,
-            hear_nodes=lambda subject, heard, quiet: self.handlers.__setitem__(subject, heard),
+            serve_requests=self.handlers.__setitem__,
+            subscribe=lambda subject, heard, quiet: self.handlers.__setitem__(subject, heard),
             connection=SimpleNamespace(write=self.written.append),
         )
         self.node = SimpleNamespace(

@@ -280,7 +280,7 @@ def test_a_durable_is_free_for_the_next_connection_at_once(leader):
 
 def test_a_close_heard_by_a_node_that_leads_nothing_is_forgotten(node):
     node.hears(*(closes(node, f"c{n}") for n in range(50)))
-    node.pass_time(limits.HEARD_REQUEST_AGE_MAX / SECOND + 1)
+    node.pass_time(limits.REPLAY_REQUEST_AGE_MAX / SECOND + 1)
     node.hears(closes(node, "last"))
     assert set(node.broker.clients.heard) == {b"last"}
 

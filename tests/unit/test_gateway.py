@@ -194,7 +194,7 @@ def test_a_question_that_the_program_fails_in_is_told_and_others_are_answered():
             raise InvariantError("what never happens has happened")
         heard.append(frame.payload)
 
-    made.take_requests("_STAN.x.c.test", ask)
+    made.serve_requests("_STAN.x.c.test", ask)
     sid = next(sid for sid, subject in made.subscriptions.items() if subject == "_STAN.x.c.test")
     for payload in (b"one", b"bad", b"two"):
         made.on_data(b"MSG _STAN.x.c.test %d _INBOX.r 3\r\n%b\r\n" % (sid, payload))

@@ -89,7 +89,7 @@ def test_gateway_hears_publishes_of_its_channels_only():
     harness = CoreHarness(config("mine.a", "mine.b"))
     gateway = Gateway(harness.broker, "", lambda *_: None)
     assert gateway.subscriptions[PUB_SID] == "_STAN.pub.test-cluster.mine.*"
-    assert gateway.taken is harness.broker.context.partition
+    assert gateway.channel_filter is harness.broker.context.partition
     assert ACK_SID in gateway.subscriptions
 
 
@@ -196,7 +196,7 @@ class Wire:
     def __init__(self):
         self.handlers, self.written, self.connection, self.on_info = {}, [], self, None
 
-    def hear_nodes(self, subject, heard):
+    def subscribe(self, subject, heard):
         self.handlers[subject] = heard
 
     def write(self, data):

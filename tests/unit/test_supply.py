@@ -22,7 +22,7 @@ class Rig:
             world=world,
             me="n1",
             broker=SimpleNamespace(view=SimpleNamespace(subjects=SimpleNamespace(node="node"))),
-            gateway=SimpleNamespace(hear_nodes=lambda _subject, _heard: None, complain=world.note),
+            gateway=SimpleNamespace(subscribe=lambda _subject, _heard: None, complain=world.note),
             replace_group=lambda number, done: self.replacing.append((number, done)),
         )
         self.supply = Supply(self.member)

@@ -284,7 +284,7 @@ class Clients:
             heard = self.heard
             heard.pop(client_id, None)
             heard[client_id] = now  # the oldest are in front
-            while heard[oldest := next(iter(heard))] < now - limits.HEARD_REQUEST_AGE_MAX:
+            while heard[oldest := next(iter(heard))] < now - limits.REPLAY_REQUEST_AGE_MAX:
                 del heard[oldest]
 
     def release(self, client_id: bytes) -> bool:

@@ -332,7 +332,7 @@ class Subscribing:
         joined = group.joined
         joined.pop((sub.client_id, sub.inbox), None)
         joined[sub.client_id, sub.inbox] = now, sub.subscription_id
-        while joined[oldest := next(iter(joined))][0] < now - 2 * limits.HEARD_REQUEST_AGE_MAX:
+        while joined[oldest := next(iter(joined))][0] < now - 2 * limits.REPLAY_REQUEST_AGE_MAX:
             del joined[oldest]
 
 

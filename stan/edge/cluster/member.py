@@ -109,8 +109,8 @@ class Member:
         subjects = self.broker.view.subjects
         Fetching(self.broker, self.groups, self.gateway, world.runtime, self._may_lead)
         Verifying(self.broker, self.groups, self.gateway, world.runtime, self.me)
-        self.gateway.hear_nodes(self.wire.subscription, self._raft_frame, quiet=True)
-        self.gateway.hear_nodes(subjects.hello, self._hello_heard)
+        self.gateway.subscribe(self.wire.subscription, self._raft_frame, quiet=True)
+        self.gateway.subscribe(subjects.hello, self._hello_heard)
         self._founded = False
         self._connected = True
         self._not_whole: set[GroupId] = set()
@@ -240,7 +240,7 @@ class Member:
         """Take part in a group, of which nothing was heard until now that could be told from what is in its log."""
         group = self.groups[number] = self.make_group(number)
         deaf = number != META_GROUP and not self._listening
-        group.listen_until(NEVER if deaf else Nanos(self.world.runtime.now() + limits.HEARD_ENOUGH))
+        group.listen_until(NEVER if deaf else Nanos(self.world.runtime.now() + limits.LISTEN_BEFORE_LEADING))
         return group
 
     async def _replace(self, number: GroupId) -> None:
@@ -248,7 +248,7 @@ class Member:
         self.broker.reset(number)
         await self.storage.load_group(self.broker, number, replicated=True)
         self.broker.was_reset(number)
-        self.gateway.forget_heard(number)
+        self.gateway.forget_replay(number)
 
     # --- groups that come and go ------------------------------------------------------------------------------------------------
 
@@ -361,7 +361,7 @@ class Member:
         if info is not None and not self._listening and up:
             self._listening = True
             for group in self.groups.values():
-                group.not_before = Nanos(0 if self._founded else now + limits.HEARD_ENOUGH)
+                group.not_before = Nanos(0 if self._founded else now + limits.LISTEN_BEFORE_LEADING)
             self.gateway.listen(ack_subjects(self.config, info.nuid))
             self.gateway.wake()
             self.world.listening()

@@ -36,8 +36,8 @@ class Supply:
         self._busy = False  # what was received is being verified or taken into use
         subjects = member.broker.view.subjects
         self._prefix = subjects.node
-        member.gateway.hear_nodes(f"{self._prefix}.{member.me}.transfer", self._requested)
-        member.gateway.hear_nodes(f"{self._prefix}.{member.me}.received", self._answered)
+        member.gateway.subscribe(f"{self._prefix}.{member.me}.transfer", self._requested)
+        member.gateway.subscribe(f"{self._prefix}.{member.me}.received", self._answered)
 
     # --- for others ---------------------------------------------------------------------------------------------------------
 

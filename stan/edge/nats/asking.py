@@ -119,7 +119,7 @@ def hear_events(gateway: Gateway, heard: Callable[[admin.Event], None]) -> None:
         with contextlib.suppress(DecodeError):
             heard(admin.Event.FromString(frame.payload))
 
-    gateway.take_requests(f"{extension_subject(gateway.broker.view.config.cluster_id)}.events.>", take)
+    gateway.serve_requests(f"{extension_subject(gateway.broker.view.config.cluster_id)}.events.>", take)
 
 
 class _Attempts(Attempts):

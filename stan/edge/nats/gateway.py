@@ -11,7 +11,7 @@ from stan.core.base.complaints import Complaints
 from stan.core.base.payload_limit import deliverable
 from stan.core.base.ready import Delivery, LeaseAnswer, Send
 from stan.core.broker import Broker
-from stan.edge.nats.heard import Heard, Piece, Taken
+from stan.edge.nats.replay_buffer import ChannelFilter, Chunk, ReplayBuffer
 from stan.errors import fault, go_quote
 from stan.invariant import invariant
 from stan.protocol.channels import OWN_INBOXES, publication
@@ -121,10 +121,10 @@ class Gateway:
             self.judged.add(max(subjects))
         self.quiet: set[int] = set()  # sids whose handlers tell the broker nothing
         for name, asked in broker.routes.items():
-            self.take_requests(name, asked)
+            self.serve_requests(name, asked)
         self.clustered = view.clustered
-        self.heard: Heard | None = Heard() if view.clustered else None
-        self.taken: dict[bytes, bool] | None = Taken(view) if view.clustered else view.partition
+        self.replay_buffer: ReplayBuffer | None = ReplayBuffer() if view.clustered else None
+        self.channel_filter: dict[bytes, bool] | None = ChannelFilter(view) if view.clustered else view.partition
         self.on_info: Callable[[dict[str, Any]], None] | None = None  # who wants to know what NATS says about itself
         self.led: frozenset[int] | None = frozenset() if view.clustered else None  # groups whose acks are taken
         self.connection: Link = Unconnected()
@@ -166,8 +166,8 @@ class Gateway:
                 told |= self._scan(self._rest + b"".join(chunks) if self._rest or len(chunks) > 1 else chunks[0])
             if end < len(self._chunks):
                 self._rest = b""  # what was cut off by the end of a connection never gets its other half
-                if self.heard is not None:
-                    self.heard.gap(self.broker.view.now)
+                if self.replay_buffer is not None:
+                    self.replay_buffer.gap(self.broker.view.now)
             del self._chunks[: end + 1]
         return told
 
@@ -176,7 +176,15 @@ class Gateway:
         try:
             while at < len(data):
                 scan = kernel.scan(
-                    data, at, PUB_SID, ACK_SID, self.pub_prefix, self.taken, self.led, self.clustered, self.rules
+                    data,
+                    at,
+                    PUB_SID,
+                    ACK_SID,
+                    self.pub_prefix,
+                    self.channel_filter,
+                    self.led,
+                    self.clustered,
+                    self.rules,
                 )
                 if not scan.consumed:
                     break
@@ -195,11 +203,11 @@ class Gateway:
             self._broken(f"no NATS protocol: {error}")
             return True
         self._rest = data[at:] if at < len(data) else b""
-        if self.heard is not None and at:
+        if self.replay_buffer is not None and at:
             now = self.broker.view.now
             if matters:  # what nodes say to each other does not
-                self.heard.add(Piece(now, data, at))
-            self.broker.step_heard_since(self.heard.since(now))
+                self.replay_buffer.add(Chunk(now, data, at))
+            self.broker.step_heard_since(self.replay_buffer.since(now))
         if len(self._rest) > PENDING_BYTES_MAX:
             self._broken("a message larger than any it may send")
         return told
@@ -270,26 +278,26 @@ class Gateway:
 
     def roles_changed(self) -> None:
         """This node begins or ends to lead a group."""
-        if self.taken is not None:
-            self.taken.clear()
+        if self.channel_filter is not None:
+            self.channel_filter.clear()
             self.led = frozenset(self.broker.view.led())
 
-    def forget_heard(self, group: GroupId) -> None:
-        """What was heard of a group cannot be told from what is in its log already."""
-        if self.heard is not None:
-            self.heard.forget_group(group, self.broker.view.now)
+    def forget_replay(self, group: GroupId) -> None:
+        """The replay buffer's publishes of a group cannot be told from those in its log."""
+        if self.replay_buffer is not None:
+            self.replay_buffer.forget_group(group, self.broker.view.now)
 
     def replay(self, group: GroupId, breathe: Callable[[], None] = lambda: None) -> None:
         """This node leads *group* from now on: step again what it heard of it, which another leader may not have handled.
 
         *breathe* is called now and then: there may be seconds of a busy cluster to look at."""
-        if self.heard is None:
+        if self.replay_buffer is None:
             return
         view = self.broker.view
         take = _OfGroup(group, view.group_number)
         steps: list[Publishes | Acks | Frame] = []
-        forgotten, recent = self.heard.forgotten(group), Nanos(view.now - limits.HEARD_REQUEST_AGE_MAX - 1)
-        for heard_at, data in self.heard.joined(forgotten, recent):
+        forgotten, recent = self.replay_buffer.forgotten(group), Nanos(view.now - limits.REPLAY_REQUEST_AGE_MAX - 1)
+        for arrived_at, data in self.replay_buffer.joined(forgotten, recent):
             breathe()
             at = 0
             while at < len(data):
@@ -300,13 +308,13 @@ class Gateway:
                     break
                 at += scan.consumed
                 steps += scan.acks  # known again or not, they change nothing twice
-                if heard_at <= forgotten:
+                if arrived_at <= forgotten:
                     continue
                 steps += scan.publishes
-                if heard_at > recent:
+                if arrived_at > recent:
                     heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
                     steps += filter(None, map(self._admitted, heard))
-        self.broker.replay(group, steps, self.heard.since(view.now, group))
+        self.broker.replay(group, steps, self.replay_buffer.since(view.now, group))
 
     # --- out --------------------------------------------------------------------------------------------------------------
 
@@ -349,7 +357,7 @@ class Gateway:
         early = {REPLY_SID, ASK_SID, *range(FIRST_NODE_SID, FIRST_REQUEST_SID)}
         return {sid: name for sid, name in self.subscriptions.items() if sid in early}
 
-    def hear_nodes(self, subject: str, heard: Callable[[Frame], None], *, quiet: bool = False) -> None:
+    def subscribe(self, subject: str, heard: Callable[[Frame], None], *, quiet: bool = False) -> None:
         """Hand frames on *subject* to *heard*; call before the connection is made. *quiet*: it tells the broker nothing."""
         sid = FIRST_NODE_SID + sum(other < FIRST_REQUEST_SID for other in self.handlers)
         invariant(sid < FIRST_REQUEST_SID, "subscriptions between nodes have numbers of their own", subject=subject)
@@ -358,7 +366,7 @@ class Gateway:
         if quiet:
             self.quiet.add(sid)
 
-    def take_requests(self, subject: str, asked: Callable[[Frame], None]) -> None:
+    def serve_requests(self, subject: str, asked: Callable[[Frame], None]) -> None:
         """Hand frames on *subject* to *asked*, from `listen` on; of those who take "<subject> <group>" only one gets each."""
         sid = max(self.subscriptions) + 1
         self.subscriptions[sid] = self._judge(sid, subject)
@@ -394,8 +402,8 @@ class Gateway:
             self.subscriptions[ACK_SID] = ack_subject
         view = self.broker.view
         self.rules = rules(view.config, view.nuid)
-        if self.heard is not None:
-            self.heard.gap(view.now)  # nothing before was heard
+        if self.replay_buffer is not None:
+            self.replay_buffer.gap(view.now)  # nothing before was heard
         self.listens = True
         new = self.subscriptions.keys() - self.connection.subscriptions.keys()
         self.connection.subscriptions = self.subscriptions

@@ -49,9 +49,9 @@ class Fetching:
         self._runtime = runtime
         self._under_way = 0
         subjects, cluster = broker.view.subjects, broker.view.config.cluster
-        gateway.take_requests(subjects.fetch, partial(self._heard, of_leader=True))
+        gateway.serve_requests(subjects.fetch, partial(self._heard, of_leader=True))
         if cluster is not None and cluster.replica:
-            gateway.take_requests(f"{subjects.replica_fetch} {REPLICA_QUEUE}", partial(self._heard, of_leader=False))
+            gateway.serve_requests(f"{subjects.replica_fetch} {REPLICA_QUEUE}", partial(self._heard, of_leader=False))
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

@@ -80,8 +80,8 @@ class Partitioning:
         self._urls: set[str] | None = None  # of the nats-servers that are known
         self._checking: asyncio.Task[None] | None = None
         self._news = asyncio.Event()  # of nats-servers
-        gateway.hear_nodes(self._subject.decode(), self._asked)
-        gateway.hear_nodes(self._replies.decode(), self._replied)
+        gateway.subscribe(self._subject.decode(), self._asked)
+        gateway.subscribe(self._replies.decode(), self._replied)
         gateway.on_info = self._informed
 
     async def check(self) -> None:

@@ -50,7 +50,7 @@ class Verifying:
         self._runtime = runtime
         self._node = node
         self._under_way = 0
-        gateway.take_requests(f"{view.subjects.extension}.admin.verify", self._heard)
+        gateway.serve_requests(f"{view.subjects.extension}.admin.verify", self._heard)
 
     def _heard(self, frame: Frame) -> None:
         if not frame.reply:

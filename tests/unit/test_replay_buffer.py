@@ -7,7 +7,7 @@ import pytest
 
 from stan import limits
 from stan.edge.nats.gateway import Gateway
-from stan.edge.nats.heard import Heard, Piece, Taken
+from stan.edge.nats.replay_buffer import ChannelFilter, Chunk, ReplayBuffer
 from stan.protocol.kernel import rows
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
@@ -15,62 +15,62 @@ from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness, Node, pub_frame
 
 
-def piece(at, size=1):
-    return Piece(at * SECOND, b"x" * size, size)
+def chunk(at, size=1):
+    return Chunk(at * SECOND, b"x" * size, size)
 
 
-def ages(heard):
-    """When each piece was heard: none is joined with one of another second."""
-    return [at // SECOND for at, _ in heard.joined(*(second * SECOND for second in range(100)))]
+def ages(buffer):
+    """When each chunk was buffer: none is joined with one of another second."""
+    return [at // SECOND for at, _ in buffer.joined(*(second * SECOND for second in range(100)))]
 
 
 # --- the ring -----------------------------------------------------------------------------------------------------------
 
 
 def test_pieces_are_kept_in_order_for_their_time():
-    heard = Heard()
-    kept = limits.HEARD_AGE_MAX // SECOND
+    buffer = ReplayBuffer()
+    kept = limits.REPLAY_AGE_MAX // SECOND
     for at in range(10, 20 + kept):
-        heard.add(piece(at))
-    assert ages(heard) == list(range(19, 20 + kept))
-    assert heard.since((19 + kept) * SECOND) == 19 * SECOND
+        buffer.add(chunk(at))
+    assert ages(buffer) == list(range(19, 20 + kept))
+    assert buffer.since((19 + kept) * SECOND) == 19 * SECOND
 
 
 def test_bytes_are_bounded_and_it_says_since_when_it_is_complete(monkeypatch):
-    monkeypatch.setattr(limits, "HEARD_BYTES_MAX", 100)
-    heard = Heard()
-    heard.add(piece(10, 60))
-    heard.add(piece(11, 60))
-    heard.add(piece(12, 40))
-    assert ages(heard) == [11, 12]
-    assert heard.since(12 * SECOND) == 10 * SECOND
-    heard.add(piece(13, 101))
-    assert ages(heard) == []
-    assert heard.since(13 * SECOND) == 13 * SECOND
-    heard.add(piece(14, 100))
-    assert ages(heard) == [14]
+    monkeypatch.setattr(limits, "REPLAY_BYTES_MAX", 100)
+    buffer = ReplayBuffer()
+    buffer.add(chunk(10, 60))
+    buffer.add(chunk(11, 60))
+    buffer.add(chunk(12, 40))
+    assert ages(buffer) == [11, 12]
+    assert buffer.since(12 * SECOND) == 10 * SECOND
+    buffer.add(chunk(13, 101))
+    assert ages(buffer) == []
+    assert buffer.since(13 * SECOND) == 13 * SECOND
+    buffer.add(chunk(14, 100))
+    assert ages(buffer) == [14]
 
 
 def test_a_gap_makes_everything_before_incomplete():
-    heard = Heard()
-    heard.add(piece(10))
-    heard.add(piece(11))
-    heard.gap(11 * SECOND)
-    heard.add(piece(11))
-    heard.add(piece(12))
-    forgotten = heard.forgotten(1)
-    assert [(at > forgotten, len(data)) for at, data in heard.joined(forgotten)] == [(False, 2), (True, 2)]
-    assert heard.since(12 * SECOND) == 11 * SECOND
-    assert heard.since(90 * SECOND) == 90 * SECOND - limits.HEARD_AGE_MAX
+    buffer = ReplayBuffer()
+    buffer.add(chunk(10))
+    buffer.add(chunk(11))
+    buffer.gap(11 * SECOND)
+    buffer.add(chunk(11))
+    buffer.add(chunk(12))
+    forgotten = buffer.forgotten(1)
+    assert [(at > forgotten, len(data)) for at, data in buffer.joined(forgotten)] == [(False, 2), (True, 2)]
+    assert buffer.since(12 * SECOND) == 11 * SECOND
+    assert buffer.since(90 * SECOND) == 90 * SECOND - limits.REPLAY_AGE_MAX
 
 
 def test_pieces_are_joined_up_to_a_size_and_not_over_a_bound(monkeypatch):
-    monkeypatch.setattr("stan.edge.nats.heard.JOINED_BYTES", 4)
-    heard = Heard()
+    monkeypatch.setattr("stan.edge.nats.replay_buffer.JOINED_BYTES", 4)
+    buffer = ReplayBuffer()
     for at, data in enumerate((b"a", b"bcd-", b"ef", b"g", b"hij"), 1):
-        heard.add(Piece(at * SECOND, data, len(data.strip(b"-"))))
-    assert [*heard.joined()] == [(1 * SECOND, b"abcd"), (3 * SECOND, b"efghij")]
-    assert [*heard.joined(3 * SECOND, 0)] == [(1 * SECOND, b"abcd"), (3 * SECOND, b"ef"), (4 * SECOND, b"ghij")]
+        buffer.add(Chunk(at * SECOND, data, len(data.strip(b"-"))))
+    assert [*buffer.joined()] == [(1 * SECOND, b"abcd"), (3 * SECOND, b"efghij")]
+    assert [*buffer.joined(3 * SECOND, 0)] == [(1 * SECOND, b"abcd"), (3 * SECOND, b"ef"), (4 * SECOND, b"ghij")]
 
 
 # --- who takes publishes ------------------------------------------------------------------------------------------------
@@ -78,16 +78,16 @@ def test_pieces_are_joined_up_to_a_size_and_not_over_a_bound(monkeypatch):
 
 def test_whether_a_channel_is_taken_is_asked_once_until_roles_change(monkeypatch):
     node = Node()
-    taken = Taken(node.broker.view)
-    assert not taken[b"foo"]
+    channel_filter = ChannelFilter(node.broker.view)
+    assert not channel_filter[b"foo"]
     node.lead()
-    assert not taken[b"foo"]
-    taken.clear()
-    assert taken[b"foo"]
+    assert not channel_filter[b"foo"]
+    channel_filter.clear()
+    assert channel_filter[b"foo"]
     monkeypatch.setattr("stan.remembered.REMEMBERED_MAX", 3)
     for name in (b"a", b"b", b"c", b"d", b"e"):
-        assert taken[name]
-    assert len(taken) <= 3
+        assert channel_filter[name]
+    assert len(channel_filter) <= 3
 
 
 # --- through the gateway ------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def node():
 
 
 def test_alone_nothing_is_kept():
-    assert Gateway(CoreHarness().broker, "_INBOX.x.>", lambda *_: None).heard is None
+    assert Gateway(CoreHarness().broker, "_INBOX.x.>", lambda *_: None).replay_buffer is None
 
 
 def test_frames_that_came_in_two_reads_are_heard_whole(node):
@@ -131,14 +131,14 @@ def test_publishes_acks_and_requests_of_other_groups_are_left_out(node):
 def test_what_nodes_say_to_each_other_is_not_kept(node):
     node.gateway.handlers[5] = lambda frame: None
     node.hears(b"MSG _STAN.raft.test-cluster.me.you 5 3\r\nabc\r\n")
-    assert not [*node.gateway.heard.joined()]
+    assert not [*node.gateway.replay_buffer.joined()]
     node.hears(b"MSG _STAN.raft.test-cluster.me.you 5 3\r\nabc\r\n", pub_frame("foo", "a", b"a"))
     node.lead()
     assert node.stored() == [b"a"]
 
 
 def test_who_looks_at_much_again_lets_heartbeats_leave_meanwhile(node, monkeypatch):
-    monkeypatch.setattr("stan.edge.nats.heard.JOINED_BYTES", 1)
+    monkeypatch.setattr("stan.edge.nats.replay_buffer.JOINED_BYTES", 1)
     for number in range(5):
         node.hears(pub_frame("foo", f"{number}", b"x"))
     breaths = []
@@ -184,7 +184,9 @@ def calls_to_take_over(count):
 @pytest.mark.skipif("python" in (kernel.NAME, rows.NAME), reason="the plain kernels look at each message")
 def test_looking_again_at_more_messages_takes_no_more_calls(monkeypatch):
     """At hundreds of thousands, the links to the other nodes went down meanwhile, and with them the leadership."""
-    monkeypatch.setattr("stan.edge.nats.heard.JOINED_BYTES", 1)  # no batch has both what is in the log and what is not
+    monkeypatch.setattr(
+        "stan.edge.nats.replay_buffer.JOINED_BYTES", 1
+    )  # no batch has both what is in the log and what is not
     assert calls_to_take_over(2000) == calls_to_take_over(200)
 
 
@@ -195,7 +197,7 @@ def test_a_connection_that_was_lost_makes_a_gap(node, event):
     node.pass_time(1)
     getattr(node.gateway, event)()
     node.hears(pub_frame("foo", "c", b"c"))
-    assert node.gateway.heard.since(node.now) == node.now
+    assert node.gateway.replay_buffer.since(node.now) == node.now
     node.lead()
     assert node.stored() == [b"c"]
 
@@ -219,7 +221,7 @@ def test_acks_of_before_a_connection_was_lost_are_looked_at_again(node):
 
 def test_who_has_only_begun_to_listen_has_heard_nothing_before(node):
     node.gateway.listen("_INBOX.NUID.>")
-    assert node.gateway.heard.since(node.now) == node.now
+    assert node.gateway.replay_buffer.since(node.now) == node.now
 
 
 def test_an_entry_of_before_this_node_listened_makes_it_miss_nothing_afterwards(node):
@@ -242,7 +244,7 @@ def test_of_a_group_whose_messages_came_by_another_way_only_acks_are_looked_at_a
     ack = wire.Ack(subject=b"foo", sequence=1).SerializeToString()
     close = node.request("_STAN.close.test-cluster", wire.CloseRequest(client_id=b"me"), "r")
     node.hears(pub_frame("foo", "a", b"a"), b"MSG _INBOX.NUID.1.7 2 %d\r\n%b\r\n" % (len(ack), ack), close)
-    node.gateway.forget_heard(1)
+    node.gateway.forget_replay(1)
     node.pass_time(0.1)
     node.hears(pub_frame("foo", "b", b"b"))
     acked = []

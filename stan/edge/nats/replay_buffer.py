@@ -1,6 +1,6 @@
-"""What was read from NATS in the last seconds, as it was read: who becomes a leader looks at it again (DESIGN 5).
+"""The replay buffer: bytes read from NATS in the last seconds. A new leader handles them again (DESIGN 5).
 
-Promises: bounded in bytes and age; pieces begin and end with whole frames. Copies nothing.
+Promises: bounded in bytes and age; chunks begin and end with whole frames. Copies nothing.
 """
 
 from collections import deque
@@ -14,10 +14,10 @@ from stan.remembered import Remembered
 from stan.types import GroupId, KiB, Nanos
 
 JOINED_BYTES = 256 * KiB
-"""So much that was read piece by piece is scanned at once by who looks at it again."""
+"""A replay scans chunks joined up to this many bytes."""
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """Whole frames, `data[:end]`."""
 
     at: Nanos
@@ -25,26 +25,27 @@ class Piece(NamedTuple):
     end: int
 
 
-class Heard:
-    """The pieces, oldest first."""
+class ReplayBuffer:
+    """Chunks in order of arrival, oldest first."""
 
     def __init__(self) -> None:
-        self._pieces: deque[Piece] = deque()
+        self._chunks: deque[Chunk] = deque()
         self._bytes = 0
         self._dropped = Nanos(0)  # nothing older is complete
         self._gap = Nanos(0)  # the end of the last one
         self._forgotten: dict[GroupId, Nanos] = {}  # what of a group is not looked at again
 
     def joined(self, *bounds: Nanos) -> Iterator[tuple[Nanos, bytes]]:
-        """What the pieces hold, many in one, and when the first of them was heard; none holds pieces of before one of *bounds*
-        and later ones, too. A piece alone is often a few messages, and each costs its scan."""
-        for _, alike in groupby(self._pieces, key=lambda piece: [piece.at > bound for bound in bounds]):
+        """Yield (arrival time, bytes) with adjacent chunks joined up to JOINED_BYTES, so that the scanner is called rarely.
+
+        A joined run never crosses one of *bounds*."""
+        for _, alike in groupby(self._chunks, key=lambda chunk: [chunk.at > bound for bound in bounds]):
             run: list[bytes] = []
             size, first = 0, Nanos(0)
-            for piece in alike:
-                first = first if run else piece.at
-                run.append(piece.data[: piece.end])
-                size += piece.end
+            for chunk in alike:
+                first = first if run else chunk.at
+                run.append(chunk.data[: chunk.end])
+                size += chunk.end
                 if size >= JOINED_BYTES:
                     yield first, b"".join(run)
                     run, size = [], 0
@@ -54,39 +55,39 @@ class Heard:
     def since(self, now: Nanos, group: GroupId | None = None) -> Nanos:
         """Everything that was heard from then on is here, and may be looked at for *group*."""
         forgotten = Nanos(0) if group is None else self.forgotten(group)
-        return Nanos(max(self._dropped, self._gap, forgotten, now - limits.HEARD_AGE_MAX))
+        return Nanos(max(self._dropped, self._gap, forgotten, now - limits.REPLAY_AGE_MAX))
 
     def forgotten(self, group: GroupId) -> Nanos:
         """Of what was heard up to then only acks are looked at again: publishes cannot be told from what the group's log has, or
         others of the same publishers were not heard."""
         return max(Nanos(self._gap - 1), self._forgotten.get(group, Nanos(0)))
 
-    def add(self, piece: Piece) -> None:
+    def add(self, chunk: Chunk) -> None:
         """Frames were handled."""
-        self._pieces.append(piece)
-        self._bytes += len(piece.data)
-        oldest = piece.at - limits.HEARD_AGE_MAX
-        while self._bytes > limits.HEARD_BYTES_MAX or self._pieces[0].at < oldest:
-            dropped = self._pieces.popleft()
+        self._chunks.append(chunk)
+        self._bytes += len(chunk.data)
+        oldest = chunk.at - limits.REPLAY_AGE_MAX
+        while self._bytes > limits.REPLAY_BYTES_MAX or self._chunks[0].at < oldest:
+            dropped = self._chunks.popleft()
             self._bytes -= len(dropped.data)
             self._dropped = dropped.at
-            if not self._pieces:
+            if not self._chunks:
                 break
 
     def gap(self, now: Nanos) -> None:
-        """What was published until *now* was not all heard."""
+        """Publishes until *now* are missing from the buffer in part."""
         self._gap, before = now, Nanos(now - 1)
-        for at in reversed(range(len(self._pieces))):
-            if self._pieces[at].at < now:
+        for at in reversed(range(len(self._chunks))):
+            if self._chunks[at].at < now:
                 break
-            self._pieces[at] = self._pieces[at]._replace(at=before)  # of this turn, as what comes behind the gap
+            self._chunks[at] = self._chunks[at]._replace(at=before)  # of this turn, as what comes behind the gap
 
     def forget_group(self, group: GroupId, now: Nanos) -> None:
         """What one group's log holds came by another way: which of the publishes heard are in it is not known."""
         self._forgotten[group] = now
 
 
-class Taken(Remembered[bytes, bool]):
+class ChannelFilter(Remembered[bytes, bool]):
     """Whether this node takes publishes on a channel; `clear` when it begins or ends to lead a group."""
 
     def __init__(self, view: BrokerView) -> None:
