@@ -65,7 +65,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "stan.edge": (
         *("log", "timing", "nats_import", "nats", "reads", "runtime", "storage"),
-        *("reloading", "pool", "driver", "serving", "standby", "cluster", "node"),
+        *("reloading", "leadership", "driver", "serving", "standby", "cluster", "node"),
     ),
     "stan.cli": ("support", "bench", "commands", "demo", "main"),
 }
@@ -102,7 +102,7 @@ MANY_FIELDS = {
     "stan.edge.cluster.member.Member": 26,
     "stan.edge.driver.Driver": 17,
     "stan.edge.nats.gateway.Gateway": 25,
-    "stan.edge.pool.Pool": 14,
+    "stan.edge.leadership.Pool": 14,
     "stan.edge.standby.ft.GroupMember": 16,
     "stan.edge.storage.groupfiles.GroupFiles": 13,
     "stan.edge.storage.storage.Storage": 22,

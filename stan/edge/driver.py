@@ -26,7 +26,7 @@ from stan.raft.consensus import Consensus
 from stan.types import GroupId, RaftIndex, Term
 
 if TYPE_CHECKING:
-    from stan.edge.pool import Pool
+    from stan.edge.leadership import Leaderships
 
 Parts = TypeVarTuple("Parts")
 
@@ -65,7 +65,7 @@ class Driver:
         self._running = False
         self._stopped = False
         self._down_since = 0
-        self.pool: Pool | None = None  # who leads what, in a cluster; alone this node leads everything
+        self.leaderships: Leaderships | None = None  # who leads what, in a cluster; alone this node leads everything
         self.hash_state: Callable[[GroupId], None] | None = None  # for others to compare, at the same entry everywhere
         self.fence: Callable[[], None] | None = None  # raises if another server may have the store meanwhile
 
@@ -111,8 +111,8 @@ class Driver:
         if self._stopped:
             return
         self._running = True
-        if self.pool is not None:
-            self.pool.turns.hold()
+        if self.leaderships is not None:
+            self.leaderships.turns.hold()
         try:
             self.turn()
         except BaseException as error:  # noqa: BLE001 - what fails in no group in particular is not survived
@@ -120,47 +120,51 @@ class Driver:
             self._crashed(error)
         finally:
             self._running = False
-            if self.pool is not None:
-                self.pool.turns.let_go()
+            if self.leaderships is not None:
+                self.leaderships.turns.let_go()
 
     def turn(self) -> None:
         """Handle everything that arrived."""
-        broker, gateway, runtime, pool = self.broker, self.gateway, self.runtime, self.pool
+        broker, gateway, runtime, leaderships = self.broker, self.gateway, self.runtime, self.leaderships
         wanted, self._wanted = self._wanted, False
         broker.tick(runtime.now(), runtime.wall())
-        if pool is not None:
-            pool.gate()
+        if leaderships is not None:
+            leaderships.check_leases()
         wanted |= self._connection_changes()
         wanted |= gateway.take_in()
-        if pool is not None:
-            if not wanted and pool.at_rest:
+        if leaderships is not None:
+            if not wanted and leaderships.at_rest:
                 self._replicate()  # links have something to say now and then
                 return
-            for group in pool.woken():  # a follower's answer waits for its disk
+            for group in leaderships.woken():  # a follower's answer waits for its disk
                 if group.wants_sync and not group.leads:
                     runtime.sync_now(group)
         self._replicate()  # what the other nodes said may have committed something
         ready = self._rounds()
         self._replicate()
-        if self._sync_touched() and pool is None:
+        if self._sync_touched() and leaderships is None:
             ready = self._rounds()
             self._sync_touched()
-        if pool.settle() if pool is not None else any(group.has_committed for group in self.groups.values()):
+        if (
+            leaderships.settle()
+            if leaderships is not None
+            else any(group.has_committed for group in self.groups.values())
+        ):
             self.wake()
         if ready.deadline is not None:
             runtime.alarm(ready.deadline, self.wake)
-        if pool is None:  # in a cluster the majority's answers come the same way
+        if leaderships is None:  # in a cluster the majority's answers come the same way
             gateway.connection.hold_reading(broker.view.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX)
 
     def _rounds(self) -> Ready:
         """Commit, and do what follows from it, until nothing does; returns the last Ready."""
         broker, runtime = self.broker, self.runtime
         for _ in range(ROUNDS_PER_TURN):
-            if self.pool is not None:
-                self.pool.before_commit()
+            if self.leaderships is not None:
+                self.leaderships.before_commit()
             self._commit()
-            if self.pool is not None:
-                self.pool.after_commit()
+            if self.leaderships is not None:
+                self.leaderships.after_commit()
             room = limits.OUTBOUND_BYTES_HIGH - self.gateway.connection.unsent
             ready = broker.ready(runtime.now(), runtime.wall(), room)
             self._carry_out(ready)
@@ -171,11 +175,11 @@ class Driver:
 
     def _touched(self) -> Iterable[tuple[GroupId, Consensus]]:
         """Groups that something may have happened to."""
-        return self.groups.items() if self.pool is None else self.pool.touched()
+        return self.groups.items() if self.leaderships is None else self.leaderships.touched()
 
     def _replicate(self) -> None:
-        if self.pool is not None:
-            self.pool.turns.run()
+        if self.leaderships is not None:
+            self.leaderships.turns.run()
 
     def _connection_changes(self) -> bool:
         gateway = self.gateway
@@ -219,10 +223,10 @@ class Driver:
 
     def _configured(self, number: GroupId, entry: Entry) -> bool:
         """Have a change of the voters written down; if that fails, the next life applies it and what follows."""
-        if self.pool is None:
+        if self.leaderships is None:
             return True
         try:
-            self.pool.configured(number, entry.index, entry.body)
+            self.leaderships.configured(number, entry.index, entry.body)
         except OSError as error:
             self._freeze(number, str(error))
             return False
@@ -263,7 +267,7 @@ class Driver:
         if not groups:
             return groups
         silent = self._still_frozen()
-        return silent if self.pool is None else silent | self.pool.lapsed(groups)
+        return silent if self.leaderships is None else silent | self.leaderships.lapsed(groups)
 
     def _still_frozen(self) -> set[GroupId]:
         """Another one may have taken the place of a frozen group: its copy was received anew."""
@@ -306,8 +310,10 @@ class Driver:
         if isinstance(error, Frozen):
             self._freeze(number, why)
         group = self.groups.get(number)
-        passed_on = self.pool is not None and group is not None and self.pool.passed_on(number, error)
-        if isinstance(error, InDoubt) or passed_on or group is None or not group.leads:
+        is_left_open = (
+            self.leaderships is not None and group is not None and self.leaderships.is_left_open(number, error)
+        )
+        if isinstance(error, InDoubt) or is_left_open or group is None or not group.leads:
             # It may be there after a restart, or the next leader has heard it too: no answer is the only true one.
             for proposal in proposals:
                 self.broker.in_doubt(proposal)
@@ -324,8 +330,8 @@ class Driver:
         if number not in self._frozen and number in self.groups:
             self._frozen.add(number)
             self._refusals[number] = why
-            if self.pool is not None:
-                self.pool.freeze(number, why)
+            if self.leaderships is not None:
+                self.leaderships.freeze(number, why)
             else:
                 self.groups[number].freeze(why)
             self.broker.freeze(number)
@@ -340,8 +346,8 @@ class Driver:
             self._note("ERR", f"group {number}: {fault(error)}, when it had left this node")
             return
         self._freeze(number, fault(error))
-        if self.pool is not None:
-            self.pool.leave(number)
+        if self.leaderships is not None:
+            self.leaderships.leave(number)
         self.broker.fail(number, self.groups[number].failed)
 
     def _within(self, number: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:
@@ -417,7 +423,7 @@ class Driver:
             self._replicate()  # the leader waits for the answer
             if group.wants_sync and not self._stopped:
                 self._sync(group)
-        if self.pool is None or group.has_committed:  # a follower has said what it had to say
+        if self.leaderships is None or group.has_committed:  # a follower has said what it had to say
             self.wake()
 
     def _is_fenced(self) -> bool:

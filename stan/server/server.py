@@ -315,7 +315,7 @@ class Clustered(Node):
     async def before_stop(self) -> None:
         """Hand leaderships over, so that nobody has to notice that we are gone."""
         member = self.member
-        if not member.pool.led or len(member.relocation.names) == 1:
+        if not member.leaderships.led or len(member.relocation.names) == 1:
             return
         self.log.info("Handing leaderships over")
         drained = asyncio.Event()

@@ -383,7 +383,7 @@ class Node(CoreHarness):
     # --- roles --------------------------------------------------------------------------------------------------------
 
     def lead(self, *groups, replay=True):
-        """Begin to lead, as edge.pool does it."""
+        """Begin to lead, as edge.leadership does it."""
         for group in groups or (1,):
             if group == 0:
                 self.broker.lead_meta(b"NUID")

@@ -151,7 +151,7 @@ class ClusterWorld(Scene):
                 self.aim(node, "transfer")
 
     def leader(self, group):
-        leaders = [node for node in self.nodes.values() if node.running and group in node.member.pool.led]
+        leaders = [node for node in self.nodes.values() if node.running and group in node.member.leaderships.led]
         return max(leaders, key=lambda node: node.member.groups[group].term, default=None)
 
     def cursor_of(self, ack_inbox):
@@ -257,7 +257,7 @@ class ClusterWorld(Scene):
     def _someone(self):
         """A node; often one that leads."""
         draw = self.random
-        leaders = [n for n in self.nodes.values() if n.running and n.member.pool.led]
+        leaders = [n for n in self.nodes.values() if n.running and n.member.leaderships.led]
         if leaders and draw.random() < 0.5:
             return draw.choice(leaders)
         return draw.choice(list(self.nodes.values()))
@@ -401,7 +401,7 @@ class ClusterWorld(Scene):
 
     def _fault_transfer(self):
         for node in self.nodes.values():
-            for number in list(node.member.pool.led) if node.running and not node.pauses.until else ():
+            for number in list(node.member.leaderships.led) if node.running and not node.pauses.until else ():
                 group = node.member.groups[number]
                 to = self.random.choice(
                     [peer for peer in node.member.relocation.placement[number].voters if peer != node.name]

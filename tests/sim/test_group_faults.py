@@ -193,7 +193,7 @@ def test_a_node_without_the_metadata_leads_nothing_and_the_others_go_on(break_it
     assert node.alive
     assert node.lives == life
     assert node.driver.frozen.keys() == {META_GROUP}
-    assert node.member.pool.led == {}
+    assert node.member.leaderships.led == {}
     assert all(world.leader(number) is not None for number in range(3))
     assert world.finish() == []
 

@@ -39,7 +39,7 @@ def test_a_change_of_the_voters_that_cannot_be_written_down_is_left_to_the_next_
     )
     nothing = lambda *_: None  # noqa: E731
     driver = Driver(broker, groups, None, None, applied=applied, note=nothing, crashed=nothing)
-    driver.pool = SimpleNamespace(
+    driver.leaderships = SimpleNamespace(
         touched=groups.items, configured=configured, freeze=lambda number, _why: frozen.append(number)
     )
     driver.apply_committed()
@@ -112,7 +112,7 @@ def test_a_sync_that_ends_when_its_group_has_left_the_node_freezes_nothing(now_t
     frozen = []
     broker = SimpleNamespace(freeze=frozen.append, say=lambda *_, **__: None)
     driver = Driver(broker, now_there, None, None, applied={}, note=lambda *_: None, crashed=None)
-    driver.pool = SimpleNamespace(freeze=lambda number, _why: frozen.append(number))
+    driver.leaderships = SimpleNamespace(freeze=lambda number, _why: frozen.append(number))
     left = FakeGroup()
     left.group = 3
     driver._synced(left, durable, "/groups/3 is closed")
@@ -129,7 +129,7 @@ def test_what_is_to_be_done_for_a_group_that_has_left_the_node_in_the_same_turn_
         say=lambda *_, **__: None,
     )
     driver = Driver(broker, {}, None, None, applied={}, note=lambda *note: notes.append(note), crashed=None)
-    driver.pool = SimpleNamespace(passed_on=lambda *_: True)
+    driver.leaderships = SimpleNamespace(is_left_open=lambda *_: True)
     proposal = Proposal(3, Kind.CHANGE, b"", urgent=True, ticket=1)
     driver._carry_out(Ready(trims=[(3, 7, 5)], drops=[(3, 7)], proposals=[proposal], faults=[(3, ValueError("x"))]))
     assert in_doubt == [proposal]

@@ -66,7 +66,7 @@ class FakeMember:
         )
         self.driver = SimpleNamespace(stopped=False)
         self.handovers = self
-        self.pool = SimpleNamespace(led=dict.fromkeys(led, 0))
+        self.leaderships = SimpleNamespace(led=dict.fromkeys(led, 0))
         self.supply = SimpleNamespace(receives=lambda number: number == self.incoming)
         self.incoming = None
         self.relocation = Relocation(self)
@@ -109,7 +109,7 @@ class FakeMember:
 
     def tick(self, seconds=0):
         self.now += seconds * SECOND
-        self.roster.tell(self.now, led=self.pool.led)
+        self.roster.tell(self.now, led=self.leaderships.led)
         self.relocation.tick(self.now)
 
 
@@ -148,7 +148,7 @@ def test_a_group_is_walked_to_where_the_nodes_want_it():
     assert list(member.roster.me.walking) == [0, 1, 2, 3]
     assert member.relocation.under_way()
 
-    del member.pool.led[1]
+    del member.leaderships.led[1]
     member.tick()
     assert list(member.roster.me.walking) == [0, 2, 3]
 

@@ -30,14 +30,14 @@ class Handovers:
     def spread(self, now: Nanos) -> None:
         """Begin what is due."""
         member = self._member
-        if not member.pool.led:
+        if not member.leaderships.led:
             if self.drained is not None:
                 self.drained()
             return
         resting = set() if member.roster.me.draining else member.roster.resting(now)
         led = {
             number: since
-            for number, since in member.pool.led.items()
+            for number, since in member.leaderships.led.items()
             if number not in resting
             and not member.groups[number].transferring
             and not member.groups[number].change_under_way
@@ -66,7 +66,7 @@ class Handovers:
 
         Not while its voters change: who takes over would have to hand over, too."""
         member = self._member
-        if number not in member.pool.led or number not in member.groups:
+        if number not in member.leaderships.led or number not in member.groups:
             if told is not None:
                 told(True)  # noqa: FBT003 - the answer
             return

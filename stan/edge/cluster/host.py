@@ -8,8 +8,8 @@ from stan.config import ClusterConfig, Config
 from stan.core.broker import Broker
 from stan.edge.cluster.roster import Roster
 from stan.edge.driver import Driver
+from stan.edge.leadership import Leaderships
 from stan.edge.nats.gateway import Gateway
-from stan.edge.pool import Pool
 from stan.edge.runtime import Runtime
 from stan.edge.storage.storage import Storage
 from stan.raft.group import RaftGroup
@@ -62,7 +62,7 @@ class Host(Protocol):
     groups: dict[GroupId, RaftGroup]
 
     @property
-    def pool(self) -> Pool:
+    def leaderships(self) -> Leaderships:
         """What this node leads."""
 
     @property

@@ -1,7 +1,7 @@
 """A node of a cluster: what a broker alone has, and its replicated groups, its links to the other nodes, and its view of them.
 
     gateway ─► driver ─► broker            roster ─► found, observers, refusal
-       └─ frames of nodes ─► mux ─► groups ─► pool ─► driver          balance ─► handovers
+       └─ frames of nodes ─► mux ─► groups ─► leaderships ─► driver          balance ─► handovers
 
 Everything real comes from outside (connection, runtime, storage, chance), so that the simulation runs this very class.
 """
@@ -24,8 +24,8 @@ from stan.edge.cluster.relocation import Relocation
 from stan.edge.cluster.roster import Roster
 from stan.edge.cluster.supply import Supply
 from stan.edge.driver import Driver
+from stan.edge.leadership import Leaderships
 from stan.edge.nats.gateway import Gateway
-from stan.edge.pool import Pool
 from stan.edge.serving.fetching import Fetching
 from stan.edge.serving.verifying import Verifying
 from stan.edge.storage.groupfiles import Voters
@@ -93,7 +93,7 @@ class Member:
         self.mux = Mux(
             peers, self.wire, now=world.runtime.now, random=world.random, note=self._debug, wake=self.turns.schedule
         )
-        self.pool = self.driver.pool = Pool(
+        self.leaderships = self.driver.leaderships = Leaderships(
             self.broker,
             self.groups,
             self.turns,
@@ -102,7 +102,7 @@ class Member:
             now=world.runtime.now,
             note=world.note,
         )
-        self.pool.configured, self.pool.fault = self._configured, self.driver.fail
+        self.leaderships.configured, self.leaderships.fault = self._configured, self.driver.fail
         self.handovers = Handovers(self, Balance(self.me, self.relocation.placement), self.mux.is_up)
         self.roster = Roster(self._hello(), world.runtime.now(), world.random)
         self.supply = Supply(self)
@@ -231,7 +231,7 @@ class Member:
             done(problem)
 
         self._replacing.add(number)
-        self.pool.leave(number)
+        self.leaderships.leave(number)
         self.turns.remove(number)
         del self.groups[number]
         self.world.run(self._replace(number), put_in)
@@ -278,7 +278,7 @@ class Member:
         """
         self.storage.set_voters(number, Voters(list(decode(body)), index))
         soon = self.world.runtime.soon
-        if not self.groups[number].leads:  # who is elected with the change in its log leads before the pool knows
+        if not self.groups[number].leads:  # who is elected with the change in its log leads before the leaderships know
             soon(partial(self._reconfigure, number))
             return
         at = Nanos(self.world.runtime.now() + limits.VOTERS_TOLD)
@@ -305,7 +305,7 @@ class Member:
         old = self.groups.get(number)
         if old is None or old.reconfigured is None or old.failed or self.driver.stopped:
             return
-        self.pool.leave(number)
+        self.leaderships.leave(number)
         self.turns.remove(number)
         group = self.groups[number] = self.make_group(number)
         group.listen_until(old.not_before)
@@ -349,7 +349,7 @@ class Member:
             now,
             identity=info.nuid if info is not None else None,
             fresh=self.roster.me.fresh and not any(group.votes for group in self.groups.values()),
-            led=self.pool.led,
+            led=self.leaderships.led,
             resting=self.handovers.resting(now),
             hashes=self.agreement.told(self.groups),
         )

@@ -88,7 +88,7 @@ class Relocation:
         """Now and then."""
         member = self._member
         self._heed_metadata(now)
-        walking = [number for number in member.pool.led if self._is_walking(number)]
+        walking = [number for number in member.leaderships.led if self._is_walking(number)]
         member.roster.tell(now, held=member.groups, walking=walking)
         member.world.runtime.soon(self._act)  # between two turns, so that nothing is half in an old role
 
@@ -124,7 +124,7 @@ class Relocation:
         if member.driver.stopped:
             return
         now = member.world.runtime.now()
-        for number in sorted(member.pool.led):
+        for number in sorted(member.leaderships.led):
             self._walk(number, now)
         for number, placed in self.placement.items():
             if member.me in placed.voters and number not in member.storage.logs and number not in self._busy:
@@ -182,7 +182,12 @@ class Relocation:
         agreed = leader is not None and leader.nodes_version == self.version and number not in leader.walking
         kept = number == META_GROUP or self._spare or member.me in self.placement[number].voters
         held = Holding(placed=kept, votes=member.me in member.groups[number].members, agreed=agreed)
-        if not may_close(held) or number in self._busy or member.supply.receives(number) or number in member.pool.led:
+        if (
+            not may_close(held)
+            or number in self._busy
+            or member.supply.receives(number)
+            or number in member.leaderships.led
+        ):
             self._idle_since.pop(number, None)
             return False
         return now - self._idle_since.setdefault(number, now) >= limits.COPY_PATIENCE

@@ -3,14 +3,14 @@
 import pytest
 
 from stan import limits
-from stan.edge.pool import Pool
+from stan.edge.leadership import Leaderships
 from stan.errors import DiskFull, NotNow
 from stan.types import SECOND
 from tests.kit.core_harness import Node, pub_frame
 
 
 class Group:
-    """What the pool sees of a replicated group."""
+    """What the leaderships see of a replicated group."""
 
     def __init__(self):
         self.leads = False
@@ -55,7 +55,7 @@ class Rig:
         self.groups = {0: Group(), 1: Group()}
         self.turns = Turns()
         self.notes = []
-        self.pool = Pool(
+        self.leaderships = Leaderships(
             self.node.broker,
             self.groups,
             self.turns,
@@ -67,11 +67,11 @@ class Rig:
 
     def turn(self):
         self.turns.touched = {0, 1}
-        self.pool.before_commit()
+        self.leaderships.before_commit()
         self.node.commit()
-        self.pool.after_commit()
+        self.leaderships.after_commit()
         self.node.turn()
-        return self.pool.settle()
+        return self.leaderships.settle()
 
     @property
     def context(self):
@@ -85,19 +85,19 @@ def rig():
 
 def test_roles_begin_once_and_end_once(rig):
     rig.turn()
-    assert rig.pool.led == {}
+    assert rig.leaderships.led == {}
     rig.groups[0].leads = rig.groups[1].leads = True
     assert rig.turn(), "one role in a turn: what was heard is looked at for each, and the links want their turn"
-    assert set(rig.pool.led) == {0}
+    assert set(rig.leaderships.led) == {0}
     assert not rig.turn()
-    assert set(rig.pool.led) == {0, 1}
+    assert set(rig.leaderships.led) == {0, 1}
     assert rig.context.leads_meta
     assert rig.context.leads(1)
     assert rig.notes == ["group 0: leads in term 1", "group 1: leads in term 1"]
     rig.groups[0].leads = rig.groups[1].leads = False
     rig.turn()
     rig.turn()
-    assert rig.pool.led == {}
+    assert rig.leaderships.led == {}
     assert not rig.context.leads_meta
     assert not rig.context.leads(1)
     assert rig.notes[2:] == ["group 0: leads no more", "group 1: leads no more"]
@@ -109,9 +109,9 @@ def test_a_leader_of_another_term_has_followed_in_between(rig):
     life = rig.context.groups[1].leadership_epoch
     rig.groups[1].term = 3
     rig.turns.touched = {1}
-    rig.pool.before_commit()
+    rig.leaderships.before_commit()
     assert not rig.context.leads(1)
-    rig.pool.after_commit()
+    rig.leaderships.after_commit()
     assert rig.context.groups[1].leadership_epoch == life + 1
 
 
@@ -143,12 +143,12 @@ def test_a_group_that_is_taken_away_is_led_no_more(rig):
     rig.turn()
     del rig.groups[1]
     rig.turn()
-    assert rig.pool.led == {}
+    assert rig.leaderships.led == {}
     assert not rig.context.leads(1)
 
 
 def test_leaving_what_is_not_led_changes_nothing(rig):
-    rig.pool.leave(1)
+    rig.leaderships.leave(1)
     assert rig.notes == []
 
 
@@ -209,16 +209,16 @@ def test_a_group_that_leaves_the_node_while_it_is_led_is_silent_until_its_role_h
     rig.groups[1].leads = True
     rig.turn()
     del rig.groups[1]
-    assert rig.pool.lapsed({1}) == {1}
-    rig.pool.gate()
+    assert rig.leaderships.lapsed({1}) == {1}
+    rig.leaderships.check_leases()
     assert rig.context.groups[1].dispatch.lease_lapsed
-    rig.pool.before_commit()
-    assert rig.pool.led == {}
+    rig.leaderships.before_commit()
+    assert rig.leaderships.led == {}
 
 
 def test_a_group_that_freezes_is_looked_at(rig):
     rig.turns.touched = set()
-    rig.pool.freeze(1, "disk")
+    rig.leaderships.freeze(1, "disk")
     assert rig.turns.touched == {1}
     assert rig.groups[1].frozen == "disk"
 
@@ -226,15 +226,15 @@ def test_a_group_that_freezes_is_looked_at(rig):
 def test_only_groups_that_something_happened_to_are_looked_at(rig):
     rig.groups[1].leads = True
     rig.turns.touched = set()
-    rig.pool.before_commit()
-    rig.pool.after_commit()
-    assert rig.pool.led == {}
+    rig.leaderships.before_commit()
+    rig.leaderships.after_commit()
+    assert rig.leaderships.led == {}
     rig.turns.touched = {1}
-    rig.pool.settle()
+    rig.leaderships.settle()
     assert rig.turns.touched == {1}, "its role has not begun yet"
-    rig.pool.after_commit()
-    assert set(rig.pool.led) == {1}
-    rig.pool.settle()
+    rig.leaderships.after_commit()
+    assert set(rig.leaderships.led) == {1}
+    rig.leaderships.settle()
     assert rig.turns.touched == set()
 
 
@@ -242,11 +242,11 @@ def test_a_leader_that_can_write_nothing_lets_another_one_lead(rig):
     group = rig.groups[1]
     group.leads = True
     rig.turn()
-    assert not rig.pool.passed_on(1, NotNow("too much waits"))
+    assert not rig.leaderships.is_left_open(1, NotNow("too much waits"))
     group.successor = "other"
-    assert rig.pool.passed_on(1, DiskFull("full"))
+    assert rig.leaderships.is_left_open(1, DiskFull("full"))
     assert group.transferring == "other"
-    assert rig.pool.passed_on(1, NotNow("leadership is being handed over"))
+    assert rig.leaderships.is_left_open(1, NotNow("leadership is being handed over"))
 
 
 def test_what_was_left_to_the_next_leader_is_taken_by_this_one_if_nobody_took_over(rig):
@@ -255,7 +255,7 @@ def test_what_was_left_to_the_next_leader_is_taken_by_this_one_if_nobody_took_ov
     rig.turn()
     node.in_doubt = True  # nobody is answered, nothing is written
     assert node.publish("foo", b"a", b"b") == []
-    assert rig.pool.passed_on(1, DiskFull("no room"))
+    assert rig.leaderships.is_left_open(1, DiskFull("no room"))
     node.in_doubt = group.transferring = False
     group.handed_over(False)  # noqa: FBT003 - an answer
     rig.turn()
@@ -268,7 +268,7 @@ def test_a_handover_that_ends_after_leadership_came_again_changes_nothing(rig):
     group = rig.groups[1]
     group.leads, group.successor = True, "n2"
     rig.turn()
-    rig.pool.passed_on(1, DiskFull("no room"))
+    rig.leaderships.is_left_open(1, DiskFull("no room"))
     group.term, group.transferring = 2, False
     rig.turn()
     life = rig.context.groups[1].leadership_epoch
@@ -281,10 +281,10 @@ def test_a_leader_with_a_full_disk_that_reaches_nobody_refuses_nothing_and_looks
     node, group = rig.node, rig.groups[1]
     group.leads = True
     rig.turn()
-    node.in_doubt = True  # what passed_on says: no answer, nothing written
+    node.in_doubt = True  # what is_left_open says: no answer, nothing written
     node.publish("foo", b"a", b"b")
     for _ in range(3):
-        assert rig.pool.passed_on(1, DiskFull("no room"))
+        assert rig.leaderships.is_left_open(1, DiskFull("no room"))
     assert len([note for note in rig.notes if "nobody else" in note]) == 1
     node.in_doubt = False
     node.now += limits.FULL_DISK_RETRY
@@ -297,4 +297,4 @@ def test_the_only_voter_means_what_it_refuses(rig):
     group = rig.groups[1]
     group.leads, group.members = True, ("me",)
     rig.turn()
-    assert not rig.pool.passed_on(1, DiskFull("no room"))
+    assert not rig.leaderships.is_left_open(1, DiskFull("no room"))

@@ -19,7 +19,7 @@ from stan.raft.turns import Turns
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
 
-class Pool:
+class Leaderships:
     """See the module's docstring. *groups* may change while it runs: a group is replaced after a transfer of its state."""
 
     def __init__(
@@ -114,8 +114,8 @@ class Pool:
                     self.fault(number, error)
             if number in self.led:
                 self._leases[number] = group.lease_until()
-                self._open(number, group)
-        self.gate()
+                self._limit_proposals(number, group)
+        self.check_leases()
 
     def _enter(self, number: GroupId, group: RaftGroup) -> None:
         self.led[number] = self._now()
@@ -131,12 +131,12 @@ class Pool:
         self._gateway.roles_changed()
         self._gateway.replay(number, self.turns.breathe)
 
-    def _open(self, number: GroupId, group: RaftGroup) -> None:
+    def _limit_proposals(self, number: GroupId, group: RaftGroup) -> None:
         """Whether the group takes proposals, and how many."""
         closed = group.transferring
         self._broker.step_room(number, closed=closed, full=not closed and not group.has_room)
 
-    def gate(self) -> None:
+    def check_leases(self) -> None:
         """See which leases last; also before what arrived is handled: a process that was stopped and goes on has none. Who
         does not hear clients yet delivers nothing either: their acks would be lost."""
         now = self._now()
@@ -150,18 +150,18 @@ class Pool:
         led = {number: self._groups.get(number) for number in groups if number in self.led}
         return {number for number, group in led.items() if group is None or group.lease_until() <= now}
 
-    def passed_on(self, number: GroupId, error: NotNow) -> bool:
-        """A proposal was refused; whether it is left open, as another leader may take what this one has heard.
+    def is_left_open(self, number: GroupId, error: NotNow) -> bool:
+        """After a refused proposal: True if it must stay unanswered because another leader may still accept it.
 
-        A full disk need not stop a group: another voter shall lead. Who has none within reach refuses nothing all the same, since
-        it may have been replaced without knowing it; it looks again later. The only voter means what it refuses."""
+        On a full disk leadership is transferred. With no successor within reach the node retries later and answers nothing, as it
+        may have been replaced without knowing it. A sole voter answers the refusal."""
         group = self._groups[number]
         if not isinstance(error, DiskFull) or group.transferring or len(group.members) == 1:
             return group.transferring
         to = group.best_successor()
         if to is not None:
             self._trouble(number, f"{error}; {to} is to lead")
-            group.transfer(to, partial(self._passed_on, number, group.term))
+            group.transfer(to, partial(self._transfer_ended, number, group.term))
         elif number not in self._waiting:
             self._waiting.add(number)
             self._trouble(number, f"{error}; nobody else is there to lead")
@@ -176,9 +176,9 @@ class Pool:
     def _look_again(self, number: GroupId, term: Term, _now: Nanos) -> None:
         """There may be room by now."""
         self._waiting.discard(number)
-        self._passed_on(number, term, gone=False)
+        self._transfer_ended(number, term, gone=False)
 
-    def _passed_on(self, number: GroupId, term: Term, gone: bool) -> None:  # noqa: FBT001 - an answer
+    def _transfer_ended(self, number: GroupId, term: Term, gone: bool) -> None:  # noqa: FBT001 - an answer
         """Nobody took over: what was left to the next leader is for this one, which begins anew."""
         if not gone and number in self.led and self._terms[number] == term:
             self._terms[number] = Term(-1)
