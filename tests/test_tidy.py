@@ -65,7 +65,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "stan.edge": (
         *("log", "timing", "nats_import", "nats", "reads", "runtime", "storage"),
-        *("reloading", "leadership", "driver", "serving", "standby", "cluster", "node"),
+        *("reloading", "leadership", "driver", "serving", "standby", "cluster", "process"),
     ),
     "stan.cli": ("support", "bench", "commands", "demo", "main"),
 }
@@ -80,7 +80,7 @@ FAN_OUT_MAX = 13
 COMPOSED = {
     "stan.core.broker": 27,
     "stan.server.server": 27,
-    "stan.edge.cluster.member": 23,
+    "stan.edge.cluster.node": 23,
     "stan.edge.storage.storage": 15,
     "stan.server.main": 15,
 }
@@ -99,7 +99,7 @@ MANY_FIELDS = {
     "stan.core.state.group.GroupMachine": 16,
     "stan.core.state.group.GroupResult": 13,
     "stan.core.state.group.Subscription": 13,
-    "stan.edge.cluster.member.Member": 26,
+    "stan.edge.cluster.node.Member": 26,
     "stan.edge.driver.Driver": 17,
     "stan.edge.nats.gateway.Gateway": 25,
     "stan.edge.leadership.Pool": 14,

@@ -6,7 +6,7 @@ works now.
 
 from collections.abc import Iterator
 
-from stan.edge.node import Node
+from stan.edge.process import BrokerProcess
 from stan.errors import NO_LEADER
 from stan.monitor.view import View
 from stan.raft.consensus import Consensus
@@ -40,21 +40,21 @@ def ready(view: View) -> list[str]:
     return [*_missing(node), *_of_groups(node)]
 
 
-def _missing(node: Node) -> Iterator[str]:
+def _missing(node: BrokerProcess) -> Iterator[str]:
     if node.connection is None or not node.connection.up:
         yield "there is no connection to NATS"
     if node.broker.view.meta.info is None:
         yield "the metadata is not known yet"
 
 
-def _of_groups(node: Node) -> Iterator[str]:
+def _of_groups(node: BrokerProcess) -> Iterator[str]:
     for number, group in sorted(node.driver.groups.items()):
         why = trouble(node, number, group)
         if why:
             yield f"group {number}: {why}"
 
 
-def trouble(node: Node, number: GroupId, group: Consensus) -> str:
+def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> str:
     """What is wrong with a group on a node; "" if nothing is."""
     frozen = node.driver.frozen
     if number in frozen:

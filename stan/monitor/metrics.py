@@ -25,7 +25,7 @@ from stan.core.base.ready import Index
 from stan.core.boundary.view import GroupView
 from stan.core.state.group import Cursor
 from stan.core.state.meta import ChannelInfo
-from stan.edge.node import Node
+from stan.edge.process import BrokerProcess
 from stan.edge.timing import Times
 from stan.monitor.view import Breath, View, cursors_of
 from stan.monitor.words import shown
@@ -112,7 +112,7 @@ def _server(view: View) -> Iterator[Metric]:
     yield _gauge("start_time_seconds", "When it was started, seconds since 1970", view.started / SECOND)
 
 
-def _totals(node: Node) -> Iterator[Metric]:
+def _totals(node: BrokerProcess) -> Iterator[Metric]:
     state = node.broker.view
     up = node.connection is not None and node.connection.up
     yield _gauge("nats_connected", "1: connected to NATS", float(up))
@@ -138,7 +138,7 @@ def _totals(node: Node) -> Iterator[Metric]:
     yield _times("sync_seconds", "How long syncs of a log to its disk take", node.runtime.syncs)
 
 
-def _groups(node: Node) -> Iterator[Metric]:
+def _groups(node: BrokerProcess) -> Iterator[Metric]:
     leads = _gauge("group_leads", "1: this node leads the group; 0 is the group of the metadata", labels=("group",))
     leader = _gauge("group_leader", "1: who leads the group, as far as this node knows", labels=("group", "node"))
     frozen = _gauge(
@@ -208,14 +208,14 @@ class _CursorSeries:
         self._oldest = of("oldest_unacked_seconds", "Age of the oldest message that was sent and not acknowledged")
         self.families = (self._lag, self._pending, self._window, self._members, self._oldest)
 
-    def add_all(self, node: Node, info: ChannelInfo, group: GroupView, index: Index, now: WallNanos) -> None:
+    def add_all(self, node: BrokerProcess, info: ChannelInfo, group: GroupView, index: Index, now: WallNanos) -> None:
         """Tell of those of one channel that have a name."""
         for cursor in cursors_of(group, info):
             if cursor.name:
                 self._add(node, info, group, cursor, index, now)
 
     def _add(
-        self, node: Node, info: ChannelInfo, group: GroupView, cursor: Cursor, index: Index, now: WallNanos
+        self, node: BrokerProcess, info: ChannelInfo, group: GroupView, cursor: Cursor, index: Index, now: WallNanos
     ) -> None:
         live = group.live(cursor.cursor_id)
         kind = cursor.kind.name.lower()

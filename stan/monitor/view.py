@@ -20,7 +20,7 @@ from stan.edge.nats.embedded import EmbeddedNats
 from stan.types import WallNanos
 
 if TYPE_CHECKING:
-    from stan.edge.node import Node
+    from stan.edge.process import BrokerProcess
 
 
 class Member(NamedTuple):
@@ -45,16 +45,16 @@ class View:
         self.server_id = server_id
         self.embedded = embedded
         self.started = started
-        self.node: Node | None = None
-        self._waiting: list[Callable[[Node], None]] = []
+        self.node: BrokerProcess | None = None
+        self._waiting: list[Callable[[BrokerProcess], None]] = []
         self.pages = ""  # URL of the pages, if there are any
         self.ft_state = ""  # of a server of a fault tolerance group: FT_STANDBY or FT_ACTIVE
 
-    def when_open(self, call: Callable[["Node"], None]) -> None:
+    def when_open(self, call: Callable[["BrokerProcess"], None]) -> None:
         """Call once there is a node, before it listens to anybody."""
         self._waiting.append(call)
 
-    def opened(self, node: "Node") -> None:
+    def opened(self, node: "BrokerProcess") -> None:
         """There is a node."""
         self.node = node
         for call in self._waiting:

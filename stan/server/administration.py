@@ -21,8 +21,8 @@ import stan
 from stan import limits
 from stan.core.context import META_GROUP
 from stan.core.requests.responder import VERSIONS
-from stan.edge.cluster.member import Member
-from stan.edge.node import Node
+from stan.edge.cluster.node import ClusterNode
+from stan.edge.process import BrokerProcess
 from stan.errors import ALONE, BUSY, INVALID_ADMIN, TOO_MANY_REQUESTS, UNKNOWN_VERSION
 from stan.monitor.health import ready, trouble
 from stan.monitor.view import View
@@ -43,13 +43,13 @@ OPTIONS_ROOM: Final = 256
 class Administration:
     """See the module's docstring. Made before the node begins."""
 
-    def __init__(self, view: View, node: Node, member: Member | None) -> None:
-        """*member*: of a cluster; None: the node is alone."""
+    def __init__(self, view: View, node: BrokerProcess, cluster_node: ClusterNode | None) -> None:
+        """*cluster_node*: of a cluster; None: the node is alone."""
         self._view = view
         self._node = node
-        self._member = member
+        self._cluster_node = cluster_node
         self._state = node.broker.view
-        self._me = node.storage.node_id if member is not None else ""
+        self._me = node.storage.node_id if cluster_node is not None else ""
         self._waiting: list[bytes] = []  # who asks how this node is
         self._space = (0, 0)  # bytes free and in all, as last seen
         self._looking = False
@@ -141,13 +141,13 @@ class Administration:
             bytes_out=state.out_bytes,
             groups=[self._group(number, group) for number, group in sorted(node.driver.groups.items())],
         )
-        if self._member is not None:
-            roster = self._member.roster
-            status.nodes.extend(self._member.relocation.names)
+        if self._cluster_node is not None:
+            roster = self._cluster_node.roster
+            status.nodes.extend(self._cluster_node.relocation.names)
             status.nodes_version = state.meta.nodes.version
             status.replica = roster.me.replica
             replicas = roster.read_replicas(node.runtime.now())
-            status.read_replicas.extend(name for name in replicas if name not in self._member.relocation.names)
+            status.read_replicas.extend(name for name in replicas if name not in self._cluster_node.relocation.names)
         return status
 
     def _group(self, number: GroupId, group: Consensus) -> pb.GroupStatus:
@@ -163,11 +163,11 @@ class Administration:
         if hashes:
             status.hashed, status.state_hash = hashes[-1][0], hashes[-1][1].to_bytes(8, "big", signed=True)
             status.differs = node.storage.differs.get(number, "")
-        if not isinstance(group, RaftGroup) or self._member is None:
+        if not isinstance(group, RaftGroup) or self._cluster_node is None:
             status.role = "frozen" if number in self._state.faulty else "leader"
             status.term, status.committed = SOLO_TERM, status.applied
             return status
-        now, roster = node.runtime.now(), self._member.roster
+        now, roster = node.runtime.now(), self._cluster_node.roster
         status.leader, status.term, status.committed = group.leader or "", group.term, group.commit_index
         status.voters.extend(group.members)
         if group.leads:
@@ -202,12 +202,12 @@ class Administration:
 
     def _step_down(self, frame: Frame) -> None:
         """A StepDownRequest."""
-        state, member = self._state, self._member
+        state, cluster_node = self._state, self._cluster_node
         request = self._read(frame, (pb.StepDownRequest, pb.ChangeResponse), answers=state.leads_meta)
         if request is None:
             return
         refuse = partial(self._refuse, frame.reply, pb.ChangeResponse)
-        if member is None:
+        if cluster_node is None:
             refuse(ALONE)
             return
         number = GroupId(request.group)
@@ -217,7 +217,7 @@ class Administration:
             return
         if not state.leads(number):
             return  # its leader hears it too
-        group = member.groups[number]
+        group = cluster_node.groups[number]
         to = request.to or group.best_successor()
         if to == self._me:
             self._answer(frame.reply, pb.ChangeResponse())
@@ -230,15 +230,17 @@ class Administration:
         else:  # between two turns, so that none is half in the old role
             node = self._node
             node.runtime.soon(
-                partial(member.handovers.hand_over, number, to, partial(self._handed_over, frame.reply, number, to))
+                partial(
+                    cluster_node.handovers.hand_over, number, to, partial(self._handed_over, frame.reply, number, to)
+                )
             )
 
     def _handed_over(self, reply: bytes, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
         if not done:
             self._refuse(reply, pb.ChangeResponse, f"stan: node {to} did not take group {number} over", retry=True)
             return
-        if self._member is not None:
-            self._member.handovers.let_rest(number)
+        if self._cluster_node is not None:
+            self._cluster_node.handovers.let_rest(number)
         what = "the metadata" if number == META_GROUP else f"group {number}"
         self._node.broker.emit("admin", f"an operator had {what} handed over to node {to}", group=number)
         self._node.driver.wake()

@@ -17,15 +17,15 @@ from stan import limits
 from stan.config import Config
 from stan.core.base.ready import Index
 from stan.core.broker import Broker
-from stan.edge.cluster.host import Done, World
+from stan.edge.cluster.host import Done, Environment
 from stan.edge.cluster.join import joined, remembered
-from stan.edge.cluster.member import Member, held_groups
+from stan.edge.cluster.node import ClusterNode, held_groups
 from stan.edge.driver import Driver
 from stan.edge.log import ServerLog
 from stan.edge.nats.connection import Connection
 from stan.edge.nats.embedded import EmbeddedNats
 from stan.edge.nats.gateway import Gateway
-from stan.edge.node import Node
+from stan.edge.process import BrokerProcess
 from stan.edge.reloading import Reloading
 from stan.edge.runtime import Ticker
 from stan.edge.serving.fetching import Fetching
@@ -76,8 +76,8 @@ async def serve(
             view.config = config
             await _serve(view, embedded, log, stop, reloading, lease)
 
-        member = GroupMember(config, server_id, log, view.told_ft_state)
-        await member.run(config.nats.urls or ((embedded.url,) if embedded else ()), stop, serve_active)
+        server = GroupMember(config, server_id, log, view.told_ft_state)
+        await server.run(config.nats.urls or ((embedded.url,) if embedded else ()), stop, serve_active)
 
 
 @contextlib.asynccontextmanager
@@ -118,12 +118,12 @@ async def _serve(
         storage = await _open_storage(config, node_id, log, lease)
     except (StanError, OSError) as error:
         raise StartError(why_not(error, config.store.place)) from error
-    node: Node
+    node: BrokerProcess
     if config.cluster is None:
         node = Standalone(config, storage, log, view.server_id, lease)
     else:
         node = Clustered(config, storage, log, view.server_id)
-    Administration(view, node, node.member if isinstance(node, Clustered) else None)
+    Administration(view, node, node.cluster_node if isinstance(node, Clustered) else None)
     view.config = config
     view.opened(node)
     clean = False
@@ -167,7 +167,7 @@ async def _open_storage(config: Config, node_id: str, log: ServerLog, lease: "Le
     return await Storage.open(config, log, groups=sorted(groups), node_id=node_id)
 
 
-class Standalone(Node):
+class Standalone(BrokerProcess):
     """A broker alone; with a *lease* of a store that others may take over."""
 
     def __init__(
@@ -251,20 +251,24 @@ class Standalone(Node):
         raise StartError(f"discovered another streaming server with cluster ID {go_quote(cluster_id)}")
 
 
-class Clustered(Node):
-    """A member of a cluster."""
+class Clustered(BrokerProcess):
+    """A node of a cluster."""
 
     def __init__(self, config: Config, storage: Storage, log: ServerLog, server_id: str) -> None:
         super().__init__(config, storage, log)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()  # nobody needs this node any more
-        world = World(
+        environment = Environment(
             self.runtime, Ticker(), random.Random(), self.note, self.crashed, self.banner, self._run, self._ended.set
         )
-        self.member = Member(
-            config, storage, world, reply_prefix=_reply_prefix(config, server_id), identity=new_nuid().encode()
+        self.cluster_node = ClusterNode(
+            config, storage, environment, reply_prefix=_reply_prefix(config, server_id), identity=new_nuid().encode()
         )
-        self.broker, self.gateway, self.driver = self.member.broker, self.member.gateway, self.member.driver
+        self.broker, self.gateway, self.driver = (
+            self.cluster_node.broker,
+            self.cluster_node.gateway,
+            self.cluster_node.driver,
+        )
 
     def _run(self, work: Coroutine[None, None, None], done: Done) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -282,14 +286,14 @@ class Clustered(Node):
 
     async def start(self, embedded: EmbeddedNats | None) -> None:
         """Recover, connect, take part; clients are served once the cluster has an identity."""
-        member, log = self.member, self.log
+        cluster_node, log = self.cluster_node, self.log
         log.info(
-            f"Cluster node {member.me}, voters: {', '.join(member.relocation.names)}, groups of channels: "
+            f"Cluster node {cluster_node.me}, voters: {', '.join(cluster_node.relocation.names)}, groups of channels: "
             f"{self.config.store.raft_groups}"
         )
         log.info("Recovering the state...")
         try:
-            await member.load()
+            await cluster_node.load()
         except (StanError, OSError) as error:
             raise StartError(why_not(error, self.config.store.place)) from error
         meta = self.broker.view.meta
@@ -301,7 +305,7 @@ class Clustered(Node):
                 f"{NODE_PAYLOAD_MIN} between them: raise its max_payload"
             )
         await connection.settle()
-        member.start()
+        cluster_node.start()
 
     async def stopping(self, stop: asyncio.Event) -> None:
         """Until it is asked to stop, or has nothing to do any more."""
@@ -314,18 +318,18 @@ class Clustered(Node):
 
     async def before_stop(self) -> None:
         """Hand leaderships over, so that nobody has to notice that we are gone."""
-        member = self.member
-        if not member.leaderships.led or len(member.relocation.names) == 1:
+        cluster_node = self.cluster_node
+        if not cluster_node.leaderships.led or len(cluster_node.relocation.names) == 1:
             return
         self.log.info("Handing leaderships over")
         drained = asyncio.Event()
-        member.drain(drained.set)
+        cluster_node.drain(drained.set)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(drained.wait(), limits.DRAIN_PATIENCE / SECOND)
 
     async def close(self, *, clean: bool) -> None:
         """Close files and threads."""
-        self.member.stop()
+        self.cluster_node.stop()
         await super().close(clean=clean)
 
 

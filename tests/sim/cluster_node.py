@@ -1,4 +1,4 @@
-"""One node of a simulated cluster, over its lives: stan.edge.cluster.member on a disk that crashes, a clock that drifts, a
+"""One node of a simulated cluster, over its lives: stan.edge.cluster.node on a disk that crashes, a clock that drifts, a
 process that is stopped and goes on, and a supervisor that starts it again."""
 
 import random
@@ -7,10 +7,10 @@ import struct
 from pathlib import Path
 
 from stan.config import ClusterConfig, Config, HeartbeatConfig, StoreConfig, StoreLimits
-from stan.edge.cluster.host import World
+from stan.edge.cluster.host import Environment
 from stan.edge.cluster.join import remembered
-from stan.edge.cluster.member import Member, held_groups
-from stan.edge.node import Node
+from stan.edge.cluster.node import ClusterNode, held_groups
+from stan.edge.process import BrokerProcess
 from stan.edge.storage.groupfiles import Disk, groups_on_disk
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
@@ -60,7 +60,7 @@ class Runtime(NodeRuntime):
         self._later(draw.randint(0, 5) * MILLISECOND, work)
 
 
-class ClusterNode:
+class SimulatedNode:
     """See the module."""
 
     def __init__(self, world, name, server):
@@ -79,7 +79,7 @@ class ClusterNode:
         self.boots = 0  # of its machine
         self.kept_down = False
         self.replaced = False  # its disk is a new one
-        self.port = self.member = self.runtime = self.tasks = None
+        self.port = self.cluster_node = self.runtime = self.tasks = None
         self.loading = False  # nothing of it but files yet
         self.booted_at = 0
         self.flushing = self.ending = False
@@ -111,7 +111,7 @@ class ClusterNode:
         self.lives += 1
         self.alive = True
         self.booted_at = self.world.loop.now
-        self.port = self.member = self.runtime = self.tasks = None
+        self.port = self.cluster_node = self.runtime = self.tasks = None
         self.flushing = self.ending = False
         self.pauses.forget()
         self.files.cut_at = None
@@ -163,8 +163,8 @@ class ClusterNode:
         self._runtimes = (self.runtime, ticker)
         runtime = self.runtime
         self.tasks = Tasks(lambda call: runtime._later(world.random.randint(1, 900) * MICROSECOND, call))
-        around = World(runtime, ticker, draw, self._note, self._crashed, self._listening, self._task, self._ended)
-        self.member = Member(
+        around = Environment(runtime, ticker, draw, self._note, self._crashed, self._listening, self._task, self._ended)
+        self.cluster_node = ClusterNode(
             config,
             storage,
             around,
@@ -173,10 +173,10 @@ class ClusterNode:
         )
         self._watch()
         self.loading = True
-        self._task(self.member.load(), self._loaded)
+        self._task(self.cluster_node.load(), self._loaded)
 
     def _task(self, work, done):
-        """stan.edge.cluster.member.World.run."""
+        """stan.edge.cluster.host.Environment.run."""
 
         def ended(problem):
             if problem is None or isinstance(problem, (StanError, OSError)):
@@ -195,12 +195,12 @@ class ClusterNode:
             self._does_not_start(problem)
             return
         self.loading = False
-        gateway = self.member.gateway
+        gateway = self.cluster_node.gateway
         self.port = NodePort(self.world.nats, self.name, gateway, self.server, self.run)
         self.port.subscriptions = gateway.reply_subscription()
         gateway.connection = self.port
         self.port.connect()
-        self.member.start()
+        self.cluster_node.start()
         self._flush_soon()
 
     def _does_not_start(self, error):
@@ -217,8 +217,8 @@ class ClusterNode:
         world = self.world
         world.trace(f"{self.name} dies, power {power}")
         self.alive = False
-        if self.member is not None:
-            self.member.stop()
+        if self.cluster_node is not None:
+            self.cluster_node.stop()
         if self.runtime is not None:
             for runtime in self._runtimes:
                 runtime.dead = True
@@ -245,7 +245,7 @@ class ClusterNode:
         self.files, self.database = CrashingFiles(), SimDatabase(pauses=True)
         self.boots += 1
         self.replaced = True
-        self.member = None  # what it had promised is forgotten
+        self.cluster_node = None  # what it had promised is forgotten
 
     def stop(self):
         """Asked to stop, it hands its leaderships over, writes everything down, and is started again."""
@@ -257,15 +257,15 @@ class ClusterNode:
             if self.alive and self.lives == life:
                 self.run(self._end)
 
-        self.run(self.member.drain, ended)
+        self.run(self.cluster_node.drain, ended)
         self.world.loop.after(2 * SECOND, ended)
 
     def _end(self):
-        """As stan.edge.node does it."""
+        """As stan.edge.process does it."""
         if self.ending:
             return
         self.ending = True
-        self.member.driver.stop()
+        self.cluster_node.driver.stop()
         self.port.cut()
         if not self.flushing:
             self._write_all_down()
@@ -276,19 +276,19 @@ class ClusterNode:
     async def _settle(self):
         for _ in range(2):
             await self.storage.flush(self.broker)
-            for group in self.member.groups.values():
+            for group in self.cluster_node.groups.values():
                 group.synced(group.log.durable_index)
             self.driver.apply_committed()
-        self.member.stop()
+        self.cluster_node.stop()
         await self.storage.close(clean=True)
 
     @property
     def broker(self):
-        return self.member.broker
+        return self.cluster_node.broker
 
     @property
     def driver(self):
-        return self.member.driver
+        return self.cluster_node.driver
 
     def pause(self, length):
         """SIGSTOP for a while, then everything that happened meanwhile at once."""
@@ -307,7 +307,7 @@ class ClusterNode:
         if self.ending:
             return
         self.flushing = True
-        self._task(Node._flush(self, self.driver), self._flushed)
+        self._task(BrokerProcess._flush(self, self.driver), self._flushed)
 
     def _flushed(self, problem):
         self.flushing = False
@@ -316,7 +316,7 @@ class ClusterNode:
             return
         if problem is not None:
             self.world.trace(f"{self.name} flush failed: {problem}")
-        failed = any(group.failed for group in self.member.groups.values())
+        failed = any(group.failed for group in self.cluster_node.groups.values())
         if failed and not self.world.program_fails and self.world.random.random() < 0.3:  # somebody starts it again
             self.crash(power=False)
         else:
@@ -342,7 +342,7 @@ class ClusterNode:
     @property
     def votes(self):
         """Whether it knows what it has promised, in all of its groups, as far as was seen last."""
-        groups = self.member.groups.values() if self.member is not None and not self.loading else ()
+        groups = self.cluster_node.groups.values() if self.cluster_node is not None and not self.loading else ()
         return bool(groups) and all(group.votes for group in groups)
 
     @property
@@ -353,8 +353,8 @@ class ClusterNode:
     # --- what the checks and the aimed faults listen to ---------------------------------------------------------------------
 
     def _watch(self):
-        member, world = self.member, self.world
-        commit, send, ready = member.broker.step_committed, member.mux.send, member.broker.ready
+        cluster_node, world = self.cluster_node, self.world
+        commit, send, ready = cluster_node.broker.step_committed, cluster_node.mux.send, cluster_node.broker.ready
 
         def committed(group, index, kind, body):
             if kind == Kind.RECORDS:
@@ -377,26 +377,26 @@ class ClusterNode:
                 self.pauses.amid()
             return made
 
-        member.broker.ready = ready_to_send
-        member.broker.step_committed = committed
-        member.mux.send = sent
+        cluster_node.broker.ready = ready_to_send
+        cluster_node.broker.step_committed = committed
+        cluster_node.mux.send = sent
 
     @property
     def well(self):
         """Whether it takes part in every group that it holds."""
-        member = self.member
+        cluster_node = self.cluster_node
         return (
             self.alive
             and not self.loading
             and not self.pauses.until
             and self.port.up
-            and not any(group.failed for group in member.groups.values())
-            and member.broker.context.meta.info is not None
+            and not any(group.failed for group in cluster_node.groups.values())
+            and cluster_node.broker.context.meta.info is not None
         )
 
     def state(self, number):
         """(applied index, the whole state of a group as bytes, its messages)."""
-        snapshot = self.storage.state_of(self.member.broker, number)
+        snapshot = self.storage.state_of(self.cluster_node.broker, number)
         return snapshot.applied_index, snapshot.SerializeToString(deterministic=True), self.messages(number)
 
     def messages(self, number):

@@ -3,7 +3,7 @@ the checks.
 
 Safety phase: faults at random, and aimed at the moments that matter: after a vote, an ack, a leadership, within a transfer. Then
 a quorum (or everything) is healed, and there must be progress: backlogs drained, every node whole, all groups led, all replicas
-equal. The nodes are the production code (stan.edge.cluster.member); only time, NATS, files and SQLite's file are the
+equal. The nodes are the production code (stan.edge.cluster.node); only time, NATS, files and SQLite's file are the
 simulation's.
 """
 
@@ -16,7 +16,7 @@ from stan.core.context import META_GROUP
 from stan.errors import FAULT
 from stan.protocol.placement import channel_group
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId
-from tests.sim.cluster_node import LEADS, LEADS_NO_MORE, ClusterNode, values_of
+from tests.sim.cluster_node import LEADS, LEADS_NO_MORE, SimulatedNode, values_of
 from tests.sim.history import Reset, complaints
 from tests.sim.scene import CHANNELS, Scene
 
@@ -43,7 +43,7 @@ class ClusterWorld(Scene):
         self.disk_failed = False
         self.program_fails = False  # a test has broken something in a group
         self.channel_of = {}  # uid -> name
-        self.nodes = {name: ClusterNode(self, name, at % self.servers) for at, name in enumerate(self.names)}
+        self.nodes = {name: SimulatedNode(self, name, at % self.servers) for at, name in enumerate(self.names)}
         self.nats.seen = self._seen
         for channel in CHANNELS:
             self.history.group_of[channel] = channel_group(channel.encode(), self.raft_groups)
@@ -151,13 +151,13 @@ class ClusterWorld(Scene):
                 self.aim(node, "transfer")
 
     def leader(self, group):
-        leaders = [node for node in self.nodes.values() if node.running and group in node.member.leaderships.led]
-        return max(leaders, key=lambda node: node.member.groups[group].term, default=None)
+        leaders = [node for node in self.nodes.values() if node.running and group in node.cluster_node.leaderships.led]
+        return max(leaders, key=lambda node: node.cluster_node.groups[group].term, default=None)
 
     def cursor_of(self, ack_inbox):
         *_, group, key = ack_inbox.decode().split(".")
         for node in self.nodes.values():
-            held = node.running and node.member.broker.context.groups.get(GroupId(int(group)))
+            held = node.running and node.cluster_node.broker.context.groups.get(GroupId(int(group)))
             for sub in held.machine.subscriptions.values() if held else ():
                 if sub.ack_key == int(key):
                     return sub.cursor_id
@@ -175,7 +175,7 @@ class ClusterWorld(Scene):
             leader = self.leader(number)
             if leader is None:
                 return f"group {number} has no leader"
-            holders = [node for node in up if number in node.member.groups]
+            holders = [node for node in up if number in node.cluster_node.groups]
             applied = {node.name: node.storage.applied[GroupId(number)][0] for node in holders}
             if len(set(applied.values())) > 1:
                 return f"group {number}: applied {applied}"
@@ -194,7 +194,7 @@ class ClusterWorld(Scene):
         return ""
 
     def _backlog(self, leader, number):
-        context = leader.member.broker.context
+        context = leader.cluster_node.broker.context
         machine = context.groups[number].machine
         for cursor in machine.cursors.values():
             last = context.indexes(machine.group, cursor.uid).last_sequence
@@ -207,7 +207,7 @@ class ClusterWorld(Scene):
         replicas = self.history.replicas
         replicas.clear()
         for node in self.nodes.values():
-            for number in node.member.groups:
+            for number in node.cluster_node.groups:
                 applied, state, messages = node.state(number)
                 replicas[number][node.name] = f"{applied} {_hash(state)} {_hash(repr(messages).encode())}"
         return all(len(set(by_node.values())) == 1 for by_node in replicas.values())
@@ -216,7 +216,7 @@ class ClusterWorld(Scene):
         """What nodes have applied is the same entry by entry: none is spliced from two."""
         seen = {}
         for node in self.nodes.values():
-            for number in node.member.groups:
+            for number in node.cluster_node.groups:
                 log, applied = node.storage.logs[number], node.storage.applied[number][0]
                 for entry in log.entries(log.first_index, applied, 1 << 40) if applied >= log.first_index else ():
                     mine = entry.term, entry.kind, _hash(entry.body)
@@ -257,7 +257,7 @@ class ClusterWorld(Scene):
     def _someone(self):
         """A node; often one that leads."""
         draw = self.random
-        leaders = [n for n in self.nodes.values() if n.running and n.member.leaderships.led]
+        leaders = [n for n in self.nodes.values() if n.running and n.cluster_node.leaderships.led]
         if leaders and draw.random() < 0.5:
             return draw.choice(leaders)
         return draw.choice(list(self.nodes.values()))
@@ -401,10 +401,10 @@ class ClusterWorld(Scene):
 
     def _fault_transfer(self):
         for node in self.nodes.values():
-            for number in list(node.member.leaderships.led) if node.running and not node.pauses.until else ():
-                group = node.member.groups[number]
+            for number in list(node.cluster_node.leaderships.led) if node.running and not node.pauses.until else ():
+                group = node.cluster_node.groups[number]
                 to = self.random.choice(
-                    [peer for peer in node.member.relocation.placement[number].voters if peer != node.name]
+                    [peer for peer in node.cluster_node.relocation.placement[number].voters if peer != node.name]
                 )
                 node.run(group.transfer, to, lambda gone: self.trace(f"transfer {gone}"))
 
@@ -427,7 +427,7 @@ class ClusterWorld(Scene):
             if node is left_out:
                 node.kept_down = True
                 node.crash(power=self.random.random() < 0.5)
-            elif node.running and any(group.failed for group in node.member.groups.values()):
+            elif node.running and any(group.failed for group in node.cluster_node.groups.values()):
                 node.crash(power=False)
             elif node.running and not node.port.up:
                 node.port.connect()

@@ -100,7 +100,7 @@ class ClusterDamage(ClusterWorld):
             node.crash(power=draw.random() < 0.3, length=length or draw.choice((1, 2, 4)) * SECOND)
         logs, flushed = dict(victim.storage.logs), dict(victim.storage._flushed)
         victim.crash(power=False, length=draw.choice((5, 50, 300)) * MILLISECOND)
-        victim.member, victim.replaced = None, True  # what it has promised may be forgotten
+        victim.cluster_node, victim.replaced = None, True  # what it has promised may be forgotten
         groups = draw.sample(sorted(logs), draw.randint(1, len(logs)))
         for number in groups:
             directory, kind, log = f"/data/groups/{number}", draw.choice(KINDS), logs[number]

@@ -3,7 +3,7 @@
 import re
 
 from stan.types import MILLISECOND
-from tests.sim.cluster_node import ClusterNode
+from tests.sim.cluster_node import SimulatedNode
 from tests.sim.cluster_world import ClusterWorld
 
 NODES_MIN = 3
@@ -52,7 +52,7 @@ class MemberWorld(ClusterWorld):
         add = self.newcomers and (len(self.members) <= NODES_MIN or draw.random() < 0.5)
         if add:
             name = self.newcomers.pop(0)
-            self.nodes[name] = ClusterNode(self, name, draw.randrange(self.servers))
+            self.nodes[name] = SimulatedNode(self, name, draw.randrange(self.servers))
             self.members.append(name)
             self.loop.after(draw.choice((0, 10, 900)) * MILLISECOND, self.nodes[name].boot)
         elif len(self.members) > NODES_MIN:
@@ -67,13 +67,13 @@ class MemberWorld(ClusterWorld):
         """Until it is done, whoever leads the metadata."""
         leader = self.leader(0)
         wanted = tuple(sorted(self.members))
-        if leader is not None and leader.running and leader.member.broker.nodes.names == wanted:
+        if leader is not None and leader.running and leader.cluster_node.broker.nodes.names == wanted:
             self.trace(f"{verb} {name}: done")
             self.changed += 1
             self.loop.after(self.random.randint(50, 4000) * MILLISECOND, self._change)
             return
         if leader is not None and leader.running and not leader.pauses.until:
-            nodes = leader.member.broker.nodes
+            nodes = leader.cluster_node.broker.nodes
             request = Request(name.encode())
             leader.run(nodes.add if verb == "add" else nodes.remove, request)
             leader.run(leader.driver.wake)
@@ -98,13 +98,13 @@ class MemberWorld(ClusterWorld):
     def _fault_replace(self):
         """Not while a group has so few voters that one cannot be spared."""
         nodes = [node for node in self.nodes.values() if node.running]
-        if all(len(group.members) >= NODES_MIN for node in nodes for group in node.member.groups.values()):
+        if all(len(group.members) >= NODES_MIN for node in nodes for group in node.cluster_node.groups.values()):
             super()._fault_replace()
 
     def _end_unaware(self):
         """Who was removed before it learned that it had been added is a read replica for all it knows: somebody stops it."""
         for name, node in self.nodes.items():
-            if name not in self.members and node.running and not node.kept_down and node.member.relocation._spare:
+            if name not in self.members and node.running and not node.kept_down and node.cluster_node.relocation._spare:
                 node.kept_down = True
                 self.loop.after(0, self._bury, node)
 
@@ -117,13 +117,13 @@ class MemberWorld(ClusterWorld):
         found = super()._open_ends()
         if found or away:  # a group may have to wait for who is away, and the next change of the nodes for that group
             return found
-        leader = self.leader(0).member
+        leader = self.leader(0).cluster_node
         if leader.broker.nodes.names != tuple(sorted(self.members)):
             return f"nodes are {leader.broker.nodes.names}, not {self.members}"
         if leader.relocation.under_way():
             return leader.relocation.under_way()
         for node in self.nodes.values():
-            held, placed = set(node.member.groups), node.member.relocation.placement
+            held, placed = set(node.cluster_node.groups), node.cluster_node.relocation.placement
             if held != {number for number, one in placed.items() if not number or node.name in one.voters}:
                 return f"{node} holds {held}"
         return ""

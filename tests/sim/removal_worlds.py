@@ -195,9 +195,9 @@ class ClusterRemovals(_Removing, ClusterWorld):
     def look_up(self, name):
         """A channel: its log, its group's machine, itself, of the leader."""
         leader = self.leader(channel_group(name, self.raft_groups))
-        info = leader.member.broker.context.meta.channels[name]
-        machine = leader.member.broker.context.groups[info.group].machine
-        return leader.member.groups[info.group].log, machine, info
+        info = leader.cluster_node.broker.context.meta.channels[name]
+        machine = leader.cluster_node.broker.context.groups[info.group].machine
+        return leader.cluster_node.groups[info.group].log, machine, info
 
     def _open_ends(self):
         return super()._open_ends() or self.waiting()

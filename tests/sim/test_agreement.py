@@ -62,7 +62,7 @@ def test_a_flipped_bit_in_the_memory_of_a_follower_is_told_by_all_and_is_trouble
         if number in node.storage.logs:
             assert len(world.told[node.name]) == (len(world.told) - 1 if node is odd else 1), "once for each other node"
             assert node.storage.differs.keys() == {number}
-            assert "is not that of node" in trouble(Seen(node), number, node.member.groups[number])
+            assert "is not that of node" in trouble(Seen(node), number, node.cluster_node.groups[number])
 
 
 def test_no_difference_is_told_where_there_is_none(monkeypatch):
@@ -71,6 +71,6 @@ def test_no_difference_is_told_where_there_is_none(monkeypatch):
     world.begin()
     world.run_for(6)
     assert not world.told
-    told = [one for node in world.nodes.values() for one in node.member.roster.me.hashes]
+    told = [one for node in world.nodes.values() for one in node.cluster_node.roster.me.hashes]
     assert any(one.index % 8 == 0 for one in told)
     assert world.finish() == []

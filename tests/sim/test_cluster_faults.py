@@ -52,8 +52,8 @@ def test_a_group_that_was_handed_over_by_an_operator_rests_and_then_returns(worl
     monkeypatch.setattr(limits, "STEP_DOWN_REST", 8 * SECOND)
     world.run_for(8)
     old = world.leader(1)
-    assert old.member.relocation.placement[1].preferred == old.name
-    to = next(name for name in old.member.groups[1].members if name != old.name)
+    assert old.cluster_node.relocation.placement[1].preferred == old.name
+    to = next(name for name in old.cluster_node.groups[1].members if name != old.name)
     old.run(old.member.handovers.hand_over, 1, to, lambda _done: old.member.handovers.let_rest(1))
     world.run_for(6)
     assert world.leader(1).name == to
@@ -75,7 +75,7 @@ def test_a_leader_without_followers_refuses_nothing_that_its_successor_took():
     world = peaceful(lambda world: len(world.names) == 3 and world.raft_groups == 1)
     leader = world.leader(group_with_messages(world))
     if leader is not world.leader(0):
-        world.leader(0).member.groups[0].transfer(leader.name, lambda _gone: None)
+        world.leader(0).cluster_node.groups[0].transfer(leader.name, lambda _gone: None)
         world.run_for(0.5)
     for other in world.names:
         world.nats.deaf[other, leader.name] = world.nats.deaf[leader.name, other] = None
@@ -102,17 +102,17 @@ def test_who_is_elected_by_one_that_lags_behind_its_log_brings_it_up():
     world = peaceful(lambda world: len(world.names) == 3 and world.limit > 0 and world.raft_groups == 1)
     number = group_with_messages(world)
     lagging, follower = [node for node in world.nodes.values() if node is not world.leader(number)]
-    behind = lagging.member.groups[number].log.last_index
+    behind = lagging.cluster_node.groups[number].log.last_index
     for writer in (client for client in world.clients.values() if isinstance(client, Publisher)):
         writer.pace, writer.one_by_one = 20 * MILLISECOND, False
     lagging.port.cut()
     world.history.cause(world.loop.now, world.loop.now + 60 * SECOND, "cut off")
     for _ in range(40):
         world.run_for(1)
-        if follower.member.groups[number].log.first_index > behind + 1:
+        if follower.cluster_node.groups[number].log.first_index > behind + 1:
             break
-    assert follower.member.groups[number].log.first_index > behind + 1, "what the lagging one needs is gone"
-    forget_first_hints(lagging.member.supply)
+    assert follower.cluster_node.groups[number].log.first_index > behind + 1, "what the lagging one needs is gone"
+    forget_first_hints(lagging.cluster_node.supply)
     world.leader(number).crash(power=True, length=20 * SECOND)
     lagging.port.connect()
     world.run_for(6)
@@ -125,7 +125,7 @@ def test_a_node_with_a_new_disk_becomes_whole(world):
     node.replace_disk()
     world.run_for(4)
     assert world.finish() == []
-    assert all(group.votes for group in node.member.groups.values())
+    assert all(group.votes for group in node.cluster_node.groups.values())
 
 
 def test_a_graceful_stop_hands_over(world):
@@ -158,7 +158,7 @@ def test_a_node_that_has_heard_nothing_yet_leaves_it_to_the_other_to_lead(world)
     """What was published and not acknowledged just before would be unknown to it, and never be acknowledged."""
 
     def may_lead():
-        group = renewed.member.groups[number]
+        group = renewed.cluster_node.groups[number]
         return group.votes and group.may_campaign(group.commit_index, met_leader=True)
 
     def wait_for(met):
@@ -192,25 +192,25 @@ def test_a_node_that_learns_the_identity_late_leads_nothing_before_it_hears_clie
             assert world.loop.now < until
 
     def knows(node):
-        return node.running and node.member.broker.context.meta.info is not None
+        return node.running and node.cluster_node.broker.context.meta.info is not None
 
     def voted(node):
-        return node.running and not knows(node) and any(group.term for group in node.member.groups.values())
+        return node.running and not knows(node) and any(group.term for group in node.cluster_node.groups.values())
 
     world = calm_world(lambda world: len(world.names) == 3 and world.raft_groups == 1 and not world.limit)
     world.begin()
     number = group_with_messages(world)
-    wait_for(lambda: any(voted(node) and not node.member.leaderships.led for node in world.nodes.values()))
-    late = next(node for node in world.nodes.values() if voted(node) and not node.member.leaderships.led)
+    wait_for(lambda: any(voted(node) and not node.cluster_node.leaderships.led for node in world.nodes.values()))
+    late = next(node for node in world.nodes.values() if voted(node) and not node.cluster_node.leaderships.led)
     late.crash(power=False, length=20 * SECOND)
     wait_for(lambda: world.history.deliveries)
     late.boot()
-    wait_for(lambda: knows(late) and late.member.groups[number].commit_index)
-    leader, group = world.leader(number), late.member.groups[number]
-    assert not late.member.gateway.connection.subscriptions.get(ACK_SID)
+    wait_for(lambda: knows(late) and late.cluster_node.groups[number].commit_index)
+    leader, group = world.leader(number), late.cluster_node.groups[number]
+    assert not late.cluster_node.gateway.connection.subscriptions.get(ACK_SID)
     assert not group.may_campaign(group.commit_index, met_leader=True)
-    leader.run(leader.member.groups[number].transfer, late.name, lambda _gone: None)
-    wait_for(lambda: late.member.gateway.connection.subscriptions.get(ACK_SID))
+    leader.run(leader.cluster_node.groups[number].transfer, late.name, lambda _gone: None)
+    wait_for(lambda: late.cluster_node.gateway.connection.subscriptions.get(ACK_SID))
     assert world.leader(number) is leader
     world.run_for(3)
     assert group.may_campaign(group.commit_index, met_leader=True)

@@ -64,7 +64,7 @@ def dispatch(node, number):
 
 
 def raft(node, number):
-    return node.member.groups[number]
+    return node.cluster_node.groups[number]
 
 
 def break_rows(node, number):
@@ -122,7 +122,7 @@ def test_group_of_channels(border):
     world = world_with(2)
     number = group_with_messages(world)
     node = world.leader(number)
-    life, others = node.lives, [other for other in node.member.groups if other != number]
+    life, others = node.lives, [other for other in node.cluster_node.groups if other != number]
 
     BORDERS[border](node, number)
     world.history.cause(world.loop.now, world.loop.now, "a group freezes")
@@ -130,10 +130,10 @@ def test_group_of_channels(border):
 
     assert node.alive
     assert node.lives == life
-    assert node.member.groups[number].failed.startswith(FAULT), "it froze"
+    assert node.cluster_node.groups[number].failed.startswith(FAULT), "it froze"
     assert node.driver.frozen.keys() == {number}
     assert world.leader(number) is not node, "another one leads"
-    assert not [other for other in others if node.member.groups[other].failed]
+    assert not [other for other in others if node.cluster_node.groups[other].failed]
     assert all(world.leader(other) is not None for other in others)
     assert world.finish() == []
 
@@ -158,7 +158,7 @@ def test_the_same_fault_after_a_restart_freezes_the_group_again():
     for _ in range(2):
         BORDERS["an entry is applied"](node, number)
         world.run_for(5)
-        assert node.member.groups[number].failed.startswith(FAULT)
+        assert node.cluster_node.groups[number].failed.startswith(FAULT)
         node.crash(power=False, length=1000)
         world.run_for(0.001)
         assert node.alive
@@ -193,7 +193,7 @@ def test_a_node_without_the_metadata_leads_nothing_and_the_others_go_on(break_it
     assert node.alive
     assert node.lives == life
     assert node.driver.frozen.keys() == {META_GROUP}
-    assert node.member.leaderships.led == {}
+    assert node.cluster_node.leaderships.led == {}
     assert all(world.leader(number) is not None for number in range(3))
     assert world.finish() == []
 
@@ -207,6 +207,6 @@ def test_a_role_that_cannot_begin_freezes_the_group():
     old.run(old.member.handovers.hand_over, number, node.name)
     world.run_for(5)
     assert node.alive
-    assert node.member.groups[number].failed.startswith(FAULT)
+    assert node.cluster_node.groups[number].failed.startswith(FAULT)
     assert world.leader(number) is not None
     assert world.finish() == []

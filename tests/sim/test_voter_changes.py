@@ -25,8 +25,8 @@ def world():
 def leave_one_out(world):
     """Let the voters of group 1 be one less; returns the leader and the voter that stays."""
     leader = world.leader(1)
-    stays, goes = sorted(set(leader.member.groups[1].members) - {leader.name})
-    leader.run(leader.member.groups[1].change, [name for name in (leader.name, stays, goes) if name != goes])
+    stays, goes = sorted(set(leader.cluster_node.groups[1].members) - {leader.name})
+    leader.run(leader.cluster_node.groups[1].change, [name for name in (leader.name, stays, goes) if name != goes])
     return leader, world.nodes[stays]
 
 
@@ -42,7 +42,7 @@ def longest_without_a_leader(world, seconds):
 
 def test_who_takes_over_with_a_change_in_its_log_hands_over_in_turn(world):
     leader, other = leave_one_out(world)
-    leader.run(leader.member.groups[1].transfer, other.name, lambda _gone: None)
+    leader.run(leader.cluster_node.groups[1].transfer, other.name, lambda _gone: None)
     assert longest_without_a_leader(world, 3) < 200
     assert world.finish() == []
 
@@ -50,10 +50,10 @@ def test_who_takes_over_with_a_change_in_its_log_hands_over_in_turn(world):
 def test_a_leader_whose_successor_refuses_asks_the_next_one(world):
     leader = world.leader(1)
     first, second = (node for node in world.nodes.values() if node is not leader)
-    preferred = leader.member.relocation.placement[1].preferred
+    preferred = leader.cluster_node.relocation.placement[1].preferred
     refusing = second if second.name == preferred else first
-    refusing.member.groups[1].listen_until(refusing.clock() + 20 * SECOND)
-    leader.run(leader.member.groups[1].change, sorted((*world.names, "x0")))
+    refusing.cluster_node.groups[1].listen_until(refusing.clock() + 20 * SECOND)
+    leader.run(leader.cluster_node.groups[1].change, sorted((*world.names, "x0")))
     leader.run(leader.driver.wake)
     assert longest_without_a_leader(world, 3) < 200
     assert world.leader(1) not in (refusing, None)

@@ -13,7 +13,7 @@ from stan.core.broker import Broker
 from stan.core.state.state_codec import snapshot_group
 from stan.edge.driver import Driver
 from stan.edge.nats.gateway import Gateway
-from stan.edge.node import Node as EdgeNode
+from stan.edge.process import Node as EdgeNode
 from stan.edge.storage.groupfiles import Disk
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError

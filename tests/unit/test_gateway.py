@@ -8,7 +8,7 @@ from stan import limits
 from stan.config import Config
 from stan.core.base.ready import Delivery, LeaseAnswer
 from stan.core.broker import Broker
-from stan.edge.cluster.member import Member
+from stan.edge.cluster.node import ClusterNode
 from stan.edge.nats.gateway import Gateway
 from stan.errors import FAULT
 from stan.invariant import InvariantError
@@ -236,6 +236,6 @@ def test_links_that_somebody_resets_again_and_again_fill_no_log():
         gateway=made, cluster=cluster, world=SimpleNamespace(note=lambda *note: notes.append(note))
     )
     for _ in range(1000):
-        Member._debug(member, "WRN", "link to b is reset: a frame that is none")
-        Member._debug(member, "INF", "link to b is up")
+        ClusterNode._debug(member, "WRN", "link to b is reset: a frame that is none")
+        ClusterNode._debug(member, "INF", "link to b is up")
     assert [note for note in notes if note[0] != "DBG"] == [("WRN", "link to b is reset: a frame that is none")]

@@ -61,7 +61,7 @@ class FakeMember:
         self.broker = SimpleNamespace(view=SimpleNamespace(meta=MetaMachine()))
         self.broker.view.meta.info = pb.ClusterInfo()
         runtime = SimpleNamespace(now=lambda: self.now, soon=lambda call: call())
-        self.world = SimpleNamespace(
+        self.environment = SimpleNamespace(
             runtime=runtime, note=lambda *note: self.notes.append(note), ended=self.end, crashed=self.crash
         )
         self.driver = SimpleNamespace(stopped=False)

@@ -13,16 +13,16 @@ class Rig:
 
     def __init__(self):
         self.notes, self.crashes, self.replacing = [], [], []
-        world = SimpleNamespace(
+        environment = SimpleNamespace(
             note=lambda level, _text: self.notes.append(level),
             crashed=self.crashes.append,
             runtime=SimpleNamespace(now=lambda: 0, work=lambda _call, done: done(None)),
         )
         self.member = SimpleNamespace(
-            world=world,
+            environment=environment,
             me="n1",
             broker=SimpleNamespace(view=SimpleNamespace(subjects=SimpleNamespace(node="node"))),
-            gateway=SimpleNamespace(subscribe=lambda _subject, _heard: None, complain=world.note),
+            gateway=SimpleNamespace(subscribe=lambda _subject, _heard: None, complain=environment.note),
             replace_group=lambda number, done: self.replacing.append((number, done)),
         )
         self.supply = Supply(self.member)

@@ -18,7 +18,7 @@ class Handovers:
 
     def __init__(self, member: Host, balance: Balance, is_up: Callable[[str], bool]) -> None:
         self.drained: Callable[[], None] | None = None  # called while this node leads nothing
-        self._member = member
+        self._node = member
         self._balance = balance
         self._is_up = is_up
         self._resting: dict[GroupId, Nanos] = {}  # until when
@@ -29,7 +29,7 @@ class Handovers:
 
     def spread(self, now: Nanos) -> None:
         """Begin what is due."""
-        member = self._member
+        member = self._node
         if not member.leaderships.led:
             if self.drained is not None:
                 self.drained()
@@ -46,26 +46,26 @@ class Handovers:
         lag = {number: self.lag_of_voters(number) for number in led}
         moves = self._balance.moves(now, led, member.roster.alive_since(now), member.roster.draining(now), lag)
         for number, to in moves:  # between two turns, so that none is half in the old role
-            member.world.runtime.soon(partial(self.hand_over, number, to))
+            member.environment.runtime.soon(partial(self.hand_over, number, to))
 
     def lag_of_voters(self, number: GroupId) -> dict[str, int]:
         """Of those who are there and can catch up by entries alone: who needs the state first takes its time, and so would a
         handover."""
-        group = self._member.groups[number]
+        group = self._node.groups[number]
         able = set(filter(self._is_up, group.members)) - set(group.lacking())
         return {peer: missing for peer, missing in group.lag().items() if peer in able}
 
     def let_rest(self, number: GroupId) -> None:
         """An operator had the group handed over: for a while nobody moves it for the balance's sake."""
-        now = self._member.world.runtime.now()
+        now = self._node.environment.runtime.now()
         self._resting[number] = Nanos(now + limits.STEP_DOWN_REST)
-        self._member.roster.tell(now, resting=[*self._resting])
+        self._node.roster.tell(now, resting=[*self._resting])
 
     def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
         """Let another voter lead a group, if this one does still; *told*: whether this one leads no more.
 
         Not while its voters change: who takes over would have to hand over, too."""
-        member = self._member
+        member = self._node
         if number not in member.leaderships.led or number not in member.groups:
             if told is not None:
                 told(True)  # noqa: FBT003 - the answer
@@ -74,9 +74,9 @@ class Handovers:
         if member.groups[number].change_under_way:
             ended(False)  # noqa: FBT003 - the answer
             return
-        member.world.note("DBG", f"group {number}: is handed over to {to}")
+        member.environment.note("DBG", f"group {number}: is handed over to {to}")
         member.groups[number].transfer(to, ended)
 
     def _handed_over(self, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
         if not done:
-            self._member.world.note("DBG", f"group {number}: {to} did not take it over")
+            self._node.environment.note("DBG", f"group {number}: {to} did not take it over")

@@ -1,4 +1,4 @@
-"""What a member of a cluster offers to its parts: itself seen from below, and what it needs of the outside. Ports only."""
+"""What a cluster node offers to its parts, and what it needs of its environment. Ports only."""
 
 from collections.abc import Callable, Coroutine
 from random import Random
@@ -20,8 +20,8 @@ Done = Callable[[Exception | None], None]
 """Called with what went wrong, None if nothing did."""
 
 
-class World(NamedTuple):
-    """What a member needs of the outside."""
+class Environment(NamedTuple):
+    """What a cluster node needs of the outside."""
 
     runtime: Runtime  # the driver's
     ticker: Scheduler  # the groups', with an alarm of its own
@@ -48,12 +48,12 @@ class HandsOver(Protocol):
 
 
 class Host(Protocol):
-    """The member, for its relocation and its supply."""
+    """The cluster node as its relocation and its supply see it."""
 
     me: str
     config: Config
     cluster: ClusterConfig
-    world: World
+    environment: Environment
     broker: Broker
     gateway: Gateway
     driver: Driver

@@ -25,10 +25,10 @@ from stan.types import GroupId, Nanos
 class Relocation:
     """Of one node."""
 
-    def __init__(self, member: Host) -> None:
-        cluster, storage = member.cluster, member.storage
-        self._member = member
-        self.names = cluster.voters(member.me)
+    def __init__(self, node: Host) -> None:
+        cluster, storage = node.cluster, node.storage
+        self._node = node
+        self.names = cluster.voters(node.me)
         self.version = cluster.nodes_version  # 0: the names are those of the settings
         self.placement: dict[GroupId, Placement] = {}
         self._spare = cluster.replica  # keeps copies without belonging to the nodes
@@ -36,48 +36,48 @@ class Relocation:
         self._idle_since: dict[GroupId, Nanos] = {}  # nobody counts on the copy here
         kept = storage.manifest.nodes if storage.manifest is not None else manifest.Nodes()
         known = kept.founders or (() if self.version else self.names)
-        self._founders = tuple(known) or tuple(name for name in self.names if name != member.me)
+        self._founders = tuple(known) or tuple(name for name in self.names if name != node.me)
         self._place()
 
     def _place(self) -> None:
-        member = self._member
+        node = self._node
         self.placement.clear()
-        self.placement.update(place(member.config.store.raft_groups, self.names, member.cluster.replicas))
+        self.placement.update(place(node.config.store.raft_groups, self.names, node.cluster.replicas))
 
     # --- what is so -----------------------------------------------------------------------------------------------------------
 
     @property
     def is_removed(self) -> bool:
         """Whether this node was one of the nodes and is none any more."""
-        return bool(self.version) and self._member.me not in self.names and not self._spare
+        return bool(self.version) and self._node.me not in self.names and not self._spare
 
     def first_voters(self, number: GroupId) -> tuple[str, ...]:
         """Who votes in a group while its log tells of nobody: by what it was begun with, or not this node if it came later."""
-        config, cluster = self._member.config, self._member.cluster
+        config, cluster = self._node.config, self._node.cluster
         return place(config.store.raft_groups, self._founders, cluster.replicas)[number].voters
 
     def observers(self, number: GroupId, voters: frozenset[str]) -> list[str]:
         """Who gets a copy of a group without a vote."""
-        roster, now = self._member.roster, self._member.world.runtime.now()
+        roster, now = self._node.roster, self._node.environment.runtime.now()
         holding = {*roster.read_replicas(now), *roster.holders(number, now)}
         return observers(number, voters, self.placement[number].voters, self.names, holding)
 
     def peers(self, now: Nanos) -> list[str]:
         """Nodes to have a link with, sorted: all nodes, and who is there and belongs to the same cluster."""
-        roster = self._member.roster
+        roster = self._node.roster
         there = (roster.nodes[name].hello for name in roster.alive_since(now) if name in roster.nodes)
         names = {hello.node for hello in there if not difference(roster.me, hello)}
-        for group in self._member.groups.values():
+        for group in self._node.groups.values():
             names.update(group.members)
-        return sorted((names | set(self.names)) - {self._member.me})
+        return sorted((names | set(self.names)) - {self._node.me})
 
     def under_way(self) -> str:
         """Why another change of the nodes has to wait; "" if every group is where the last one wants it."""
-        member, version = self._member, self._member.broker.view.meta.nodes.version
-        now = member.world.runtime.now()
+        node, version = self._node, self._node.broker.view.meta.nodes.version
+        now = node.environment.runtime.now()
         waiting = []
         for number in self.placement:
-            leader = member.roster.led_by(number, now)
+            leader = node.roster.led_by(number, now)
             if leader is None or leader.nodes_version != version or number in leader.walking:
                 waiting.append(str(number))
         return f"groups not yet where the last change wants them: {', '.join(waiting)}" if waiting else ""
@@ -86,74 +86,76 @@ class Relocation:
 
     def tick(self, now: Nanos) -> None:
         """Now and then."""
-        member = self._member
+        node = self._node
         self._heed_metadata(now)
-        walking = [number for number in member.leaderships.led if self._is_walking(number)]
-        member.roster.tell(now, held=member.groups, walking=walking)
-        member.world.runtime.soon(self._act)  # between two turns, so that nothing is half in an old role
+        walking = [number for number in node.leaderships.led if self._is_walking(number)]
+        node.roster.tell(now, held=node.groups, walking=walking)
+        node.environment.runtime.soon(self._act)  # between two turns, so that nothing is half in an old role
 
     def _heed_metadata(self, now: Nanos) -> None:
-        member, nodes = self._member, self._member.broker.view.meta.nodes
+        node, nodes = self._node, self._node.broker.view.meta.nodes
         if nodes.version > self.version:
             self.names, self.version = tuple(nodes.names), nodes.version
-            self._spare = self._spare and member.me not in self.names
-            member.world.note("INF", f"the nodes of the cluster are {', '.join(self.names)} (version {self.version})")
+            self._spare = self._spare and node.me not in self.names
+            node.environment.note(
+                "INF", f"the nodes of the cluster are {', '.join(self.names)} (version {self.version})"
+            )
             self._place()
-            member.roster.set_nodes(self.names, self.version, now, replica=self._spare)
+            node.roster.set_nodes(self.names, self.version, now, replica=self._spare)
             self._idle_since.clear()
-        if self.version and (kept := member.storage.manifest) is not None and kept.nodes.version != self.version:
+        if self.version and (kept := node.storage.manifest) is not None and kept.nodes.version != self.version:
             self._keep_nodes(belongs=not self._spare)
 
     def _keep_nodes(self, *, belongs: bool) -> bool:
         """Write down who the nodes are; False if the disk does not take it, so that it is tried again."""
-        founders, replicas = list(self._founders), self._member.cluster.replicas
+        founders, replicas = list(self._founders), self._node.cluster.replicas
         nodes = manifest.Nodes(list(self.names), self.version, founders, replicas, belongs)
         try:
-            self._member.storage.keep_nodes(nodes)
+            self._node.storage.keep_nodes(nodes)
         except OSError as error:
-            self._member.world.note("ERR", f"which nodes there are could not be written down: {error}")
+            self._node.environment.note("ERR", f"which nodes there are could not be written down: {error}")
             return False
         return True
 
     def _is_walking(self, number: GroupId) -> bool:
-        group = self._member.groups[number]
+        group = self._node.groups[number]
         return group.change_under_way or set(group.members) != set(self.placement[number].voters)
 
     def _act(self) -> None:
-        member = self._member
-        if member.driver.stopped:
+        node = self._node
+        if node.driver.stopped:
             return
-        now = member.world.runtime.now()
-        for number in sorted(member.leaderships.led):
+        now = node.environment.runtime.now()
+        for number in sorted(node.leaderships.led):
             self._walk(number, now)
         for number, placed in self.placement.items():
-            if member.me in placed.voters and number not in member.storage.logs and number not in self._busy:
+            if node.me in placed.voters and number not in node.storage.logs and number not in self._busy:
                 self._busy.add(number)
-                member.begin_group(number, partial(self._done, number))
-        for number in [number for number in member.groups if self._is_useless(number, now)]:
+                node.begin_group(number, partial(self._done, number))
+        for number in [number for number in node.groups if self._is_useless(number, now)]:
             self._busy.add(number)
-            member.end_group(number, partial(self._done, number))
+            node.end_group(number, partial(self._done, number))
         self._leave()
 
     def _done(self, number: GroupId, problem: Exception | None) -> None:
         self._busy.discard(number)
         if problem is not None:
-            self._member.world.crashed(problem)
+            self._node.environment.crashed(problem)
 
     # --- groups that this node leads ------------------------------------------------------------------------------------------
 
     def _walk(self, number: GroupId, now: Nanos) -> None:
-        member, group = self._member, self._member.groups[number]
+        node, group = self._node, self._node.groups[number]
         if group.change_under_way or group.transferring or group.failed or not self._is_walking(number):
             return
-        lag, alive = group.lag(), member.roster.alive_since(now)
+        lag, alive = group.lag(), node.roster.alive_since(now)
         seen = Seen(
-            member.me,
+            node.me,
             frozenset(group.members),
             self.placement[number].voters,
             frozenset(alive),
             frozenset(name for name, missing in lag.items() if missing <= limits.BALANCE_LAG_MAX),
-            frozenset({member.me, *group.counting()}),
+            frozenset({node.me, *group.counting()}),
         )
         found = step(seen)
         if found is None:
@@ -161,32 +163,32 @@ class Relocation:
         if found.successor:
             member.handovers.hand_over(number, found.successor)
             return
-        others = (found.voters & seen.voters & seen.alive) - {member.me}
+        others = (found.voters & seen.voters & seen.alive) - {node.me}
         if others and all(now - alive[name] < limits.BALANCE_SETTLE for name in others):
             return  # who came that lately would not take over, and this node leads no more once the voters have changed
         try:
             self._change(group, found.voters)
         except NotNow as error:
-            member.world.note("DBG", f"group {number}: {error}")
+            node.environment.note("DBG", f"group {number}: {error}")
 
     def _change(self, group: RaftGroup, voters: frozenset[str]) -> None:
         group.change(sorted(voters))
-        self._member.world.note("INF", f"group {group.group}: its voters become {', '.join(sorted(voters))}")
+        self._node.environment.note("INF", f"group {group.group}: its voters become {', '.join(sorted(voters))}")
 
     # --- groups that this node holds ------------------------------------------------------------------------------------------
 
     def _is_useless(self, number: GroupId, now: Nanos) -> bool:
         """Whether the copy of a group may be closed; it has been so for a while."""
-        member = self._member
-        leader = member.roster.led_by(number, now)
+        node = self._node
+        leader = node.roster.led_by(number, now)
         agreed = leader is not None and leader.nodes_version == self.version and number not in leader.walking
-        kept = number == META_GROUP or self._spare or member.me in self.placement[number].voters
-        held = Holding(placed=kept, votes=member.me in member.groups[number].members, agreed=agreed)
+        kept = number == META_GROUP or self._spare or node.me in self.placement[number].voters
+        held = Holding(placed=kept, votes=node.me in node.groups[number].members, agreed=agreed)
         if (
             not may_close(held)
             or number in self._busy
-            or member.supply.receives(number)
-            or number in member.leaderships.led
+            or node.supply.receives(number)
+            or number in node.leaderships.led
         ):
             self._idle_since.pop(number, None)
             return False
@@ -194,11 +196,13 @@ class Relocation:
 
     def _leave(self) -> None:
         """End, once this node was removed and no group needs it."""
-        member = self._member
-        if not self.is_removed or self._busy or set(member.storage.logs) != {META_GROUP}:
+        node = self._node
+        if not self.is_removed or self._busy or set(node.storage.logs) != {META_GROUP}:
             return
-        meta = member.groups.get(META_GROUP)
-        if meta is None or member.me in meta.members or meta.change_under_way or not self._keep_nodes(belongs=False):
+        meta = node.groups.get(META_GROUP)
+        if meta is None or node.me in meta.members or meta.change_under_way or not self._keep_nodes(belongs=False):
             return
-        member.world.note("INF", f"node {member.me} was removed from the cluster and is in no group any more: it ends")
-        member.world.ended()
+        node.environment.note(
+            "INF", f"node {node.me} was removed from the cluster and is in no group any more: it ends"
+        )
+        node.environment.ended()

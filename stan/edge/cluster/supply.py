@@ -25,8 +25,8 @@ _HINT_VERB = 0  # a request of a transfer begins with its version, which is abov
 class Supply:
     """Of one node, in both directions."""
 
-    def __init__(self, member: Host) -> None:
-        self._member = member
+    def __init__(self, node: Host) -> None:
+        self._node = node
         self._sender: Sender | None = None
         self._hinted: dict[tuple[GroupId, str], Nanos] = {}  # when a lagging member was last told
         self._receiver: Receiver | None = None
@@ -34,20 +34,20 @@ class Supply:
         self._heard_at = Nanos(0)  # the newest answer
         self._asked_at = Nanos(0)  # the newest requests
         self._busy = False  # what was received is being verified or taken into use
-        subjects = member.broker.view.subjects
+        subjects = node.broker.view.subjects
         self._prefix = subjects.node
-        member.gateway.subscribe(f"{self._prefix}.{member.me}.transfer", self._requested)
-        member.gateway.subscribe(f"{self._prefix}.{member.me}.received", self._answered)
+        node.gateway.subscribe(f"{self._prefix}.{node.me}.transfer", self._requested)
+        node.gateway.subscribe(f"{self._prefix}.{node.me}.received", self._answered)
 
     # --- for others ---------------------------------------------------------------------------------------------------------
 
     def needs_snapshot(self, group: RaftGroup, peer: str) -> None:
         """The peer lacks entries that this leader's log no longer has."""
-        now = self._member.world.runtime.now()
+        now = self._node.environment.runtime.now()
         key = group.group, peer
         if now - self._hinted.get(key, Nanos(0)) >= limits.TRANSFER_HINT_INTERVAL:
             self._hinted[key] = now
-            hint = _HINT.pack(_HINT_VERB, group.group) + self._member.me.encode()
+            hint = _HINT.pack(_HINT_VERB, group.group) + self._node.me.encode()
             self._send(f"{self._prefix}.{peer}.transfer", hint)
 
     def _requested(self, frame: Frame) -> None:
@@ -55,11 +55,11 @@ class Supply:
             self._hinted_at(frame.payload)
             return
         if self._sender is None:
-            member = self._member
-            self._sender = member.storage.sender(member.broker, member.world.runtime.now)
+            node = self._node
+            self._sender = node.storage.sender(node.broker, node.environment.runtime.now)
         answer = self._sender.handle(frame.payload)
         if answer:
-            self._member.gateway.connection.write(publication(frame.reply, answer))
+            self._node.gateway.connection.write(publication(frame.reply, answer))
 
     # --- for this node ------------------------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class Supply:
         if len(payload) <= _HINT.size:
             return
         _, number = _HINT.unpack_from(payload)
-        group = self._member.groups.get(GroupId(number))
+        group = self._node.groups.get(GroupId(number))
         source = payload[_HINT.size :].decode(errors="replace")
         if group is not None and group.leader == source and not group.failed:
             if (
@@ -86,30 +86,30 @@ class Supply:
     def _receive(self, number: GroupId, source: str) -> None:
         if self._receiver is not None:
             return
-        self._member.world.note("INF", f"group {number}: gets state and messages from {source}")
+        self._node.environment.note("INF", f"group {number}: gets state and messages from {source}")
         self._source = source
-        self._receiver = self._member.storage.receiver(number)
-        self._heard_at = self._member.world.runtime.now()
-        self._ask(self._receiver.begin(self._member.world.random.getrandbits(64)))
+        self._receiver = self._node.storage.receiver(number)
+        self._heard_at = self._node.environment.runtime.now()
+        self._ask(self._receiver.begin(self._node.environment.random.getrandbits(64)))
 
     def _mend(self) -> None:
         """A log that has lost entries may lack nothing that a leader would notice: it is received anew from who leads."""
-        member = self._member
-        for number, whole in member.storage.whole.items():
-            source = next((name for name, known in member.roster.nodes.items() if number in known.hello.led), None)
-            if not whole and number in member.groups and source is not None and source != member.me:
+        node = self._node
+        for number, whole in node.storage.whole.items():
+            source = next((name for name, known in node.roster.nodes.items() if number in known.hello.led), None)
+            if not whole and number in node.groups and source is not None and source != node.me:
                 self._receive(number, source)
                 return
 
     def _ask(self, requests: list[bytes]) -> None:
-        self._asked_at = self._member.world.runtime.now()
-        reply = f"{self._prefix}.{self._member.me}.received"
+        self._asked_at = self._node.environment.runtime.now()
+        reply = f"{self._prefix}.{self._node.me}.received"
         for request in requests:
             self._send(f"{self._prefix}.{self._source}.transfer", request, reply)
 
     def _send(self, subject: str, payload: bytes, reply: str = "") -> None:
         to = f"{subject} {reply}" if reply else subject
-        self._member.gateway.connection.write(publication(to.encode(), payload))
+        self._node.gateway.connection.write(publication(to.encode(), payload))
 
     def _answered(self, frame: Frame) -> None:
         receiver = self._receiver
@@ -119,7 +119,7 @@ class Supply:
             self._give_up("it is not there")
             return
         step: Step = receiver.take(frame.payload)
-        self._heard_at = self._member.world.runtime.now()
+        self._heard_at = self._node.environment.runtime.now()
         if step.failed:
             self._give_up(step.failed)
             return
@@ -127,7 +127,7 @@ class Supply:
             self._ask(step.requests)
         if step.done:
             self._busy = True
-            self._member.world.runtime.work(receiver.finish, lambda problem: self._verified(receiver, problem))
+            self._node.environment.runtime.work(receiver.finish, lambda problem: self._verified(receiver, problem))
 
     def _verified(self, receiver: Receiver, problem: Exception | None) -> None:
         self._busy = False
@@ -135,7 +135,7 @@ class Supply:
             self._give_up(str(problem))
             return
         self._busy = True
-        self._member.replace_group(receiver.group, self._replaced)
+        self._node.replace_group(receiver.group, self._replaced)
 
     def _replaced(self, problem: Exception | None) -> None:
         self._busy = False
@@ -143,16 +143,16 @@ class Supply:
         if receiver is None:
             return
         if isinstance(problem, NotNow):
-            self._member.gateway.complain("WRN", f"group {receiver.group}: {problem}")
+            self._node.gateway.complain("WRN", f"group {receiver.group}: {problem}")
         elif problem is not None:
-            self._member.world.crashed(problem)  # the node would go on without the group
+            self._node.environment.crashed(problem)  # the node would go on without the group
         else:
-            self._member.world.note("INF", f"group {receiver.group}: state and messages of {self._source} are here")
+            self._node.environment.note("INF", f"group {receiver.group}: state and messages of {self._source} are here")
 
     def _give_up(self, why: str) -> None:
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
-            self._member.gateway.complain("WRN", f"group {receiver.group}: not received from {self._source}: {why}")
+            self._node.gateway.complain("WRN", f"group {receiver.group}: not received from {self._source}: {why}")
 
     # --- time ---------------------------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class Supply:
         """Tell and ask again."""
         if self._sender is not None:
             self._sender.expire()
-        for group in self._member.groups.values():  # one that was just elected may be unable to lead without that peer
+        for group in self._node.groups.values():  # one that was just elected may be unable to lead without that peer
             for peer in group.lacking():
                 self.needs_snapshot(group, peer)
         receiver = self._receiver

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from stan import limits
 from stan.edge.nats.asking import Asking, hear_events
-from stan.edge.node import Node
+from stan.edge.process import BrokerProcess
 from stan.edge.standby.ft import STANDBY
 from stan.errors import StanError, Unanswered
 from stan.monitor import health
@@ -50,7 +50,7 @@ class Dashboard:
         self._shut = asyncio.Event()
         view.when_open(self._opened)
 
-    def _opened(self, node: Node) -> None:
+    def _opened(self, node: BrokerProcess) -> None:
         """There is a node to ask with."""
         config = self._view.config
         asking = Asking(node.gateway, config.cluster_id, limits.DASHBOARD_PATIENCE / SECOND)

@@ -19,7 +19,7 @@ from stan.core.context import META_GROUP
 from stan.edge.cluster.agreement import Agreement
 from stan.edge.cluster.balance import Balance
 from stan.edge.cluster.handovers import Handovers
-from stan.edge.cluster.host import Done, World
+from stan.edge.cluster.host import Done, Environment
 from stan.edge.cluster.relocation import Relocation
 from stan.edge.cluster.roster import Roster
 from stan.edge.cluster.supply import Supply
@@ -56,42 +56,49 @@ def held_groups(cluster: ClusterConfig, node_id: str, raft_groups: int) -> list[
     ]
 
 
-class Member:
+class ClusterNode:
     """See the module's docstring. Made, `load`ed, given a connection by `gateway.connection`, then `start`ed."""
 
-    def __init__(self, config: Config, storage: Storage, world: World, *, reply_prefix: bytes, identity: bytes) -> None:
+    def __init__(
+        self, config: Config, storage: Storage, environment: Environment, *, reply_prefix: bytes, identity: bytes
+    ) -> None:
         """*identity*: of the cluster, should this node found it."""
         cluster = config.cluster
         if cluster is None:
-            raise StartError("a member of a cluster needs the cluster's settings")
+            raise StartError("a node of a cluster needs the cluster's settings")
         self.config = config
         self.cluster = cluster
         self.storage = storage
-        self.world = world
+        self.environment = environment
         self.me = storage.node_id
         self.relocation = Relocation(self)
-        self.agreement = Agreement(storage, world.note, stan.__version__)
+        self.agreement = Agreement(storage, environment.note, stan.__version__)
         self.groups: dict[GroupId, RaftGroup] = {}
         channel_groups = [number for number in storage.logs if number != META_GROUP]
         self.broker = Broker(config, self._index, reply_prefix, channel_groups)
         self.broker.join_cluster(self.me, self.relocation.names, self.relocation.under_way)
-        self.gateway = Gateway(self.broker, "", world.note)
+        self.gateway = Gateway(self.broker, "", environment.note)
         self.driver = Driver(
             self.broker,
             self.groups,
             self.gateway,
-            world.runtime,
+            environment.runtime,
             applied=storage.applied,
-            note=world.note,
-            crashed=world.crashed,
+            note=environment.note,
+            crashed=environment.crashed,
         )
         self.driver.hash_state = partial(storage.hash_state, self.broker)
         self.gateway.wake = self.driver.look
         peers = [name for name in self.relocation.names if name != self.me]
-        self.turns = Turns(world.ticker, news=self.driver.news, crashed=world.crashed)
+        self.turns = Turns(environment.ticker, news=self.driver.news, crashed=environment.crashed)
         self.wire = NatsWire(config.cluster_id, self.me, peers)
         self.mux = Mux(
-            peers, self.wire, now=world.runtime.now, random=world.random, note=self._debug, wake=self.turns.schedule
+            peers,
+            self.wire,
+            now=environment.runtime.now,
+            random=environment.random,
+            note=self._debug,
+            wake=self.turns.schedule,
         )
         self.leaderships = self.driver.leaderships = Leaderships(
             self.broker,
@@ -99,16 +106,16 @@ class Member:
             self.turns,
             self.gateway,
             nuid=identity,
-            now=world.runtime.now,
-            note=world.note,
+            now=environment.runtime.now,
+            note=environment.note,
         )
         self.leaderships.configured, self.leaderships.fault = self._configured, self.driver.fail
         self.handovers = Handovers(self, Balance(self.me, self.relocation.placement), self.mux.is_up)
-        self.roster = Roster(self._hello(), world.runtime.now(), world.random)
+        self.roster = Roster(self._hello(), environment.runtime.now(), environment.random)
         self.supply = Supply(self)
         subjects = self.broker.view.subjects
-        Fetching(self.broker, self.groups, self.gateway, world.runtime, self._may_lead)
-        Verifying(self.broker, self.groups, self.gateway, world.runtime, self.me)
+        Fetching(self.broker, self.groups, self.gateway, environment.runtime, self._may_lead)
+        Verifying(self.broker, self.groups, self.gateway, environment.runtime, self.me)
         self.gateway.subscribe(self.wire.subscription, self._raft_frame, quiet=True)
         self.gateway.subscribe(subjects.hello, self._hello_heard)
         self._founded = False
@@ -124,19 +131,19 @@ class Member:
         return self.storage.logs[group].channel(uid)
 
     def _may_lead(self, number: GroupId) -> bool:
-        return self.groups[number].lease_until() > self.world.runtime.now()
+        return self.groups[number].lease_until() > self.environment.runtime.now()
 
     def _debug(self, level: str, text: str) -> None:
         if level == "INF":
-            self.world.note("INF" if self.cluster.raft_logging else "DBG", text)
+            self.environment.note("INF" if self.cluster.raft_logging else "DBG", text)
         else:  # whoever can speak to the nodes can make them say it
             self.gateway.complain(level, text)
 
     def _hello(self) -> NodeHello:
-        config, cluster, runtime = self.config, self.cluster, self.world.runtime
+        config, cluster, runtime = self.config, self.cluster, self.environment.runtime
         return NodeHello(
             node=self.me,
-            instance=self.world.random.getrandbits(64),
+            instance=self.environment.random.getrandbits(64),
             started=runtime.wall(),
             cluster_id=config.cluster_id,
             raft_groups=config.store.raft_groups,
@@ -151,7 +158,7 @@ class Member:
 
     def make_group(self, number: GroupId) -> RaftGroup:
         """This node's part in a group, from what the storage has of it."""
-        world, storage, voters = self.world, self.storage, self.storage.voters(number)
+        environment, storage, voters = self.environment, self.storage, self.storage.voters(number)
         self.broker.step_loaded(number, storage.logs[number].last_index)
         return RaftGroup(
             number,
@@ -161,10 +168,10 @@ class Member:
             storage.hard_state(number),
             Surroundings(
                 self.mux.send,
-                world.runtime.now,
-                world.random,
+                environment.runtime.now,
+                environment.random,
                 self.turns.wake,
-                world.note,
+                environment.note,
                 self.supply.needs_snapshot,
                 self.mux.listens_since,
             ),
@@ -185,7 +192,7 @@ class Member:
                 group.not_before = NEVER  # until it hears clients
         info = self.broker.view.meta.info
         if info is not None:
-            self.roster.tell(self.world.runtime.now(), identity=info.nuid)
+            self.roster.tell(self.environment.runtime.now(), identity=info.nuid)
 
     def _needs_no_clients(self, number: GroupId) -> bool:
         """Before the metadata has the cluster's identity nobody hears clients, and somebody must lead to put it there. A node
@@ -194,7 +201,7 @@ class Member:
 
     def start(self) -> None:
         """The connection is there: take part."""
-        runtime = self.world.runtime
+        runtime = self.environment.runtime
         self.wire.publish = self.gateway.connection.write
         self.broker.start(runtime.now(), runtime.wall())
         self.roster.hail(runtime.now())
@@ -210,8 +217,8 @@ class Member:
     def drain(self, done: Callable[[], None]) -> None:
         """Hand every leadership over, and take none; *done* is called when this node leads nothing."""
         self.handovers.drained = done
-        self.roster.tell(self.world.runtime.now(), draining=True)
-        self.tick(self.world.runtime.now())
+        self.roster.tell(self.environment.runtime.now(), draining=True)
+        self.tick(self.environment.runtime.now())
 
     # --- links ----------------------------------------------------------------------------------------------------------------
 
@@ -234,13 +241,13 @@ class Member:
         self.leaderships.leave(number)
         self.turns.remove(number)
         del self.groups[number]
-        self.world.run(self._replace(number), put_in)
+        self.environment.run(self._replace(number), put_in)
 
     def _begun(self, number: GroupId) -> RaftGroup:
         """Take part in a group, of which nothing was heard until now that could be told from what is in its log."""
         group = self.groups[number] = self.make_group(number)
         deaf = number != META_GROUP and not self._listening
-        group.listen_until(NEVER if deaf else Nanos(self.world.runtime.now() + limits.LISTEN_BEFORE_LEADING))
+        group.listen_until(NEVER if deaf else Nanos(self.environment.runtime.now() + limits.LISTEN_BEFORE_LEADING))
         return group
 
     async def _replace(self, number: GroupId) -> None:
@@ -257,12 +264,12 @@ class Member:
 
         def begun(problem: Exception | None) -> None:
             if problem is None:
-                self.world.note("INF", f"group {number}: is held here from now on")
+                self.environment.note("INF", f"group {number}: is held here from now on")
                 self.turns.add(self._begun(number))
                 self.driver.wake()
             done(problem)
 
-        self.world.run(self._begin(number), begun)
+        self.environment.run(self._begin(number), begun)
 
     async def _begin(self, number: GroupId) -> None:
         await self.storage.begin_group(number)
@@ -277,11 +284,11 @@ class Member:
         A leader first lets the others hear that the entry is committed, then hands over: as a new member it would lead no more.
         """
         self.storage.set_voters(number, Voters(list(decode(body)), index))
-        soon = self.world.runtime.soon
+        soon = self.environment.runtime.soon
         if not self.groups[number].leads:  # who is elected with the change in its log leads before the leaderships know
             soon(partial(self._reconfigure, number))
             return
-        at = Nanos(self.world.runtime.now() + limits.VOTERS_TOLD)
+        at = Nanos(self.environment.runtime.now() + limits.VOTERS_TOLD)
         self.broker.step_alarm(at, lambda _now: soon(partial(self._yield, number)))
 
     def _yield(self, number: GroupId, asked: frozenset[str] = frozenset()) -> None:
@@ -291,13 +298,13 @@ class Member:
             return
         able = set(group.reconfigured[1]) - asked
         lag = {peer: missing for peer, missing in self.handovers.lag_of_voters(number).items() if peer in able}
-        now, preferred = self.world.runtime.now(), self.relocation.placement[number].preferred
+        now, preferred = self.environment.runtime.now(), self.relocation.placement[number].preferred
         since = self.roster.alive_since(now)
         if group.leads and lag:
             lately = {peer for peer in lag if now - since.get(peer, now) < limits.BALANCE_SETTLE}  # these may refuse
             to = min(lag, key=lambda peer: (peer in lately, lag[peer], peer != preferred))
             again = partial(self._yield, number, asked | {to})
-            group.transfer(to, lambda _done: self.world.runtime.soon(again), limits.VOTERS_SUCCESSION)
+            group.transfer(to, lambda _done: self.environment.runtime.soon(again), limits.VOTERS_SUCCESSION)
         else:
             self._reconfigure(number)
 
@@ -311,24 +318,24 @@ class Member:
         group.listen_until(old.not_before)
         self.turns.add(group)
         group.set_observers(self.relocation.observers(number, frozenset(group.members)))
-        self.world.note("INF", f"group {number}: its voters are {', '.join(group.members)}")
+        self.environment.note("INF", f"group {number}: its voters are {', '.join(group.members)}")
         self.driver.wake()
 
     def end_group(self, number: GroupId, done: Done) -> None:
         """Hold a group no more, which this node does not lead."""
         self.turns.remove(number)
         del self.groups[number]
-        self.world.run(self._end(number), done)
+        self.environment.run(self._end(number), done)
 
     async def _end(self, number: GroupId) -> None:
         self.broker.drop(number)
         aside = await self.storage.end_group(number)
-        self.world.note("INF", f"group {number}: is not held here any more, what it was is in {aside}")
+        self.environment.note("INF", f"group {number}: is not held here any more, what it was is in {aside}")
 
     # --- the other nodes --------------------------------------------------------------------------------------------------------
 
     def _hello_heard(self, frame: Frame) -> None:
-        self.roster.hear(frame.payload, self.world.runtime.now())
+        self.roster.hear(frame.payload, self.environment.runtime.now())
         self._follow_roster()
 
     def tick(self, now: Nanos) -> None:
@@ -343,7 +350,9 @@ class Member:
         self._connected = up
         self._note_whole()
         if self.groups[META_GROUP].failed and not self.roster.me.draining:
-            self.world.note("ERR", "without the metadata this node leads nothing: its leaderships are handed over")
+            self.environment.note(
+                "ERR", "without the metadata this node leads nothing: its leaderships are handed over"
+            )
             self.roster.tell(now, draining=True)
         self.roster.tell(
             now,
@@ -364,7 +373,7 @@ class Member:
                 group.not_before = Nanos(0 if self._founded else now + limits.LISTEN_BEFORE_LEADING)
             self.gateway.listen(ack_subjects(self.config, info.nuid))
             self.gateway.wake()
-            self.world.listening()
+            self.environment.listening()
 
     def _note_whole(self) -> None:
         """Say in which groups this node has no vote, or cannot lead, for what it lost or forgot, and when that is over."""
@@ -377,27 +386,27 @@ class Member:
         lacking |= self._replacing & self._not_whole
         if lacking != self._not_whole and not self.roster.is_new:
             for number in sorted(lacking - self._not_whole):
-                self.world.note("INF", f"group {number}: is not whole")
+                self.environment.note("INF", f"group {number}: is not whole")
             for number in sorted(self._not_whole - lacking):
-                self.world.note("INF", f"group {number}: is whole again")
+                self.environment.note("INF", f"group {number}: is whole again")
         self._not_whole = lacking
 
     def _is_voter(self, number: GroupId) -> bool:
         return self.me in self.groups[number].members
 
     def _follow_roster(self) -> None:
-        roster, now = self.roster, self.world.runtime.now()
+        roster, now = self.roster, self.environment.runtime.now()
         hellos = roster.tick(now)  # what follows from it comes after it has left
         for hello in hellos:
             self.gateway.connection.write(publication(self._hello_subject, hello))
         for note in roster.take_notes():
             self.gateway.complain("WRN", note)
         if roster.refusal:
-            self.world.crashed(StartError(roster.refusal))
+            self.environment.crashed(StartError(roster.refusal))
             return
         if roster.is_new and not self._founded:
             self._founded = True
-            self.world.note("INF", "the cluster is new: every node begins with an empty disk")
+            self.environment.note("INF", "the cluster is new: every node begins with an empty disk")
             for number, group in self.groups.items():
                 group.not_before = Nanos(0) if number == META_GROUP else NEVER  # it bars nobody from leading first
                 group.found(first=self.relocation.placement[number].preferred == self.me)
@@ -406,7 +415,7 @@ class Member:
 
     def _observe(self) -> None:
         """Nodes come and go: speak with those that belong to the cluster, and send copies to who wants them."""
-        for name in self.relocation.peers(self.world.runtime.now()):
+        for name in self.relocation.peers(self.environment.runtime.now()):
             with contextlib.suppress(ConfigError):  # a name that no subject can hold: of no node of ours
                 self.wire.add_peers(name)
                 self.mux.add_peer(name)

@@ -17,7 +17,7 @@ from stan.errors import Frozen, StanError, StartError
 from stan.types import SECOND
 
 
-class Node:
+class BrokerProcess:
     """One running broker; what is special to a broker alone and to a member of a cluster is said in stan.server.server."""
 
     broker: Broker
