@@ -404,7 +404,7 @@ class ClusterWorld(Scene):
             for number in list(node.cluster_node.leaderships.led) if node.running and not node.pauses.until else ():
                 group = node.cluster_node.groups[number]
                 to = self.random.choice(
-                    [peer for peer in node.cluster_node.relocation.placement[number].voters if peer != node.name]
+                    [peer for peer in node.cluster_node.reconfiguration.placement[number].voters if peer != node.name]
                 )
                 node.run(group.transfer, to, lambda gone: self.trace(f"transfer {gone}"))
 

@@ -104,7 +104,12 @@ class MemberWorld(ClusterWorld):
     def _end_unaware(self):
         """Who was removed before it learned that it had been added is a read replica for all it knows: somebody stops it."""
         for name, node in self.nodes.items():
-            if name not in self.members and node.running and not node.kept_down and node.cluster_node.relocation._spare:
+            if (
+                name not in self.members
+                and node.running
+                and not node.kept_down
+                and node.cluster_node.reconfiguration._spare
+            ):
                 node.kept_down = True
                 self.loop.after(0, self._bury, node)
 
@@ -120,10 +125,10 @@ class MemberWorld(ClusterWorld):
         leader = self.leader(0).cluster_node
         if leader.broker.nodes.names != tuple(sorted(self.members)):
             return f"nodes are {leader.broker.nodes.names}, not {self.members}"
-        if leader.relocation.under_way():
-            return leader.relocation.under_way()
+        if leader.reconfiguration.under_way():
+            return leader.reconfiguration.under_way()
         for node in self.nodes.values():
-            held, placed = set(node.cluster_node.groups), node.cluster_node.relocation.placement
+            held, placed = set(node.cluster_node.groups), node.cluster_node.reconfiguration.placement
             if held != {number for number, one in placed.items() if not number or node.name in one.voters}:
                 return f"{node} holds {held}"
         return ""

@@ -52,7 +52,7 @@ def test_a_group_that_was_handed_over_by_an_operator_rests_and_then_returns(worl
     monkeypatch.setattr(limits, "STEP_DOWN_REST", 8 * SECOND)
     world.run_for(8)
     old = world.leader(1)
-    assert old.cluster_node.relocation.placement[1].preferred == old.name
+    assert old.cluster_node.reconfiguration.placement[1].preferred == old.name
     to = next(name for name in old.cluster_node.groups[1].members if name != old.name)
     old.run(old.member.handovers.hand_over, 1, to, lambda _done: old.member.handovers.let_rest(1))
     world.run_for(6)

@@ -50,7 +50,7 @@ def test_who_takes_over_with_a_change_in_its_log_hands_over_in_turn(world):
 def test_a_leader_whose_successor_refuses_asks_the_next_one(world):
     leader = world.leader(1)
     first, second = (node for node in world.nodes.values() if node is not leader)
-    preferred = leader.cluster_node.relocation.placement[1].preferred
+    preferred = leader.cluster_node.reconfiguration.placement[1].preferred
     refusing = second if second.name == preferred else first
     refusing.cluster_node.groups[1].listen_until(refusing.clock() + 20 * SECOND)
     leader.run(leader.cluster_node.groups[1].change, sorted((*world.names, "x0")))

@@ -1,6 +1,6 @@
 """Requests to add or remove a node of the cluster (STAN-SPEC 9.7), answered by the leader of the metadata.
 
-What becomes of the groups is the matter of stan.edge.cluster.membership; here only the names change, one at a time.
+What becomes of the groups is the matter of stan.edge.cluster.reconfiguration_plan; here only the names change, one at a time.
 """
 
 from collections.abc import Callable

@@ -48,7 +48,7 @@ class HandsOver(Protocol):
 
 
 class Host(Protocol):
-    """The cluster node as its relocation and its supply see it."""
+    """The cluster node as its reconfiguration and its supply see it."""
 
     me: str
     config: Config

@@ -20,7 +20,7 @@ from stan.edge.cluster.agreement import Agreement
 from stan.edge.cluster.balance import Balance
 from stan.edge.cluster.handovers import Handovers
 from stan.edge.cluster.host import Done, Environment
-from stan.edge.cluster.relocation import Relocation
+from stan.edge.cluster.reconfiguration import Reconfiguration
 from stan.edge.cluster.roster import Roster
 from stan.edge.cluster.supply import Supply
 from stan.edge.driver import Driver
@@ -71,12 +71,12 @@ class ClusterNode:
         self.storage = storage
         self.environment = environment
         self.me = storage.node_id
-        self.relocation = Relocation(self)
+        self.reconfiguration = Reconfiguration(self)
         self.agreement = Agreement(storage, environment.note, stan.__version__)
         self.groups: dict[GroupId, RaftGroup] = {}
         channel_groups = [number for number in storage.logs if number != META_GROUP]
         self.broker = Broker(config, self._index, reply_prefix, channel_groups)
-        self.broker.join_cluster(self.me, self.relocation.names, self.relocation.under_way)
+        self.broker.join_cluster(self.me, self.reconfiguration.names, self.reconfiguration.under_way)
         self.gateway = Gateway(self.broker, "", environment.note)
         self.driver = Driver(
             self.broker,
@@ -89,7 +89,7 @@ class ClusterNode:
         )
         self.driver.hash_state = partial(storage.hash_state, self.broker)
         self.gateway.wake = self.driver.look
-        peers = [name for name in self.relocation.names if name != self.me]
+        peers = [name for name in self.reconfiguration.names if name != self.me]
         self.turns = Turns(environment.ticker, news=self.driver.news, crashed=environment.crashed)
         self.wire = NatsWire(config.cluster_id, self.me, peers)
         self.mux = Mux(
@@ -110,7 +110,7 @@ class ClusterNode:
             note=environment.note,
         )
         self.leaderships.configured, self.leaderships.fault = self._configured, self.driver.fail
-        self.handovers = Handovers(self, Balance(self.me, self.relocation.placement), self.mux.is_up)
+        self.handovers = Handovers(self, Balance(self.me, self.reconfiguration.placement), self.mux.is_up)
         self.roster = Roster(self._hello(), environment.runtime.now(), environment.random)
         self.supply = Supply(self)
         subjects = self.broker.view.subjects
@@ -148,7 +148,7 @@ class ClusterNode:
             cluster_id=config.cluster_id,
             raft_groups=config.store.raft_groups,
             replicas=cluster.replicas,
-            voters=self.relocation.names,
+            voters=self.reconfiguration.names,
             fresh=self.storage.fresh,
             bootstrap=cluster.bootstrap,
             replica=cluster.replica,
@@ -163,7 +163,7 @@ class ClusterNode:
         return RaftGroup(
             number,
             self.me,
-            voters.names or self.relocation.first_voters(number),
+            voters.names or self.reconfiguration.first_voters(number),
             storage.logs[number],
             storage.hard_state(number),
             Surroundings(
@@ -273,7 +273,7 @@ class ClusterNode:
 
     async def _begin(self, number: GroupId) -> None:
         await self.storage.begin_group(number)
-        others = [name for name in self.relocation.first_voters(number) if name != self.me]
+        others = [name for name in self.reconfiguration.first_voters(number) if name != self.me]
         self.storage.set_voters(number, Voters(others))  # whatever was: with an empty log this node is none
         self.broker.reset(number)
         await self.storage.load_group(self.broker, number, replicated=True)
@@ -298,7 +298,7 @@ class ClusterNode:
             return
         able = set(group.reconfigured[1]) - asked
         lag = {peer: missing for peer, missing in self.handovers.lag_of_voters(number).items() if peer in able}
-        now, preferred = self.environment.runtime.now(), self.relocation.placement[number].preferred
+        now, preferred = self.environment.runtime.now(), self.reconfiguration.placement[number].preferred
         since = self.roster.alive_since(now)
         if group.leads and lag:
             lately = {peer for peer in lag if now - since.get(peer, now) < limits.BALANCE_SETTLE}  # these may refuse
@@ -317,7 +317,7 @@ class ClusterNode:
         group = self.groups[number] = self.make_group(number)
         group.listen_until(old.not_before)
         self.turns.add(group)
-        group.set_observers(self.relocation.observers(number, frozenset(group.members)))
+        group.set_observers(self.reconfiguration.observers(number, frozenset(group.members)))
         self.environment.note("INF", f"group {number}: its voters are {', '.join(group.members)}")
         self.driver.wake()
 
@@ -365,7 +365,7 @@ class ClusterNode:
         self.agreement.compare({name: known.hello for name, known in self.roster.nodes.items()})
         self._follow_roster()
         self.handovers.spread(now)
-        self.relocation.tick(now)
+        self.reconfiguration.tick(now)
         self.supply.tick(now)
         if info is not None and not self._listening and up:
             self._listening = True
@@ -409,15 +409,15 @@ class ClusterNode:
             self.environment.note("INF", "the cluster is new: every node begins with an empty disk")
             for number, group in self.groups.items():
                 group.not_before = Nanos(0) if number == META_GROUP else NEVER  # it bars nobody from leading first
-                group.found(first=self.relocation.placement[number].preferred == self.me)
+                group.found(first=self.reconfiguration.placement[number].preferred == self.me)
         if hellos:
             self._observe()
 
     def _observe(self) -> None:
         """Nodes come and go: speak with those that belong to the cluster, and send copies to who wants them."""
-        for name in self.relocation.peers(self.environment.runtime.now()):
+        for name in self.reconfiguration.peers(self.environment.runtime.now()):
             with contextlib.suppress(ConfigError):  # a name that no subject can hold: of no node of ours
                 self.wire.add_peers(name)
                 self.mux.add_peer(name)
         for number, group in self.groups.items():
-            group.set_observers(self.relocation.observers(number, frozenset(group.members)))
+            group.set_observers(self.reconfiguration.observers(number, frozenset(group.members)))

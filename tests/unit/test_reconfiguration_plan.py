@@ -4,14 +4,14 @@ import itertools
 
 import pytest
 
-from stan.edge.cluster.membership import Holding, Seen, Step, may_close, observers, step
+from stan.edge.cluster.reconfiguration_plan import CopyView, GroupView, Step, may_close, next_step, observers
 
 EVERYBODY = "abcdef"
 
 
 def seen(voters, target, *, me="a", alive=EVERYBODY, close=EVERYBODY, counting=None):
     counting = voters if counting is None else counting
-    return Seen(me, frozenset(voters), tuple(target), frozenset(alive), frozenset(close), frozenset(counting))
+    return GroupView(me, frozenset(voters), tuple(target), frozenset(alive), frozenset(close), frozenset(counting))
 
 
 def voters(names):
@@ -51,7 +51,7 @@ def voters(names):
     ],
 )
 def test_next_step(situation, wanted):
-    assert step(situation) == wanted
+    assert next_step(situation) == wanted
 
 
 def test_every_walk_ends_where_it_should_and_no_step_is_long():
@@ -60,7 +60,7 @@ def test_every_walk_ends_where_it_should_and_no_step_is_long():
     for start, target in itertools.product(sets, sets):
         leader, now = min(start), frozenset(start)
         for _ in range(20):
-            found = step(seen(now, sorted(target), me=leader, counting=names))
+            found = next_step(seen(now, sorted(target), me=leader, counting=names))
             if found is None:
                 break
             if found.successor:
@@ -78,7 +78,7 @@ def test_no_step_without_a_majority_that_is_there_and_counts():
     some = [set(chosen) for size in (1, 2, 3) for chosen in itertools.combinations(names, size)]
     for now, target, alive, counting in itertools.product(some, some, some, some):
         me = min(now)
-        found = step(seen(now, sorted(target), me=me, alive=alive | {me}, counting=counting | {me}))
+        found = next_step(seen(now, sorted(target), me=me, alive=alive | {me}, counting=counting | {me}))
         if found is None or found.successor:
             continue
         gone, there = now - found.voters, found.voters & (alive | {me})
@@ -95,4 +95,4 @@ def test_observers():
 
 @pytest.mark.parametrize(("placed", "votes", "agreed"), list(itertools.product([False, True], repeat=3)))
 def test_a_copy_is_given_up_only_if_nobody_counts_on_it(placed, votes, agreed):
-    assert may_close(Holding(placed, votes, agreed)) == (not placed and not votes and agreed)
+    assert may_close(CopyView(placed, votes, agreed)) == (not placed and not votes and agreed)

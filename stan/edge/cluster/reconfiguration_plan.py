@@ -13,7 +13,7 @@ from stan.core.context import META_GROUP
 from stan.types import GroupId
 
 
-class Seen(NamedTuple):
+class GroupView(NamedTuple):
     """A group as its leader sees it."""
 
     me: str
@@ -31,35 +31,35 @@ class Step(NamedTuple):
     successor: str = ""
 
 
-def step(seen: Seen) -> Step | None:
+def next_step(view: GroupView) -> Step | None:
     """The next step; None if the group is where it belongs, or has to wait for somebody."""
-    voters, target = seen.voters, frozenset(seen.target)
+    voters, target = view.voters, frozenset(view.target)
     superfluous = sorted(voters - target)
     for name in superfluous:  # who is away only weakens the group
-        if name not in seen.alive and _may_drop(name, seen):
+        if name not in view.alive and _may_drop(name, view):
             return Step(voters - {name})
     missing = target - voters
-    for name in sorted(missing & seen.alive & seen.close):
-        if _has_majority(voters | {name}, seen):
+    for name in sorted(missing & view.alive & view.close):
+        if _has_majority(voters | {name}, view):
             return Step(voters | {name})
     if missing:
         return None
     for name in superfluous:
-        if name != seen.me and _may_drop(name, seen):
+        if name != view.me and _may_drop(name, view):
             return Step(voters - {name})
-    if superfluous == [seen.me]:
-        fit = [name for name in seen.target if name in seen.alive & seen.close]
+    if superfluous == [view.me]:
+        fit = [name for name in view.target if name in view.alive & view.close]
         return Step(successor=fit[0]) if fit else None
     return None
 
 
-def _may_drop(name: str, seen: Seen) -> bool:
-    rest = seen.voters - {name}
-    return rest <= seen.alive and _has_majority(rest, seen)
+def _may_drop(name: str, view: GroupView) -> bool:
+    rest = view.voters - {name}
+    return rest <= view.alive and _has_majority(rest, view)
 
 
-def _has_majority(voters: frozenset[str], seen: Seen) -> bool:
-    return 2 * len(voters & seen.alive & seen.counting) > len(voters)
+def _has_majority(voters: frozenset[str], view: GroupView) -> bool:
+    return 2 * len(voters & view.alive & view.counting) > len(voters)
 
 
 def observers(
@@ -73,7 +73,7 @@ def observers(
     return sorted(names.difference(voters))
 
 
-class Holding(NamedTuple):
+class CopyView(NamedTuple):
     """A group as a node sees it that holds it, or should."""
 
     placed: bool  # the nodes in force place it here
@@ -81,6 +81,6 @@ class Holding(NamedTuple):
     agreed: bool  # its leader goes by the same nodes, and knows this copy
 
 
-def may_close(held: Holding) -> bool:
+def may_close(copy: CopyView) -> bool:
     """Whether a copy is of no use any more. Who is named in a configuration keeps its promises."""
-    return not held.placed and not held.votes and held.agreed
+    return not copy.placed and not copy.votes and copy.agreed

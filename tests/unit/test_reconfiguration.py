@@ -8,7 +8,7 @@ import pytest
 from stan import limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.state.meta import MetaMachine
-from stan.edge.cluster.relocation import Relocation
+from stan.edge.cluster.reconfiguration import Reconfiguration
 from stan.edge.cluster.roster import Roster
 from stan.edge.storage.manifest import Manifest
 from stan.errors import NotNow
@@ -69,11 +69,11 @@ class FakeMember:
         self.leaderships = SimpleNamespace(led=dict.fromkeys(led, 0))
         self.supply = SimpleNamespace(receives=lambda number: number == self.incoming)
         self.incoming = None
-        self.relocation = Relocation(self)
-        hello = NodeHello(node=me, cluster_id="town", instance=1, voters=self.relocation.names, fresh=False)
+        self.reconfiguration = Reconfiguration(self)
+        hello = NodeHello(node=me, cluster_id="town", instance=1, voters=self.reconfiguration.names, fresh=False)
         self.roster = Roster(hello, self.now, Random(1))
         self.roster.me.replica = self.cluster.replica
-        self.groups = {number: FakeGroup(number, self.relocation.first_voters(number)) for number in held}
+        self.groups = {number: FakeGroup(number, self.reconfiguration.first_voters(number)) for number in held}
 
     def keep(self, nodes):
         if self.disk_fails:
@@ -110,7 +110,7 @@ class FakeMember:
     def tick(self, seconds=0):
         self.now += seconds * SECOND
         self.roster.tell(self.now, led=self.leaderships.led)
-        self.relocation.tick(self.now)
+        self.reconfiguration.tick(self.now)
 
 
 def others(member, names="bcd", version=1, **facts):
@@ -144,9 +144,9 @@ def test_a_group_is_walked_to_where_the_nodes_want_it():
     for _ in range(3):
         member.tick()
     assert group.asked == [["a", "b", "c", "d"]]
-    assert (1, member.relocation.placement[1].voters[0]) in member.handed
+    assert (1, member.reconfiguration.placement[1].voters[0]) in member.handed
     assert list(member.roster.me.walking) == [0, 1, 2, 3]
-    assert member.relocation.under_way()
+    assert member.reconfiguration.under_way()
 
     del member.leaderships.led[1]
     member.tick()
@@ -190,14 +190,14 @@ def test_a_node_that_is_added_opens_what_is_placed_on_it_once():
     member.set_nodes("abcd", 1)
     member.tick()
     member.tick()
-    placed = [number for number, one in member.relocation.placement.items() if number and "d" in one.voters]
+    placed = [number for number, one in member.reconfiguration.placement.items() if number and "d" in one.voters]
     assert placed
     assert member.begun == placed
     assert not member.roster.me.replica
     assert list(member.roster.me.voters) == list("abcd")
     assert member.storage.manifest.nodes.names == list("abcd")
     assert member.storage.manifest.nodes.founders == list(ABC)
-    assert "d" not in member.relocation.first_voters(placed[0])
+    assert "d" not in member.reconfiguration.first_voters(placed[0])
 
 
 def closing():
@@ -205,9 +205,9 @@ def closing():
     member = FakeMember("d", peers=("a", "b", "c", "d"), nodes_version=1)
     member.set_nodes("abcd", 1)
     member.tick()
-    away = [number for number, one in member.relocation.placement.items() if number and "d" not in one.voters]
+    away = [number for number, one in member.reconfiguration.placement.items() if number and "d" not in one.voters]
     for group in member.groups.values():
-        group.members = tuple(member.relocation.placement[group.group].voters)
+        group.members = tuple(member.reconfiguration.placement[group.group].voters)
     return member, away
 
 
@@ -274,24 +274,24 @@ def test_a_change_is_under_way_until_every_leader_says_that_it_is_done():
     member = FakeMember("a", led=[1])
     member.tick()
     others(member, "bc", version=0, led=[0, 2, 3])
-    assert member.relocation.under_way() == ""
+    assert member.reconfiguration.under_way() == ""
     others(member, "bc", version=0, led=[0, 2, 3], walking=[2])
-    assert member.relocation.under_way() == "groups not yet where the last change wants them: 2"
+    assert member.reconfiguration.under_way() == "groups not yet where the last change wants them: 2"
     others(member, "bc", version=0, led=[0, 2])
-    assert member.relocation.under_way().endswith(": 3")
+    assert member.reconfiguration.under_way().endswith(": 3")
     others(member, "bc", version=0, led=[0, 2, 3])
     member.set_nodes("abcd", 1)
-    assert member.relocation.under_way().endswith(": 0, 1, 2, 3")
+    assert member.reconfiguration.under_way().endswith(": 0, 1, 2, 3")
 
 
 def test_observers_are_who_needs_a_copy_without_a_vote():
     member = FakeMember("a", led=[1])
     member.hear("r", replica=True)
     member.hear("x", held=[1])
-    assert member.relocation.observers(1, frozenset(ABC)) == ["r", "x"]
-    assert member.relocation.peers(member.now) == ["b", "c", "r", "x"]  # in one order, whatever the process
+    assert member.reconfiguration.observers(1, frozenset(ABC)) == ["r", "x"]
+    assert member.reconfiguration.peers(member.now) == ["b", "c", "r", "x"]  # in one order, whatever the process
     member.hear("y", held=[1], voters=["a", "y"])  # of another cluster
-    assert "y" not in member.relocation.peers(member.now)
+    assert "y" not in member.reconfiguration.peers(member.now)
 
 
 def test_what_the_disk_did_not_take_is_written_down_later():

@@ -1,11 +1,11 @@
 """Groups move when a node is added or removed while the cluster runs: what one node does about it.
 
-    metadata: nodes, version ─► placement ─► groups that this node leads: one step of the walk at a time
+    metadata: nodes, version ─► placement ─► groups that this node leads: one step of the migration at a time
                                         └──► groups that it holds: opened when placed here, closed when nobody counts on them
 
-The decisions are those of stan.edge.cluster.membership. Promises: of a group that it leads a node changes one voter at a time; a
-copy is closed only when no configuration names this node, its leader goes by the same nodes and is done, and that has been so for
-a while; what is closed is put aside. A node that was removed ends when it is needed by no group.
+The decisions are those of stan.edge.cluster.reconfiguration_plan. Promises: of a group that it leads a node changes one voter at
+a time; a copy is closed only when no configuration names this node, its leader goes by the same nodes and is done, and that has
+been so for a while; what is closed is put aside. A node that was removed ends when it is needed by no group.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ from functools import partial
 from stan import limits
 from stan.core.context import META_GROUP
 from stan.edge.cluster.host import Host
-from stan.edge.cluster.membership import Holding, Seen, may_close, observers, step
+from stan.edge.cluster.reconfiguration_plan import CopyView, GroupView, may_close, next_step, observers
 from stan.edge.cluster.roster import difference
 from stan.edge.storage import manifest
 from stan.errors import NotNow
@@ -22,7 +22,7 @@ from stan.raft.placement import Placement, place
 from stan.types import GroupId, Nanos
 
 
-class Relocation:
+class Reconfiguration:
     """Of one node."""
 
     def __init__(self, node: Host) -> None:
@@ -31,7 +31,7 @@ class Relocation:
         self.names = cluster.voters(node.me)
         self.version = cluster.nodes_version  # 0: the names are those of the settings
         self.placement: dict[GroupId, Placement] = {}
-        self._spare = cluster.replica  # keeps copies without belonging to the nodes
+        self._is_replica = cluster.replica  # keeps copies without belonging to the nodes
         self._busy: set[GroupId] = set()  # being opened or closed
         self._idle_since: dict[GroupId, Nanos] = {}  # nobody counts on the copy here
         kept = storage.manifest.nodes if storage.manifest is not None else manifest.Nodes()
@@ -49,7 +49,7 @@ class Relocation:
     @property
     def is_removed(self) -> bool:
         """Whether this node was one of the nodes and is none any more."""
-        return bool(self.version) and self._node.me not in self.names and not self._spare
+        return bool(self.version) and self._node.me not in self.names and not self._is_replica
 
     def first_voters(self, number: GroupId) -> tuple[str, ...]:
         """Who votes in a group while its log tells of nobody: by what it was begun with, or not this node if it came later."""
@@ -88,7 +88,7 @@ class Relocation:
         """Now and then."""
         node = self._node
         self._heed_metadata(now)
-        walking = [number for number in node.leaderships.led if self._is_walking(number)]
+        walking = [number for number in node.leaderships.led if self._is_migrating(number)]
         node.roster.tell(now, held=node.groups, walking=walking)
         node.environment.runtime.soon(self._act)  # between two turns, so that nothing is half in an old role
 
@@ -96,15 +96,15 @@ class Relocation:
         node, nodes = self._node, self._node.broker.view.meta.nodes
         if nodes.version > self.version:
             self.names, self.version = tuple(nodes.names), nodes.version
-            self._spare = self._spare and node.me not in self.names
+            self._is_replica = self._is_replica and node.me not in self.names
             node.environment.note(
                 "INF", f"the nodes of the cluster are {', '.join(self.names)} (version {self.version})"
             )
             self._place()
-            node.roster.set_nodes(self.names, self.version, now, replica=self._spare)
+            node.roster.set_nodes(self.names, self.version, now, replica=self._is_replica)
             self._idle_since.clear()
         if self.version and (kept := node.storage.manifest) is not None and kept.nodes.version != self.version:
-            self._keep_nodes(belongs=not self._spare)
+            self._keep_nodes(belongs=not self._is_replica)
 
     def _keep_nodes(self, *, belongs: bool) -> bool:
         """Write down who the nodes are; False if the disk does not take it, so that it is tried again."""
@@ -117,7 +117,7 @@ class Relocation:
             return False
         return True
 
-    def _is_walking(self, number: GroupId) -> bool:
+    def _is_migrating(self, number: GroupId) -> bool:
         group = self._node.groups[number]
         return group.change_under_way or set(group.members) != set(self.placement[number].voters)
 
@@ -127,7 +127,7 @@ class Relocation:
             return
         now = node.environment.runtime.now()
         for number in sorted(node.leaderships.led):
-            self._walk(number, now)
+            self._migrate(number, now)
         for number, placed in self.placement.items():
             if node.me in placed.voters and number not in node.storage.logs and number not in self._busy:
                 self._busy.add(number)
@@ -144,12 +144,12 @@ class Relocation:
 
     # --- groups that this node leads ------------------------------------------------------------------------------------------
 
-    def _walk(self, number: GroupId, now: Nanos) -> None:
+    def _migrate(self, number: GroupId, now: Nanos) -> None:
         node, group = self._node, self._node.groups[number]
-        if group.change_under_way or group.transferring or group.failed or not self._is_walking(number):
+        if group.change_under_way or group.transferring or group.failed or not self._is_migrating(number):
             return
         lag, alive = group.lag(), node.roster.alive_since(now)
-        seen = Seen(
+        seen = GroupView(
             node.me,
             frozenset(group.members),
             self.placement[number].voters,
@@ -157,7 +157,7 @@ class Relocation:
             frozenset(name for name, missing in lag.items() if missing <= limits.BALANCE_LAG_MAX),
             frozenset({node.me, *group.counting()}),
         )
-        found = step(seen)
+        found = next_step(seen)
         if found is None:
             return
         if found.successor:
@@ -182,8 +182,8 @@ class Relocation:
         node = self._node
         leader = node.roster.led_by(number, now)
         agreed = leader is not None and leader.nodes_version == self.version and number not in leader.walking
-        kept = number == META_GROUP or self._spare or node.me in self.placement[number].voters
-        held = Holding(placed=kept, votes=node.me in node.groups[number].members, agreed=agreed)
+        kept = number == META_GROUP or self._is_replica or node.me in self.placement[number].voters
+        held = CopyView(placed=kept, votes=node.me in node.groups[number].members, agreed=agreed)
         if (
             not may_close(held)
             or number in self._busy
