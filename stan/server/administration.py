@@ -142,11 +142,11 @@ class Administration:
             groups=[self._group(number, group) for number, group in sorted(node.driver.groups.items())],
         )
         if self._cluster_node is not None:
-            roster = self._cluster_node.roster
+            membership = self._cluster_node.membership
             status.nodes.extend(self._cluster_node.relocation.names)
             status.nodes_version = state.meta.nodes.version
-            status.replica = roster.me.replica
-            replicas = roster.read_replicas(node.runtime.now())
+            status.replica = membership.me.replica
+            replicas = membership.read_replicas(node.runtime.now())
             status.read_replicas.extend(name for name in replicas if name not in self._cluster_node.relocation.names)
         return status
 
@@ -167,13 +167,13 @@ class Administration:
             status.role = "frozen" if number in self._state.faulty else "leader"
             status.term, status.committed = SOLO_TERM, status.applied
             return status
-        now, roster = node.runtime.now(), self._cluster_node.roster
+        now, membership = node.runtime.now(), self._cluster_node.membership
         status.leader, status.term, status.committed = group.leader or "", group.term, group.commit_index
         status.voters.extend(group.members)
         if group.leads:
             status.role = "leader"
             for peer, match in sorted(group.progress().items()):
-                status.replicas.add(node=peer, match=match, connected=roster.alive(peer, now))
+                status.replicas.add(node=peer, match=match, connected=membership.alive(peer, now))
         elif self._me not in group.members:
             status.role = "observer"
         else:

@@ -7,7 +7,7 @@ from functools import partial
 from google.protobuf.message import DecodeError
 
 from stan.core.boundary.fetches import FetchRequest, locate
-from stan.edge.cluster.roster import Roster
+from stan.edge.cluster.membership import Membership
 from stan.edge.storage.transfer_words import Offer, Part, Words, decode, encode
 from stan.errors import Damage
 from stan.log.types import Entry
@@ -131,11 +131,11 @@ def between_nodes() -> Iterator[Parser]:
     other = node_pb2.NodeHello()
     other.CopyFrom(hello)
     other.node = "n2"
-    roster = Roster(hello, 0, random.Random(1))
+    membership = Membership(hello, 0, random.Random(1))
     yield Parser(
         "hellos of nodes",
         (hello.SerializeToString(), other.SerializeToString()),
-        lambda data: (roster.hear(data, SECOND), roster.take_notes()),
+        lambda data: (membership.receive(data, SECOND), membership.take_notes()),
     )
 
 

@@ -71,6 +71,6 @@ def test_no_difference_is_told_where_there_is_none(monkeypatch):
     world.begin()
     world.run_for(6)
     assert not world.told
-    told = [one for node in world.nodes.values() for one in node.cluster_node.roster.me.hashes]
+    told = [one for node in world.nodes.values() for one in node.cluster_node.membership.me.hashes]
     assert any(one.index % 8 == 0 for one in told)
     assert world.finish() == []

@@ -79,7 +79,7 @@ class Rig:
             ),
             runtime=SimpleNamespace(now=lambda: 100, wall=lambda: 200, soon=self.soon.append),
         )
-        roster = SimpleNamespace(
+        membership = SimpleNamespace(
             me=SimpleNamespace(replica=False),
             read_replicas=lambda _now: ["n1", "r1"],
             alive=lambda name, _now: name == "n2",
@@ -89,7 +89,7 @@ class Rig:
             hand_over = lambda number, to, told: self.groups[number].transfers.append((to, told))  # noqa: E731
             self.member = SimpleNamespace(
                 relocation=SimpleNamespace(names=("n1", "n2", "n3")),
-                roster=roster,
+                membership=membership,
                 groups=self.groups,
                 handovers=SimpleNamespace(hand_over=hand_over, let_rest=self.rests.append),
             )

@@ -8,8 +8,8 @@ import pytest
 from stan import limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.state.meta import MetaMachine
+from stan.edge.cluster.membership import Membership
 from stan.edge.cluster.reconfiguration import Reconfiguration
-from stan.edge.cluster.roster import Roster
 from stan.edge.storage.manifest import Manifest
 from stan.errors import NotNow
 from stan.protocol.proto import entries_pb2 as pb
@@ -71,8 +71,8 @@ class FakeMember:
         self.incoming = None
         self.reconfiguration = Reconfiguration(self)
         hello = NodeHello(node=me, cluster_id="town", instance=1, voters=self.reconfiguration.names, fresh=False)
-        self.roster = Roster(hello, self.now, Random(1))
-        self.roster.me.replica = self.cluster.replica
+        self.membership = Membership(hello, self.now, Random(1))
+        self.membership.me.replica = self.cluster.replica
         self.groups = {number: FakeGroup(number, self.reconfiguration.first_voters(number)) for number in held}
 
     def keep(self, nodes):
@@ -105,11 +105,11 @@ class FakeMember:
 
     def hear(self, node, **facts):
         hello = NodeHello(node=node, cluster_id="town", instance=ord(node), **facts)
-        self.roster.hear(hello.SerializeToString(), self.now)
+        self.membership.receive(hello.SerializeToString(), self.now)
 
     def tick(self, seconds=0):
         self.now += seconds * SECOND
-        self.roster.tell(self.now, led=self.leaderships.led)
+        self.membership.update(self.now, led=self.leaderships.led)
         self.reconfiguration.tick(self.now)
 
 
@@ -145,12 +145,12 @@ def test_a_group_is_walked_to_where_the_nodes_want_it():
         member.tick()
     assert group.asked == [["a", "b", "c", "d"]]
     assert (1, member.reconfiguration.placement[1].voters[0]) in member.handed
-    assert list(member.roster.me.walking) == [0, 1, 2, 3]
+    assert list(member.membership.me.walking) == [0, 1, 2, 3]
     assert member.reconfiguration.under_way()
 
     del member.leaderships.led[1]
     member.tick()
-    assert list(member.roster.me.walking) == [0, 2, 3]
+    assert list(member.membership.me.walking) == [0, 2, 3]
 
 
 def test_what_cannot_be_changed_now_is_tried_again():
@@ -193,8 +193,8 @@ def test_a_node_that_is_added_opens_what_is_placed_on_it_once():
     placed = [number for number, one in member.reconfiguration.placement.items() if number and "d" in one.voters]
     assert placed
     assert member.begun == placed
-    assert not member.roster.me.replica
-    assert list(member.roster.me.voters) == list("abcd")
+    assert not member.membership.me.replica
+    assert list(member.membership.me.voters) == list("abcd")
     assert member.storage.manifest.nodes.names == list("abcd")
     assert member.storage.manifest.nodes.founders == list(ABC)
     assert "d" not in member.reconfiguration.first_voters(placed[0])

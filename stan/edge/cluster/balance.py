@@ -59,7 +59,7 @@ class Balance:
         Args:
             now: monotonic.
             led: groups that this node leads, and since when.
-            alive: nodes that are there, and since when without a break; see Roster.alive_since.
+            alive: nodes that are there, and since when without a break; see Membership.alive_since.
             draining: nodes that want to lead nothing, maybe this one.
             lag: for each group led how many entries each other voter lacks; who is not named is not known to have any.
         """

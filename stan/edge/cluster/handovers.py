@@ -34,17 +34,17 @@ class Handovers:
             if self.drained is not None:
                 self.drained()
             return
-        resting = set() if member.roster.me.draining else member.roster.resting(now)
+        resting = set() if member.membership.me.draining else member.membership.resting(now)
         led = {
             number: since
             for number, since in member.leaderships.led.items()
             if number not in resting
             and not member.groups[number].transferring
             and not member.groups[number].change_under_way
-            and (member.groups[number].is_steady or member.roster.me.draining)
+            and (member.groups[number].is_steady or member.membership.me.draining)
         }
         lag = {number: self.lag_of_voters(number) for number in led}
-        moves = self._balance.moves(now, led, member.roster.alive_since(now), member.roster.draining(now), lag)
+        moves = self._balance.moves(now, led, member.membership.alive_since(now), member.membership.draining(now), lag)
         for number, to in moves:  # between two turns, so that none is half in the old role
             member.environment.runtime.soon(partial(self.hand_over, number, to))
 
@@ -59,7 +59,7 @@ class Handovers:
         """An operator had the group handed over: for a while nobody moves it for the balance's sake."""
         now = self._node.environment.runtime.now()
         self._resting[number] = Nanos(now + limits.STEP_DOWN_REST)
-        self._node.roster.tell(now, resting=[*self._resting])
+        self._node.membership.update(now, resting=[*self._resting])
 
     def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
         """Let another voter lead a group, if this one does still; *told*: whether this one leads no more.

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from stan.config import ClusterConfig, Config
 from stan.core.broker import Broker
-from stan.edge.cluster.roster import Roster
+from stan.edge.cluster.membership import Membership
 from stan.edge.driver import Driver
 from stan.edge.leadership import Leaderships
 from stan.edge.nats.gateway import Gateway
@@ -58,7 +58,7 @@ class Host(Protocol):
     gateway: Gateway
     driver: Driver
     storage: Storage
-    roster: Roster
+    membership: Membership
     groups: dict[GroupId, RaftGroup]
 
     @property

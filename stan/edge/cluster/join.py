@@ -8,7 +8,7 @@ from random import Random
 import stan
 from stan import limits
 from stan.config import Config
-from stan.edge.cluster.roster import Roster, Settings
+from stan.edge.cluster.membership import Membership, Settings
 from stan.edge.log import redacted
 from stan.edge.nats.connection import Connection
 from stan.edge.runtime import Ticker
@@ -85,7 +85,7 @@ class _Asking:
         self._config = config
         self._now = ticker.now
         self._subject = Subjects(config.cluster_id, config.discover_prefix).hello
-        self._roster = Roster(me, ticker.now(), Random())
+        self._membership = Membership(me, ticker.now(), Random())
         self._rest = b""
 
     async def ask(self, urls: tuple[str, ...], error: Callable[[str], None], stop: asyncio.Event) -> Settings | None:
@@ -110,11 +110,11 @@ class _Asking:
     async def _until_told(self, connection: Connection, stop: asyncio.Event) -> Settings | None:
         deadline = self._now() + limits.JOIN_PATIENCE
         while (now := self._now()) < deadline and not stop.is_set():
-            for hello in self._roster.tick(now):
+            for hello in self._membership.tick(now):
                 connection.write(publication(self._subject.encode(), hello))
-            if self._roster.refusal:
-                raise StartError(self._roster.refusal)
-            settings = self._roster.settings(now)
+            if self._membership.refusal:
+                raise StartError(self._membership.refusal)
+            settings = self._membership.settings(now)
             if settings is not None:
                 return settings
             await asyncio.sleep(limits.MEMBER_TICK_INTERVAL / SECOND)
@@ -130,5 +130,5 @@ class _Asking:
             at += scan.consumed
             for frame in scan.others:
                 if frame.sid == _HELLO_SID:
-                    self._roster.hear(frame.payload, self._now())
+                    self._membership.receive(frame.payload, self._now())
         self._rest = data[at:]

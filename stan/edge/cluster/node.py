@@ -1,6 +1,6 @@
 """A node of a cluster: what a broker alone has, and its replicated groups, its links to the other nodes, and its view of them.
 
-    gateway ─► driver ─► broker            roster ─► found, observers, refusal
+    gateway ─► driver ─► broker            membership ─► found, observers, refusal
        └─ frames of nodes ─► mux ─► groups ─► leaderships ─► driver          balance ─► handovers
 
 Everything real comes from outside (connection, runtime, storage, chance), so that the simulation runs this very class.
@@ -20,8 +20,8 @@ from stan.edge.cluster.agreement import Agreement
 from stan.edge.cluster.balance import Balance
 from stan.edge.cluster.handovers import Handovers
 from stan.edge.cluster.host import Done, Environment
+from stan.edge.cluster.membership import Membership
 from stan.edge.cluster.reconfiguration import Reconfiguration
-from stan.edge.cluster.roster import Roster
 from stan.edge.cluster.supply import Supply
 from stan.edge.driver import Driver
 from stan.edge.leadership import Leaderships
@@ -111,7 +111,7 @@ class ClusterNode:
         )
         self.leaderships.configured, self.leaderships.fault = self._configured, self.driver.fail
         self.handovers = Handovers(self, Balance(self.me, self.reconfiguration.placement), self.mux.is_up)
-        self.roster = Roster(self._hello(), environment.runtime.now(), environment.random)
+        self.membership = Membership(self._hello(), environment.runtime.now(), environment.random)
         self.supply = Supply(self)
         subjects = self.broker.view.subjects
         Fetching(self.broker, self.groups, self.gateway, environment.runtime, self._may_lead)
@@ -192,7 +192,7 @@ class ClusterNode:
                 group.not_before = NEVER  # until it hears clients
         info = self.broker.view.meta.info
         if info is not None:
-            self.roster.tell(self.environment.runtime.now(), identity=info.nuid)
+            self.membership.update(self.environment.runtime.now(), identity=info.nuid)
 
     def _needs_no_clients(self, number: GroupId) -> bool:
         """Before the metadata has the cluster's identity nobody hears clients, and somebody must lead to put it there. A node
@@ -204,7 +204,7 @@ class ClusterNode:
         runtime = self.environment.runtime
         self.wire.publish = self.gateway.connection.write
         self.broker.start(runtime.now(), runtime.wall())
-        self.roster.hail(runtime.now())
+        self.membership.announce(runtime.now())
         self.turns.start(self.mux, list(self.groups.values()))
         self.tick(runtime.now())
         self.driver.wake()
@@ -217,7 +217,7 @@ class ClusterNode:
     def drain(self, done: Callable[[], None]) -> None:
         """Hand every leadership over, and take none; *done* is called when this node leads nothing."""
         self.handovers.drained = done
-        self.roster.tell(self.environment.runtime.now(), draining=True)
+        self.membership.update(self.environment.runtime.now(), draining=True)
         self.tick(self.environment.runtime.now())
 
     # --- links ----------------------------------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ class ClusterNode:
         able = set(group.reconfigured[1]) - asked
         lag = {peer: missing for peer, missing in self.handovers.lag_of_voters(number).items() if peer in able}
         now, preferred = self.environment.runtime.now(), self.reconfiguration.placement[number].preferred
-        since = self.roster.alive_since(now)
+        since = self.membership.alive_since(now)
         if group.leads and lag:
             lately = {peer for peer in lag if now - since.get(peer, now) < limits.BALANCE_SETTLE}  # these may refuse
             to = min(lag, key=lambda peer: (peer in lately, lag[peer], peer != preferred))
@@ -335,8 +335,8 @@ class ClusterNode:
     # --- the other nodes --------------------------------------------------------------------------------------------------------
 
     def _hello_heard(self, frame: Frame) -> None:
-        self.roster.hear(frame.payload, self.environment.runtime.now())
-        self._follow_roster()
+        self.membership.receive(frame.payload, self.environment.runtime.now())
+        self._follow_membership()
 
     def tick(self, now: Nanos) -> None:
         """Now and then: tell and learn who is there, spread leaderships, let clients in once the cluster has an identity."""
@@ -346,24 +346,24 @@ class ClusterNode:
         info = self.broker.view.meta.info
         up = self.gateway.connection.up
         if up and not self._connected:
-            self.roster.hail(now)
+            self.membership.announce(now)
         self._connected = up
         self._note_whole()
-        if self.groups[META_GROUP].failed and not self.roster.me.draining:
+        if self.groups[META_GROUP].failed and not self.membership.me.draining:
             self.environment.note(
                 "ERR", "without the metadata this node leads nothing: its leaderships are handed over"
             )
-            self.roster.tell(now, draining=True)
-        self.roster.tell(
+            self.membership.update(now, draining=True)
+        self.membership.update(
             now,
             identity=info.nuid if info is not None else None,
-            fresh=self.roster.me.fresh and not any(group.votes for group in self.groups.values()),
+            fresh=self.membership.me.fresh and not any(group.votes for group in self.groups.values()),
             led=self.leaderships.led,
             resting=self.handovers.resting(now),
             hashes=self.agreement.told(self.groups),
         )
-        self.agreement.compare({name: known.hello for name, known in self.roster.nodes.items()})
-        self._follow_roster()
+        self.agreement.compare({name: known.hello for name, known in self.membership.nodes.items()})
+        self._follow_membership()
         self.handovers.spread(now)
         self.reconfiguration.tick(now)
         self.supply.tick(now)
@@ -384,7 +384,7 @@ class ClusterNode:
             if self._is_voter(number) and not (group.votes and whole.get(number, True))
         }
         lacking |= self._replacing & self._not_whole
-        if lacking != self._not_whole and not self.roster.is_new:
+        if lacking != self._not_whole and not self.membership.is_new:
             for number in sorted(lacking - self._not_whole):
                 self.environment.note("INF", f"group {number}: is not whole")
             for number in sorted(self._not_whole - lacking):
@@ -394,17 +394,17 @@ class ClusterNode:
     def _is_voter(self, number: GroupId) -> bool:
         return self.me in self.groups[number].members
 
-    def _follow_roster(self) -> None:
-        roster, now = self.roster, self.environment.runtime.now()
-        hellos = roster.tick(now)  # what follows from it comes after it has left
+    def _follow_membership(self) -> None:
+        membership, now = self.membership, self.environment.runtime.now()
+        hellos = membership.tick(now)  # what follows from it comes after it has left
         for hello in hellos:
             self.gateway.connection.write(publication(self._hello_subject, hello))
-        for note in roster.take_notes():
+        for note in membership.take_notes():
             self.gateway.complain("WRN", note)
-        if roster.refusal:
-            self.environment.crashed(StartError(roster.refusal))
+        if membership.refusal:
+            self.environment.crashed(StartError(membership.refusal))
             return
-        if roster.is_new and not self._founded:
+        if membership.is_new and not self._founded:
             self._founded = True
             self.environment.note("INF", "the cluster is new: every node begins with an empty disk")
             for number, group in self.groups.items():

@@ -13,8 +13,8 @@ from functools import partial
 from stan import limits
 from stan.core.context import META_GROUP
 from stan.edge.cluster.host import Host
+from stan.edge.cluster.membership import difference
 from stan.edge.cluster.reconfiguration_plan import CopyView, GroupView, may_close, next_step, observers
-from stan.edge.cluster.roster import difference
 from stan.edge.storage import manifest
 from stan.errors import NotNow
 from stan.raft.group import RaftGroup
@@ -58,15 +58,15 @@ class Reconfiguration:
 
     def observers(self, number: GroupId, voters: frozenset[str]) -> list[str]:
         """Who gets a copy of a group without a vote."""
-        roster, now = self._node.roster, self._node.environment.runtime.now()
-        holding = {*roster.read_replicas(now), *roster.holders(number, now)}
+        membership, now = self._node.membership, self._node.environment.runtime.now()
+        holding = {*membership.read_replicas(now), *membership.holders(number, now)}
         return observers(number, voters, self.placement[number].voters, self.names, holding)
 
     def peers(self, now: Nanos) -> list[str]:
         """Nodes to have a link with, sorted: all nodes, and who is there and belongs to the same cluster."""
-        roster = self._node.roster
-        there = (roster.nodes[name].hello for name in roster.alive_since(now) if name in roster.nodes)
-        names = {hello.node for hello in there if not difference(roster.me, hello)}
+        membership = self._node.membership
+        there = (membership.nodes[name].hello for name in membership.alive_since(now) if name in membership.nodes)
+        names = {hello.node for hello in there if not difference(membership.me, hello)}
         for group in self._node.groups.values():
             names.update(group.members)
         return sorted((names | set(self.names)) - {self._node.me})
@@ -77,7 +77,7 @@ class Reconfiguration:
         now = node.environment.runtime.now()
         waiting = []
         for number in self.placement:
-            leader = node.roster.led_by(number, now)
+            leader = node.membership.led_by(number, now)
             if leader is None or leader.nodes_version != version or number in leader.walking:
                 waiting.append(str(number))
         return f"groups not yet where the last change wants them: {', '.join(waiting)}" if waiting else ""
@@ -89,7 +89,7 @@ class Reconfiguration:
         node = self._node
         self._heed_metadata(now)
         walking = [number for number in node.leaderships.led if self._is_migrating(number)]
-        node.roster.tell(now, held=node.groups, walking=walking)
+        node.membership.update(now, held=node.groups, walking=walking)
         node.environment.runtime.soon(self._act)  # between two turns, so that nothing is half in an old role
 
     def _heed_metadata(self, now: Nanos) -> None:
@@ -101,7 +101,7 @@ class Reconfiguration:
                 "INF", f"the nodes of the cluster are {', '.join(self.names)} (version {self.version})"
             )
             self._place()
-            node.roster.set_nodes(self.names, self.version, now, replica=self._is_replica)
+            node.membership.set_nodes(self.names, self.version, now, replica=self._is_replica)
             self._idle_since.clear()
         if self.version and (kept := node.storage.manifest) is not None and kept.nodes.version != self.version:
             self._keep_nodes(belongs=not self._is_replica)
@@ -148,7 +148,7 @@ class Reconfiguration:
         node, group = self._node, self._node.groups[number]
         if group.change_under_way or group.transferring or group.failed or not self._is_migrating(number):
             return
-        lag, alive = group.lag(), node.roster.alive_since(now)
+        lag, alive = group.lag(), node.membership.alive_since(now)
         seen = GroupView(
             node.me,
             frozenset(group.members),
@@ -180,7 +180,7 @@ class Reconfiguration:
     def _is_useless(self, number: GroupId, now: Nanos) -> bool:
         """Whether the copy of a group may be closed; it has been so for a while."""
         node = self._node
-        leader = node.roster.led_by(number, now)
+        leader = node.membership.led_by(number, now)
         agreed = leader is not None and leader.nodes_version == self.version and number not in leader.walking
         kept = number == META_GROUP or self._is_replica or node.me in self.placement[number].voters
         held = CopyView(placed=kept, votes=node.me in node.groups[number].members, agreed=agreed)

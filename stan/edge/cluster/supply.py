@@ -96,7 +96,7 @@ class Supply:
         """A log that has lost entries may lack nothing that a leader would notice: it is received anew from who leads."""
         node = self._node
         for number, whole in node.storage.whole.items():
-            source = next((name for name, known in node.roster.nodes.items() if number in known.hello.led), None)
+            source = next((name for name, known in node.membership.nodes.items() if number in known.hello.led), None)
             if not whole and number in node.groups and source is not None and source != node.me:
                 self._receive(number, source)
                 return

@@ -1,12 +1,12 @@
-"""Who is there: what the nodes of a cluster tell each other about themselves, and what this one concludes from it.
+"""Membership (gossip): what the nodes of a cluster tell each other about themselves, and what this node concludes from it.
 
-    hear(hello) ─► nodes ─► refusal: this node must not run     notes: another one should not
+    receive(hello) ─► nodes ─► refusal: this node must not run     notes: another one should not
                        └──► is_new: the cluster has no past     settings: what a node that joins is told
     tick ─► hellos to broadcast
 
 Promises:
-    R1  Of two processes with one node id the later yields, and only to one that spoke after it was heard: never to the last words
-        of its own predecessor.
+    R1  If two live processes share a node id, the one started later exits, but only after the other has answered it: a restart
+        is not ended by the last message of its predecessor.
     R2  Who disagrees about the cluster is refused as long as it is a newcomer; an established node only says so.
     R3  A cluster is taken for new by a node with an empty disk only, and only as long as nobody was heard who has a past. A voter
         that forgot what it voted, because its disk was emptied meanwhile, does not take part in founding again.
@@ -31,7 +31,7 @@ from stan.types import GroupId, Nanos
 
 
 @dataclass(slots=True)
-class Known:
+class PeerInfo:
     """Another node."""
 
     hello: NodeHello  # the newest
@@ -50,7 +50,7 @@ class Settings(NamedTuple):
     version: int = 0  # of the voters: 0 as the nodes were started, else as the metadata has them
 
 
-class Roster:
+class Membership:
     """One node's view. Look at `refusal`, `take_notes`, `is_new` and `next_tick` after each call."""
 
     def __init__(self, me: NodeHello, now: Nanos, random: Random) -> None:
@@ -64,12 +64,12 @@ class Roster:
         """
         self.me = NodeHello()
         self.me.CopyFrom(me)
-        self.nodes: dict[str, Known] = {}
+        self.nodes: dict[str, PeerInfo] = {}
         self.refusal = ""  # why this node must not run; once said it stays. Send what `tick` returns, then stop
         self._random = random
         self._notes: list[str] = []
         self._noted_rival = 0
-        self.hail(now)
+        self.announce(now)
         self._judge(now)
 
     # --- what is known --------------------------------------------------------------------------------------------------
@@ -84,8 +84,8 @@ class Roster:
 
     def alive(self, name: str, now: Nanos) -> bool:
         """Whether the node was heard lately; this one always is."""
-        known = self.nodes.get(name)
-        return name == self.me.node or (known is not None and now - known.heard < limits.NODE_TIMEOUT)
+        peer = self.nodes.get(name)
+        return name == self.me.node or (peer is not None and now - peer.heard < limits.NODE_TIMEOUT)
 
     def alive_since(self, now: Nanos) -> dict[str, Nanos]:
         """Nodes that are there, and since when without a break; with this one."""
@@ -140,7 +140,7 @@ class Roster:
         """When `tick` has something to do."""
         return self._next_hello if self._listened else min(self._next_hello, self._listen_until)
 
-    def hail(self, now: Nanos) -> None:
+    def announce(self, now: Nanos) -> None:
         """The connection is (again) there: say hello at once, and listen before anything is concluded from silence."""
         self._began = self._next_hello = now
         self._listen_until = Nanos(now + limits.HELLO_LISTEN)
@@ -151,7 +151,7 @@ class Roster:
         if now < self.next_tick:
             return []
         self._listened = now >= self._listen_until
-        for name in [name for name, known in self.nodes.items() if now - known.heard >= limits.NODE_FORGET]:
+        for name in [name for name, peer in self.nodes.items() if now - peer.heard >= limits.NODE_FORGET]:
             if name not in self.me.voters:
                 del self.nodes[name]
         self._judge(now)
@@ -160,7 +160,7 @@ class Roster:
         self._next_hello = Nanos(now + limits.HELLO_INTERVAL)
         return [self.me.SerializeToString(deterministic=True)]
 
-    def hear(self, payload: bytes, now: Nanos) -> None:
+    def receive(self, payload: bytes, now: Nanos) -> None:
         """A hello, possibly an own one."""
         try:
             hello = NodeHello.FromString(payload)
@@ -174,7 +174,7 @@ class Roster:
         elif self._take(hello, now):
             self._judge(now)
 
-    def tell(
+    def update(
         self,
         now: Nanos,
         *,
@@ -225,19 +225,19 @@ class Roster:
 
     def _take(self, hello: NodeHello, now: Nanos) -> bool:
         """Note a hello; returns whether it says anything new."""
-        known, alive = self.nodes.get(hello.node), self.alive(hello.node, now)
-        if known is None or known.hello.instance != hello.instance:
-            if known is not None and alive and hello.started < known.hello.started:
+        peer, alive = self.nodes.get(hello.node), self.alive(hello.node, now)
+        if peer is None or peer.hello.instance != hello.instance:
+            if peer is not None and alive and hello.started < peer.hello.started:
                 return False  # the last words of a process that was replaced
-            if known is None and len(self.nodes) >= limits.NODES_MAX and hello.node not in self.me.voters:
+            if peer is None and len(self.nodes) >= limits.NODES_MAX and hello.node not in self.me.voters:
                 return False
-            known = self.nodes[hello.node] = Known(hello, now, now, now)
+            peer = self.nodes[hello.node] = PeerInfo(hello, now, now, now)
             alive = False
         if not alive:  # it may know as little of us
-            known.since = now
+            peer.since = now
             self._hello_by(Nanos(now + self._random.randrange(limits.HELLO_ANSWER_MAX)))
-        news = not alive or hello != known.hello
-        known.hello, known.heard = hello, now
+        news = not alive or hello != peer.hello
+        peer.hello, peer.heard = hello, now
         return news
 
     # --- what follows from it -------------------------------------------------------------------------------------------
@@ -283,13 +283,13 @@ class Roster:
         against = sum(name in disputes for name in members)
         outvoted = 2 * against > len(members)  # of half and half, counting this node, both give way
         for name, text in disputes.items():
-            known = self.nodes[name]
-            newcomer = not me.established and (known.hello.established or outvoted)
-            if newcomer and (known.hello.established or now - known.first >= limits.HELLO_LISTEN):
+            peer = self.nodes[name]
+            newcomer = not me.established and (peer.hello.established or outvoted)
+            if newcomer and (peer.hello.established or now - peer.first >= limits.HELLO_LISTEN):
                 self._refuse(text, now)  # the others had time to take sides
                 break
-            if not newcomer and known.noted != text:
-                known.noted = text
+            if not newcomer and peer.noted != text:
+                peer.noted = text
                 self._notes.append(text)
         return set(disputes)
 

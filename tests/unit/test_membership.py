@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from stan import limits
-from stan.edge.cluster.roster import Roster, Settings
+from stan.edge.cluster.membership import Membership, Settings
 from stan.protocol.proto.node_pb2 import NodeHello
 from stan.raft.placement import place
 from stan.types import MILLISECOND, SECOND
@@ -21,7 +21,7 @@ class Town:
     def __init__(self):
         self.now = 1000 * SECOND
         self.instances = 0
-        self.rosters: list[Roster] = []
+        self.rosters: list[Membership] = []
         self.mute: set[int] = set()  # instances that are neither heard nor hear
         self.said: list[tuple[int, int]] = []  # time, instance
 
@@ -32,34 +32,34 @@ class Town:
         instance = self.instances
         started = facts.pop("started", self.now)
         me = NodeHello(node=node, cluster_id="town", instance=instance, started=started, **facts)
-        roster = Roster(me, self.now, Random(instance))
-        self.rosters.append(roster)
+        membership = Membership(me, self.now, Random(instance))
+        self.rosters.append(membership)
         self.settle()
-        return roster
+        return membership
 
     def old(self, node, **facts):
         """A process with the data of cluster X."""
         return self.start(node, identity=X, **facts)
 
-    def stop(self, roster):
-        self.rosters.remove(roster)
+    def stop(self, membership):
+        self.rosters.remove(membership)
 
     def settle(self):
         """Everything that is due now is said and heard."""
         while True:
-            hellos = [(roster, payload) for roster in self.rosters for payload in roster.tick(self.now)]
+            hellos = [(membership, payload) for membership in self.rosters for payload in membership.tick(self.now)]
             if not hellos:
                 return
             for speaker, payload in hellos:
                 self.said.append((self.now, speaker.me.instance))
-                for roster in self.rosters:  # and itself, as NATS echoes
-                    if not {speaker.me.instance, roster.me.instance} & self.mute:
-                        roster.hear(payload, self.now)
+                for membership in self.rosters:  # and itself, as NATS echoes
+                    if not {speaker.me.instance, membership.me.instance} & self.mute:
+                        membership.receive(payload, self.now)
 
     def run(self, nanos):
         self.settle()
         end = self.now + nanos
-        while (due := min(roster.next_tick for roster in self.rosters)) <= end:
+        while (due := min(membership.next_tick for membership in self.rosters)) <= end:
             assert due > self.now, "a tick that is due was taken"
             self.now = due
             self.settle()
@@ -77,9 +77,9 @@ def hello(node, **facts):
     return NodeHello(cluster_id="town", node=node, instance=1000 + ord(node), **facts).SerializeToString()
 
 
-def hello_of(roster):
+def hello_of(membership):
     """What a node would say now."""
-    return roster.me.SerializeToString()
+    return membership.me.SerializeToString()
 
 
 # --- hellos ---------------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_newcomer_is_answered_soon_and_not_by_all_at_once(town):
     answers = {instance: at - begin for at, instance in town.said if instance != 3}
     assert answers.keys() == {1, 2}
     assert 0 < answers[1] != answers[2] > 0
-    assert [sorted(roster.nodes) for roster in (a, b, c)] == [["b", "c"], ["a", "c"], ["a", "b"]]
+    assert [sorted(membership.nodes) for membership in (a, b, c)] == [["b", "c"], ["a", "c"], ["a", "b"]]
 
 
 def test_restarted_node_is_answered_too(town):
@@ -127,10 +127,10 @@ def test_changes_are_told_at_once_and_groups_with_the_next_hello(town):
     a, b = town.start("a"), town.start("b")
     town.run(300 * MILLISECOND)
 
-    a.tell(town.now, led=[5, 2])
+    a.update(town.now, led=[5, 2])
     town.settle()
     assert list(b.nodes["a"].hello.led) == []
-    a.tell(town.now, draining=True, fresh=False, identity=X)
+    a.update(town.now, draining=True, fresh=False, identity=X)
     town.settle()
 
     heard = b.nodes["a"].hello
@@ -147,7 +147,7 @@ def test_garbage_echoes_and_other_clusters_are_not_listened_to(town):
         hello_of(a),
         NodeHello(cluster_id="city", node="b", instance=9).SerializeToString(),
     ):
-        a.hear(payload, town.now)
+        a.receive(payload, town.now)
 
     assert a.nodes == {}
     assert a.refusal == ""
@@ -156,7 +156,7 @@ def test_garbage_echoes_and_other_clusters_are_not_listened_to(town):
 def test_number_of_nodes_is_bounded_but_voters_are_always_heard(town):
     a = town.start("a")
     for number in range(limits.NODES_MAX + 5):
-        a.hear(NodeHello(cluster_id="town", node=f"r{number}", instance=number + 9).SerializeToString(), town.now)
+        a.receive(NodeHello(cluster_id="town", node=f"r{number}", instance=number + 9).SerializeToString(), town.now)
 
     town.start("b")
 
@@ -189,7 +189,7 @@ def test_reconnected_node_counts_from_then_on_and_says_so_at_once(town):
     a = town.start("a")
     town.run(300 * MILLISECOND)
 
-    a.hail(town.now)
+    a.announce(town.now)
 
     assert a.alive_since(town.now) == {"a": town.now}
     assert a.next_tick == town.now
@@ -216,7 +216,7 @@ def test_last_words_of_a_replaced_process_are_not_believed(town):
     town.stop(b)
     again = town.start("b")
 
-    a.hear(late, town.now)
+    a.receive(late, town.now)
     assert a.nodes["b"].hello.instance == again.me.instance
 
 
@@ -272,7 +272,7 @@ def test_predecessor_that_is_gone_refuses_nobody(town):
 
     after = town.old("a")
     for _ in range(3):
-        after.hear(words, town.now)
+        after.receive(words, town.now)
         town.run(SECOND)
 
     assert after.refusal == ""
@@ -322,7 +322,7 @@ def test_order_of_the_voters_is_no_difference(town):
     rosters = [town.start("a"), town.start("b", voters=("c", "b", "a")), town.start("c")]
     town.run(2 * SECOND)
 
-    assert all(roster.is_new and not roster.refusal for roster in rosters)
+    assert all(membership.is_new and not membership.refusal for membership in rosters)
 
 
 def test_where_nobody_is_established_the_minority_is_refused(town):
@@ -366,7 +366,7 @@ def test_established_node_is_not_refused_by_another_established_one(town):
     town.run(2 * SECOND)
 
     for node in "cdef":
-        a.hear(hello(node, replicas=1, established=True), town.now)
+        a.receive(hello(node, replicas=1, established=True), town.now)
     town.run(2 * SECOND)
 
     assert a.refusal == ""
@@ -388,17 +388,17 @@ def test_two_newcomers_that_agree_with_each_other_listen_before_they_are_establi
 def test_newcomers_give_way_to_the_established_however_many_they_are(town):
     a = town.old("a")
     for node in "bde":
-        a.hear(hello(node, identity=X), town.now)
+        a.receive(hello(node, identity=X), town.now)
 
-    a.hear(hello("c", identity=X, replicas=1, established=True), town.now)
+    a.receive(hello("c", identity=X, replicas=1, established=True), town.now)
 
     assert a.refusal
 
 
 def test_node_is_not_established_by_one_that_disagrees(town):
     a = town.old("a")
-    a.hear(hello("b", fresh=True), town.now)
-    a.hear(hello("c", identity=X, replicas=1), town.now)
+    a.receive(hello("b", fresh=True), town.now)
+    a.receive(hello("c", identity=X, replicas=1), town.now)
 
     a.tick(town.now + 2 * SECOND)
 
@@ -408,8 +408,8 @@ def test_node_is_not_established_by_one_that_disagrees(town):
 
 def test_node_that_joins_takes_nobodys_side(town):
     a = town.old("a")
-    a.hear(hello("b", identity=X, replicas=1), town.now)
-    a.hear(hello("j", voters=(), raft_groups=0, replicas=0), town.now)
+    a.receive(hello("b", identity=X, replicas=1), town.now)
+    a.receive(hello("j", voters=(), raft_groups=0, replicas=0), town.now)
 
     a.tick(town.now + limits.HELLO_LISTEN)
 
@@ -418,10 +418,10 @@ def test_node_that_joins_takes_nobodys_side(town):
 
 def test_node_that_becomes_established_refuses_at_once(town):
     a = town.old("a")
-    a.hear(hello("b", identity=X, replicas=1), town.now)
+    a.receive(hello("b", identity=X, replicas=1), town.now)
     assert not a.refusal
 
-    a.hear(hello("b", identity=X, replicas=1, established=True), town.now)
+    a.receive(hello("b", identity=X, replicas=1, established=True), town.now)
 
     assert a.refusal
 
@@ -430,7 +430,9 @@ def test_refused_node_says_hello_once_more(town):
     a = town.start("a", bootstrap=True, voters=("a", "b"))
     town.run(200 * MILLISECOND)
 
-    a.hear(NodeHello(cluster_id="town", node="b", instance=9, bootstrap=True, fresh=True).SerializeToString(), town.now)
+    a.receive(
+        NodeHello(cluster_id="town", node="b", instance=9, bootstrap=True, fresh=True).SerializeToString(), town.now
+    )
 
     assert a.refusal
     assert a.tick(town.now)
@@ -458,7 +460,7 @@ def test_bootstrap_means_nothing_to_nodes_of_a_cluster(town):
     ]
     town.run(3 * SECOND)
 
-    assert not any(roster.refusal for roster in rosters)
+    assert not any(membership.refusal for membership in rosters)
 
 
 # --- whether there is a past --------------------------------------------------------------------------------------------------
@@ -480,10 +482,10 @@ def test_cluster_is_new_once_all_voters_were_heard_without_a_past(town):
 
 def test_founder_tells_before_it_acts(town):
     a = town.start("a")
-    a.hear(hello("b", fresh=True), town.now)
+    a.receive(hello("b", fresh=True), town.now)
     assert a.next_tick > town.now
 
-    a.hear(hello("c", fresh=True), town.now)
+    a.receive(hello("c", fresh=True), town.now)
 
     assert a.is_new
     assert a.next_tick == town.now
@@ -495,13 +497,13 @@ def test_cluster_stays_new_for_who_is_slow_to_become_a_part_of_it(town):
     a, b, c = (town.start(node) for node in ABC)
     town.run(SECOND)
 
-    for roster in (a, b):
-        roster.tell(town.now, identity=X)
-        roster.tell(town.now, fresh=False)
+    for membership in (a, b):
+        membership.update(town.now, identity=X)
+        membership.update(town.now, fresh=False)
     town.run(3 * SECOND)
 
     assert c.is_new
-    c.tell(town.now, identity=X, fresh=False)
+    c.update(town.now, identity=X, fresh=False)
     assert c.is_new
 
 
@@ -529,7 +531,7 @@ def test_node_that_lost_its_disk_does_not_vote_because_of_the_flag_it_still_has(
     town.run(5 * SECOND)
 
     assert not a.is_new
-    a.tell(town.now, identity=X)
+    a.update(town.now, identity=X)
     assert not a.is_new
 
 
@@ -558,8 +560,8 @@ def test_bootstrap_takes_a_majority(town):
 def test_founder_that_has_voted_still_founds_with_who_comes_late(town):
     a, b = town.start("a", bootstrap=True), town.start("b")
     town.run(SECOND)
-    for roster in (a, b):
-        roster.tell(town.now, fresh=False)
+    for membership in (a, b):
+        membership.update(town.now, fresh=False)
 
     c = town.start("c")
     town.run(SECOND)
@@ -580,7 +582,7 @@ def test_read_replica_founds_nothing(town):
 def test_node_that_knows_the_cluster_does_not_found_it(town):
     a = town.start("a", identity=X, fresh=True)
     for node in "bc":
-        a.hear(hello(node, fresh=True), town.now)
+        a.receive(hello(node, fresh=True), town.now)
 
     assert not a.is_new
 
@@ -589,7 +591,7 @@ def test_founder_that_heard_of_it_late_is_one(town):
     """The others formed the cluster with this process as one of them while it heard nothing."""
     c = town.start("c")
     for node in "ab":
-        c.hear(hello(node, identity=X, founders={"a": 1, "b": 2, "c": c.me.instance}), town.now)
+        c.receive(hello(node, identity=X, founders={"a": 1, "b": 2, "c": c.me.instance}), town.now)
 
     assert c.is_new
 
@@ -669,7 +671,7 @@ def test_node_that_joins_is_told_by_the_established(town):
     j.adopt(told, town.now)
     town.settle()
     assert list(town.rosters[1].nodes["j"].hello.voters) == list(ABC)
-    assert not any(roster.refusal or roster.take_notes() for roster in town.rosters)
+    assert not any(membership.refusal or membership.take_notes() for membership in town.rosters)
 
 
 def test_node_that_joins_a_cluster_of_one_is_told_too(town):
@@ -686,7 +688,7 @@ def test_node_that_joins_is_told_nothing_by_those_who_disagree(town):
         hello = NodeHello(
             cluster_id="town", node=node, instance=groups, raft_groups=groups, replicas=3, voters=ABC, established=True
         )
-        j.hear(hello.SerializeToString(), town.now)
+        j.receive(hello.SerializeToString(), town.now)
 
     assert j.settings(town.now) is None
 
@@ -709,7 +711,7 @@ def test_a_bootstrapped_cluster_is_founded_only_by_a_majority_of_each_groups_vot
     rest = [town.start(name, voters=voters) for name in voters[1:] if name not in pair]
     town.run(limits.HELLO_LISTEN)
     assert first.is_new
-    assert all(roster.is_new for roster in rest)
+    assert all(membership.is_new for membership in rest)
 
 
 # --- nodes come and go ----------------------------------------------------------------------------------------------------------
@@ -721,7 +723,7 @@ def test_who_has_not_heard_of_a_change_of_the_nodes_does_not_disagree(town):
     a.set_nodes(("a", "b", "c", "d"), 1, town.now, replica=False)
     c = town.start("c", bootstrap=True)
     town.run(2 * SECOND)
-    assert not any(roster.refusal or roster.take_notes() for roster in (a, b, c))
+    assert not any(membership.refusal or membership.take_notes() for membership in (a, b, c))
     assert not c.is_new
 
     b.set_nodes(("a", "b", "x"), 1, town.now, replica=False)
@@ -746,8 +748,8 @@ def test_who_joins_is_told_the_newest_nodes(town):
 
 def test_holders_and_leaders_of_groups_are_known_while_they_are_there(town):
     a, b = town.old("a"), town.old("b")
-    a.tell(town.now, led=[2], held=[0, 2], walking=[2])
-    b.tell(town.now, held=[2, 3])
+    a.update(town.now, led=[2], held=[0, 2], walking=[2])
+    b.update(town.now, held=[2, 3])
     town.run(2 * SECOND)
     assert [a.holders(group, town.now) for group in (0, 1, 2, 3)] == [["a"], [], ["a", "b"], ["b"]]
     assert list(b.led_by(2, town.now).walking) == [2]
@@ -761,10 +763,10 @@ def test_holders_and_leaders_of_groups_are_known_while_they_are_there(town):
 
 def test_groups_rest_as_long_as_somebody_says_so(town):
     a, b = town.old("a"), town.old("b")
-    a.tell(town.now, resting=[2])
+    a.update(town.now, resting=[2])
     town.run(2 * SECOND)
     assert a.resting(town.now) == b.resting(town.now) == {2}
-    a.tell(town.now, resting=[])
+    a.update(town.now, resting=[])
     town.run(2 * SECOND)
     assert a.resting(town.now) == b.resting(town.now) == set()
 
