@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 
 from stan.core.boundary.fetches import FetchRequest, locate
 from stan.edge.cluster.membership import Membership
-from stan.edge.storage.transfer_words import Offer, Part, Words, decode, encode
+from stan.edge.storage.transfer_codec import Header, Offer, OfferedSegment, decode, encode
 from stan.errors import Damage
 from stan.log.types import Entry
 from stan.protocol.frames import Frame
@@ -123,8 +123,8 @@ def between_nodes() -> Iterator[Parser]:
 
     link, made = links()
     yield Parser("frames of a link", made, lambda data: link.take(data, 1), (FrameError,))
-    offer = Offer(1, 9, 3, 5, 100, (Part(1, 4096, 0), Part(6, 4096, 1))).encode()
-    words = Words(*(1 for _ in Words._fields))
+    offer = Offer(1, 9, 3, 5, 100, (OfferedSegment(1, 4096, 0), OfferedSegment(6, 4096, 1))).encode()
+    words = Header(*(1 for _ in Header._fields))
     yield Parser("words of a transfer", (encode(words, offer), encode(words)), decode)
     yield Parser("offers of a transfer", (offer,), Offer.decode, (Damage,))
     hello = node_pb2.NodeHello(cluster_id=b"test-cluster", node="n1", voters=["n1", "n2", "n3"])

@@ -86,16 +86,16 @@ def test_a_leader_without_followers_refuses_nothing_that_its_successor_took():
     assert not [publish for publish in world.history.publishes.values() if publish.failed_at]
 
 
-def forget_first_hints(supply):
+def forget_first_hints(group_sync):
     """A hint that a transfer is needed may come before it is known that its sender leads."""
-    hinted, heard = supply._hinted_at, []
+    hinted, heard = group_sync._on_hint, []
 
     def hear(payload):
         heard.append(payload)
         if len(heard) > 3:
             hinted(payload)
 
-    supply._hinted_at = hear
+    group_sync._on_hint = hear
 
 
 def test_who_is_elected_by_one_that_lags_behind_its_log_brings_it_up():
@@ -112,7 +112,7 @@ def test_who_is_elected_by_one_that_lags_behind_its_log_brings_it_up():
         if follower.cluster_node.groups[number].log.first_index > behind + 1:
             break
     assert follower.cluster_node.groups[number].log.first_index > behind + 1, "what the lagging one needs is gone"
-    forget_first_hints(lagging.cluster_node.supply)
+    forget_first_hints(lagging.cluster_node.group_sync)
     world.leader(number).crash(power=True, length=20 * SECOND)
     lagging.port.connect()
     world.run_for(6)

@@ -67,7 +67,7 @@ class FakeMember:
         self.driver = SimpleNamespace(stopped=False)
         self.handovers = self
         self.leaderships = SimpleNamespace(led=dict.fromkeys(led, 0))
-        self.supply = SimpleNamespace(receives=lambda number: number == self.incoming)
+        self.group_sync = SimpleNamespace(receives=lambda number: number == self.incoming)
         self.incoming = None
         self.reconfiguration = Reconfiguration(self)
         hello = NodeHello(node=me, cluster_id="town", instance=1, voters=self.reconfiguration.names, fresh=False)

@@ -8,7 +8,7 @@ import pytest
 
 from stan import limits
 from stan.edge.storage.manifest import read_manifest, write_manifest
-from stan.edge.storage.transfer_words import Offer, Part, Verb, Words, decode, encode
+from stan.edge.storage.transfer_codec import Header, Offer, OfferedSegment, Verb, decode, encode
 from stan.errors import Damage, NotNow, StartError, WrongKey
 from stan.log.files.disk import OsFiles
 from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header
@@ -163,8 +163,8 @@ def test_answers_that_are_spoilt_on_the_way_are_asked_for_again(a, b):
 def rewritten(answers, change):
     """Answers whose content somebody changed and signed again."""
     for answer in answers:
-        words, content = decode(answer)
-        yield encode(*change(words, content))
+        header, content = decode(answer)
+        yield encode(*change(header, content))
 
 
 def spoil(part, change):
@@ -173,9 +173,9 @@ def spoil(part, change):
     def wire(answers):
         return rewritten(
             answers,
-            lambda words, content: (
-                words,
-                change(bytes(content)) if (words.verb, words.part) == (Verb.READ, part) else content,
+            lambda header, content: (
+                header,
+                change(bytes(content)) if (header.verb, header.part) == (Verb.READ, part) else content,
             ),
         )
 
@@ -240,8 +240,8 @@ def test_parts_of_two_transfers_are_not_mixed(a, b):
 def give_up_after(answers, heard, count):
     if len(heard) < count:
         return answers
-    words = decode(answers[0])[0]
-    return [encode(words._replace(status=1), b"gone")]
+    header = decode(answers[0])[0]
+    return [encode(header._replace(status=1), b"gone")]
 
 
 def test_next_try_goes_on_with_what_is_complete(a, b):
@@ -265,7 +265,7 @@ def test_what_was_cleaned_is_sent_again_as_two_nodes_clean_at_different_times(a,
     asked = set()
 
     def wire(answers):
-        asked.update(words.part for words, _ in map(decode, answers) if words.verb == Verb.READ)
+        asked.update(header.part for header, _ in map(decode, answers) if header.verb == Verb.READ)
         return answers
 
     carry(receiver, sender, session=2, wire=wire)
@@ -316,29 +316,29 @@ def test_start_forgets_what_was_on_its_way(a, b):
 def test_number_of_transfers_is_bounded(a):
     sender = a.sender()
     for session in range(limits.TRANSFER_SESSIONS_MAX):
-        words, _ = decode(sender.handle(encode(Words(Verb.OPEN, 0, 1, session, 0, 0, 0))))
-        assert not words.status
-    _, text = decode(sender.handle(encode(Words(Verb.OPEN, 0, 1, 999, 0, 0, 0))))
+        header, _ = decode(sender.handle(encode(Header(Verb.OPEN, 0, 1, session, 0, 0, 0))))
+        assert not header.status
+    _, text = decode(sender.handle(encode(Header(Verb.OPEN, 0, 1, 999, 0, 0, 0))))
     assert text == b"too many transfers at once"
     sender.close()
     assert not [path for path in a.files.paths() if "outgoing" in path]
 
 
 @pytest.mark.parametrize(
-    "words",
+    "header",
     [
-        Words(Verb.READ, 0, 1, 1, 0, 1, 0),
-        Words(Verb.READ, 0, 2, 7, 0, 1, 0),
-        Words(Verb.READ, 0, 1, 7, 99, 1, 0),
-        Words(Verb.READ, 0, 1, 7, 1, limits.TRANSFER_CHUNK_BYTES + 1, 0),
-        Words(Verb.OPEN, 0, 9, 1, 0, 0, 0),
-        Words(77, 0, 1, 1, 0, 0, 0),
+        Header(Verb.READ, 0, 1, 1, 0, 1, 0),
+        Header(Verb.READ, 0, 2, 7, 0, 1, 0),
+        Header(Verb.READ, 0, 1, 7, 99, 1, 0),
+        Header(Verb.READ, 0, 1, 7, 1, limits.TRANSFER_CHUNK_BYTES + 1, 0),
+        Header(Verb.OPEN, 0, 9, 1, 0, 0, 0),
+        Header(77, 0, 1, 1, 0, 0, 0),
     ],
 )
-def test_senseless_requests_are_refused(a, words):
+def test_senseless_requests_are_refused(a, header):
     sender = a.sender()
-    sender.handle(encode(Words(Verb.OPEN, 0, 1, 7, 0, 0, 0)))
-    assert decode(sender.handle(encode(words)))[0].status == 1
+    sender.handle(encode(Header(Verb.OPEN, 0, 1, 7, 0, 0, 0)))
+    assert decode(sender.handle(encode(header)))[0].status == 1
     assert sender.handle(b"what?") == b""
 
 
@@ -346,18 +346,18 @@ def test_senseless_requests_are_refused(a, words):
     "change",
     [
         {"segments": ()},
-        {"segments": (Part(4, 100, 0), Part(4, 100, 0))},
-        {"segments": (Part(5, 100, 0), Part(4, 100, 0))},
-        {"segments": (Part(12, 100, 0),)},
-        {"segments": (Part(1, 100, 0), Part(12, 100, 0))},
-        {"segments": (Part(1, 10, 0),)},
-        {"segments": (Part(0, 100, 0),)},
+        {"segments": (OfferedSegment(4, 100, 0), OfferedSegment(4, 100, 0))},
+        {"segments": (OfferedSegment(5, 100, 0), OfferedSegment(4, 100, 0))},
+        {"segments": (OfferedSegment(12, 100, 0),)},
+        {"segments": (OfferedSegment(1, 100, 0), OfferedSegment(12, 100, 0))},
+        {"segments": (OfferedSegment(1, 10, 0),)},
+        {"segments": (OfferedSegment(0, 100, 0),)},
         {"first_index": 12},
         {"first_index": 0},
     ],
 )
 def test_senseless_offers_are_refused(change):
-    good = Offer(GroupId(1), 10, 1, 4, 100, (Part(1, 100, 1), Part(4, 100, 0)))
+    good = Offer(GroupId(1), 10, 1, 4, 100, (OfferedSegment(1, 100, 1), OfferedSegment(4, 100, 0)))
     assert Offer.decode(good.encode()) == good
     with pytest.raises(Damage):
         Offer.decode(dataclasses.replace(good, **change).encode())
@@ -447,13 +447,13 @@ def test_full_disk_while_entries_are_carried_over_leaves_the_old_log(a, b):
     assert b.entries() == before
 
 
-def forget_the_term(words, content):
+def forget_the_term(header, content):
     """As after a truncation into a hole, when a log does not know what came before."""
-    if words.verb == Verb.READ and words.part == 2:
+    if header.verb == Verb.READ and header.part == 2:
         header = decode_segment_header(content)
         assert header.previous_term == 5
         content = dataclasses.replace(header, previous_term=0).encode() + content[SEGMENT_HEADER_SIZE:]
-    return words, content
+    return header, content
 
 
 @pytest.mark.parametrize("change", [lambda *same: same, forget_the_term])

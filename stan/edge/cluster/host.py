@@ -33,7 +33,7 @@ class Environment(NamedTuple):
     ended: Callable[[], None] = lambda: None  # this node is needed no more
 
 
-class Receives(Protocol):
+class GroupReceiver(Protocol):
     """Who gets groups from other nodes."""
 
     def receives(self, number: GroupId) -> bool:
@@ -48,7 +48,7 @@ class HandsOver(Protocol):
 
 
 class Host(Protocol):
-    """The cluster node as its reconfiguration and its supply see it."""
+    """The cluster node as its reconfiguration and its group sync see it."""
 
     me: str
     config: Config
@@ -66,7 +66,7 @@ class Host(Protocol):
         """What this node leads."""
 
     @property
-    def supply(self) -> Receives:
+    def group_sync(self) -> GroupReceiver:
         """What it receives."""
 
     def replace_group(self, number: GroupId, done: Done) -> None:

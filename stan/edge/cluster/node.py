@@ -18,11 +18,11 @@ from stan.core.broker import Broker
 from stan.core.context import META_GROUP
 from stan.edge.cluster.agreement import Agreement
 from stan.edge.cluster.balance import Balance
+from stan.edge.cluster.group_sync import GroupSync
 from stan.edge.cluster.handovers import Handovers
 from stan.edge.cluster.host import Done, Environment
 from stan.edge.cluster.membership import Membership
 from stan.edge.cluster.reconfiguration import Reconfiguration
-from stan.edge.cluster.supply import Supply
 from stan.edge.driver import Driver
 from stan.edge.leadership import Leaderships
 from stan.edge.nats.gateway import Gateway
@@ -112,7 +112,7 @@ class ClusterNode:
         self.leaderships.configured, self.leaderships.fault = self._configured, self.driver.fail
         self.handovers = Handovers(self, Balance(self.me, self.reconfiguration.placement), self.mux.is_up)
         self.membership = Membership(self._hello(), environment.runtime.now(), environment.random)
-        self.supply = Supply(self)
+        self.group_sync = GroupSync(self)
         subjects = self.broker.view.subjects
         Fetching(self.broker, self.groups, self.gateway, environment.runtime, self._may_lead)
         Verifying(self.broker, self.groups, self.gateway, environment.runtime, self.me)
@@ -172,7 +172,7 @@ class ClusterNode:
                 environment.random,
                 self.turns.wake,
                 environment.note,
-                self.supply.needs_snapshot,
+                self.group_sync.needs_snapshot,
                 self.mux.listens_since,
             ),
             applied=storage.applied[number][0],
@@ -366,7 +366,7 @@ class ClusterNode:
         self._follow_membership()
         self.handovers.spread(now)
         self.reconfiguration.tick(now)
-        self.supply.tick(now)
+        self.group_sync.tick(now)
         if info is not None and not self._listening and up:
             self._listening = True
             for group in self.groups.values():

@@ -187,7 +187,7 @@ class Reconfiguration:
         if (
             not may_close(held)
             or number in self._busy
-            or node.supply.receives(number)
+            or node.group_sync.receives(number)
             or number in node.leaderships.led
         ):
             self._idle_since.pop(number, None)

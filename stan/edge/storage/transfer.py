@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from stan import limits
 from stan.edge.storage.groupfiles import read_snapshot, snapshot_bytes, snapshot_path
-from stan.edge.storage.transfer_words import LENGTH, OFFER, Offer, Part, Status, Verb, Words, decode, encode
+from stan.edge.storage.transfer_codec import LENGTH, OFFER, Header, Offer, OfferedSegment, Status, Verb, decode, encode
 from stan.errors import Damage, NotNow, StanError
 from stan.log.files.disk import Files, remove_directory
 from stan.log.files.filelog import FileLog
@@ -81,60 +81,60 @@ class Sender:
         decoded = decode(request)
         if decoded is None:
             return b""
-        words = decoded[0]
+        header = decoded[0]
         try:
             self.expire()
-            content = self._answer(words)
+            content = self._answer(header)
         except (StanError, OSError) as error:
-            return encode(words._replace(status=Status.REFUSED), str(error).encode())
-        return encode(words._replace(status=Status.FINE), content)
+            return encode(header._replace(status=Status.REFUSED), str(error).encode())
+        return encode(header._replace(status=Status.FINE), content)
 
-    def _answer(self, words: Words) -> bytes:
-        if words.verb == Verb.CLOSE:
-            self._end(words.session)
+    def _answer(self, header: Header) -> bytes:
+        if header.verb == Verb.CLOSE:
+            self._end(header.session)
             return b""
-        session = self._sessions.get(words.session)
-        if session is None and words.verb == Verb.OPEN:
-            session = self._open(words)
-        if session is None or session.group != words.group:
+        session = self._sessions.get(header.session)
+        if session is None and header.verb == Verb.OPEN:
+            session = self._open(header)
+        if session is None or session.group != header.group:
             raise NotNow("no such transfer")
         session.deadline = self._now() + limits.TRANSFER_LEASE
-        if words.verb == Verb.OPEN:
+        if header.verb == Verb.OPEN:
             return LENGTH.pack(len(session.parts[0]))
-        if words.part >= len(session.parts) or words.length > limits.TRANSFER_CHUNK_BYTES:
-            raise NotNow(f"no part {words.part} of {words.length} bytes at once")
-        part = session.parts[words.part]
+        if header.part >= len(session.parts) or header.length > limits.TRANSFER_CHUNK_BYTES:
+            raise NotNow(f"no part {header.part} of {header.length} bytes at once")
+        part = session.parts[header.part]
         if isinstance(part, bytes):
-            return part[words.offset : words.offset + words.length]
+            return part[header.offset : header.offset + header.length]
         path, length = part
         descriptor = self._files.open(path)
         try:
-            return self._files.pread(descriptor, min(words.length, max(0, length - words.offset)), words.offset)
+            return self._files.pread(descriptor, min(header.length, max(0, length - header.offset)), header.offset)
         finally:
             self._files.close(descriptor)
 
-    def _open(self, words: Words) -> _Session:
+    def _open(self, header: Header) -> _Session:
         if len(self._sessions) >= limits.TRANSFER_SESSIONS_MAX:
             raise NotNow("too many transfers at once")
-        directory = f"{self._directory}/{words.session:016x}"
+        directory = f"{self._directory}/{header.session:016x}"
         self._files.makedirs(directory)
         try:
-            state, first_index, extents = self._export(GroupId(words.group), directory)
+            state, first_index, extents = self._export(GroupId(header.group), directory)
         except BaseException:
             remove_directory(self._files, directory)
             raise
         content = snapshot_bytes(state)
         offer = Offer(
-            GroupId(words.group),
+            GroupId(header.group),
             RaftIndex(state.applied_index),
             Term(state.applied_term),
             first_index,
             len(content),
-            tuple(Part(extent.first_index, extent.length, extent.generation) for extent in extents),
+            tuple(OfferedSegment(extent.first_index, extent.length, extent.generation) for extent in extents),
         )
         links = [(f"{directory}/{segment_name(extent.first_index)}", extent.length) for extent in extents]
-        session = _Session(words.group, directory, [offer.encode(), content, *links], 0)
-        self._sessions[words.session] = session
+        session = _Session(header.group, directory, [offer.encode(), content, *links], 0)
+        self._sessions[header.session] = session
         return session
 
     def expire(self) -> None:
@@ -158,7 +158,7 @@ class Sender:
 # --- receiving --------------------------------------------------------------------------------------------------------
 
 
-class Step(NamedTuple):
+class TransferStep(NamedTuple):
     """What comes next: requests to send; then, once, that all is here or why it cannot be."""
 
     requests: list[bytes]
@@ -166,7 +166,7 @@ class Step(NamedTuple):
     failed: str = ""
 
 
-NOTHING = Step([])
+NOTHING = TransferStep([])
 
 
 @dataclass
@@ -175,7 +175,7 @@ class _File:
 
     path: str
     length: int
-    first: Part | None  # None: the state
+    first: OfferedSegment | None  # None: the state
     missing: int = field(init=False)
     descriptor: int = -1
 
@@ -220,7 +220,7 @@ class Receiver:
         self._offer_bytes = bytearray()
         self._offer_missing = 0
         self._parts: dict[int, _File] = {}  # not complete yet
-        self._complete: dict[str, Part | None] = {}  # by path
+        self._complete: dict[str, OfferedSegment | None] = {}  # by path
         self._origins: dict[str, bytes] = {}  # of segments: the store that they were sealed for
 
     # --- driving ------------------------------------------------------------------------------------------------------
@@ -237,32 +237,32 @@ class Receiver:
         """All requests that are not answered: what to send after a while of silence."""
         return list(self._outstanding.values())
 
-    def take(self, answer: bytes) -> Step:
+    def take(self, answer: bytes) -> TransferStep:
         """An answer has come; any bytes will do, only those that were asked for change anything."""
         decoded = decode(answer)
         if decoded is None:
             return NOTHING
-        words, content = decoded
-        key = (words.verb, words.part, words.offset)
-        if words.session != self._session or words.group != self.group or key not in self._outstanding:
+        header, content = decoded
+        key = (header.verb, header.part, header.offset)
+        if header.session != self._session or header.group != self.group or key not in self._outstanding:
             return NOTHING
-        if words.status != Status.FINE:
+        if header.status != Status.FINE:
             return self._fail(str(content, errors="replace"))
         del self._outstanding[key]
         try:
-            if words.verb == Verb.OPEN:
+            if header.verb == Verb.OPEN:
                 self._opened(content)
-            elif len(content) != words.length:
-                return self._fail(f"part {words.part} ends {words.length - len(content)} bytes early")
-            elif words.part == 0:
-                self._take_offer(words.offset, content)
+            elif len(content) != header.length:
+                return self._fail(f"part {header.part} ends {header.length - len(content)} bytes early")
+            elif header.part == 0:
+                self._take_offer(header.offset, content)
             else:
-                self._write(words.part, words.offset, content)
+                self._write(header.part, header.offset, content)
         except (OSError, StanError) as error:
             return self._fail(str(error))
         return self._go_on()
 
-    def _go_on(self) -> Step:
+    def _go_on(self) -> TransferStep:
         requests = []
         while len(self._outstanding) < limits.TRANSFER_WINDOW:
             wanted = next(self._plan, None)
@@ -270,18 +270,18 @@ class Receiver:
                 break
             requests.append(self._ask(Verb.READ, *wanted))
         if self._outstanding or self.offer is None:
-            return Step(requests)
-        return Step([encode(Words(Verb.CLOSE, 0, self.group, self._session, 0, 0, 0))], done=True)
+            return TransferStep(requests)
+        return TransferStep([encode(Header(Verb.CLOSE, 0, self.group, self._session, 0, 0, 0))], done=True)
 
     def _ask(self, verb: Verb, part: int = 0, offset: int = 0, length: int = 0) -> bytes:
-        request = encode(Words(verb, 0, self.group, self._session, part, length, offset))
+        request = encode(Header(verb, 0, self.group, self._session, part, length, offset))
         self._outstanding[verb, part, offset] = request
         return request
 
-    def _fail(self, why: str) -> Step:
+    def _fail(self, why: str) -> TransferStep:
         self._forget_parts()
         self._session = -1
-        return Step([], failed=why)
+        return TransferStep([], failed=why)
 
     def _forget_parts(self) -> None:
         self._outstanding.clear()
@@ -314,7 +314,7 @@ class Receiver:
         paths = [snapshot_path(self._directory, offer.index)]
         paths += [f"{self._directory}/{segment_name(part.first_index)}" for part in offer.segments]
         lengths = [offer.state_bytes, *(part.length for part in offer.segments)]
-        wanted: dict[str, Part | None] = dict(zip(paths, (None, *offer.segments), strict=True))
+        wanted: dict[str, OfferedSegment | None] = dict(zip(paths, (None, *offer.segments), strict=True))
         # Two nodes clean at different times, but what was never cleaned is the same wherever it comes from.
         same = {
             path for path, part in self._complete.items() if part and not part.generation and wanted.get(path) == part
@@ -352,7 +352,7 @@ class Receiver:
             self._complete[part.path] = part.first
             del self._parts[number]
 
-    def _made_ours(self, path: str, part: Part, content: bytes | memoryview) -> bytes:
+    def _made_ours(self, path: str, part: OfferedSegment, content: bytes | memoryview) -> bytes:
         """The beginning of a segment with this node's store id in its header."""
         header = decode_segment_header(bytes(content[:SEGMENT_HEADER_SIZE]))
         if (header.group, header.first_index, header.generation) != (self.group, part.first_index, part.generation):

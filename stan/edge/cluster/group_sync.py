@@ -11,7 +11,7 @@ from struct import Struct
 
 from stan import limits
 from stan.edge.cluster.host import Host
-from stan.edge.storage.transfer import Receiver, Sender, Step
+from stan.edge.storage.transfer import Receiver, Sender, TransferStep
 from stan.errors import NotNow
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
@@ -22,8 +22,8 @@ _HINT = Struct("<BH")
 _HINT_VERB = 0  # a request of a transfer begins with its version, which is above
 
 
-class Supply:
-    """Of one node, in both directions."""
+class GroupSync:
+    """Transfers of groups from and to one node."""
 
     def __init__(self, node: Host) -> None:
         self._node = node
@@ -31,7 +31,7 @@ class Supply:
         self._hinted: dict[tuple[GroupId, str], Nanos] = {}  # when a lagging member was last told
         self._receiver: Receiver | None = None
         self._source = ""
-        self._heard_at = Nanos(0)  # the newest answer
+        self._answered_at = Nanos(0)  # the newest answer
         self._asked_at = Nanos(0)  # the newest requests
         self._busy = False  # what was received is being verified or taken into use
         subjects = node.broker.view.subjects
@@ -52,7 +52,7 @@ class Supply:
 
     def _requested(self, frame: Frame) -> None:
         if not frame.reply:
-            self._hinted_at(frame.payload)
+            self._on_hint(frame.payload)
             return
         if self._sender is None:
             node = self._node
@@ -67,7 +67,7 @@ class Supply:
         """Whether a group is on its way here."""
         return self._receiver is not None and self._receiver.group == number
 
-    def _hinted_at(self, payload: bytes) -> None:
+    def _on_hint(self, payload: bytes) -> None:
         if len(payload) <= _HINT.size:
             return
         _, number = _HINT.unpack_from(payload)
@@ -89,10 +89,10 @@ class Supply:
         self._node.environment.note("INF", f"group {number}: gets state and messages from {source}")
         self._source = source
         self._receiver = self._node.storage.receiver(number)
-        self._heard_at = self._node.environment.runtime.now()
+        self._answered_at = self._node.environment.runtime.now()
         self._ask(self._receiver.begin(self._node.environment.random.getrandbits(64)))
 
-    def _mend(self) -> None:
+    def _repair_incomplete_logs(self) -> None:
         """A log that has lost entries may lack nothing that a leader would notice: it is received anew from who leads."""
         node = self._node
         for number, whole in node.storage.whole.items():
@@ -118,8 +118,8 @@ class Supply:
         if frame.nobody:
             self._give_up("it is not there")
             return
-        step: Step = receiver.take(frame.payload)
-        self._heard_at = self._node.environment.runtime.now()
+        step: TransferStep = receiver.take(frame.payload)
+        self._answered_at = self._node.environment.runtime.now()
         if step.failed:
             self._give_up(step.failed)
             return
@@ -165,11 +165,11 @@ class Supply:
                 self.needs_snapshot(group, peer)
         receiver = self._receiver
         if receiver is None:
-            self._mend()
+            self._repair_incomplete_logs()
             return
         if self._busy:
             return
-        if now - self._heard_at > limits.TRANSFER_PATIENCE:
+        if now - self._answered_at > limits.TRANSFER_PATIENCE:
             self._give_up("no answer")
-        elif now - max(self._asked_at, self._heard_at) > limits.TRANSFER_REPEAT:
+        elif now - max(self._asked_at, self._answered_at) > limits.TRANSFER_REPEAT:
             self._ask(receiver.repeat())

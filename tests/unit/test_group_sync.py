@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stan.edge.cluster.supply import Supply
+from stan.edge.cluster.group_sync import GroupSync
 from stan.errors import Damage, NotNow
 
 
@@ -25,10 +25,10 @@ class Rig:
             gateway=SimpleNamespace(subscribe=lambda _subject, _heard: None, complain=environment.note),
             replace_group=lambda number, done: self.replacing.append((number, done)),
         )
-        self.supply = Supply(self.member)
+        self.group_sync = GroupSync(self.member)
         receiver = SimpleNamespace(group=1, finish=lambda: None)
-        self.supply._receiver = receiver
-        self.supply._verified(receiver, None)
+        self.group_sync._receiver = receiver
+        self.group_sync._verified(receiver, None)
         ((_, self.done),) = self.replacing
 
 
@@ -36,7 +36,7 @@ def test_a_group_that_is_in_place_is_told_of():
     rig = Rig()
     rig.done(None)
     assert (rig.notes, rig.crashes) == (["INF"], [])
-    assert not rig.supply.receives(1)
+    assert not rig.group_sync.receives(1)
 
 
 def test_a_group_that_cannot_take_it_now_goes_on_as_it_was():

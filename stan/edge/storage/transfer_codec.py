@@ -1,4 +1,4 @@
-"""What a transfer says: requests, answers, and the offer. Fixed layouts, little-endian, a CRC-32 behind everything.
+"""The messages of a transfer: requests, answers, and the offer. Fixed layouts, little-endian, a CRC-32 behind everything.
 
 Promises: what is read back is what was sent; an offer that is read back makes sense.
 """
@@ -37,7 +37,7 @@ class Status(IntEnum):
     REFUSED = 1
 
 
-class Words(NamedTuple):
+class Header(NamedTuple):
     """Front of a request, and of the answer to it."""
 
     verb: int
@@ -49,23 +49,23 @@ class Words(NamedTuple):
     offset: int
 
 
-def encode(words: Words, content: bytes = b"") -> bytes:
+def encode(words: Header, content: bytes = b"") -> bytes:
     """A request or an answer."""
     header = _HEADER.pack(VERSION, *words)
     return b"".join((header, content, _CRC.pack(zlib.crc32(content, zlib.crc32(header)))))
 
 
-def decode(data: bytes) -> tuple[Words, memoryview] | None:
+def decode(data: bytes) -> tuple[Header, memoryview] | None:
     """Read one back, its content without a copy; None if it is not what was sent."""
     if len(data) < _HEADER.size + _CRC.size:
         return None
     view = memoryview(data)
     if _CRC.unpack(view[-_CRC.size :])[0] != zlib.crc32(view[: -_CRC.size]) or data[0] != VERSION:
         return None
-    return Words(*_HEADER.unpack_from(data)[1:]), view[_HEADER.size : -_CRC.size]
+    return Header(*_HEADER.unpack_from(data)[1:]), view[_HEADER.size : -_CRC.size]
 
 
-class Part(NamedTuple):
+class OfferedSegment(NamedTuple):
     """One segment of an offer."""
 
     first_index: RaftIndex
@@ -82,7 +82,7 @@ class Offer:
     term: Term
     first_index: RaftIndex  # from here on no entry is missing
     state_bytes: int  # length of the pb.Snapshot
-    segments: tuple[Part, ...]
+    segments: tuple[OfferedSegment, ...]
 
     def encode(self) -> bytes:
         """As it travels."""
@@ -94,7 +94,7 @@ class Offer:
         """Read one back; raises Damage if it makes no sense."""
         try:
             group, index, term, first_index, state_bytes, count = OFFER.unpack_from(data)
-            segments = tuple(Part(*part) for part in _SEGMENT.iter_unpack(data[OFFER.size :]))
+            segments = tuple(OfferedSegment(*part) for part in _SEGMENT.iter_unpack(data[OFFER.size :]))
         except StructError as error:
             raise Damage(f"offer of {len(data)} bytes: {error}") from error
         firsts = [part.first_index for part in segments]
