@@ -79,7 +79,7 @@ FAN_OUT_MAX = 13
 
 COMPOSED = {
     "stan.core.broker": 27,
-    "stan.server.server": 27,
+    "stan.server.compose": 27,
     "stan.edge.cluster.node": 23,
     "stan.edge.storage.storage": 15,
     "stan.server.main": 15,

@@ -18,7 +18,7 @@ from stan.types import SECOND
 
 
 class BrokerProcess:
-    """One running broker; what is special to a broker alone and to a member of a cluster is said in stan.server.server."""
+    """One running broker; what is special to a broker alone and to a member of a cluster is in stan.server.compose."""
 
     broker: Broker
     gateway: Gateway

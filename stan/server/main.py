@@ -2,7 +2,7 @@
 
 Promises: flags, exit codes and signals of the original (STAN-SPEC 12.5). nats-server is started first, and what takes long
 to import is imported while it starts, because old test harnesses expect an answer within half a second.
-Never holds logic of the broker, which is `stan.server.server.serve`.
+Never holds logic of the broker, which is `stan.server.compose.serve`.
 """
 
 import errno
@@ -172,7 +172,7 @@ def _run(
     with quick_nats(web_sockets=any(url.startswith("ws") for url in config.nats.urls)):
         import asyncio  # noqa: PLC0415
 
-        from stan.server.server import serve  # noqa: PLC0415
+        from stan.server.compose import serve  # noqa: PLC0415
     gc.freeze()
     gc.enable()
 

@@ -34,9 +34,9 @@ if os.environ.get("STUB_NO_NATS"):
     sys.executable = "/nowhere/python"
     os.environ["PATH"] = "/nowhere"
     nats_process._of_wheel = lambda name: iter(())
-module = types.ModuleType("stan.server.server")
+module = types.ModuleType("stan.server.compose")
 module.serve = serve
-sys.modules["stan.server.server"] = module
+sys.modules["stan.server.compose"] = module
 from stan.server.main import main
 sys.exit(main())
 """
@@ -142,10 +142,10 @@ class Module(types.ModuleType):
             self.ref = weakref.ref(owner, lambda _: os.kill(os.getpid(), signal.SIGTERM))
             del owner
         return super().__getattribute__(name)
-module = Module("stan.server.server")
+module = Module("stan.server.compose")
 """
     code = STUB.replace("import os, sys, types", "import os, signal, sys, types, weakref")
-    code = code.replace('module = types.ModuleType("stan.server.server")', dropping)
+    code = code.replace('module = types.ModuleType("stan.server.compose")', dropping)
     argv = [sys.executable, "-c", code, "-a", "127.0.0.1", "-p", str(free_port())]
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=20, cwd=ROOT, check=False)
 

@@ -19,7 +19,7 @@ from stan.errors import StanError
 from stan.log.files.disk import OsFiles
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
-from stan.server.server import _open_storage, why_not
+from stan.server.compose import _open_storage, start_failure
 from stan.types import GroupId
 from tests.kit.batches import batch, entry
 
@@ -149,7 +149,7 @@ async def test_damaged_file_is_healed_or_told(filled, name, how, tmp_path, capfd
     try:
         await directory.open()
     except StanError as error:
-        text = why_not(error, directory.path)
+        text = start_failure(error, directory.path)
         assert "\n" not in text
         assert str(file) in text or str(file.parent) in text, text
         return
@@ -193,7 +193,7 @@ def test_snapshot_files_of_earlier_versions_are_read(tmp_path):
 
 def test_a_full_disk_at_start_names_the_directory_and_what_to_do(tmp_path):
     full = OSError(errno.ENOSPC, "No space left on device")
-    text = why_not(full, tmp_path)
+    text = start_failure(full, tmp_path)
     assert text == f"{tmp_path}: there is no room on its disk ({full}): make room there, then start again"
 
 

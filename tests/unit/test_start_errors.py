@@ -2,7 +2,7 @@
 
 import pytest
 
-from stan.server.server import why_not
+from stan.server.compose import start_failure
 
 
 @pytest.mark.parametrize(
@@ -15,4 +15,4 @@ from stan.server.server import why_not
     ],
 )
 def test_directory_that_cannot_be_used_is_named(error, text):
-    assert why_not(error, None) == text
+    assert start_failure(error, None) == text

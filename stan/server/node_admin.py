@@ -40,7 +40,7 @@ OPTIONS_ROOM: Final = 256
 """Bytes of an answer beside its options."""
 
 
-class Administration:
+class NodeAdmin:
     """See the module's docstring. Made before the node begins."""
 
     def __init__(self, view: View, node: BrokerProcess, cluster_node: ClusterNode | None) -> None:

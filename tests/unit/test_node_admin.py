@@ -12,8 +12,8 @@ from stan.monitor.view import View
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
 from stan.raft.group import RaftGroup
-from stan.server import administration
-from stan.server.administration import Administration
+from stan.server import node_admin
+from stan.server.node_admin import NodeAdmin
 from stan.types import SECOND
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node
 
@@ -95,7 +95,7 @@ class Rig:
             )
         view = View(config, "SERVER", None, 7)
         view.node, view.pages = self.node, "http://127.0.0.1:8222"
-        self.administration = Administration(view, self.node, self.member)
+        self.node_admin = NodeAdmin(view, self.node, self.member)
 
     def ask(self, kind, request=b"", reply="answer"):
         payload = request if isinstance(request, bytes) else request.SerializeToString()
@@ -119,7 +119,7 @@ class Rig:
 
 
 async def test_node_alone_tells_how_it_is(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(administration, "_space", lambda directory: (10, 20) if directory == tmp_path else None)
+    monkeypatch.setattr(node_admin, "_space", lambda directory: (10, 20) if directory == tmp_path else None)
     rig = Rig(tmp_path)
     rig.harness.connect()
     rig.harness.publish("foo", b"1", b"2")
@@ -167,7 +167,7 @@ async def test_role_in_a_group(tmp_path, told, role) -> None:
 async def test_disk_that_hangs_holds_no_answer_up(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(limits, "DISK_PATIENCE", SECOND // 100)
     hangs = threading.Event()
-    monkeypatch.setattr(administration, "_space", lambda _directory: hangs.wait(60) and (10, 20))
+    monkeypatch.setattr(node_admin, "_space", lambda _directory: hangs.wait(60) and (10, 20))
     rig = Rig(tmp_path)
     try:
         assert (await rig.answer("nodes")).disk_total == 0
@@ -192,7 +192,7 @@ async def test_stopped_node_is_silent(tmp_path) -> None:
     rig = Rig(tmp_path)
     rig.node.driver.stopped = True
     rig.ask("nodes")
-    rig.administration._tell()
+    rig.node_admin._tell()
     assert not rig.written
 
 

@@ -42,7 +42,7 @@ from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.user_subjects import ack_subjects, reply_subject, with_users
 from stan.raft.solo import Solo
 from stan.raft.transport.link import HEADER_BYTES
-from stan.server.administration import Administration
+from stan.server.node_admin import NodeAdmin
 from stan.types import SECOND, ChannelUid, GroupId, WallNanos
 
 if TYPE_CHECKING:
@@ -117,13 +117,13 @@ async def _serve(
     try:
         storage = await _open_storage(config, node_id, log, lease)
     except (StanError, OSError) as error:
-        raise StartError(why_not(error, config.store.place)) from error
+        raise StartError(start_failure(error, config.store.place)) from error
     node: BrokerProcess
     if config.cluster is None:
-        node = Standalone(config, storage, log, view.server_id, lease)
+        node = StandaloneProcess(config, storage, log, view.server_id, lease)
     else:
-        node = Clustered(config, storage, log, view.server_id)
-    Administration(view, node, node.cluster_node if isinstance(node, Clustered) else None)
+        node = ClusterProcess(config, storage, log, view.server_id)
+    NodeAdmin(view, node, node.cluster_node if isinstance(node, ClusterProcess) else None)
     view.config = config
     view.opened(node)
     clean = False
@@ -167,7 +167,7 @@ async def _open_storage(config: Config, node_id: str, log: ServerLog, lease: "Le
     return await Storage.open(config, log, groups=sorted(groups), node_id=node_id)
 
 
-class Standalone(BrokerProcess):
+class StandaloneProcess(BrokerProcess):
     """A broker alone; with a *lease* of a store that others may take over."""
 
     def __init__(
@@ -209,7 +209,7 @@ class Standalone(BrokerProcess):
         try:
             await self.storage.load(self.broker, config.cluster_id)
         except (StanError, OSError) as error:
-            raise StartError(why_not(error, config.store.place)) from error
+            raise StartError(start_failure(error, config.store.place)) from error
         meta = self.broker.view.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
         connection = await self.connect(embedded)
@@ -251,7 +251,7 @@ class Standalone(BrokerProcess):
         raise StartError(f"discovered another streaming server with cluster ID {go_quote(cluster_id)}")
 
 
-class Clustered(BrokerProcess):
+class ClusterProcess(BrokerProcess):
     """A node of a cluster."""
 
     def __init__(self, config: Config, storage: Storage, log: ServerLog, server_id: str) -> None:
@@ -295,7 +295,7 @@ class Clustered(BrokerProcess):
         try:
             await cluster_node.load()
         except (StanError, OSError) as error:
-            raise StartError(why_not(error, self.config.store.place)) from error
+            raise StartError(start_failure(error, self.config.store.place)) from error
         meta = self.broker.view.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
         connection = await self.connect(embedded)
@@ -333,7 +333,7 @@ class Clustered(BrokerProcess):
         await super().close(clean=clean)
 
 
-def why_not(error: BaseException, place: Path | None) -> str:
+def start_failure(error: BaseException, place: Path | None) -> str:
     """What to say of an error that ends the start: of a file or directory first its name; *place*: what is kept, and where."""
     cause: BaseException | None = error
     while cause is not None:
