@@ -30,7 +30,7 @@ from stan.edge.reloading import Reloading
 from stan.edge.runtime import Ticker
 from stan.edge.serving.fetching import Fetching
 from stan.edge.serving.partitioning import Partitioning
-from stan.edge.serving.verifying import Verifying
+from stan.edge.serving.scrub import Scrubber
 from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import new_nuid, recorded_node_id
 from stan.edge.storage.storage import Storage
@@ -189,7 +189,7 @@ class StandaloneProcess(BrokerProcess):
         )
         self.gateway.wake = self.driver.look
         Fetching(self.broker, groups, self.gateway, self.runtime, lambda _group: lease is None or lease.holds())
-        Verifying(self.broker, groups, self.gateway, self.runtime, "")
+        Scrubber(self.broker, groups, self.gateway, self.runtime, "")
         if lease is not None:
             self.driver.fence = lease.fence
         partition = self.broker.view.partition

@@ -27,7 +27,7 @@ from stan.edge.driver import Driver
 from stan.edge.leadership import Leaderships
 from stan.edge.nats.gateway import Gateway
 from stan.edge.serving.fetching import Fetching
-from stan.edge.serving.verifying import Verifying
+from stan.edge.serving.scrub import Scrubber
 from stan.edge.storage.groupfiles import Voters
 from stan.edge.storage.storage import Storage
 from stan.errors import ConfigError, NotNow, StartError
@@ -115,7 +115,7 @@ class ClusterNode:
         self.group_sync = GroupSync(self)
         subjects = self.broker.view.subjects
         Fetching(self.broker, self.groups, self.gateway, environment.runtime, self._may_lead)
-        Verifying(self.broker, self.groups, self.gateway, environment.runtime, self.me)
+        Scrubber(self.broker, self.groups, self.gateway, environment.runtime, self.me)
         self.gateway.subscribe(self.wire.subscription, self._raft_frame, quiet=True)
         self.gateway.subscribe(subjects.hello, self._hello_heard)
         self._founded = False

@@ -49,13 +49,15 @@ class Fetching:
         self._runtime = runtime
         self._under_way = 0
         subjects, cluster = broker.view.subjects, broker.view.config.cluster
-        gateway.serve_requests(subjects.fetch, partial(self._heard, of_leader=True))
+        gateway.serve_requests(subjects.fetch, partial(self._on_request, of_leader=True))
         if cluster is not None and cluster.replica:
-            gateway.serve_requests(f"{subjects.replica_fetch} {REPLICA_QUEUE}", partial(self._heard, of_leader=False))
+            gateway.serve_requests(
+                f"{subjects.replica_fetch} {REPLICA_QUEUE}", partial(self._on_request, of_leader=False)
+            )
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _heard(self, frame: Frame, *, of_leader: bool) -> None:
+    def _on_request(self, frame: Frame, *, of_leader: bool) -> None:
         if not frame.reply:
             return
         asked = self._rules.asked(frame, of_leader=of_leader)

@@ -1,4 +1,4 @@
-"""Verifying copies: what one node reads and answers, and how the command compares what nodes answer."""
+"""Scrubbed copies: what one node reads and answers, and how the command compares what nodes answer."""
 
 import json
 import zlib
@@ -13,7 +13,7 @@ from stan.cli.support import operating
 from stan.config import Config
 from stan.core.broker import Broker
 from stan.edge.nats.gateway import Gateway
-from stan.edge.serving.verifying import Verifying
+from stan.edge.serving.scrub import Scrubber
 from stan.errors import Damage
 from stan.log.index import BatchIndex
 from stan.log.types import Row, StaleRef
@@ -94,7 +94,7 @@ class Node:
         self.log = Log()
         self.runtime = Runtime()
         group = type("Group", (), {"log": self.log})()
-        Verifying(self.broker, {GROUP: group}, self.gateway, self.runtime, name)
+        Scrubber(self.broker, {GROUP: group}, self.gateway, self.runtime, name)
         register(self.broker)
 
     def ask(self, reply=b"r", payload=None, **told):

@@ -1,9 +1,9 @@
-"""Verifying: a node reads its own copy of a channel from where it is kept, and tells what it found (`.admin.verify`).
+"""Scrub: a node reads its own copy of a channel from disk and reports what it found (`.admin.verify`).
 
     request for this node ─► look-up in the index ─► the disk, off the loop ─► count, CRC-32, damage ─► answer
 
 Promises: what is read is bounded for each answer, and asked for again by whoever wants more; nothing is read from a cache of
-this process; damage is told with file and position, and does not end the search; the event loop does no work per message.
+this process; damage is told with file and position, and does not end it; the event loop does no work per message.
 """
 
 import zlib
@@ -33,7 +33,7 @@ from stan.raft.consensus import Consensus
 from stan.types import GroupId, Sequence
 
 
-class Verifying:
+class Scrubber:
     """See the module's docstring. *node*: its name, "" alone."""
 
     def __init__(
@@ -50,9 +50,9 @@ class Verifying:
         self._runtime = runtime
         self._node = node
         self._under_way = 0
-        gateway.serve_requests(f"{view.subjects.extension}.admin.verify", self._heard)
+        gateway.serve_requests(f"{view.subjects.extension}.admin.verify", self._on_request)
 
-    def _heard(self, frame: Frame) -> None:
+    def _on_request(self, frame: Frame) -> None:
         if not frame.reply:
             return
         try:
@@ -80,11 +80,11 @@ class Verifying:
         if group is None:
             self._refuse(reply, BUSY, retry=True)  # it is being taken over
             return
-        search = Search(group.log, request, self._place(info, group.log, request))
+        scrub = Scrub(group.log, request, self._range(info, group.log, request))
         self._under_way += 1
-        self._runtime.work(search.run, partial(self._searched, reply, request, search, attempt))
+        self._runtime.work(scrub.run, partial(self._scrubbed, reply, request, scrub, attempt))
 
-    def _place(self, info: ChannelInfo, log: GroupLog, request: pb.VerifyRequest) -> "Place":
+    def _range(self, info: ChannelInfo, log: GroupLog, request: pb.VerifyRequest) -> "ScrubRange":
         index = log.channel(info.uid)
         seen = self._view.visible(info.group, info.uid, index)
         response = pb.VerifyResponse(
@@ -100,10 +100,10 @@ class Verifying:
         room = limits.VERIFY_BYTES_MAX
         refs = index.refs(first, last, room, limits.FETCH_BATCHES_MAX) if first <= last else []
         response.next_sequence = max(getattr(request, "from"), last + 1)
-        return Place(response, first, last, refs)
+        return ScrubRange(response, first, last, refs)
 
-    def _searched(
-        self, reply: bytes, request: pb.VerifyRequest, search: "Search", attempt: int, problem: Exception | None
+    def _scrubbed(
+        self, reply: bytes, request: pb.VerifyRequest, scrub: "Scrub", attempt: int, problem: Exception | None
     ) -> None:
         self._under_way -= 1
         if isinstance(problem, StaleRef) and attempt < ATTEMPTS:
@@ -111,9 +111,9 @@ class Verifying:
         elif problem is not None:
             self._refuse(reply, BUSY, retry=True)
         else:
-            for one in search.response.damaged:
+            for one in scrub.response.damaged:
                 self._gateway.complain("ERR", f"Verifying channel {shown(request.channel)}: {one.text}")
-            self._write(reply, search.response)
+            self._write(reply, scrub.response)
 
     def _refuse(self, reply: bytes, error: str, *, retry: bool = False) -> None:
         self._write(reply, pb.VerifyResponse(error=error.encode(), retry=retry, node=self._node))
@@ -122,7 +122,7 @@ class Verifying:
         self._gateway.connection.write(publication(reply, response.SerializeToString()))
 
 
-class Place(NamedTuple):
+class ScrubRange(NamedTuple):
     """What is to be read: batches, of which the messages [first, last] count."""
 
     response: pb.VerifyResponse
@@ -131,30 +131,30 @@ class Place(NamedTuple):
     refs: list[BatchRef]
 
 
-class Search:
+class Scrub:
     """One piece of work for a thread; `response` is whole behind it."""
 
-    def __init__(self, log: GroupLog, request: pb.VerifyRequest, place: Place) -> None:
+    def __init__(self, log: GroupLog, request: pb.VerifyRequest, range_: ScrubRange) -> None:
         self._log = log
         self._crc = request.crc
-        self._place = place
-        self.response: pb.VerifyResponse = place.response
+        self._range = range_
+        self.response: pb.VerifyResponse = range_.response
 
     def run(self) -> None:
         """Read and count. Raises StaleRef: look up again."""
-        place, response, crc = self._place, self.response, self._crc
-        for ref in place.refs:
+        range_, response, crc = self._range, self.response, self._crc
+        for ref in range_.refs:
             end = ref.base_sequence + ref.count
-            if end <= place.first:
+            if end <= range_.first:
                 continue
             try:
                 records = self._log.read(ref, stored=True)
                 batch = FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, records)
-                part = fetches.cut(batch, place.first, place.last, ref.count, len(records))
+                part = fetches.cut(batch, range_.first, range_.last, ref.count, len(records))
             except StaleRef:
                 raise
             except (Damage, ValueError) as damage:
-                first, last = max(ref.base_sequence, place.first), min(end - 1, place.last)
+                first, last = max(ref.base_sequence, range_.first), min(end - 1, range_.last)
                 response.damaged.add(first_sequence=first, last_sequence=last, text=str(damage))
                 if len(response.damaged) >= limits.VERIFY_DAMAGE_MAX:
                     response.next_sequence = last + 1
@@ -164,7 +164,7 @@ class Search:
             response.bytes += len(part.records)
             crc = zlib.crc32(part.records, crc)
         else:
-            if place.refs:
-                newest = place.refs[-1]
-                response.next_sequence = min(newest.base_sequence + newest.count - 1, place.last) + 1
+            if range_.refs:
+                newest = range_.refs[-1]
+                response.next_sequence = min(newest.base_sequence + newest.count - 1, range_.last) + 1
         response.crc = crc
