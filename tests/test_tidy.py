@@ -64,7 +64,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "turns",
     ),
     "stan.edge": (
-        *("log", "timing", "nats_import", "nats", "reads", "runtime", "storage"),
+        *("log", "histogram", "lazy_import", "nats", "batch_lookup", "runtime", "storage"),
         *("reloading", "leadership", "driver", "serving", "standby", "cluster", "process"),
     ),
     "stan.cli": ("support", "bench", "commands", "demo", "main"),

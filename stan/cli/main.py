@@ -13,7 +13,7 @@ from typer.completion import completion_init  # type: ignore[attr-defined] # pub
 from typer.core import TyperCommand, TyperGroup
 
 from stan.cli.support import contexts
-from stan.edge.nats_import import quick_nats
+from stan.edge.lazy_import import lazy_nats
 from stan.log.files.disk import OWNER_ALONE
 
 WATCH_S: Final = 2.0
@@ -186,7 +186,7 @@ def stan() -> None:
 
 def main() -> None:
     """Entry point of the `stan` command."""
-    with quick_nats(web_sockets=_web_sockets()):
+    with lazy_nats(web_sockets=_web_sockets()):
         import_module("stan_client")
     if "_STAN_COMPLETE" in os.environ:  # a shell asks
         completion_init()

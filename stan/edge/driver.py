@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeVarTuple
 from stan import limits
 from stan.core.base.ready import Delivery, Fetch, Fetched, Proposal, Ready
 from stan.core.broker import Broker
+from stan.edge.batch_lookup import LOOKUP_ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.nats.gateway import Gateway
-from stan.edge.reads import ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.runtime import Runtime
 from stan.errors import Aborted, DiskFull, Frozen, InDoubt, NotNow, fault
 from stan.log.types import Entry, StaleRef
@@ -383,7 +383,7 @@ class Driver:
         if isinstance(result, list):
             self.broker.tick(self.runtime.now(), self.runtime.wall())
             self._within(fetch.group, self.broker.step_fetched, fetch, result)
-        elif isinstance(result, StaleRef) and attempt < ATTEMPTS:  # the segment was rewritten: look it up again
+        elif isinstance(result, StaleRef) and attempt < LOOKUP_ATTEMPTS:  # the segment was rewritten: look it up again
             self._fetch(fetch, attempt + 1)
         else:
             self.broker.step_fetch_failed(fetch, str(result))

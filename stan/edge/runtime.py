@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from stan.core.base.ready import Fetched
-from stan.edge.timing import SYNC_BOUNDS, Times
+from stan.edge.histogram import SYNC_BOUNDS, Histogram
 from stan.errors import StanError, fault
 from stan.log.types import BatchRef, GroupLog
 from stan.raft.consensus import Consensus
@@ -112,7 +112,7 @@ class AsyncRuntime(Ticker):
         self._readers = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="read")
         self._syncing: set[int] = set()
         self._sync_ns = SYNC_AT_ONCE_NS  # how long the newest syncs took
-        self.syncs = Times(SYNC_BOUNDS)
+        self.syncs = Histogram(SYNC_BOUNDS)
 
     def sync(self, group: Consensus, done: Synced) -> None:
         """Make the group's log durable in a worker thread."""

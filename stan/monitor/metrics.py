@@ -25,8 +25,8 @@ from stan.core.base.ready import Index
 from stan.core.boundary.view import GroupView
 from stan.core.state.group import Cursor
 from stan.core.state.meta import ChannelInfo
+from stan.edge.histogram import Histogram
 from stan.edge.process import BrokerProcess
-from stan.edge.timing import Times
 from stan.monitor.view import Breath, View, cursors_of
 from stan.monitor.words import shown
 from stan.raft.group import RaftGroup
@@ -135,7 +135,7 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
     yield _gauge(
         "unsent_bytes", "Written to NATS, and still in this process", node.connection.unsent if node.connection else 0
     )
-    yield _times("sync_seconds", "How long syncs of a log to its disk take", node.runtime.syncs)
+    yield _histogram("sync_seconds", "How long syncs of a log to its disk take", node.runtime.syncs)
 
 
 def _groups(node: BrokerProcess) -> Iterator[Metric]:
@@ -249,7 +249,7 @@ def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
     return CounterMetricFamily(f"stan_{name}", text, value)
 
 
-def _times(name: str, text: str, times: Times) -> HistogramMetricFamily:
+def _histogram(name: str, text: str, times: Histogram) -> HistogramMetricFamily:
     counts = times.cumulative()
     bounds = [str(bound / SECOND) for bound in times.bounds] + ["+Inf"]
     buckets: list[Any] = list(zip(bounds, counts, strict=True))

@@ -166,10 +166,10 @@ def _run(
     again: "Callable[[], Parsed]",
 ) -> int:
     """Serve until a signal ends it; *received* has those that came before. Returns the exit code."""
-    from stan.edge.nats_import import quick_nats  # noqa: PLC0415 - nats-server starts meanwhile
+    from stan.edge.lazy_import import lazy_nats  # noqa: PLC0415 - nats-server starts meanwhile
 
     gc.disable()  # what is imported stays; no collection needs to look at it, now or later
-    with quick_nats(web_sockets=any(url.startswith("ws") for url in config.nats.urls)):
+    with lazy_nats(web_sockets=any(url.startswith("ws") for url in config.nats.urls)):
         import asyncio  # noqa: PLC0415
 
         from stan.server.compose import serve  # noqa: PLC0415

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stan import limits
 from stan.config import ClusterConfig, Config, StoreConfig, StoreLimits
-from stan.edge.timing import Times
+from stan.edge.histogram import Histogram
 from stan.log.types import BatchRef
 from stan.monitor import health
 from stan.monitor.metrics import metrics
@@ -55,7 +55,7 @@ def node(harness, **told):
         "storage": SimpleNamespace(
             differs={}, node_id="a", whole={}, logs={1: SimpleNamespace(channel=lambda _uid: FakeChannel())}
         ),
-        "runtime": SimpleNamespace(now=lambda: 100, syncs=Times((10, 20))),
+        "runtime": SimpleNamespace(now=lambda: 100, syncs=Histogram((10, 20))),
     }
     return SimpleNamespace(**standard | told)
 

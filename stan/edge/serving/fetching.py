@@ -15,8 +15,8 @@ from stan.core.base.ready import Fetched
 from stan.core.boundary.fetches import AGAIN, FetchAsked, FetchRules, Place, Refusal
 from stan.core.broker import Broker
 from stan.core.context import shown
+from stan.edge.batch_lookup import LOOKUP_ATTEMPTS, from_memory, refs_that_fill
 from stan.edge.nats.gateway import Gateway
-from stan.edge.reads import ATTEMPTS, from_memory, refs_that_fill
 from stan.edge.runtime import Runtime
 from stan.errors import UNREADABLE
 from stan.log.types import BatchRef, ChannelIndex, StaleRef
@@ -115,7 +115,7 @@ class Fetching:
         result: list[Fetched] | Exception,
     ) -> None:
         self._under_way -= 1
-        if isinstance(result, StaleRef) and attempt < ATTEMPTS:
+        if isinstance(result, StaleRef) and attempt < LOOKUP_ATTEMPTS:
             self._look_up(asked, attempt + 1)
         elif isinstance(result, StaleRef) or not self._rules.holds(asked):
             self._refuse(asked.reply, AGAIN)

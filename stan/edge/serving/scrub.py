@@ -18,8 +18,8 @@ from stan.core.broker import Broker
 from stan.core.context import shown
 from stan.core.requests.responder import VERSIONS
 from stan.core.state.meta import ChannelInfo
+from stan.edge.batch_lookup import LOOKUP_ATTEMPTS
 from stan.edge.nats.gateway import Gateway
-from stan.edge.reads import ATTEMPTS
 from stan.edge.runtime import Runtime
 from stan.errors import BUSY, INVALID_ADMIN, UNKNOWN_CHANNEL, UNKNOWN_VERSION, Damage
 from stan.log.types import BatchRef, GroupLog, StaleRef
@@ -106,7 +106,7 @@ class Scrubber:
         self, reply: bytes, request: pb.VerifyRequest, scrub: "Scrub", attempt: int, problem: Exception | None
     ) -> None:
         self._under_way -= 1
-        if isinstance(problem, StaleRef) and attempt < ATTEMPTS:
+        if isinstance(problem, StaleRef) and attempt < LOOKUP_ATTEMPTS:
             self._look_up(reply, request, attempt + 1)
         elif problem is not None:
             self._refuse(reply, BUSY, retry=True)

@@ -1,6 +1,6 @@
 """Which record batches a read of several runs gets when it is bounded."""
 
-from stan.edge.reads import refs_of_runs
+from stan.edge.batch_lookup import refs_of_runs
 from stan.log.memorylog import MemoryLog
 from tests.kit.batches import batch, entry
 

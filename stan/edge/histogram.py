@@ -14,8 +14,8 @@ SYNC_BOUNDS = (
 """Classes of the time of a sync, ns."""
 
 
-class Times:
-    """Durations by class; the last class has no upper bound."""
+class Histogram:
+    """A histogram of durations by class; the last class has no upper bound."""
 
     def __init__(self, bounds: tuple[int, ...]) -> None:
         self.bounds = bounds  # ascending, ns; a duration of exactly that belongs to the class

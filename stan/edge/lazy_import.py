@@ -25,7 +25,7 @@ class _LateModule(ModuleType):
 
 
 @contextmanager
-def quick_nats(*, web_sockets: bool) -> Iterator[None]:
+def lazy_nats(*, web_sockets: bool) -> Iterator[None]:
     """Import nats-py inside of this block; with *web_sockets*, in full."""
     if web_sockets or _PACKAGE in sys.modules:
         yield

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-QUICK = "import sys\nfrom stan.edge.nats_import import quick_nats\nwith quick_nats(web_sockets={}):\n    import nats.aio.client\n"
+QUICK = "import sys\nfrom stan.edge.lazy_import import lazy_nats\nwith lazy_nats(web_sockets={}):\n    import nats.aio.client\n"
 
 
 def said(code: str, *, web_sockets: bool = False) -> str:

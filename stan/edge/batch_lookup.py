@@ -10,7 +10,7 @@ from stan.core.base.ready import Fetched
 from stan.log.types import BatchRef, ChannelIndex, GroupLog
 from stan.types import Sequence
 
-ATTEMPTS = 3
+LOOKUP_ATTEMPTS = 3
 """Look-ups of one read before it is called failed."""
 
 
