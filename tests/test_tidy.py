@@ -103,7 +103,7 @@ MANY_FIELDS = {
     "stan.edge.driver.Driver": 17,
     "stan.edge.nats.gateway.Gateway": 25,
     "stan.edge.leadership.Pool": 14,
-    "stan.edge.standby.ft.GroupMember": 16,
+    "stan.edge.standby.standby.StandbyServer": 16,
     "stan.edge.storage.groupfiles.GroupFiles": 13,
     "stan.edge.storage.storage.Storage": 22,
     "stan.edge.storage.transfer.Receiver": 16,

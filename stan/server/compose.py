@@ -70,13 +70,13 @@ async def serve(
         if not config.ft_group:
             await _serve(view, embedded, log, stop, reloading)
             return
-        from stan.edge.standby.ft import GroupMember  # noqa: PLC0415 - few want it
+        from stan.edge.standby.standby import StandbyServer  # noqa: PLC0415 - few want it
 
         async def serve_active(config: Config, lease: "Lease") -> None:
             view.config = config
             await _serve(view, embedded, log, stop, reloading, lease)
 
-        server = GroupMember(config, server_id, log, view.told_ft_state)
+        server = StandbyServer(config, server_id, log, view.told_ft_state)
         await server.run(config.nats.urls or ((embedded.url,) if embedded else ()), stop, serve_active)
 
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from stan.edge.standby.ft import decode_time, encode_time
+from stan.edge.standby.standby import decode_time, encode_time
 from tests.chaos.load import LASTING_KINDS, Load, Pace
 from tests.chaos.seeds import chaos_dice
 from tests.kit.ft_pair import STANDBY, Member, Pair

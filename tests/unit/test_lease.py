@@ -7,7 +7,7 @@ import pytest
 
 from stan import limits
 from stan.edge.standby import lease as module
-from stan.edge.standby.lease import Holder, Keeper, Lease, LeaseFiles, Watch
+from stan.edge.standby.lease import Holder, Keeper, Lease, LeaseFiles, LeaseWatch
 from stan.errors import LostLock
 from stan.types import SECOND
 
@@ -49,7 +49,7 @@ def elsewhere(lease):
 
 
 def test_first_server_takes_the_lease_at_once(files, clock):
-    assert Watch(files).look(clock()) == 0
+    assert LeaseWatch(files).look(clock()) == 0
     lease = take(files, clock)
     assert (lease.epoch, files.newest(), files.holder(1).server_id) == (1, 1, "A")
     lease.check()
@@ -63,7 +63,7 @@ def test_one_of_two_takers_gets_the_lease(files, clock):
 
 
 def test_lease_that_is_renewed_is_never_taken(files, clock):
-    lease, watch = elsewhere(take(files, clock)), Watch(files)
+    lease, watch = elsewhere(take(files, clock)), LeaseWatch(files)
     for _ in range(20):
         assert watch.look(clock()) is None
         clock.go(1)
@@ -72,7 +72,7 @@ def test_lease_that_is_renewed_is_never_taken(files, clock):
 
 def test_lease_is_taken_after_it_was_seen_unchanged_for_long_enough(files, clock):
     elsewhere(take(files, clock))
-    watch = Watch(files)
+    watch = LeaseWatch(files)
     assert watch.look(clock()) is None
     clock.go(limits.LEASE_TAKEN / SECOND - 0.001)
     assert watch.look(clock()) is None
@@ -82,7 +82,7 @@ def test_lease_is_taken_after_it_was_seen_unchanged_for_long_enough(files, clock
 
 
 def test_frozen_standby_does_not_count_the_time_it_has_not_seen(files, clock):
-    lease, watch = elsewhere(take(files, clock)), Watch(files)
+    lease, watch = elsewhere(take(files, clock)), LeaseWatch(files)
     assert watch.look(clock()) is None
     clock.go(3600)
     lease._until = clock() + SECOND
@@ -109,7 +109,7 @@ def test_holder_is_superseded_although_its_clock_stood_still(files, clock):
 
 
 def test_holder_that_was_late_and_not_superseded_takes_the_next_epoch(files, clock):
-    lease, watch = elsewhere(take(files, clock)), Watch(files)
+    lease, watch = elsewhere(take(files, clock)), LeaseWatch(files)
     watch.look(clock())
     clock.go(60)
     lease.check()
@@ -147,12 +147,12 @@ def test_standby_that_was_frozen_before_it_took_does_not_get_an_old_epoch(files,
 
 def test_released_lease_is_taken_at_once(files, clock):
     take(files, clock).close(release=True)
-    watch = Watch(files)
+    watch = LeaseWatch(files)
     assert (watch.look(clock()), watch.alone) == (1, True)
 
 
 def test_lease_of_a_process_of_this_machine_that_is_gone_is_taken_at_once(files, clock):
-    lease, watch = take(files, clock), Watch(files)
+    lease, watch = take(files, clock), LeaseWatch(files)
     assert watch.look(clock()) is None
     os.close(lease._handle)  # as the end of the process does
     assert (watch.look(clock()), watch.alone) == (1, True)
@@ -163,13 +163,13 @@ def test_free_lock_tells_nothing_unless_it_was_held_on_this_machine(files, clock
     lease = take(files, clock)
     module.write_record(lease._handle, replace(lease.holder, **told))
     os.close(lease._handle)
-    assert Watch(files).look(clock()) is None
+    assert LeaseWatch(files).look(clock()) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"server_id": 1, "more": 2}', b"\xff" * 9000])
 def test_lease_that_says_nothing_is_taken_in_the_end(files, clock, content):
     files.path(4).write_bytes(content)
-    watch = Watch(files)
+    watch = LeaseWatch(files)
     assert watch.look(clock()) is None
     clock.go(5)
     assert watch.look(clock()) == 4

@@ -153,7 +153,7 @@ def _lock(handle: int) -> bool:
     return True
 
 
-class Watch:
+class LeaseWatch:
     """What a standby sees of the lease."""
 
     def __init__(self, files: LeaseFiles) -> None:
@@ -191,7 +191,7 @@ class Lease:
 
     @classmethod
     def take(cls, files: LeaseFiles, after: int, server_id: str, clock: Callable[[], Nanos]) -> "Lease | None":
-        """Take the epoch after *after*, as `Watch.look` gave it; None if another server was faster. Raises OSError."""
+        """Take the epoch after *after*, as `LeaseWatch.look` gave it; None if another server was faster. Raises OSError."""
         started = clock()
         holder = Holder.here(server_id)
         handle = files.take(after + 1, holder)

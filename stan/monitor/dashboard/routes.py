@@ -16,7 +16,7 @@ from aiohttp import web
 from stan import limits
 from stan.edge.nats.asking import Asking, hear_events
 from stan.edge.process import BrokerProcess
-from stan.edge.standby.ft import STANDBY
+from stan.edge.standby.standby import STANDBY
 from stan.errors import StanError, Unanswered
 from stan.monitor import health
 from stan.monitor.dashboard.api import Api

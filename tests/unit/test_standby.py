@@ -6,8 +6,8 @@ import pytest
 
 from stan import limits
 from stan.config import Config, StoreConfig
-from stan.edge.standby.ft import GroupMember, encode_time
-from stan.edge.standby.lease import Lease, LeaseFiles, Watch
+from stan.edge.standby.lease import Lease, LeaseFiles, LeaseWatch
+from stan.edge.standby.standby import StandbyServer, encode_time
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.fake_broker import eventually
@@ -54,14 +54,14 @@ def clock():
 @pytest.fixture
 async def member(tmp_path, clock):
     config = Config(store=StoreConfig(kind="file", directory=tmp_path / "root"), ft_group="g")
-    made = GroupMember(config, "ME", Log(), lambda _state: None, clock=clock)
+    made = StandbyServer(config, "ME", Log(), lambda _state: None, clock=clock)
     yield made
-    made.epochs.close()
+    made.generations.close()
 
 
 @pytest.fixture
 def files(member):
-    made = LeaseFiles(member.epochs.leases)
+    made = LeaseFiles(member.generations.leases)
     made.make()
     return made
 
@@ -80,7 +80,7 @@ def activate(member, files, at=50 * SECOND):
 
 
 async def test_standby_waits_for_silence_and_then_takes_the_lease(member, files, clock):
-    watch = Watch(files)
+    watch = LeaseWatch(files)
     assert not member._try(files, watch)
     clock.go(1)
     member._heard(heartbeat("OTHER", 1))
@@ -93,7 +93,7 @@ async def test_standby_waits_for_silence_and_then_takes_the_lease(member, files,
 
 async def test_standby_that_hears_nothing_stays_so_while_the_lease_is_renewed(member, files, clock):
     other = Lease.take(files, 0, "OTHER", clock)
-    watch = Watch(files)
+    watch = LeaseWatch(files)
     for _ in range(100):
         clock.go(1)
         other.renew()
@@ -109,7 +109,7 @@ async def test_interval_without_heartbeats_differs_by_server_within_bounds(membe
 
 
 async def test_look_that_took_too_long_takes_nothing(member, files, clock):
-    class Slow(Watch):
+    class Slow(LeaseWatch):
         def look(self, now):
             clock.go(30)
             return super().look(now)
@@ -121,13 +121,13 @@ async def test_look_that_took_too_long_takes_nothing(member, files, clock):
 
 async def test_error_of_the_store_is_told_and_tried_again(member, clock, monkeypatch):
     monkeypatch.setattr(limits, "FT_LOOK_INTERVAL", SECOND // 1000)
-    member.epochs.root.parent.mkdir(exist_ok=True)
-    member.epochs.root.write_text("a file where a directory should be")
+    member.generations.root.parent.mkdir(exist_ok=True)
+    member.generations.root.write_text("a file where a directory should be")
     stop = asyncio.Event()
     standing_by = asyncio.ensure_future(member._standby(stop))
     async with asyncio.timeout(20):
         await eventually(lambda: member._log.lines)
-        member.epochs.root.unlink()
+        member.generations.root.unlink()
         clock.go(5)
         await standing_by
     assert member.lease is not None

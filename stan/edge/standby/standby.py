@@ -24,8 +24,8 @@ from stan.config import Config
 from stan.edge.log import ServerLog, redacted
 from stan.edge.nats.connection import Connection
 from stan.edge.runtime import CLOCK
-from stan.edge.standby.epochs import Epochs
-from stan.edge.standby.lease import Keeper, Lease, LeaseFiles, Watch
+from stan.edge.standby.lease import Keeper, Lease, LeaseFiles, LeaseWatch
+from stan.edge.standby.store_generations import StoreGenerations
 from stan.errors import LostLock, StanError, StartError, go_quote
 from stan.protocol.channels import publication
 from stan.protocol.kernel import server as kernel
@@ -39,7 +39,7 @@ _GO_TIME = Struct(">bqih")
 _GO_TIME_VERSION, _UTC = 1, -1
 _YEAR_1 = 62_135_596_800
 """Seconds from year 1 to 1970."""
-_HEARD_SID = 1
+_GROUP_SID = 1
 _ENTER_ATTEMPTS = 3
 _CLAIMS_BELIEVED = 2
 """Heartbeats of another server after which it is one with a store of its own, not one that was frozen while it sent one."""
@@ -68,30 +68,30 @@ def boot_clock() -> Nanos:
     return Nanos(time.clock_gettime_ns(CLOCK))
 
 
-def _epochs(config: Config) -> Epochs:
+def _store_generations(config: Config) -> StoreGenerations:
     """The data directories of the store that is shared. Raises StartError."""
     store = config.store
     if store.kind == "sql" and store.source is not None:
-        from stan.edge.standby.sqlepochs import SqlEpochs  # noqa: PLC0415 - few want it
+        from stan.edge.standby.sql_store_generations import SqlStoreGenerations  # noqa: PLC0415 - few want it
 
-        return SqlEpochs(store.source)
+        return SqlStoreGenerations(store.source)
     if store.directory is None:
         raise StartError("ft: only FILE or SQL stores supported in FT mode")
-    return Epochs(store.directory)
+    return StoreGenerations(store.directory)
 
 
-class Link:
+class StandbyLink:
     """A NATS connection for heartbeats."""
 
-    def __init__(self, config: Config, server_id: str, heard: Callable[[bytes], None]) -> None:
-        """*heard* gets what is said in the group."""
+    def __init__(self, config: Config, server_id: str, on_message: Callable[[bytes], None]) -> None:
+        """*on_message* gets what is said in the group."""
         self._config = config
         self._server_id = server_id.encode()
-        self._heard = heard
+        self._on_message = on_message
         self._subject = f"_STAN.ft.{config.cluster_id}.{config.ft_group}"
         self._rest = b""
         self._connection = Connection(
-            {_HEARD_SID: self._subject}, on_data=self._read, on_up=self._anew, on_down=self._anew, on_drained=self._anew
+            {_GROUP_SID: self._subject}, on_data=self._read, on_up=self._anew, on_down=self._anew, on_drained=self._anew
         )
 
     async def open(self, urls: tuple[str, ...], note: Callable[[str], None]) -> None:
@@ -102,7 +102,7 @@ class Link:
             shown = ", ".join(redacted(url) for url in urls)
             raise StartError(f"cannot connect to NATS at {shown}: {problem or type(problem).__name__}") from problem
 
-    def beat(self, activated: WallNanos) -> None:
+    def send_heartbeat(self, activated: WallNanos) -> None:
         """Tell the others that this server is active, and since when."""
         message = wire.CtrlMsg(msg_type=_HEARTBEAT, server_id=self._server_id, data=encode_time(activated))
         self._connection.write(publication(self._subject.encode(), message.SerializeToString()))
@@ -125,8 +125,8 @@ class Link:
                     break
                 at += scan.consumed
                 for frame in scan.others:
-                    if frame.sid == _HEARD_SID:
-                        self._heard(frame.payload)
+                    if frame.sid == _GROUP_SID:
+                        self._on_message(frame.payload)
                     elif frame.subject == b"PING":
                         self._connection.write(b"PONG\r\n")
                     elif frame.subject == b"PONG":
@@ -134,7 +134,7 @@ class Link:
         self._rest = data[at:]
 
 
-class GroupMember:
+class StandbyServer:
     """See the module."""
 
     def __init__(
@@ -149,8 +149,8 @@ class GroupMember:
     ) -> None:
         """*told* gets the state, FT_STANDBY or FT_ACTIVE."""
         random = random or Random()
-        self.epochs = _epochs(config)
-        self.link = Link(config, server_id, self._heard)
+        self.generations = _store_generations(config)
+        self.link = StandbyLink(config, server_id, self._on_message)
         self.lease: Lease | None = None
         self._config = config
         self._server_id = server_id
@@ -159,7 +159,7 @@ class GroupMember:
         self._clock = clock
         self._interval = round(limits.FT_HEARTBEAT_INTERVAL * random.uniform(0.9, 1.1))
         self._missed = round(limits.FT_MISSED_INTERVAL * random.uniform(0.9, 1.1))
-        self._heard_at = clock()
+        self._last_message_at = clock()
         self._activated = WallNanos(0)
         self._claims: Counter[bytes] = Counter()  # heartbeats by server
         self._lost: asyncio.Future[LostLock] = asyncio.get_running_loop().create_future()
@@ -176,15 +176,15 @@ class GroupMember:
             if self.lease is not None:
                 await self._active(self.lease, serve, alone=alone)
         finally:
-            self.epochs.close()
+            self.generations.close()
             await self.link.close()
 
     # --- standby --------------------------------------------------------------------------------------------------------------
 
     async def _standby(self, stop: asyncio.Event) -> bool:
         """Until this server has the lease, or *stop*; whether nobody else can be writing to the store."""
-        files = LeaseFiles(self.epochs.leases)
-        watch = Watch(files)
+        files = LeaseFiles(self.generations.leases)
+        watch = LeaseWatch(files)
         while not stop.is_set():
             try:
                 if await asyncio.to_thread(self._try, files, watch):
@@ -197,13 +197,13 @@ class GroupMember:
                 await asyncio.wait_for(stop.wait(), limits.FT_LOOK_INTERVAL / SECOND)
         return False
 
-    def _try(self, files: LeaseFiles, watch: Watch) -> bool:
+    def _try(self, files: LeaseFiles, watch: LeaseWatch) -> bool:
         """One look at the lease, and an attempt to have it once no heartbeat was heard for long enough."""
-        self.epochs.make()
+        self.generations.make()
         files.make()
         now = self._clock()
         after = watch.look(now)
-        if now - self._heard_at < self._missed:
+        if now - self._last_message_at < self._missed:
             return False
         if after is not None and self._clock() - now < limits.LEASE_RENEWAL:  # else look again: it was long ago
             self.lease = Lease.take(files, after, self._server_id, self._clock)
@@ -237,9 +237,9 @@ class GroupMember:
         over = False  # and closed in order
         try:
             directory = await self._enter(lease, alone=alone)
-            store = self.epochs.store(self._config.store, directory)
+            store = self.generations.store(self._config.store, directory)
             serving = asyncio.ensure_future(serve(replace(self._config, store=store), lease))
-            beating = asyncio.ensure_future(self._beat(lease))
+            beating = asyncio.ensure_future(self._send_heartbeats(lease))
             try:
                 waiting: set[asyncio.Future[Any]] = {serving, self._lost}
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -260,9 +260,9 @@ class GroupMember:
         epoch = lease.epoch  # it may grow, the directory stays
         for attempt in range(_ENTER_ATTEMPTS):
             try:
-                directory = await asyncio.to_thread(partial(self.epochs.enter, epoch, alone=alone))
+                directory = await asyncio.to_thread(partial(self.generations.enter, epoch, alone=alone))
                 await asyncio.to_thread(lease.check)
-                await asyncio.to_thread(self.epochs.tidy, epoch)
+                await asyncio.to_thread(self.generations.tidy, epoch)
                 await asyncio.to_thread(lease.files.forget_before, epoch)
             except OSError as problem:  # who had it before may still be removing something
                 if attempt == _ENTER_ATTEMPTS - 1:
@@ -271,15 +271,15 @@ class GroupMember:
                 return directory
         raise StartError("ft: cannot take over the store")
 
-    async def _beat(self, lease: Lease) -> None:
+    async def _send_heartbeats(self, lease: Lease) -> None:
         while True:
             if lease.holds():
-                self.link.beat(self._activated)
+                self.link.send_heartbeat(self._activated)
             await asyncio.sleep(self._interval / SECOND)
 
-    def _heard(self, payload: bytes) -> None:
+    def _on_message(self, payload: bytes) -> None:
         """Something was said in the group."""
-        self._heard_at = self._clock()
+        self._last_message_at = self._clock()
         if self.lease is None or not self._activated:
             return
         try:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stan.edge.standby.epochs import Epochs, copy_file, link_file
+from stan.edge.standby.store_generations import StoreGenerations, copy_file, link_file
 from stan.edge.storage.manifest import lock_directory, open_manifest
 from stan.errors import StartError
 from stan.log.files.filelog import FileLog
@@ -38,8 +38,8 @@ def make_store(directory):
 
 
 @pytest.fixture
-def epochs(tmp_path):
-    made = Epochs(tmp_path / "root")
+def generations(tmp_path):
+    made = StoreGenerations(tmp_path / "root")
     made.make()
     yield made
     made.close()
@@ -52,27 +52,27 @@ def entries_of(directory):
     return found
 
 
-def test_first_server_finds_an_empty_directory(epochs):
-    assert epochs.current() is None
-    assert list(epochs.enter(1, alone=True).iterdir()) == []
-    assert epochs.current() == epochs.root / "epoch-0000000001"
+def test_first_server_finds_an_empty_directory(generations):
+    assert generations.current() is None
+    assert list(generations.enter(1, alone=True).iterdir()) == []
+    assert generations.current() == generations.root / "epoch-0000000001"
 
 
-def test_directory_of_who_is_gone_is_renamed(epochs):
-    first = epochs.enter(1, alone=True)
+def test_directory_of_who_is_gone_is_renamed(generations):
+    first = generations.enter(1, alone=True)
     make_store(first).close()
-    second = epochs.enter(2, alone=True)
+    second = generations.enter(2, alone=True)
     assert not first.exists()
     assert (second / "state.db").read_bytes() == b"rows"
     assert len(entries_of(second)) == 40
-    assert epochs.enter(2, alone=True) == second
+    assert generations.enter(2, alone=True) == second
 
 
-def test_nothing_that_a_frozen_server_does_later_is_in_the_new_directory(epochs):
-    first = epochs.enter(1, alone=True)
+def test_nothing_that_a_frozen_server_does_later_is_in_the_new_directory(generations):
+    first = generations.enter(1, alone=True)
     old = make_store(first)
     before = old.entries(1, 40, 10**9)
-    second = epochs.enter(2, alone=False)
+    second = generations.enter(2, alone=False)
     new = open_log(second)
     assert new.entries(1, 10**6, 10**9) == before
     fill(old, 30)  # through several new segments, whose names the other one uses too
@@ -86,29 +86,29 @@ def test_nothing_that_a_frozen_server_does_later_is_in_the_new_directory(epochs)
     found = entries_of(second)
     assert found[:40] == before
     assert [one.index for one in found] == list(range(1, 51))
-    epochs.tidy(2)
+    generations.tidy(2)
     assert not first.exists()
     assert len(entries_of(second)) == 50
 
 
-def test_rows_of_a_server_that_may_still_write_are_left_out(epochs):
-    first = epochs.enter(1, alone=True)
+def test_rows_of_a_server_that_may_still_write_are_left_out(generations):
+    first = generations.enter(1, alone=True)
     make_store(first).close()
-    second = epochs.enter(2, alone=False)
+    second = generations.enter(2, alone=False)
     assert not (second / "state.db").exists()
     assert (second / "lost+found" / "old" / "file").read_bytes() == b"lost"
     assert open_manifest(str(second), "c", 1).manifest.cluster_id == "c"
 
 
-def test_store_of_a_lone_server_is_taken_over(epochs):
-    make_store(epochs.root).close()
-    epochs.make()
+def test_store_of_a_lone_server_is_taken_over(generations):
+    make_store(generations.root).close()
+    generations.make()
     with pytest.raises(StartError, match="in use by another server"):
-        lock_directory(epochs.root)
-    entered = epochs.enter(1, alone=True)
+        lock_directory(generations.root)
+    entered = generations.enter(1, alone=True)
     assert (entered / "state.db").read_bytes() == b"rows"
-    epochs.tidy(1)
-    assert sorted(path.name for path in epochs.root.iterdir()) == ["epoch-0000000001", "lock"]
+    generations.tidy(1)
+    assert sorted(path.name for path in generations.root.iterdir()) == ["epoch-0000000001", "lock"]
     assert len(entries_of(entered)) == 40
 
 
@@ -116,33 +116,33 @@ def test_store_that_a_lone_server_uses_is_refused(tmp_path):
     make_store(tmp_path).close()
     lock = lock_directory(tmp_path)
     with pytest.raises(StartError, match="in use by another server"):
-        Epochs(tmp_path).make()
+        StoreGenerations(tmp_path).make()
     assert lock
 
 
-def test_lone_server_refuses_a_shared_store(epochs):
-    (epochs.root / "ft").mkdir()
+def test_lone_server_refuses_a_shared_store(generations):
+    (generations.root / "ft").mkdir()
     with pytest.raises(StartError, match="start it with -ft_group"):
-        open_manifest(str(epochs.root), "c", 1)
+        open_manifest(str(generations.root), "c", 1)
 
 
 def test_store_of_the_original_is_refused(tmp_path):
     (tmp_path / "server.dat").touch()
     with pytest.raises(StartError, match="stan migrate"):
-        Epochs(tmp_path).make()
+        StoreGenerations(tmp_path).make()
 
 
-def test_takeover_that_was_not_finished_begins_again(epochs):
-    first = epochs.enter(1, alone=True)
+def test_takeover_that_was_not_finished_begins_again(generations):
+    first = generations.enter(1, alone=True)
     make_store(first).close()
-    half = epochs.root / "epoch-0000000002.building"
+    half = generations.root / "epoch-0000000002.building"
     half.mkdir()
     (half / "stan.json").write_text("half")
-    assert epochs.current() == first
-    assert len(entries_of(epochs.enter(2, alone=False))) == 40
-    third = epochs.enter(3, alone=False)
-    epochs.tidy(3)
-    assert [path.name for path in epochs.root.glob("epoch*")] == [third.name]
+    assert generations.current() == first
+    assert len(entries_of(generations.enter(2, alone=False))) == 40
+    third = generations.enter(3, alone=False)
+    generations.tidy(3)
+    assert [path.name for path in generations.root.glob("epoch*")] == [third.name]
 
 
 def test_file_is_copied_where_it_cannot_be_linked(tmp_path, monkeypatch):

@@ -33,7 +33,7 @@ _FILES_THAT_CHANGE = 2
 """The newest segment may be written to, and the sidecar of the one before it."""
 
 
-class Epochs:
+class StoreGenerations:
     """The root of one store; see the module."""
 
     def __init__(self, root: Path) -> None:

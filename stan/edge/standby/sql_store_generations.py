@@ -1,5 +1,5 @@
-"""The same as stan.edge.standby.epochs for a store in one SQLite file: `<source>.ft/` is the root, `<source>` leads to the newest
-file.
+"""The same as stan.edge.standby.store_generations for a store in one SQLite file: `<source>.ft/` is the root, `<source>` leads to
+the newest file.
 
 A file that somebody may be writing to is copied, and its write-ahead log after it: that holds every page which a checkpoint moves
 meanwhile. Should the file itself change while both are copied, they are copied again, as a second log may have begun.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stan import limits
 from stan.config import StoreConfig
-from stan.edge.standby.epochs import Epochs, copy_file, link_file
+from stan.edge.standby.store_generations import StoreGenerations, copy_file, link_file
 from stan.edge.storage.manifest import lock_file
 from stan.edge.storage.sqlstorage import lock_path, shared_path
 from stan.errors import StartError
@@ -19,7 +19,7 @@ from stan.errors import StartError
 WAL = "-wal"
 
 
-class SqlEpochs(Epochs):
+class SqlStoreGenerations(StoreGenerations):
     """See the module."""
 
     def __init__(self, source: Path) -> None:
@@ -28,32 +28,32 @@ class SqlEpochs(Epochs):
 
     @property
     def plain(self) -> Path:
-        """See Epochs."""
+        """See StoreGenerations."""
         return self._source.parent
 
     def has_plain(self) -> bool:
-        """See Epochs."""
+        """See StoreGenerations."""
         return self._source.exists() and not self._source.is_symlink()
 
     def refuse_foreign(self) -> None:
-        """See Epochs; what is no SQLite file shows when it is opened."""
+        """See StoreGenerations; what is no SQLite file shows when it is opened."""
 
     def lock_plain(self) -> int:
-        """See Epochs."""
+        """See StoreGenerations."""
         return lock_file(lock_path(self._source), self._source)
 
     def plain_files(self) -> list[Path]:
-        """See Epochs."""
+        """See StoreGenerations."""
         name = self._source.name
         found = [self.plain / f"{name}{ending}" for ending in (WAL, "-shm")]
         return found if self._source.is_symlink() else [*found, self._source]
 
     def store(self, config: StoreConfig, directory: Path) -> StoreConfig:
-        """See Epochs."""
+        """See StoreGenerations."""
         return replace(config, source=directory / self._source.name)
 
     def tidy(self, epoch: int) -> None:
-        """See Epochs; people find the newest file under the old name."""
+        """See StoreGenerations; people find the newest file under the old name."""
         super().tidy(epoch)
         current = self.current()
         if current is not None:
@@ -63,7 +63,7 @@ class SqlEpochs(Epochs):
             link.replace(self._source)
 
     def fill(self, target: Path, source: Path, *, shared: bool) -> None:
-        """See Epochs."""
+        """See StoreGenerations."""
         name = self._source.name
         if not (source / name).exists():
             return  # its holder has not come to make it
