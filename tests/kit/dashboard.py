@@ -33,7 +33,7 @@ async def served(fake: FakeCluster, config: Config | None = None) -> AsyncIterat
     view = View(config, "server", None, WallNanos(0))
     guard = Guard(config.monitor)
     dashboard = Dashboard(view, guard, fake.complaints.append)
-    survey = Survey(fake.asking(), fake.groups, list, fake.nodes[0], lambda: time.monotonic_ns() + fake.ahead)
+    survey = Survey(fake.cluster_client(), fake.groups, list, fake.nodes[0], lambda: time.monotonic_ns() + fake.ahead)
     api = Api(survey, config)
     api.events.extend(fake.happened)
     dashboard.serve(api)

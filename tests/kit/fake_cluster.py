@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stan.config import Config, MonitorConfig, StoreConfig
-from stan.edge.nats.asking import Asking
+from stan.edge.nats.cluster_client import ClusterClient
 from stan.protocol.channels import is_channel_name
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as admin
@@ -95,9 +95,9 @@ class FakeCluster:
         monitor = MonitorConfig(host=host, dashboard_actions=actions)
         return Config(store=StoreConfig(raft_groups=self.groups), monitor=monitor)
 
-    def asking(self) -> Asking:
+    def cluster_client(self) -> ClusterClient:
         """What asks it."""
-        return Asking(self, "test-cluster", 0.5)
+        return ClusterClient(self, "test-cluster", 0.5)
 
     # --- answering ----------------------------------------------------------------------------------------------------
 

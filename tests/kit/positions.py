@@ -1,4 +1,4 @@
-"""Asking a harness to change cursors as operators do, and comparing what its nodes would know."""
+"""ClusterClient a harness to change cursors as operators do, and comparing what its nodes would know."""
 
 from stan.core.state.group import GroupMachine
 from stan.core.state.state_codec import restore_group, snapshot_group

@@ -54,7 +54,7 @@ async def joined(
     """The settings of a node that joins, with what the cluster says about itself; None: *stop* came first. Raises StartError."""
     if config.cluster is None:
         return config
-    settings = await _Asking(config, node_id).ask(urls, error, stop)
+    settings = await _SettingsRequest(config, node_id).ask(urls, error, stop)
     if settings is None and stop.is_set():
         return None
     if settings is None:
@@ -70,7 +70,7 @@ async def joined(
     return replace(config, cluster=cluster, store=replace(config.store, raft_groups=settings.raft_groups))
 
 
-class _Asking:
+class _SettingsRequest:
     """One short life of a connection that hears what nodes say about themselves."""
 
     def __init__(self, config: Config, node_id: str) -> None:

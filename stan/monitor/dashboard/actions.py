@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from stan import limits
-from stan.edge.nats.asking import Asking
+from stan.edge.nats.cluster_client import ClusterClient
 from stan.monitor.dashboard.tables import BadQuestionError
 from stan.monitor.dashboard.wording import name_of_key
 from stan.protocol.kernel.wire_py import varint
@@ -174,10 +174,10 @@ ACTIONS: Final[dict[str, Action]] = {
 }
 
 
-async def act(asking: Asking, name: str, fields: Fields) -> str:
-    """Do it; what is said then. Raises BadQuestionError; what `Asking.ask` raises."""
+async def act(cluster_client: ClusterClient, name: str, fields: Fields) -> str:
+    """Do it; what is said then. Raises BadQuestionError; what `ClusterClient.ask` raises."""
     action = ACTIONS.get(name)
     if action is None:
         raise BadQuestionError(f"there is no action {name[:40]}")
-    answer = await asking.ask(action.kind, action.request(fields), action.answer)
+    answer = await cluster_client.ask(action.kind, action.request(fields), action.answer)
     return action.done(answer)

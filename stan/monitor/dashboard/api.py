@@ -1,7 +1,7 @@
 """The questions of the dashboard's pages and their answers. Knows nothing of HTTP but the parameters.
 
 All of them tell of the whole cluster. Errors: BadQuestionError: a parameter; UnknownNameError: no such channel, message;
-what `Asking.ask` raises.
+what `ClusterClient.ask` raises.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class Api:
         self.events: deque[admin.Event] = deque(maxlen=limits.DASHBOARD_EVENTS_MAX)
         self._config = config
         self._wall = wall
-        self._paces = Paces(survey.asking)
+        self._paces = Paces(survey.cluster_client)
 
     # --- as a whole ---------------------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class Api:
     async def channel(self, query: Query) -> Json:
         """One channel by its key, with who is subscribed, and how both have moved over the last minutes."""
         name = name_of_key(query.get("name", ""))
-        asking = self.survey.asking
+        asking = self.survey.cluster_client
         if not is_channel_name(name):
             raise UnknownNameError(UNKNOWN_CHANNEL)
         try:
@@ -199,12 +199,12 @@ class Api:
         )
         if asked.sequence and asked.last and asked.last < asked.sequence:
             raise BadQuestionError("last: not below sequence")
-        return await messages.page(self.survey.asking, asked)
+        return await messages.page(self.survey.cluster_client, asked)
 
     async def payload(self, query: Query) -> bytes:
         """A message's payload, all of it."""
         name, sequence = name_of_key(query.get("name", "")), number(query, "sequence", 0, 1 << 62, 1)
-        found = await messages.one(self.survey.asking, name, sequence) if sequence else None
+        found = await messages.one(self.survey.cluster_client, name, sequence) if sequence else None
         if found is None:
             raise UnknownNameError("there is no such message")
         return bytes(found.data)
@@ -246,7 +246,7 @@ class Api:
     async def act(self, name: str, fields: Mapping[str, Any]) -> Json:
         """Change something; what is said then."""
         try:
-            said = await actions.act(self.survey.asking, name, fields)
+            said = await actions.act(self.survey.cluster_client, name, fields)
         finally:
             self.survey.outdated()
         return {"text": said}

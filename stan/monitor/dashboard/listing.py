@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from stan import limits
-from stan.edge.nats.asking import Asking
+from stan.edge.nats.cluster_client import ClusterClient
 from stan.monitor.view import Breath
 from stan.protocol.proto import admin_pb2 as admin
 
@@ -21,19 +21,19 @@ class Listing(NamedTuple):
     cut: bool = False
 
 
-async def channels(asking: Asking, pattern: bytes = b"") -> Listing:
-    """All channels that a pattern covers, by name, as `ChannelStatus`. Errors as of `Asking.ask_leaders`."""
+async def channels(cluster_client: ClusterClient, pattern: bytes = b"") -> Listing:
+    """All channels that a pattern covers, by name, as `ChannelStatus`. Errors as of `ClusterClient.ask_leaders`."""
     request = admin.ChannelsRequest(version=1, pattern=pattern)
 
     def go_on(last: admin.ChannelStatus) -> None:
         request.after = last.name
 
     return await _gathered(
-        asking, "admin.channels", (request, admin.ChannelsResponse), "channels", lambda row: row.name, go_on
+        cluster_client, "admin.channels", (request, admin.ChannelsResponse), "channels", lambda row: row.name, go_on
     )
 
 
-async def cursors(asking: Asking, pattern: bytes = b"") -> Listing:
+async def cursors(cluster_client: ClusterClient, pattern: bytes = b"") -> Listing:
     """All subscriptions, durables and queue groups of the channels that a pattern covers, as `CursorStatus`."""
     request = admin.SubscriptionsRequest(version=1, pattern=pattern)
 
@@ -41,7 +41,7 @@ async def cursors(asking: Asking, pattern: bytes = b"") -> Listing:
         request.after_channel, request.after_cursor = last.channel, last.cursor_id
 
     return await _gathered(
-        asking,
+        cluster_client,
         "admin.subscriptions",
         (request, admin.SubscriptionsResponse),
         "cursors",
@@ -50,12 +50,12 @@ async def cursors(asking: Asking, pattern: bytes = b"") -> Listing:
     )
 
 
-async def clients(asking: Asking) -> Listing:
+async def clients(cluster_client: ClusterClient) -> Listing:
     """All registered clients, by id, as `ClientStatus`."""
     request = admin.ClientsRequest(version=1)
     rows: list[Any] = []
     while True:
-        answer = await asking.ask("admin.clients", request, admin.ClientsResponse)
+        answer = await cluster_client.ask("admin.clients", request, admin.ClientsResponse)
         rows += answer.clients
         if not answer.more or not answer.clients or len(rows) >= limits.DASHBOARD_LISTED_MAX:
             return Listing(rows, set(), answer.more)
@@ -63,7 +63,7 @@ async def clients(asking: Asking) -> Listing:
 
 
 async def _gathered(
-    asking: Asking,
+    cluster_client: ClusterClient,
     kind: str,
     messages: tuple[Any, Any],
     field: str,
@@ -75,7 +75,7 @@ async def _gathered(
     missing: set[int] = set()
     breath = Breath()
     while True:
-        answers, unheard = await asking.ask_leaders(kind, request, response)
+        answers, unheard = await cluster_client.ask_leaders(kind, request, response)
         missing |= unheard
         more = [getattr(answer, field)[-1] for answer in answers if answer.more and getattr(answer, field)]
         end = min(map(key, more)) if more else None

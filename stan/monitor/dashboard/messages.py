@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from stan import limits
-from stan.edge.nats.asking import Asking
+from stan.edge.nats.cluster_client import ClusterClient
 from stan.monitor.dashboard.wording import millis
 from stan.monitor.words import shown
 from stan.protocol.fetches import messages
@@ -28,8 +28,8 @@ class Asked(NamedTuple):
     limit: int = 50
 
 
-async def page(asking: Asking, asked: Asked) -> Json:
-    """Messages in order of their sequences, and where the channel begins and ends. Errors as of `Asking.ask`."""
+async def page(cluster_client: ClusterClient, asked: Asked) -> Json:
+    """Messages in order of their sequences, and where the channel begins and ends. Errors as of `ClusterClient.ask`."""
     request = pb.FetchRequest(channel=asked.channel, max_messages=asked.limit, last=asked.last)
     if asked.sequence:
         request.from_sequence = asked.sequence
@@ -40,7 +40,7 @@ async def page(asking: Asking, asked: Asked) -> Json:
     found: list[Json] = []
     first = last = 0
     for _ in range(limits.DASHBOARD_FETCHES_MAX):
-        answer = await asking.ask("fetch", request, pb.FetchResponse)
+        answer = await cluster_client.ask("fetch", request, pb.FetchResponse)
         found += [_shown(message) for message in _messages(answer)]
         if answer.last_sequence:  # one that came alone does not tell
             first, last = int(answer.first_sequence), int(answer.last_sequence)
@@ -58,10 +58,10 @@ async def page(asking: Asking, asked: Asked) -> Json:
     return {"first": first, "last": last, "messages": found}
 
 
-async def one(asking: Asking, channel: bytes, sequence: int) -> wire.MsgProto | None:
-    """A message in full; None if it is not there. Errors as of `Asking.ask`."""
+async def one(cluster_client: ClusterClient, channel: bytes, sequence: int) -> wire.MsgProto | None:
+    """A message in full; None if it is not there. Errors as of `ClusterClient.ask`."""
     request = pb.FetchRequest(channel=channel, from_sequence=sequence, last=sequence, max_messages=1)
-    answer = await asking.ask("fetch", request, pb.FetchResponse)
+    answer = await cluster_client.ask("fetch", request, pb.FetchResponse)
     return next(_messages(answer), None)
 
 

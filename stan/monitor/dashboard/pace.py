@@ -9,7 +9,7 @@ from collections import OrderedDict
 from itertools import pairwise
 
 from stan import limits
-from stan.edge.nats.asking import Asking
+from stan.edge.nats.cluster_client import ClusterClient
 from stan.protocol.proto import extension_pb2 as pb
 from stan.types import SECOND
 
@@ -22,8 +22,8 @@ SETTLED = 2 * SECOND
 class Paces:
     """Remembers, of few channels, which sequence each moment has: what is past does not change."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
+    def __init__(self, cluster_client: ClusterClient) -> None:
+        self._cluster_client = cluster_client
         self._known: OrderedDict[tuple[bytes, int], dict[int, int]] = OrderedDict()
 
     async def of(self, channel: bytes, uid: int, now: int) -> list[tuple[int, float]]:
@@ -47,4 +47,4 @@ class Paces:
 
     async def _sequence(self, channel: bytes, moment: int) -> int:
         request = pb.SeqAtTimeRequest(channel=channel, time=moment)
-        return int((await self._asking.ask("seq_at_time", request, pb.SeqAtTimeResponse)).sequence)
+        return int((await self._cluster_client.ask("seq_at_time", request, pb.SeqAtTimeResponse)).sequence)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from stan import limits
-from stan.edge.nats.asking import Asking, hear_events
+from stan.edge.nats.cluster_client import ClusterClient, subscribe_events
 from stan.edge.process import BrokerProcess
 from stan.edge.standby.standby import STANDBY
 from stan.errors import StanError, Unanswered
@@ -53,11 +53,11 @@ class Dashboard:
     def _opened(self, node: BrokerProcess) -> None:
         """There is a node to ask with."""
         config = self._view.config
-        asking = Asking(node.gateway, config.cluster_id, limits.DASHBOARD_PATIENCE / SECOND)
-        survey = Survey(asking, config.store.raft_groups, lambda: health.ready(self._view), self._name())
+        cluster_client = ClusterClient(node.gateway, config.cluster_id, limits.DASHBOARD_PATIENCE / SECOND)
+        survey = Survey(cluster_client, config.store.raft_groups, lambda: health.ready(self._view), self._name())
         api = Api(survey, config)
 
-        hear_events(node.gateway, api.events.append)
+        subscribe_events(node.gateway, api.events.append)
         self.serve(api)
 
     def serve(self, api: Api) -> None:

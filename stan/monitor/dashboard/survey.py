@@ -13,7 +13,7 @@ from heapq import nlargest
 from typing import Any, NamedTuple
 
 from stan import limits
-from stan.edge.nats.asking import Asking
+from stan.edge.nats.cluster_client import ClusterClient
 from stan.errors import StanError
 from stan.monitor.dashboard import listing
 from stan.monitor.dashboard.cached import Cached
@@ -63,19 +63,19 @@ class Survey:
 
     def __init__(
         self,
-        asking: Asking,
+        cluster_client: ClusterClient,
         pool: int,
         own: Callable[[], list[str]],
         me: str = "",
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self.asking = asking
+        self.cluster_client = cluster_client
         self.book = NodeBook(me)
         self.trends = Trends()
         self.nodes = Cached(self._nodes, clock=clock)
         self.cursors = Cached(self._cursors, clock=clock)
         self.channels = Cached(self._channels, clock=clock)
-        self.clients = Cached(lambda: listing.clients(asking), clock=clock)
+        self.clients = Cached(lambda: listing.clients(cluster_client), clock=clock)
         self.options = Cached(self._options, 10 * SECOND, clock)
         self._pool = pool
         self._own = own
@@ -149,7 +149,7 @@ class Survey:
             there = {answer.node for answer in (*answers, *refused)}
             return bool(there) and there >= expected | {name for answer in answers for name in answer.nodes}
 
-        answers = await self.asking.ask_each(
+        answers = await self.cluster_client.ask_each(
             "admin.nodes", admin.NodesRequest(version=1), admin.NodeStatus, enough, NODES_WAIT_S, refused
         )
         self.book.note(answers, [one.node for one in refused], begun, wall)
@@ -157,7 +157,7 @@ class Survey:
 
     async def _cursors(self) -> CursorTable:
         begun = time.time_ns()
-        found = await listing.cursors(self.asking)
+        found = await listing.cursors(self.cluster_client)
         self._missed.note(found.missing, begun)
         now = time.time_ns()
         self.trends.note(found.rows, now)
@@ -174,7 +174,7 @@ class Survey:
         return CursorTable(found, now, states, names, stuck, lagging)
 
     async def _channels(self) -> ChannelTable:
-        found = await listing.channels(self.asking)
+        found = await listing.channels(self.cluster_client)
         at, before = self._before
         now = self._clock()
         compared = bool(at) and now - at <= 2 * limits.DASHBOARD_AGE_MAX  # else it would not be what goes through now
@@ -200,7 +200,7 @@ class Survey:
 
     async def _options(self) -> list[Any]:
         expected = len(self.book.members()) or 1
-        return await self.asking.ask_each(
+        return await self.cluster_client.ask_each(
             "admin.options",
             admin.OptionsRequest(version=1),
             admin.OptionsResponse,

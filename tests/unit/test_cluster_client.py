@@ -8,7 +8,7 @@ import pytest
 from stan import limits
 from stan.config import Config
 from stan.core.broker import Broker
-from stan.edge.nats.asking import Asking
+from stan.edge.nats.cluster_client import ClusterClient
 from stan.edge.nats.gateway import Gateway
 from stan.errors import Refused, Unanswered
 from stan.monitor.dashboard.cached import Cached, Work
@@ -36,9 +36,9 @@ class Port:
         await asyncio.sleep(0.005)
 
 
-def asking(*rounds, patience_s=2.0):
+def cluster_client(*rounds, patience_s=2.0):
     port = Port(*rounds)
-    return Asking(port, "test-cluster", patience_s), port
+    return ClusterClient(port, "test-cluster", patience_s), port
 
 
 BUSY = admin.ChangeResponse(error=b"stan: busy", retry=True)
@@ -47,18 +47,18 @@ PURGE = admin.PurgeRequest(version=1, channel=b"a", keep=0)
 
 
 async def test_question_is_asked_until_it_is_answered():
-    asker, port = asking([None], [], [BUSY], [b"\xff\xff"], [DONE], patience_s=10)
+    asker, port = cluster_client([None], [], [BUSY], [b"\xff\xff"], [DONE], patience_s=10)
     answer = await asker.ask("admin.purge", PURGE, admin.ChangeResponse)
     assert answer.changed == 3
     assert port.asked == ["_STAN.x.test-cluster.admin.purge"] * 5
 
 
 async def test_refusal_stands_and_patience_ends_with_what_was_said_last():
-    asker, port = asking([admin.ChangeResponse(error=b"stan: unknown channel")])
+    asker, port = cluster_client([admin.ChangeResponse(error=b"stan: unknown channel")])
     with pytest.raises(Refused, match="unknown channel"):
         await asker.ask("admin.purge", PURGE, admin.ChangeResponse)
     assert len(port.asked) == 1
-    asker, _ = asking(*[[BUSY]] * 100)
+    asker, _ = cluster_client(*[[BUSY]] * 100)
     with pytest.raises(Unanswered, match=r"no answer within 2 s, last: stan: busy"):
         await asker.ask("admin.purge", PURGE, admin.ChangeResponse)
 
@@ -69,24 +69,24 @@ def leader(*groups, pool=3):
 
 async def test_all_leaders_are_waited_for_and_gaps_are_told():
     request = admin.ChannelsRequest(version=1)
-    asker, _ = asking([leader(1), leader(2, 3)])
+    asker, _ = cluster_client([leader(1), leader(2, 3)])
     answers, missing = await asker.ask_leaders("admin.channels", request, admin.ChannelsResponse)
     assert (len(answers), missing) == (2, set())
-    asker, port = asking([leader(1)], [leader(1), leader(3)], [leader(2)], patience_s=10)
+    asker, port = cluster_client([leader(1)], [leader(1), leader(3)], [leader(2)], patience_s=10)
     answers, missing = await asker.ask_leaders("admin.channels", request, admin.ChannelsResponse)
     assert (missing, len(port.asked)) == (set(), 3)
-    asker, _ = asking(*[[leader(1, 3)]] * 100)
+    asker, _ = cluster_client(*[[leader(1, 3)]] * 100)
     answers, missing = await asker.ask_leaders("admin.channels", request, admin.ChannelsResponse)
     assert answers
     assert missing == {2}
-    asker, _ = asking()
+    asker, _ = cluster_client()
     with pytest.raises(Unanswered):
         await asker.ask_leaders("admin.channels", request, admin.ChannelsResponse)
 
 
 async def test_nodes_that_fail_are_left_out():
     wrong = admin.NodeStatus(node="b", error=b"stan: unknown version")
-    asker, _ = asking([admin.NodeStatus(node="a"), wrong, admin.NodeStatus(node="c")])
+    asker, _ = cluster_client([admin.NodeStatus(node="a"), wrong, admin.NodeStatus(node="c")])
     answers = await asker.ask_each(
         "admin.nodes", admin.NodesRequest(), admin.NodeStatus, lambda answers: len(answers) == 3, 1.0
     )
@@ -95,7 +95,7 @@ async def test_nodes_that_fail_are_left_out():
 
 async def test_nodes_that_refuse_for_now_are_told_apart_from_those_that_say_nothing():
     busy = admin.NodeStatus(node="b", error=b"stan: busy", retry=True)
-    asker, _ = asking([admin.NodeStatus(node="a"), busy])
+    asker, _ = cluster_client([admin.NodeStatus(node="a"), busy])
     refused = []
     answers = await asker.ask_each(
         "admin.nodes", admin.NodesRequest(), admin.NodeStatus, lambda answers: len(answers) == 2, 1.0, refused

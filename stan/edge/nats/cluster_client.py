@@ -33,7 +33,7 @@ class Port(Protocol):
         """Give all answers to *take* until it says that this is enough, or the time is over."""
 
 
-class Asking:
+class ClusterClient:
     """See the module's docstring. *kind* is what follows `_STAN.x.<cluster>.` in the subject, *patience_s* how long
     a request is repeated, in seconds."""
 
@@ -53,7 +53,7 @@ class Asking:
         attempts = _Attempts(kind, self._patience_s)
 
         def take(frame: Frame) -> bool:
-            attempts.heard(frame, answer, found)
+            attempts.take_in(frame, answer, found)
             return True
 
         while True:
@@ -74,7 +74,7 @@ class Asking:
         attempts = _Attempts(kind, self._patience_s)
 
         def take(frame: Frame) -> bool:
-            return not attempts.heard(frame, answer, found) or not missing(found)
+            return not attempts.take_in(frame, answer, found) or not missing(found)
 
         while True:
             await self._port.ask_all(self._subject(kind), payload, take, attempts.silence_s)
@@ -102,7 +102,7 @@ class Asking:
         attempts = _Attempts(kind, wait_s)
 
         def take(frame: Frame) -> bool:
-            attempts.heard(frame, answer, found, refused)
+            attempts.take_in(frame, answer, found, refused)
             return frame.nobody or enough(found)
 
         await self._port.ask_all(self._subject(kind), request.SerializeToString(), take, wait_s)
@@ -112,12 +112,12 @@ class Asking:
         return self._prefix + kind
 
 
-def hear_events(gateway: Gateway, heard: Callable[[admin.Event], None]) -> None:
-    """Tell *heard* what happens in the cluster from when the gateway listens; call before that."""
+def subscribe_events(gateway: Gateway, take_in: Callable[[admin.Event], None]) -> None:
+    """Tell *take_in* what happens in the cluster from when the gateway listens; call before that."""
 
     def take(frame: Frame) -> None:
         with contextlib.suppress(DecodeError):
-            heard(admin.Event.FromString(frame.payload))
+            take_in(admin.Event.FromString(frame.payload))
 
     gateway.serve_requests(f"{extension_subject(gateway.broker.view.config.cluster_id)}.events.>", take)
 
@@ -136,7 +136,7 @@ class _Attempts(Attempts):
         """How long to wait for the next answer."""
         return max(0.01, min(SILENCE_S, self._until - self._clock()))
 
-    def heard(self, frame: Frame, answer: type[A], found: list[A], refused: list[A] | None = None) -> bool:
+    def take_in(self, frame: Frame, answer: type[A], found: list[A], refused: list[A] | None = None) -> bool:
         """Add an answer to *found* if it is one without error, and say so; else to *refused*."""
         if frame.nobody:
             self.nobody()
