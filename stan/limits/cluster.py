@@ -65,7 +65,7 @@ NODE_FORGET = 60 * SECOND
 """A node without a vote that was not heard for this long is no longer listed."""
 NODES_MAX = 256
 """Nodes listed; hellos of more are not listened to."""
-STEP_DOWN_REST = 60 * SECOND
+TRANSFER_COOLDOWN = 60 * SECOND
 """A group that an operator had handed over is left where it is for this long, unless its leader drains."""
 BALANCE_SETTLE = 3 * SECOND
 """A leadership is handed over for the balance's sake after it lasted this long, and to a node that was there this long."""

@@ -240,7 +240,7 @@ class NodeAdmin:
             self._refuse(reply, pb.ChangeResponse, f"stan: node {to} did not take group {number} over", retry=True)
             return
         if self._cluster_node is not None:
-            self._cluster_node.handovers.let_rest(number)
+            self._cluster_node.handovers.start_transfer_cooldown(number)
         what = "the metadata" if number == META_GROUP else f"group {number}"
         self._node.broker.emit("admin", f"an operator had {what} handed over to node {to}", group=number)
         self._node.driver.wake()

@@ -765,10 +765,10 @@ def test_groups_rest_as_long_as_somebody_says_so(town):
     a, b = town.old("a"), town.old("b")
     a.update(town.now, resting=[2])
     town.run(2 * SECOND)
-    assert a.resting(town.now) == b.resting(town.now) == {2}
+    assert a.in_transfer_cooldown(town.now) == b.in_transfer_cooldown(town.now) == {2}
     a.update(town.now, resting=[])
     town.run(2 * SECOND)
-    assert a.resting(town.now) == b.resting(town.now) == set()
+    assert a.in_transfer_cooldown(town.now) == b.in_transfer_cooldown(town.now) == set()
 
 
 def test_a_replica_that_became_a_node_is_a_replica_no_more(town):

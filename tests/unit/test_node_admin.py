@@ -91,7 +91,7 @@ class Rig:
                 relocation=SimpleNamespace(names=("n1", "n2", "n3")),
                 membership=membership,
                 groups=self.groups,
-                handovers=SimpleNamespace(hand_over=hand_over, let_rest=self.rests.append),
+                handovers=SimpleNamespace(hand_over=hand_over, start_transfer_cooldown=self.rests.append),
             )
         view = View(config, "SERVER", None, 7)
         view.node, view.pages = self.node, "http://127.0.0.1:8222"

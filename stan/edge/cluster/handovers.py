@@ -21,11 +21,11 @@ class Handovers:
         self._node = member
         self._balance = balance
         self._is_up = is_up
-        self._resting: dict[GroupId, Nanos] = {}  # until when
+        self._transfer_cooldowns: dict[GroupId, Nanos] = {}  # until when
 
-    def resting(self, now: Nanos) -> list[GroupId]:
+    def in_transfer_cooldown(self, now: Nanos) -> list[GroupId]:
         """Groups that nobody moves for balance's sake."""
-        return [number for number, until in self._resting.items() if until > now]
+        return [number for number, until in self._transfer_cooldowns.items() if until > now]
 
     def spread(self, now: Nanos) -> None:
         """Begin what is due."""
@@ -34,7 +34,7 @@ class Handovers:
             if self.drained is not None:
                 self.drained()
             return
-        resting = set() if member.membership.me.draining else member.membership.resting(now)
+        resting = set() if member.membership.me.draining else member.membership.in_transfer_cooldown(now)
         led = {
             number: since
             for number, since in member.leaderships.led.items()
@@ -55,11 +55,11 @@ class Handovers:
         able = set(filter(self._is_up, group.members)) - set(group.lacking())
         return {peer: missing for peer, missing in group.lag().items() if peer in able}
 
-    def let_rest(self, number: GroupId) -> None:
+    def start_transfer_cooldown(self, number: GroupId) -> None:
         """An operator had the group handed over: for a while nobody moves it for the balance's sake."""
         now = self._node.environment.runtime.now()
-        self._resting[number] = Nanos(now + limits.STEP_DOWN_REST)
-        self._node.membership.update(now, resting=[*self._resting])
+        self._transfer_cooldowns[number] = Nanos(now + limits.TRANSFER_COOLDOWN)
+        self._node.membership.update(now, resting=[*self._transfer_cooldowns])
 
     def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
         """Let another voter lead a group, if this one does still; *told*: whether this one leads no more.

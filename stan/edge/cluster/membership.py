@@ -114,7 +114,7 @@ class Membership:
         """Nodes that are there and have a copy of a group; with this one."""
         return sorted(hello.node for hello in self._hellos(now) if group in hello.held)
 
-    def resting(self, now: Nanos) -> set[GroupId]:
+    def in_transfer_cooldown(self, now: Nanos) -> set[GroupId]:
         """Groups that somebody was told to hand over a short while ago."""
         return {GroupId(number) for hello in self._hellos(now) for number in hello.resting}
 
