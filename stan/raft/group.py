@@ -66,7 +66,7 @@ class RaftGroup:
         applied: RaftIndex,
         configured: int = 0,
         sync: Literal["always", "interval", "never"],
-        whole: bool = True,
+        intact: bool = True,
     ) -> None:
         """Take part in a group.
 
@@ -81,7 +81,7 @@ class RaftGroup:
             applied: entries up to here are in the replicated state already; the first one handed out is the next.
             configured: entry that made these the voters; changes up to there are none.
             sync: with other than "always" an entry counts as durable once it is written.
-            whole: False if the log has lost entries to damage: this node must not lead.
+            intact: False if the log has lost entries to damage: this node must not lead.
 
         Raises:
             StartError: the state is ahead of the log.
@@ -109,7 +109,7 @@ class RaftGroup:
         )
         journal = GroupJournal(log, hard_state)
         self._shell = Shell(me, voters, observers, journal, outside, around.random, around.now())
-        self._shell.votes_for_others_only = not whole
+        self._shell.votes_for_others_only = not intact
         self._handover = Handover(self._shell)
 
     # --- what it is -----------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def damaged(node, source):
     """The same, with entries lost."""
     lagging(node, source)
     node.storage._of_disk().mark_damaged(ONE)
-    node.storage.whole[1] = False
+    node.storage.intact[1] = False
 
 
 def ahead(node, source):
@@ -63,7 +63,7 @@ def look(node):
         node.storage.applied[1],
         node.state(),
         node.messages(),
-        node.storage.whole[1],
+        node.storage.intact[1],
     )
 
 
@@ -128,7 +128,7 @@ def test_power_may_go_at_any_call(before, source):
         assert node.storage.hard_state(ONE).term == 3
         left = [path for path in node.files.paths() if ".incoming" in path or ".ready" in path or ".old" in path]
         assert left == []
-        assert node.storage.whole[2]
+        assert node.storage.intact[2]
         seen.append(found == new)
 
         transfer(node, source)  # and from there it can be done again

@@ -67,8 +67,8 @@ def test_damaged_rows_are_told_and_the_group_is_made_again_from_its_log(node, ha
     assert len(of_no_group) == (harm == FLIPS["whose row it is"])
     assert told.startswith("ERR state.db: ")
     assert "group 1 is made again from entry 1 of its log" in told
-    assert node.storage.whole[1]
-    assert node.storage.whole[2]
+    assert node.storage.intact[1]
+    assert node.storage.intact[2]
     node.apply(last)
     assert node.state() == before
     node.flush()
@@ -129,7 +129,7 @@ def test_group_of_which_nothing_is_left_begins_empty(node):
     node.medium.medium.execute(FLIPS["a missing row"])
     node.boot()
 
-    assert node.storage.whole[1], "what comes is whole from its beginning, as on a new disk"
+    assert node.storage.intact[1], "what comes is whole from its beginning, as on a new disk"
     assert node.storage.hard_state(GroupId(1)).fresh
     assert "moved to /a/lost+found/group-1" in node.notes[0]
     assert "rows of group 1 are missing" in node.notes[0]

@@ -86,7 +86,7 @@ def test_node_whose_newest_entries_are_damaged_doubts_its_votes_and_says_so(node
     state = node.storage.hard_state(ONE)
     assert state.fresh
     assert (state.term, state.voted_for) == (1, "a")
-    assert node.storage.whole[ONE], "what is left is a beginning: the others add to it"
+    assert node.storage.intact[ONE], "what is left is a beginning: the others add to it"
     (line,) = [line for line in node.notes if line.startswith("ERR")]
     assert "to 3 are lost; this node has no vote in the group until" in line
     assert "/a/groups/1" in line

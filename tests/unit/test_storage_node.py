@@ -158,11 +158,11 @@ def test_node_knows_for_ever_that_entries_were_lost(node, which):
     damage(node, path, 200)
     node.boot()
 
-    assert not node.storage.whole[1]
-    assert node.storage.whole[2]
+    assert not node.storage.intact[1]
+    assert node.storage.intact[2]
     assert not node.storage.fresh
     assert any("damaged at position" in line for line in node.notes)
-    assert not again(node).storage.whole[1]
+    assert not again(node).storage.intact[1]
     assert node.log.last_index == 30
     assert node.storage.hard_state(GroupId(1)).fresh  # what it had acknowledged may be gone
 
@@ -175,11 +175,11 @@ def test_damage_that_is_found_by_reading_is_known_after_a_restart(node, how):
     node.close()
     node.boot()
     node.files.names[path].live[140] ^= 0xFF
-    assert node.storage.whole[1]
+    assert node.storage.intact[1]
     with pytest.raises(Damage, match=path):
         node.messages() if how == "read" else node.entries()
-    assert not node.storage.whole[1]
-    assert not again(node).storage.whole[1]
+    assert not node.storage.intact[1]
+    assert not again(node).storage.intact[1]
 
 
 def test_file_that_cannot_be_opened_now_is_no_damage(node):
@@ -190,7 +190,7 @@ def test_file_that_cannot_be_opened_now_is_no_damage(node):
     node.files.fail("open", 0, errno.EMFILE)
     with pytest.raises(Damage, match="Too many open files"):
         node.messages()
-    assert node.storage.whole[1]
+    assert node.storage.intact[1]
 
 
 def test_damage_that_cost_no_entry_leaves_the_log_whole(node):
@@ -202,7 +202,7 @@ def test_damage_that_cost_no_entry_leaves_the_log_whole(node):
     node.files.unlink(path.replace(".log", ".idx"))
     node.boot()
     assert any("damaged at position" in line for line in node.notes)
-    assert node.storage.whole[1]
+    assert node.storage.intact[1]
     assert len(node.entries()) == 30
 
 
@@ -220,7 +220,7 @@ def test_loss_is_known_even_if_the_start_that_found_it_is_cut_short():
             node.boot()
         except PowerCut:
             node.power_cut(calls).boot()
-            assert not node.storage.whole[1]
+            assert not node.storage.intact[1]
             assert node.storage.hard_state(GroupId(1)).fresh
             node.medium.close()
         else:
@@ -256,7 +256,7 @@ def test_state_and_log_that_do_not_fit_let_the_group_begin_empty(node, harm):
     harm(node)
     node.boot()
 
-    assert node.storage.whole[1], "what comes is whole from its beginning, as on a new disk"
+    assert node.storage.intact[1], "what comes is whole from its beginning, as on a new disk"
     assert node.storage.hard_state(GroupId(1)).fresh
     assert not node.storage.fresh
     assert (node.log.first_index, node.log.last_index) == (1, 0)
@@ -335,7 +335,7 @@ def test_a_group_that_is_given_up_is_put_aside_and_begun_anew_knows_nothing(node
     begin(node, one)
     state = node.storage.hard_state(one)
     assert (state.term, state.fresh) == (0, True)
-    assert (node.log.last_index, node.storage.applied[one], node.storage.whole[one]) == (0, (0, 0), True)
+    assert (node.log.last_index, node.storage.applied[one], node.storage.intact[one]) == (0, (0, 0), True)
     assert not node.broker.context.groups[one].machine.cursors
     node.flush()
     assert node.notes == []

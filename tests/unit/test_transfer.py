@@ -63,7 +63,7 @@ def assert_equal(a, b, index=None):
     if index == a.log.last_index:
         assert b.state() == a.state()
         assert b.messages() == a.messages()
-    assert b.storage.whole[1]
+    assert b.storage.intact[1]
 
 
 def test_log_that_is_sent_has_holes(a):
@@ -367,7 +367,7 @@ def test_senseless_offers_are_refused(change):
 
 
 def test_log_that_is_not_whole_is_not_sent(a, b):
-    a.storage.whole[1] = False
+    a.storage.intact[1] = False
     with pytest.raises(TransferError, match="not whole"):
         b.receive(a.sender())
 
@@ -376,13 +376,13 @@ def test_log_that_lost_entries_is_mended_and_the_old_one_kept(a, b):
     b.receive(a.sender())
     b.storage._of_disk().mark_damaged(ONE)
     b.close()
-    assert not b.boot().storage.whole[1]
+    assert not b.boot().storage.intact[1]
     a.publish(3)
     b.receive(a.sender())
     assert_equal(a, b)
     assert [path for path in b.files.paths() if path.startswith("/b/lost+found/group-1/")]
     b.close()
-    assert b.boot().storage.whole[1]
+    assert b.boot().storage.intact[1]
 
 
 def test_entries_behind_the_offer_are_carried_over(a, b):

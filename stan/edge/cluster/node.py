@@ -120,7 +120,7 @@ class ClusterNode:
         self.gateway.subscribe(subjects.hello, self._hello_heard)
         self._founded = False
         self._connected = True
-        self._not_whole: set[GroupId] = set()
+        self._incomplete: set[GroupId] = set()
         self._replacing: set[GroupId] = set()
         self._listening = False
         self._hello_subject = subjects.hello.encode()
@@ -177,7 +177,7 @@ class ClusterNode:
             ),
             applied=storage.applied[number][0],
             sync=self.config.store.sync,
-            whole=storage.whole[number],
+            intact=storage.intact[number],
             configured=voters.index,
         )
 
@@ -348,7 +348,7 @@ class ClusterNode:
         if up and not self._connected:
             self.membership.announce(now)
         self._connected = up
-        self._note_whole()
+        self._note_incomplete()
         if self.groups[META_GROUP].failed and not self.membership.me.draining:
             self.environment.note(
                 "ERR", "without the metadata this node leads nothing: its leaderships are handed over"
@@ -375,21 +375,21 @@ class ClusterNode:
             self.gateway.wake()
             self.environment.listening()
 
-    def _note_whole(self) -> None:
+    def _note_incomplete(self) -> None:
         """Say in which groups this node has no vote, or cannot lead, for what it lost or forgot, and when that is over."""
-        whole = self.storage.whole
+        intact = self.storage.intact
         lacking = {
             number
             for number, group in self.groups.items()
-            if self._is_voter(number) and not (group.votes and whole.get(number, True))
+            if self._is_voter(number) and not (group.votes and intact.get(number, True))
         }
-        lacking |= self._replacing & self._not_whole
-        if lacking != self._not_whole and not self.membership.is_new:
-            for number in sorted(lacking - self._not_whole):
+        lacking |= self._replacing & self._incomplete
+        if lacking != self._incomplete and not self.membership.is_new:
+            for number in sorted(lacking - self._incomplete):
                 self.environment.note("INF", f"group {number}: is not whole")
-            for number in sorted(self._not_whole - lacking):
+            for number in sorted(self._incomplete - lacking):
                 self.environment.note("INF", f"group {number}: is whole again")
-        self._not_whole = lacking
+        self._incomplete = lacking
 
     def _is_voter(self, number: GroupId) -> bool:
         return self.me in self.groups[number].members

@@ -137,7 +137,7 @@ class GroupFiles:
         *on_damage* has to mark it; that is taken back if no entry is missing between others. A server alone has nobody to get
         them from. *on_loss*: see FileLog.open.
         """
-        marked = not self.is_whole(number)
+        marked = not self.is_intact(number)
         log, report = FileLog.open(
             Path(self.path(number)),
             number,
@@ -161,7 +161,7 @@ class GroupFiles:
         """Where the group's term and vote are, which no transfer touches."""
         return f"{self._disk.directory}/raft/{number}"
 
-    def is_whole(self, number: GroupId) -> bool:
+    def is_intact(self, number: GroupId) -> bool:
         """Whether no entry was lost since the log was begun or received."""
         if not self._clustered:
             return True
@@ -170,12 +170,12 @@ class GroupFiles:
 
     def mark_damaged(self, number: GroupId) -> None:
         """The log has lost entries, durably known: before anything is moved that shows it."""
-        if self.is_whole(number):
+        if self.is_intact(number):
             write_durably(self.files, f"{self.raft_path(number)}/{_DAMAGED}", b"entries of the log were lost\n")
 
     def mend(self, number: GroupId) -> None:
         """The log has everything again."""
-        if not self.is_whole(number):
+        if not self.is_intact(number):
             self.files.unlink(f"{self.raft_path(number)}/{_DAMAGED}")
             self.files.sync_directory(self.raft_path(number))
 

@@ -68,7 +68,7 @@ class Storage:
         self.doubt = False
         self.fresh = False  # this node knows nothing and has promised nothing: no entry, no term, no vote
         self.differs: dict[GroupId, str] = {}  # whose state is another one, as far as others told
-        self.whole = dict.fromkeys(logs, True)  # False: the log has lost entries, until another one is installed
+        self.intact = dict.fromkeys(logs, True)  # False: the log has lost entries, until another one is installed
         self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # kept up to date by the driver
         self.failed: dict[GroupId, Exception] = {}  # groups of a node alone whose log the program could not replay
         self._offload: Offload = offload or in_thread
@@ -169,7 +169,7 @@ class Storage:
         if opened.manifest.boot_id != boot:  # a crash in the middle is one of this boot, on what another one left
             opened.manifest.boot_id = boot
             files.write_manifest(opened.manifest)
-        self.fresh = all(self.whole.values()) and not (
+        self.fresh = all(self.intact.values()) and not (
             any(log.last_index for log in self.logs.values()) or any(state.term for state in self._hard_states.values())
         )
         return self
@@ -245,10 +245,10 @@ class Storage:
             if opening:
                 self._hard_states[number].doubt()
             files.mark_damaged(number)
-            self.whole[number] = False
+            self.intact[number] = False
 
         self.logs[number], texts = files.open_log(number, damaged, partial(self._lost, number))
-        self.whole[number] = files.is_whole(number)
+        self.intact[number] = files.is_intact(number)
         opening = False
         for text in texts:
             self._note("WRN", text)
@@ -582,7 +582,7 @@ class Storage:
 
         def export(number: GroupId, directory: str) -> Export:
             log = self.logs.get(number)
-            if not isinstance(log, FileLog) or not self.whole[number] or number not in self.applied:
+            if not isinstance(log, FileLog) or not self.intact[number] or number not in self.applied:
                 raise NotNow(f"group {number} is not whole on this node")
             state = self.state_of(broker, number)
             vault = files.log_vault(number)
@@ -623,7 +623,7 @@ class Storage:
             old.close()
         self.applied.pop(number, None)
         self._early.pop(number, None)
-        files.take_place(number, keep_old=not (fits and self.whole[number]))
+        files.take_place(number, keep_old=not (fits and self.intact[number]))
         self._sealed_whole(number)
         self._open_log(number)
         self._stuck.discard(number)
@@ -640,7 +640,7 @@ class Storage:
     async def end_group(self, number: GroupId) -> str:
         """Hold a group no more, which nothing uses any more; returns where it was put aside."""
         log = self.logs.pop(number)
-        for known in (self.applied, self.whole, self._flushed, self._snapshots, self._receivers, self._voters):
+        for known in (self.applied, self.intact, self._flushed, self._snapshots, self._receivers, self._voters):
             known.pop(number, None)
         self._stale -= {number}
         self._stuck -= {number}

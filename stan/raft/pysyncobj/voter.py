@@ -58,7 +58,7 @@ class Voter(Library):
         self._clock = Clock(now)
         names = set(voters)
         self.journal = journal
-        self.votes_for_others_only = False  # never campaigns: its log is not whole
+        self.votes_for_others_only = False  # never campaigns: its log is incomplete
         self._me = me
         self._votes_at_all = me in names
         self._outside = outside
