@@ -9,7 +9,7 @@ SEGMENT_BYTES_MAX = 64 * MiB
 """A segment is rolled once it holds this much."""
 TAIL_CACHE_BYTES_MAX = 16 * MiB
 """Record batches kept in memory behind the end of each group's log."""
-VAULT_KEYS_MAX = 4096
+CIPHER_KEYS_MAX = 4096
 """Keys of encrypted logs in memory: one for each time that a log was opened, as long as batches of then are read."""
 READ_BYTES_MAX = 1 * MiB
 """Records handed to one cursor by one read (a single larger message is handed out alone)."""

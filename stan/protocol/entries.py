@@ -10,7 +10,7 @@ A batch without records (length 0) says that its sequences stay unused: a channe
 A batch of uid 0 (BESIDE_UID) is none; what it is tells `flags`, which is 0 in all others. 0: its records are an
 entries_pb2.Marks, which replicated groups put behind the others. 1: they are an entries_pb2.GroupChange, applied with the
 entry and after its batches. In all others flags are 0 in memory and between nodes; on a disk they may be the number of the
-cipher (stan.log.vault) with which the records are sealed, SEALED_BYTES longer.
+cipher (stan.log.encryption) with which the records are sealed, ENCRYPTION_BYTES longer.
 
 All integers little-endian. `first_sequence` is the channel's oldest kept message once this batch is applied, so that limits by
 count and bytes need no entry of their own. `crc` is CRC-32 (IEEE, zlib) of the records: DESIGN 6 names CRC-32C, which the
@@ -43,7 +43,7 @@ BESIDE_UID = 0
 STAGING_UID = ChannelUid(0xFFFF_FFFF)
 """Of the hidden channel of each group, whose messages are staged parts of transactions; never registered."""
 FINGERPRINTS_FLAG, CHANGE_FLAG = 0, 1
-SEALED_BYTES = 40
+ENCRYPTION_BYTES = 40
 """By which records that are sealed on the disk are longer than their messages."""
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from stan.invariant import InvariantError
+from stan.log.encryption import Cipher
 from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.sql.sqlfile import SqlFile
 from stan.log.sql.sqllog import SqlLog
 from stan.log.types import StaleRef
-from stan.log.vault import Vault
 from stan.protocol.entries import encode_batch
 from tests.kit.batches import batch, change, entry, records
 from tests.kit.files import CrashingFiles
@@ -47,7 +47,7 @@ def log(request, tmp_path):
             files=CrashingFiles() if simulated else None,
             segment_bytes_max=700,
             tail_cache_bytes_max=0 if request.param.endswith("without cache") else 1000,
-            vault=Vault(b"key").of(b"0123456789abcdef", 1, 1) if request.param.startswith("encrypted") else None,
+            cipher=Cipher(b"key").of(b"0123456789abcdef", 1, 1) if request.param.startswith("encrypted") else None,
         )
     yield made
     made.close()

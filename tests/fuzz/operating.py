@@ -12,7 +12,7 @@ from stan.cli.support import contexts
 from stan.edge.serving.partitioning import decode_list, encode_lists
 from stan.edge.standby.lease import Holder
 from stan.errors import StartError, WrongKey
-from stan.log.vault import Sealer, Vault
+from stan.log.encryption import Cipher, Encryptor
 from stan.protocol.entries import BATCH_HEADER
 from tests.fuzz.disk import MEMORY
 from tests.fuzz.engine import Parser
@@ -28,9 +28,9 @@ def of_servers() -> Iterator[Parser]:
     lists = encode_lists(("foo", "bar.>", "a" * 100), 300)
     yield Parser("lists of partitions", lists, decode_list)
     try:
-        vault = Vault(b"0123456789abcdef0123456789abcdef")
-        log = vault.of(bytes(16), 1)
-        sealed = Sealer(log).sealed(entry(1, batch(7, 1, 3))).body
+        cipher = Cipher(b"0123456789abcdef0123456789abcdef")
+        log = cipher.of(bytes(16), 1)
+        sealed = Encryptor(log).encrypted(entry(1, batch(7, 1, 3))).body
     except StartError:  # cryptography is not installed
         return
 
@@ -40,7 +40,7 @@ def of_servers() -> Iterator[Parser]:
 
     yield Parser("sealed batches", (sealed,), opened, (WrongKey,))
     yield Parser(
-        "proofs of keys", (vault.check(b"note").encode(),), lambda data: vault.fits(data.decode("latin-1"), b"note")
+        "proofs of keys", (cipher.check(b"note").encode(),), lambda data: cipher.fits(data.decode("latin-1"), b"note")
     )
 
 

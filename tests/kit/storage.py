@@ -22,14 +22,14 @@ async def on_the_spot(call):
 class StorageNode:
     """One node; `boot` begins its next life. Messages of uid 7 in group 1, all committed as soon as they are written."""
 
-    def __init__(self, name="a", files=None, groups=2, segment_bytes=600, directory="", vault=None):
+    def __init__(self, name="a", files=None, groups=2, segment_bytes=600, directory="", cipher=None):
         self.name = name
         self.directory = directory or f"/{name}"
         self.files = files or CrashingFiles()
         self.medium = SimDatabase()
         self.group_count = groups
         self.segment_bytes = segment_bytes
-        self.vault = vault
+        self.cipher = cipher
         self.machine_boot = ""  # "": every start may be one after a loss of power
         self.alone = False
         self.accepts_loss = False
@@ -48,7 +48,7 @@ class StorageNode:
             store_id=STORE_IDS[self.name],
             segment_bytes_max=self.segment_bytes,
             tail_cache_bytes_max=0,
-            vault=self.vault,
+            cipher=self.cipher,
             accepts_loss=self.accepts_loss,
         )
         self.storage = Storage.recover(

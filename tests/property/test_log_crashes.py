@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from stan.errors import DiskFull
+from stan.log.encryption import Cipher
 from stan.log.files.filelog import FileLog
-from stan.log.vault import Vault
 from stan.protocol.entries import Kind, decode_batches
 from tests.kit.batches import batch, change, entry
 from tests.kit.files import CrashingFiles, PowerCut
@@ -38,7 +38,7 @@ class LogMachine(RuleBasedStateMachine):
         self.term = 1
         self.open()
 
-    def vault(self):
+    def cipher(self):
         """With what this life of the log encrypts."""
 
     def open(self):
@@ -49,7 +49,7 @@ class LogMachine(RuleBasedStateMachine):
             files=self.files,
             segment_bytes_max=400,
             tail_cache_bytes_max=300,
-            vault=self.vault(),
+            cipher=self.cipher(),
         )
         assert report.quarantined == []
         assert [path for path in self.files.paths() if "lost+found" in path] == []
@@ -266,9 +266,9 @@ class EncryptedLogMachine(LogMachine):
 
     lives = 0
 
-    def vault(self):
+    def cipher(self):
         self.lives += 1
-        return Vault(b"a key", ("AES", "CHACHA")[self.lives % 2]).of(STORE, 1) if self.lives > 1 else None
+        return Cipher(b"a key", ("AES", "CHACHA")[self.lives % 2]).of(STORE, 1) if self.lives > 1 else None
 
 
 TestLogMachine = LogMachine.TestCase

@@ -10,9 +10,9 @@ from stan import limits
 from stan.edge.storage.manifest import read_manifest, write_manifest
 from stan.edge.storage.transfer_codec import Header, Offer, OfferedSegment, Verb, decode, encode
 from stan.errors import Damage, NotNow, StartError, WrongKey
+from stan.log.encryption import Cipher
 from stan.log.files.disk import OsFiles
 from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header
-from stan.log.vault import Vault
 from stan.types import SECOND, GroupId
 from tests.kit.batches import batch, entry
 from tests.kit.files import CrashingFiles
@@ -555,8 +555,8 @@ def test_on_a_real_disk_a_hundred_segments_arrive_whole(tmp_path):
 
 def test_encrypted_log_is_carried_between_nodes_with_the_same_key_only():
     a, b, c, d = (
-        StorageNode(name, vault=vault)
-        for name, vault in zip("abcd", (Vault(b"k"), Vault(b"k", "CHACHA"), Vault(b"other"), None), strict=True)
+        StorageNode(name, cipher=cipher)
+        for name, cipher in zip("abcd", (Cipher(b"k"), Cipher(b"k", "CHACHA"), Cipher(b"other"), None), strict=True)
     )
     for node in (a, b, c, d):
         node.boot()
@@ -576,7 +576,7 @@ def test_encrypted_log_is_carried_between_nodes_with_the_same_key_only():
 
 
 def test_what_is_in_clear_where_all_is_encrypted_goes_to_no_other_node():
-    a, b = (StorageNode(name, vault=Vault(b"k")).boot() for name in "ab")
+    a, b = (StorageNode(name, cipher=Cipher(b"k")).boot() for name in "ab")
     a.publish(2)
     a.flush()
     a.log._sealer = a.log._segments._vault = None  # somebody without the key writes to the disk
@@ -596,7 +596,7 @@ def test_a_store_that_was_in_clear_is_encrypted_from_where_it_ended(node_in_clea
     node.publish(3)
     node.flush()
     node.close()
-    node.vault = Vault(b"k")
+    node.cipher = Cipher(b"k")
     node.boot()
     assert node.storage.manifest.sealed_from == {"1": 4}
     node.publish(2)
@@ -604,7 +604,7 @@ def test_a_store_that_was_in_clear_is_encrypted_from_where_it_ended(node_in_clea
     node.flush()
     node.close()
     assert node.boot().messages() == before
-    other = StorageNode("b", vault=Vault(b"k")).boot()
+    other = StorageNode("b", cipher=Cipher(b"k")).boot()
     other.receive(node.sender())
     assert other.messages() == before
     assert other.storage.manifest.sealed_from == {}
@@ -615,7 +615,7 @@ def test_a_store_that_was_in_clear_is_encrypted_from_where_it_ended(node_in_clea
 
 def test_what_stan_json_says_of_the_encryption_cannot_be_changed_without_the_key(node_in_clear):
     node = node_in_clear
-    node.vault = Vault(b"k")
+    node.cipher = Cipher(b"k")
     node.files, node.medium = CrashingFiles(), SimDatabase()
     node.boot()
     node.close()

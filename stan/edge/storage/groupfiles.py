@@ -26,10 +26,10 @@ from stan import limits
 from stan.config import EncryptionConfig
 from stan.edge.storage.manifest import RESTORE, Manifest, read_document, write_document, write_manifest
 from stan.errors import Damage
+from stan.log.encryption import NEVER, Cipher, LogCipher
 from stan.log.files.disk import Files, OsFiles, read_file, remove_directory, write_durably
 from stan.log.files.filelog import FileLog
 from stan.log.types import GroupLog
-from stan.log.vault import NEVER, LogVault, Vault
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.pysyncobj.hard_state import HARD_STATE
 from stan.types import GroupId, RaftIndex
@@ -54,14 +54,14 @@ class Disk:
     store_id: str = ""  # 32 hex digits for a new directory; "": random ones
     segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
     tail_cache_bytes_max: int = limits.TAIL_CACHE_BYTES_MAX
-    vault: Vault | None = None  # messages are encrypted with it
+    cipher: Cipher | None = None  # messages are encrypted with it
     accepts_loss: bool = False  # a server alone goes on without what its logs have lost
 
     @classmethod
     def of(cls, directory: Path, encryption: EncryptionConfig | None, *, accepts_loss: bool = False) -> "Disk":
         """A real one. Raises StartError: messages cannot be encrypted so."""
-        vault = None if encryption is None else Vault(encryption.key, encryption.cipher)
-        return cls(directory=str(directory), vault=vault, accepts_loss=accepts_loss)
+        cipher = None if encryption is None else Cipher(encryption.key, encryption.cipher)
+        return cls(directory=str(directory), cipher=cipher, accepts_loss=accepts_loss)
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class GroupFiles:
         self.backup = "restore the directory from a backup"
         self.remedy = f"{self.backup}, or start once with --file_truncate_bad_eof to go on without what is lost"
         self.store_id = store_id
-        self.vault = disk.vault
+        self.cipher = disk.cipher
         self.sealed_from: dict[str, int] | None = None  # see Manifest
         self._disk = disk
         self._clustered = clustered
@@ -95,12 +95,12 @@ class GroupFiles:
         """Directory of a group; *ending* as in the module's picture."""
         return f"{self._groups}/{number}{ending}"
 
-    def log_vault(self, number: GroupId) -> LogVault | None:
+    def log_cipher(self, number: GroupId) -> LogCipher | None:
         """What seals and opens the batches of a group's log; None if they are in clear."""
-        if self.vault is None:
+        if self.cipher is None:
             return None
         since = NEVER if self.sealed_from is None else RaftIndex(self.sealed_from.get(str(number), 1))
-        return self.vault.of(self.store_id, number, since, fits=True)
+        return self.cipher.of(self.store_id, number, since, fits=True)
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Replace `stan.json` of the directory."""
@@ -149,7 +149,7 @@ class GroupFiles:
             on_damage=on_damage if self._clustered else None,
             on_loss=on_loss,
             power_lost=self.power_lost,
-            vault=self.log_vault(number),
+            cipher=self.log_cipher(number),
         )
         if not marked and not report.quarantined:
             self.mend(number)  # a file was damaged, but what is left is a beginning of the log
@@ -227,7 +227,7 @@ class GroupFiles:
     def carry_over(self, number: GroupId, old: GroupLog) -> None:
         """Append to what is incoming the entries that the group's log has behind it: what was acknowledged stays so."""
         path = Path(self.path(number, ".incoming"))
-        log, _ = FileLog.open(path, number, self.store_id, files=self.files, vault=self.log_vault(number))
+        log, _ = FileLog.open(path, number, self.store_id, files=self.files, cipher=self.log_cipher(number))
         try:
             while log.last_index < old.last_index:
                 log.append(old.entries(RaftIndex(log.last_index + 1), old.last_index, limits.TURN_BYTES_MAX))

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from stan.config import KEY_VARIABLES
 from stan.errors import Damage, StartError, go_quote
+from stan.log.encryption import Cipher
 from stan.log.files.disk import Files, OsFiles, read_file, write_durably
-from stan.log.vault import Vault
 
 FORMAT = 1
 NAME = "stan.json"
@@ -88,7 +88,7 @@ def open_manifest(
     files: Files | None = None,
     boot: str | None = None,
     store_id: str = "",
-    vault: Vault | None = None,
+    cipher: Cipher | None = None,
 ) -> Opened:
     """Read or make the manifest of *directory* and mark it as in use.
 
@@ -100,7 +100,7 @@ def open_manifest(
         files: the operating system, if not a simulation's.
         boot: which boot of the machine this is, if not the real one.
         store_id: of a new directory; by default a random one.
-        vault: with the key of what is encrypted; refused if it is another one, or missing.
+        cipher: with the key of what is encrypted; refused if it is another one, or missing.
 
     Raises:
         StartError: what is refused, and a directory of the original server.
@@ -118,15 +118,15 @@ def open_manifest(
             )
         store_id = store_id or secrets.token_hex(16)
         manifest = Manifest(cluster_id, raft_groups, store_id, boot, clean=False, node_id=node_id)
-        if vault is not None:
-            note_sealed(manifest, vault, {})
+        if cipher is not None:
+            note_encrypted_from(manifest, cipher, {})
         write_manifest(directory, manifest, files)
         return Opened(manifest, doubt=False, fresh=True)
     manifest = read_manifest(directory, files)
     _refuse_others(manifest, directory, cluster_id, raft_groups, node_id)
-    _refuse_other_key(manifest, f"{directory}/{NAME}", vault)
-    if vault is not None and not manifest.encryption:
-        manifest.encryption = vault.check(None)  # what is there stays as it is, what comes is encrypted
+    _refuse_other_key(manifest, f"{directory}/{NAME}", cipher)
+    if cipher is not None and not manifest.encryption:
+        manifest.encryption = cipher.check(None)  # what is there stays as it is, what comes is encrypted
     same_boot = bool(manifest.boot_id) and manifest.boot_id == boot
     doubt = not manifest.clean and not same_boot
     manifest.clean = False
@@ -163,24 +163,24 @@ def _refuse_others(manifest: Manifest, directory: str, cluster_id: str, raft_gro
         raise StartError(f"{directory} was made with {manifest.raft_groups} channel group(s), not {raft_groups}")
 
 
-def _refuse_other_key(manifest: Manifest, path: str, vault: Vault | None) -> None:
+def _refuse_other_key(manifest: Manifest, path: str, cipher: Cipher | None) -> None:
     if not manifest.encryption:
         return
-    if vault is None:
+    if cipher is None:
         raise StartError(
             f"{path}: the messages here are encrypted: start with --encrypt, and the key in {KEY_VARIABLES[1]}"
         )
-    if not vault.fits(manifest.encryption, _sealed_note(manifest)):
+    if not cipher.fits(manifest.encryption, _sealed_note(manifest)):
         raise StartError(
             f"{path}: the messages here are encrypted with another key than the one given, or what this file says of "
             "them was changed"
         )
 
 
-def note_sealed(manifest: Manifest, vault: Vault, since: dict[str, int]) -> None:
+def note_encrypted_from(manifest: Manifest, cipher: Cipher, since: dict[str, int]) -> None:
     """Note from which entries on everything is encrypted, so that nobody without the key can change it."""
     manifest.sealed_from = since
-    manifest.encryption = vault.check(_sealed_note(manifest))
+    manifest.encryption = cipher.check(_sealed_note(manifest))
 
 
 def _sealed_note(manifest: Manifest) -> bytes | None:

@@ -24,17 +24,17 @@ from stan.edge.storage.manifest import (
     boot_id,
     lock_directory,
     new_nuid,
-    note_sealed,
+    note_encrypted_from,
     open_manifest,
     recorded_node_id,
 )
 from stan.edge.storage.transfer import Export, Receiver, Sender, goes_on
 from stan.errors import Damage, Frozen, NotNow, StanError, StartError, fault
+from stan.log.encryption import NEVER
 from stan.log.files.disk import close_to_others
 from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
-from stan.log.vault import NEVER
 from stan.protocol.entries import STAGING_UID, Kind, encode_batch
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.pysyncobj.hard_state import HardState
@@ -154,7 +154,7 @@ class Storage:
             files=disk.files,
             boot=boot,
             store_id=disk.store_id,
-            vault=disk.vault,
+            cipher=disk.cipher,
         )
         files = GroupFiles(disk, opened.manifest.store_bytes, clustered=bool(node_id), power_lost=opened.doubt)
         self = cls({}, offload)
@@ -164,7 +164,7 @@ class Storage:
             note("WRN", text)
         for number in groups if groups is not None else map(GroupId, range(raft_groups + 1)):
             self._open_group(number)
-        if files.vault is not None and files.sealed_from is None:
+        if files.cipher is not None and files.sealed_from is None:
             self._seal_from_now_on(groups_on_disk(disk.directory, disk.files))
         if opened.manifest.boot_id != boot:  # a crash in the middle is one of this boot, on what another one left
             opened.manifest.boot_id = boot
@@ -198,8 +198,8 @@ class Storage:
 
     def _note_sealed(self, since: dict[str, int]) -> None:
         files = self._of_disk()
-        if self.manifest is not None and files.vault is not None:
-            note_sealed(self.manifest, files.vault, since)
+        if self.manifest is not None and files.cipher is not None:
+            note_encrypted_from(self.manifest, files.cipher, since)
             files.write_manifest(self.manifest)
             files.sealed_from = since
 
@@ -585,8 +585,8 @@ class Storage:
             if not isinstance(log, FileLog) or not self.intact[number] or number not in self.applied:
                 raise NotNow(f"group {number} is not whole on this node")
             state = self.state_of(broker, number)
-            vault = files.log_vault(number)
-            state.sealed_from = vault.since if vault is not None else 0
+            cipher = files.log_cipher(number)
+            state.sealed_from = cipher.since if cipher is not None else 0
             extents = log.export(RaftIndex(state.applied_index), directory)
             return Export(state, log.first_index, extents)
 
@@ -597,7 +597,7 @@ class Storage:
         files = self._of_disk()
         if number not in self._receivers:
             directory = files.path(number, ".incoming")
-            self._receivers[number] = Receiver(files.files, directory, number, files.store_id, files.vault)
+            self._receivers[number] = Receiver(files.files, directory, number, files.store_id, files.cipher)
         return self._receivers[number]
 
     def install(self, number: GroupId) -> GroupLog:

@@ -23,14 +23,14 @@ from stan import limits
 from stan.edge.storage.groupfiles import read_snapshot, snapshot_bytes, snapshot_path
 from stan.edge.storage.transfer_codec import LENGTH, OFFER, Header, Offer, OfferedSegment, Status, Verb, decode, encode
 from stan.errors import Damage, NotNow, StanError
+from stan.log.encryption import NEVER, Cipher, Encryptor
 from stan.log.files.disk import Files, remove_directory
 from stan.log.files.filelog import FileLog
 from stan.log.files.recovery import segment_name
-from stan.log.files.resealing import reseal
+from stan.log.files.reencryption import reencrypt
 from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header
 from stan.log.files.segments import Extent
 from stan.log.types import GroupLog
-from stan.log.vault import NEVER, Sealer, Vault
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
@@ -192,7 +192,7 @@ class Receiver:
         directory: of its own, made by `begin`.
         group: which one.
         store_id: of this node's logs; replaces the sender's.
-        vault: of this node's logs; has to open what the sender has encrypted.
+        cipher: of this node's logs; has to open what the sender has encrypted.
         chunk_bytes: asked for at once; an answer is a little longer.
     """
 
@@ -202,7 +202,7 @@ class Receiver:
         directory: str,
         group: GroupId,
         store_id: bytes,
-        vault: Vault | None = None,
+        cipher: Cipher | None = None,
         *,
         chunk_bytes: int = limits.TRANSFER_CHUNK_BYTES,
     ) -> None:
@@ -212,7 +212,7 @@ class Receiver:
         self._files = files
         self._directory = directory
         self._store_id = store_id
-        self._vault = vault
+        self._cipher = cipher
         self._chunk = chunk_bytes
         self._session = 0
         self._outstanding: dict[tuple[int, int, int], bytes] = {}  # verb, part, offset -> request
@@ -392,14 +392,14 @@ class Receiver:
 
     def _reseal(self, offer: Offer) -> None:
         """What the sender has encrypted is bound to its store: bind it to this one. Raises Damage."""
-        if self._vault is None:
+        if self._cipher is None:
             return
         state = read_snapshot(self._files, snapshot_path(self._directory, offer.index))
         since = RaftIndex(state.sealed_from or NEVER)
-        ours = Sealer(self._vault.of(self._store_id, self.group, RaftIndex(1)))
+        ours = Encryptor(self._cipher.of(self._store_id, self.group, RaftIndex(1)))
         for path, part in self._complete.items():
             if part is not None:
-                reseal(self._files, path, self._vault.of(self._origins[path], self.group, since), ours)
+                reencrypt(self._files, path, self._cipher.of(self._origins[path], self.group, since), ours)
 
     def _verify(self, offer: Offer) -> None:
         path = snapshot_path(self._directory, offer.index)
@@ -412,7 +412,7 @@ class Receiver:
             self._store_id,
             lost_found=Path(self._directory + ".damaged"),
             files=self._files,
-            vault=None if self._vault is None else self._vault.of(self._store_id, self.group, RaftIndex(1)),
+            cipher=None if self._cipher is None else self._cipher.of(self._store_id, self.group, RaftIndex(1)),
         )
         try:
             log.check_key()

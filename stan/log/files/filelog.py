@@ -25,6 +25,7 @@ from stan import limits
 from stan.errors import Damage, DiskFull, Frozen, InDoubt, NotNow, StartError, WrongKey
 from stan.invariant import invariant
 from stan.log.channels import Channels, Visible
+from stan.log.encryption import Encryptor, LogCipher
 from stan.log.files.cleaner import Rewritten, rewrite
 from stan.log.files.descriptors import Pin
 from stan.log.files.disk import Files, OsFiles
@@ -44,8 +45,7 @@ from stan.log.index import Removed
 from stan.log.pending import Pending, Placed
 from stan.log.tail import TailCache
 from stan.log.types import BatchRef, Entry, Row
-from stan.log.vault import LogVault, Sealer
-from stan.protocol.entries import SEALED_BYTES
+from stan.protocol.entries import ENCRYPTION_BYTES
 from stan.types import GroupId, RaftIndex, Term
 
 FILE_MESSAGE_OVERHEAD = 40
@@ -66,15 +66,15 @@ class FileLog(Visible):
         segment_bytes_max: int,
         tail_cache_bytes_max: int,
         overhead: int,
-        vault: LogVault | None,
+        cipher: LogCipher | None,
     ) -> None:
         self._files = files
-        self._vault = vault
-        self._sealer = Sealer(vault) if vault is not None else None
+        self._cipher = cipher
+        self._encryptor = Encryptor(cipher) if cipher is not None else None
         self._directory = directory
         self._segment_bytes_max = segment_bytes_max
         self._numbers = recovery.numbers
-        self._segments = Segments(files, directory, recovery.segments[:-1], vault)
+        self._segments = Segments(files, directory, recovery.segments[:-1], cipher)
         self._active = recovery.segments[-1]
         self._active_pin = self._segments.add(self._active, recovery.descriptor)
         self._sidecar = recovery.writer or SidecarWriter(files, sidecar_path(self._active.path))
@@ -112,7 +112,7 @@ class FileLog(Visible):
         on_damage: Callable[[], None] | None = None,
         on_loss: Callable[[str], None] | None = None,
         power_lost: bool = True,
-        vault: LogVault | None = None,
+        cipher: LogCipher | None = None,
     ) -> tuple[Self, RecoveryReport]:
         """Open the log in *directory*, made if need be; blocking. Nothing is indexed before commit().
 
@@ -130,7 +130,7 @@ class FileLog(Visible):
             on_loss: called with the words for it before anything is changed that shows that entries are lost which had been
                 written; what it raises ends the opening.
             power_lost: power may have been lost since the log was last open: what no sync covered may be there in parts.
-            vault: seals the record batches that are appended, and opens what was sealed; by default they are in clear.
+            cipher: encrypts the record batches that are appended, and decrypts what was encrypted; by default they are in clear.
 
         Raises:
             StartError: the files belong to someone else, or the disk refuses; the text says which file and why.
@@ -149,7 +149,7 @@ class FileLog(Visible):
             segment_bytes_max=segment_bytes_max,
             tail_cache_bytes_max=tail_cache_bytes_max,
             overhead=overhead,
-            vault=vault,
+            cipher=cipher,
         )
         log._on_damage = on_damage
         return log, recovery.report
@@ -194,10 +194,10 @@ class FileLog(Visible):
             return
         if self._active.end >= self._segment_bytes_max:
             self._roll(RaftIndex(self.last_index + 1))
-        segment, sealer = self._active, self._sealer
-        placed = place(entries, segment, sealer.sealed if sealer is not None else None)
+        segment, encryptor = self._active, self._encryptor
+        placed = place(entries, segment, encryptor.encrypted if encryptor is not None else None)
         buffers = [part for found in placed for part in (found.header, found.entry.body)]
-        sealed = SEALED_BYTES if sealer is not None else 0
+        sealed = ENCRYPTION_BYTES if encryptor is not None else 0
         try:
             self._files.pwritev(self._active_pin.descriptor, buffers, segment.end)
         except OSError as error:
@@ -361,8 +361,8 @@ class FileLog(Visible):
 
     def sealed_from(self, index: RaftIndex) -> None:
         """What is in clear, or sealed as the first version did it, is damage from the entry at *index* on."""
-        if self._vault is not None:
-            self._vault.since = index
+        if self._cipher is not None:
+            self._cipher.since = index
 
     def check_key(self) -> None:
         """Open a batch of each segment that has been encrypted. Raises WrongKey, Damage, OSError."""

@@ -19,7 +19,7 @@ from stan.invariant import invariant
 from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES, SURVIVOR_BYTES_MAX
 from stan.log.files.disk import Files
 from stan.log.types import Entry, Row
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SEALED_BYTES, Kind
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, ENCRYPTION_BYTES, Kind
 from stan.types import GroupId, RaftIndex, Term
 
 SEGMENT_MAGIC = b"STANSEGM"
@@ -107,7 +107,7 @@ def rows_of(entry: Entry, position: int) -> list[Row]:
         uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack_from(body, at)
         at += BATCH_HEADER.size
         if uid != BESIDE_UID:
-            kept = length - SEALED_BYTES if flags else length
+            kept = length - ENCRYPTION_BYTES if flags else length
             rows.append(Row(uid, base, count, timestamp, first, position + ENTRY_HEADER_SIZE + at, kept))
         at += length
     if at != len(body):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from stan.errors import Damage, WrongKey
 from stan.limits import SEGMENT_FILES_OPEN_MAX
+from stan.log.encryption import LogCipher
 from stan.log.files.descriptors import Descriptors, Pin
 from stan.log.files.disk import Files
 from stan.log.files.segment import (
@@ -30,8 +31,7 @@ from stan.log.files.segment import (
 from stan.log.files.sidecar import load_sidecar, sidecar_path, walk_outlines
 from stan.log.pending import Placed
 from stan.log.types import BatchRef, Entry, StaleRef
-from stan.log.vault import LogVault
-from stan.protocol.entries import BATCH_HEADER, SEALED_BYTES
+from stan.protocol.entries import BATCH_HEADER, ENCRYPTION_BYTES
 from stan.types import RaftIndex, Term
 
 
@@ -47,13 +47,13 @@ class Extent(NamedTuple):
 class Segments:
     """Segments oldest first, `all[-1]` is the active one; by number for readers, who hold no lock."""
 
-    def __init__(self, files: Files, directory: str, sealed: list[Segment], vault: LogVault | None = None) -> None:
+    def __init__(self, files: Files, directory: str, sealed: list[Segment], cipher: LogCipher | None = None) -> None:
         self.all = sealed
         self.by_number = {segment.number: segment for segment in sealed}
         self.descriptors = Descriptors(files, SEGMENT_FILES_OPEN_MAX)
         self._files = files
         self._directory = directory
-        self._vault = vault
+        self._cipher = cipher
         self._closed = False
 
     # --- changes, on the event loop --------------------------------------------------------------------------------
@@ -178,10 +178,10 @@ class Segments:
 
     def _opened(self, segment: Segment, found: Found) -> Entry:
         """The entry in clear. Raises Damage, WrongKey."""
-        if self._vault is None:
+        if self._cipher is None:
             return found.entry
         with _where(segment, found.position):
-            return self._vault.opened(found.entry)
+            return self._cipher.decrypted(found.entry)
 
     def read(self, ref: BatchRef) -> bytes:
         """The records of a batch, from the file; see GroupLog.read."""
@@ -194,7 +194,7 @@ class Segments:
             try:
                 if not self._is_current(segment):
                     raise StaleRef(f"segment {ref.segment} of {self._directory} is gone or was rewritten")
-                more = SEALED_BYTES if self._vault is not None else 0
+                more = ENCRYPTION_BYTES if self._cipher is not None else 0
                 length = ENTRY_HEADER_SIZE + BATCH_HEADER.size + ref.length + more
                 data = self._files.pread(pin.descriptor, length, start)
                 with _where(segment, ref.position):
@@ -215,20 +215,20 @@ class Segments:
         _, base, count, _, _, length, crc, flags = BATCH_HEADER.unpack(header)
         if not flags:
             records = records[: ref.length]
-        if (base, count, length - (SEALED_BYTES if flags else 0)) != (ref.base_sequence, ref.count, ref.length):
+        if (base, count, length - (ENCRYPTION_BYTES if flags else 0)) != (ref.base_sequence, ref.count, ref.length):
             raise Damage("not the batch that was written here")
-        if flags and self._vault is None:
+        if flags and self._cipher is None:
             raise WrongKey("encrypted, and no key was given")
         if crc != zlib.crc32(records):
             raise Damage("not the batch that was written here")
-        vault = self._vault
-        if vault is None or (not flags and segment.last_index < vault.since):
+        cipher = self._cipher
+        if cipher is None or (not flags and segment.last_index < cipher.since):
             return records
         magic, *_, index = ENTRY_HEADER.unpack_from(data)
         if magic == ENTRY_MAGIC and segment.first_index <= index <= segment.last_index and flags:
             with suppress(Damage):  # it only looked like a header
-                return bytes(vault.open(header, records, RaftIndex(index)))
-        return bytes(vault.open(header, records, self._index_at(segment, descriptor, ref.position)))
+                return bytes(cipher.decrypt(header, records, RaftIndex(index)))
+        return bytes(cipher.decrypt(header, records, self._index_at(segment, descriptor, ref.position)))
 
     def _index_at(self, segment: Segment, descriptor: int, position: int) -> RaftIndex:
         """The entry that the place is in. Raises Damage."""
@@ -248,7 +248,7 @@ class Segments:
                 found = next(
                     filter(is_sealed, Scan(Window(self._files, descriptor, segment.end), segment.header)), None
                 )
-            if found is not None and self._vault is None:
+            if found is not None and self._cipher is None:
                 raise WrongKey(f"{segment.path}: position {found.position}: encrypted, and no key was given")
             if found is not None:
                 self._opened(segment, found)

@@ -15,7 +15,7 @@ from stan.limits import INDEX_BATCHES_FLUSH
 from stan.log.files.disk import Files
 from stan.log.files.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, Segment
 from stan.log.types import Row
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SEALED_BYTES, Kind
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, ENCRYPTION_BYTES, Kind
 from stan.types import RaftIndex, Term
 
 SIDECAR_MAGIC = b"STANSIDE"
@@ -147,7 +147,7 @@ def walk_outlines(data: bytes | bytearray | memoryview) -> Iterator[tuple[RaftIn
                 at += BATCH_HEADER.size
                 position += BATCH_HEADER.size
                 if uid != BESIDE_UID:
-                    kept = size - SEALED_BYTES if flags else size
+                    kept = size - ENCRYPTION_BYTES if flags else size
                     rows.append(Row(uid, base, count, timestamp, first, position, kept))
                 position += size
         position = end

@@ -1,10 +1,10 @@
 """Encryption of what a log keeps: each record batch by itself, with AES-256-GCM or ChaCha20-Poly1305.
 
-Promises: no two batches are sealed with the same key and nonce, whatever crashes in between: every log that is opened draws
+Promises: no two batches are encrypted with the same key and nonce, whatever crashes in between: every log that is opened draws
 a new salt, which gives a key of its own, and counts its batches. The batch's header is authenticated with it, and the
-store, the group and the entry that it lies in, so that no batch can take the place of another one. Where all are sealed so,
-one in clear is damage. Sealed records are SEALED_BYTES longer and hold: salt, counter, ciphertext, tag.
-Never shows the key. Only what somebody published is sealed: names, positions and times stay in clear (see docs/log-format.md).
+store, the group and the entry that it lies in, so that no batch can take the place of another one. Where all are encrypted so,
+one in clear is damage. Sealed records are ENCRYPTION_BYTES longer and hold: salt, counter, ciphertext, tag.
+Never shows the key. Only what somebody published is encrypted: names, positions and times stay in clear (see docs/log-format.md).
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from stan import limits
 from stan.errors import Damage, StartError, WrongKey
 from stan.log.types import Entry
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SEALED_BYTES, Kind
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, ENCRYPTION_BYTES, Kind
 from stan.types import GroupId, RaftIndex
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CIPHERS: Final = {"AES": 1, "CHACHA": 2}
 """By name."""
 _BOUND: Final = 2
-"""Flags of a batch are 0 in clear; the number of the cipher if its header alone is authenticated, as the first version did
+"""Flags of a batch are 0 in clear; the number of the algorithm if its header alone is authenticated, as the first version did
 it; that number and this where store, group and entry are, too."""
 _PLACE = Struct("<16sIQ")
 NEVER: Final = RaftIndex(1 << 63)
@@ -41,23 +41,23 @@ _AHEAD = b"\0\0\0\0"
 
 
 def cipher_of(name: str) -> int:
-    """The number of a cipher: AES where processors have instructions for it, if none is named. Raises StartError."""
+    """The number of a algorithm: AES where processors have instructions for it, if none is named. Raises StartError."""
     if not name:
         name = "AES" if platform.machine().lower() in {"x86_64", "amd64", "i386", "i686"} else "CHACHA"
     found = CIPHERS.get(name.upper())
     if found is None:
-        raise StartError("encryption cipher not supported")
+        raise StartError("encryption algorithm not supported")
     return found
 
 
-class Vault:
-    """Opens what was sealed with one key, with either cipher. Usable from any thread."""
+class Cipher:
+    """Opens what was encrypted with one key, with either algorithm. Usable from any thread."""
 
-    def __init__(self, key: bytes, cipher: str = "") -> None:
-        """*key*: any bytes, the more random the better; *cipher*: of what is sealed from now on, "" for the machine's best.
+    def __init__(self, key: bytes, algorithm: str = "") -> None:
+        """*key*: any bytes, the more random the better; *algorithm*: of what is encrypted from now on, "" for the machine's best.
 
         Raises:
-            StartError: no key, no such cipher, or the package `cryptography` is missing.
+            StartError: no key, no such algorithm, or the package `cryptography` is missing.
         """
         if not key:
             raise StartError("encryption key required")
@@ -67,22 +67,22 @@ class Vault:
             raise StartError(
                 "encryption needs the package cryptography: pip install 'stan-broker[encryption]'"
             ) from error
-        self.cipher = cipher_of(cipher)
+        self.algorithm = cipher_of(algorithm)
         self._kinds: dict[int, type[AESGCM | ChaCha20Poly1305]] = {1: aead.AESGCM, 2: aead.ChaCha20Poly1305}
         self._master = hashlib.sha256(b"stan record batches\0" + key).digest()
         self._known: dict[tuple[bytes, int], AESGCM | ChaCha20Poly1305] = {}
 
     def __repr__(self) -> str:
-        return "<Vault>"
+        return "<Cipher>"
 
-    def aead(self, salt: bytes, cipher: int) -> "AESGCM | ChaCha20Poly1305":
-        """What seals and opens under *salt*. Raises KeyError: no such cipher."""
-        found = self._known.get((salt, cipher))
+    def aead(self, salt: bytes, algorithm: int) -> "AESGCM | ChaCha20Poly1305":
+        """What encrypts and opens under *salt*. Raises KeyError: no such algorithm."""
+        found = self._known.get((salt, algorithm))
         if found is None:
-            made = self._kinds[cipher](hmac.digest(self._master, salt, "sha256"))
-            if len(self._known) >= limits.VAULT_KEYS_MAX:
+            made = self._kinds[algorithm](hmac.digest(self._master, salt, "sha256"))
+            if len(self._known) >= limits.CIPHER_KEYS_MAX:
                 self._known.clear()
-            found = self._known[salt, cipher] = made
+            found = self._known[salt, algorithm] = made
         return found
 
     def check(self, note: bytes | None) -> str:
@@ -92,7 +92,7 @@ class Vault:
 
     def fits(self, check: str, note: bytes | None) -> bool:
         """Whether *check* was made with this key and that note."""
-        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - it is there, else there were no vault
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - it is there, else there were no cipher
 
         try:
             data = bytes.fromhex(check)
@@ -100,31 +100,32 @@ class Vault:
         except (InvalidTag, ValueError):
             return False
 
-    def of(self, store_id: bytes, group: GroupId, since: RaftIndex = NEVER, *, fits: bool = False) -> "LogVault":
-        """For one log. *since*: entry from which on every batch is sealed as this version does it; *fits*: the key is right."""
-        return LogVault(self, store_id, group, since, fits=fits)
+    def of(self, store_id: bytes, group: GroupId, since: RaftIndex = NEVER, *, fits: bool = False) -> "LogCipher":
+        """For one log. *since*: entry from which on every batch is encrypted as this version does it; *fits*: the key is
+        right."""
+        return LogCipher(self, store_id, group, since, fits=fits)
 
 
-class LogVault:
-    """Opens what was sealed in one log. Usable from any thread."""
+class LogCipher:
+    """Opens what was encrypted in one log. Usable from any thread."""
 
-    def __init__(self, vault: Vault, store_id: bytes, group: GroupId, since: RaftIndex, *, fits: bool) -> None:
-        self.vault = vault
+    def __init__(self, cipher: Cipher, store_id: bytes, group: GroupId, since: RaftIndex, *, fits: bool) -> None:
+        self.store_cipher = cipher
         self.since = since
         self._store_id = store_id
         self._group = group
         self._fits = fits
 
     def authenticated(self, header: bytes | memoryview, index: RaftIndex) -> bytes:
-        """What a sealed batch of the entry at *index* is bound to: its header without CRC, and its place."""
+        """What a encrypted batch of the entry at *index* is bound to: its header without CRC, and its place."""
         *told, flags = BATCH_HEADER.unpack(header)
         told[6] = 0
         place = _PLACE.pack(self._store_id, self._group, index) if flags > _BOUND else b""
         return BATCH_HEADER.pack(*told, flags) + place
 
-    def open(self, header: bytes | memoryview, records: bytes | memoryview, index: RaftIndex) -> bytes | memoryview:
-        """The records of a batch of the entry at *index*. Raises Damage: not what was sealed there; or WrongKey."""
-        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see Vault
+    def decrypt(self, header: bytes | memoryview, records: bytes | memoryview, index: RaftIndex) -> bytes | memoryview:
+        """The records of a batch of the entry at *index*. Raises Damage: not what was encrypted there; or WrongKey."""
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see Cipher
 
         flags = BATCH_HEADER.unpack(header)[7]
         if index >= self.since and flags <= _BOUND:
@@ -133,46 +134,46 @@ class LogVault:
             return records
         salt, counter = bytes(records[:_SALT_BYTES]), bytes(records[_SALT_BYTES:_FRONT])
         try:
-            aead = self.vault.aead(salt, flags - _BOUND if flags > _BOUND else flags)
+            aead = self.store_cipher.aead(salt, flags - _BOUND if flags > _BOUND else flags)
             return aead.decrypt(_AHEAD + counter, records[_FRONT:], self.authenticated(header, index))
         except (InvalidTag, KeyError, ValueError):
             if self._fits:
                 raise Damage(f"not the batch that was encrypted as a part of entry {index}") from None
             raise WrongKey("encrypted with another key than the one given, or in another place") from None
 
-    def opened(self, entry: Entry) -> Entry:
-        """An entry as it was before it was sealed. Raises Damage, WrongKey."""
+    def decrypted(self, entry: Entry) -> Entry:
+        """An entry as it was before it was encrypted. Raises Damage, WrongKey."""
         if entry.kind != Kind.RECORDS:
             return entry
         parts: list[bytes | memoryview] = []
-        body, at, sealed = memoryview(entry.body), 0, False
+        body, at, encrypted = memoryview(entry.body), 0, False
         while at < len(body):
             start = at + BATCH_HEADER.size
             header: bytes | memoryview = body[at:start]
             uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack(header)
             records: bytes | memoryview = body[start : start + length]
             if uid != BESIDE_UID:
-                records = self.open(header, records, entry.index)
+                records = self.decrypt(header, records, entry.index)
             if uid != BESIDE_UID and flags:
-                sealed = True
+                encrypted = True
                 header = _header(uid, base, count, timestamp, first, records, 0)
             parts += (header, records)
             at = start + length
-        return entry._replace(body=b"".join(parts)) if sealed else entry
+        return entry._replace(body=b"".join(parts)) if encrypted else entry
 
 
-class Sealer:
-    """Seals the entries of one log since it was opened; for one thread."""
+class Encryptor:
+    """Encrypts the entries of one log since it was opened; for one thread."""
 
-    def __init__(self, vault: LogVault) -> None:
-        self._vault = vault
+    def __init__(self, cipher: LogCipher) -> None:
+        self._cipher = cipher
         self._salt = os.urandom(_SALT_BYTES)
-        self._aead = vault.vault.aead(self._salt, vault.vault.cipher)
-        self._flags = vault.vault.cipher + _BOUND
+        self._aead = cipher.store_cipher.aead(self._salt, cipher.store_cipher.algorithm)
+        self._flags = cipher.store_cipher.algorithm + _BOUND
         self._count = 0
 
-    def sealed(self, entry: Entry) -> Entry:
-        """The entry with all its record batches sealed."""
+    def encrypted(self, entry: Entry) -> Entry:
+        """The entry with all its record batches encrypted."""
         if entry.kind != Kind.RECORDS:
             return entry
         parts: list[bytes | memoryview] = []
@@ -188,8 +189,8 @@ class Sealer:
                 continue
             self._count += 1
             counter = _COUNTER.pack(self._count)
-            made = BATCH_HEADER.pack(uid, base, count, timestamp, first, length + SEALED_BYTES, 0, self._flags)
-            beside = self._vault.authenticated(made, entry.index)
+            made = BATCH_HEADER.pack(uid, base, count, timestamp, first, length + ENCRYPTION_BYTES, 0, self._flags)
+            beside = self._cipher.authenticated(made, entry.index)
             hidden = b"".join((self._salt, counter, self._aead.encrypt(_AHEAD + counter, records, beside)))
             parts += (_header(uid, base, count, timestamp, first, hidden, self._flags), hidden)
         return entry._replace(body=b"".join(parts))

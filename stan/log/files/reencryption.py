@@ -1,18 +1,19 @@
-"""Segments that another node has encrypted become this node's: each batch is opened there and sealed here, where it will lie.
+"""Segments that another node has encrypted become this node's: each batch is opened there and encrypted here, where it will lie.
 
-Promises: the new file takes the name of the old one once it is durable and whole; nothing is sealed that did not open. Blocking.
+Promises: the new file takes the name of the old one once it is durable and whole; nothing is encrypted that did not open.
+Blocking.
 """
 
 from stan.errors import Damage
 from stan.limits import SCAN_BYTES
+from stan.log.encryption import Encryptor, LogCipher
 from stan.log.files.disk import Files
 from stan.log.files.recovery import REWRITE
 from stan.log.files.segment import SEGMENT_HEADER_SIZE, Scan, Window, decode_segment_header, encode_entry_header
-from stan.log.vault import LogVault, Sealer
 
 
-def reseal(files: Files, path: str, theirs: LogVault, ours: Sealer) -> None:
-    """Write the segment at *path* anew. Raises Damage, WrongKey: a batch is not what was sealed there; OSError."""
+def reencrypt(files: Files, path: str, theirs: LogCipher, ours: Encryptor) -> None:
+    """Write the segment at *path* anew. Raises Damage, WrongKey: a batch is not what was encrypted there; OSError."""
     target = path + REWRITE
     source, copy = files.open(path), files.create(target)
     try:
@@ -22,7 +23,7 @@ def reseal(files: Files, path: str, theirs: LogVault, ours: Sealer) -> None:
         buffers, size, written = [header.encode()], SEGMENT_HEADER_SIZE, 0
         for found in scan:
             try:
-                entry = ours.sealed(theirs.opened(found.entry))
+                entry = ours.encrypted(theirs.decrypted(found.entry))
             except Damage as damage:
                 raise type(damage)(f"{path}: position {found.position}: {damage}") from damage
             buffers += (encode_entry_header(entry), bytes(entry.body))

@@ -1,89 +1,92 @@
-"""Encryption of record batches: what is sealed opens with its key alone, unchanged, in its place."""
+"""Encryption of record batches: what is encrypted opens with its key alone, unchanged, in its place."""
 
 import zlib
 
 import pytest
 
 from stan.errors import Damage, StartError, WrongKey
+from stan.log.encryption import NEVER, Cipher, Encryptor
 from stan.log.files.filelog import FileLog
 from stan.log.files.segment import ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE
-from stan.log.vault import NEVER, Sealer, Vault
-from stan.protocol.entries import BATCH_HEADER, SEALED_BYTES, encode_change, encode_fingerprints
+from stan.protocol.entries import BATCH_HEADER, ENCRYPTION_BYTES, encode_change, encode_fingerprints
 from tests.kit.batches import batch, change, entry
 
 KEY = b"secret key"
 STORE = b"0123456789abcdef"
 
 
-def open_log(path, vault=None, **more):
-    return FileLog.open(path / "1", 1, STORE, vault=vault, tail_cache_bytes_max=0, **more)[0]
+def open_log(path, cipher=None, **more):
+    return FileLog.open(path / "1", 1, STORE, cipher=cipher, tail_cache_bytes_max=0, **more)[0]
 
 
-def of(key=KEY, cipher="", *, store=STORE, group=1, since=NEVER, fits=False):
-    return Vault(key, cipher).of(store, group, since, fits=fits)
+def of(key=KEY, algorithm="", *, store=STORE, group=1, since=NEVER, fits=False):
+    return Cipher(key, algorithm).of(store, group, since, fits=fits)
 
 
 def one(text=b"hello"):
     return entry(1, batch(7, 1, 1, size=len(text)))
 
 
-@pytest.mark.parametrize("cipher", ["AES", "CHACHA", "aes", ""])
-def test_entry_opens_as_it_was(cipher):
-    vault = of(KEY, cipher)
+@pytest.mark.parametrize("algorithm", ["AES", "CHACHA", "aes", ""])
+def test_entry_opens_as_it_was(algorithm):
+    cipher = of(KEY, algorithm)
     plain = entry(1, batch(7, 1, 3), batch(8, 5, 2), *encode_fingerprints(b"marks"), *encode_change(b"change"))
-    sealed = Sealer(vault).sealed(plain)
-    assert len(sealed.body) == len(plain.body) + 2 * SEALED_BYTES
-    assert vault.opened(sealed) == plain
-    assert of().opened(sealed) == plain  # whichever cipher it would use itself
-    assert Sealer(vault).sealed(change(2, b"x")) == change(2, b"x")
+    encrypted = Encryptor(cipher).encrypted(plain)
+    assert len(encrypted.body) == len(plain.body) + 2 * ENCRYPTION_BYTES
+    assert cipher.decrypted(encrypted) == plain
+    assert of().decrypted(encrypted) == plain  # whichever algorithm it would use itself
+    assert Encryptor(cipher).encrypted(change(2, b"x")) == change(2, b"x")
 
 
 def test_same_batch_is_never_sealed_alike():
-    sealer = Sealer(of())
-    assert len({sealer.sealed(one()).body, sealer.sealed(one()).body, Sealer(of()).sealed(one()).body}) == 3
+    encryptor = Encryptor(of())
+    assert (
+        len({encryptor.encrypted(one()).body, encryptor.encrypted(one()).body, Encryptor(of()).encrypted(one()).body})
+        == 3
+    )
 
 
 def test_another_key_opens_nothing():
-    sealed = Sealer(of()).sealed(one())
+    encrypted = Encryptor(of()).encrypted(one())
     with pytest.raises(WrongKey, match="another key"):
-        of(b"another").opened(sealed)
+        of(b"another").decrypted(encrypted)
 
 
 @pytest.mark.parametrize("at", [0, 4, 14, 20, 45, 60, 70, 90])
 def test_a_changed_bit_is_seen(at):
-    sealed = Sealer(of()).sealed(one())
-    body = bytearray(sealed.body)
+    encrypted = Encryptor(of()).encrypted(one())
+    body = bytearray(encrypted.body)
     body[at] ^= 1
     with pytest.raises(WrongKey):
-        of().opened(sealed._replace(body=bytes(body)))
+        of().decrypted(encrypted._replace(body=bytes(body)))
 
 
 def test_batch_of_another_channel_does_not_open_in_its_place():
-    sealer = Sealer(of())
-    sealed, other = (bytearray(sealer.sealed(entry(1, batch(uid, 1, 1))).body) for uid in (7, 8))
-    sealed[BATCH_HEADER.size :] = other[BATCH_HEADER.size :]
+    encryptor = Encryptor(of())
+    encrypted, other = (bytearray(encryptor.encrypted(entry(1, batch(uid, 1, 1))).body) for uid in (7, 8))
+    encrypted[BATCH_HEADER.size :] = other[BATCH_HEADER.size :]
     with pytest.raises(WrongKey):
-        of().opened(one()._replace(body=bytes(sealed)))
+        of().decrypted(one()._replace(body=bytes(encrypted)))
 
 
 def test_what_is_needed_is_said():
     with pytest.raises(StartError, match=r"^encryption key required$"):
-        Vault(b"")
-    with pytest.raises(StartError, match=r"^encryption cipher not supported$"):
-        Vault(KEY, "ROT13")
-    assert "secret" not in repr(Vault(KEY))
+        Cipher(b"")
+    with pytest.raises(StartError, match=r"^encryption algorithm not supported$"):
+        Cipher(KEY, "ROT13")
+    assert "secret" not in repr(Cipher(KEY))
 
 
 def test_check_fits_its_key_alone():
     for note in (None, b"note"):
-        check = Vault(KEY).check(note)
-        assert Vault(KEY, "CHACHA").fits(check, note)
+        check = Cipher(KEY).check(note)
+        assert Cipher(KEY, "CHACHA").fits(check, note)
         for other in (
-            Vault(b"another").fits(check, note),
-            Vault(KEY).fits(check, b"another note"),
-            Vault(KEY).fits("", note),
-            Vault(KEY).fits("zz", note),
-            Vault(KEY).fits(check[:-2], note),
+            Cipher(b"another").fits(check, note),
+            Cipher(KEY).fits(check, b"another note"),
+            Cipher(KEY).fits("", note),
+            Cipher(KEY).fits("zz", note),
+            Cipher(KEY).fits(check[:-2], note),
         ):
             assert not other
 
@@ -98,8 +101,8 @@ def test_message_is_not_on_the_disk_and_its_place_tells_of_a_wrong_key(tmp_path)
     (file,) = (tmp_path / "1").glob("*.log")
     assert b"<7:1>" in written
     assert b"<7:1>" not in file.read_bytes()
-    for vault, why in ((None, "no key was given"), (of(b"another"), "another key")):
-        log = open_log(tmp_path, vault)
+    for cipher, why in ((None, "no key was given"), (of(b"another"), "another key")):
+        log = open_log(tmp_path, cipher)
         log.commit(1)
         with pytest.raises(WrongKey, match=f"{file}: position .*{why}"):
             log.read(ref._replace(segment=1))
@@ -141,46 +144,46 @@ def test_plain_log_is_encrypted_from_now_on(tmp_path):
 # --- in its place, and nothing in clear -----------------------------------------------------------------------------------------
 
 
-def as_before(vault, entry):
+def as_before(cipher, entry):
     """Sealed as the first version did it: nothing but the header is authenticated."""
     header, records = entry.body[: BATCH_HEADER.size], entry.body[BATCH_HEADER.size :]
     *told, _ = BATCH_HEADER.unpack(header)
-    told[5:7] = len(records) + SEALED_BYTES, 0
-    salt, counter, cipher = b"s" * 16, bytes(7) + b"\1", vault.vault.cipher
-    aead = vault.vault.aead(salt, cipher)
-    hidden = salt + counter + aead.encrypt(bytes(4) + counter, records, BATCH_HEADER.pack(*told, cipher))
+    told[5:7] = len(records) + ENCRYPTION_BYTES, 0
+    salt, counter, algorithm = b"s" * 16, bytes(7) + b"\1", cipher.store_cipher.algorithm
+    aead = cipher.store_cipher.aead(salt, algorithm)
+    hidden = salt + counter + aead.encrypt(bytes(4) + counter, records, BATCH_HEADER.pack(*told, algorithm))
     told[6] = zlib.crc32(hidden)
-    return entry._replace(body=BATCH_HEADER.pack(*told, cipher) + hidden)
+    return entry._replace(body=BATCH_HEADER.pack(*told, algorithm) + hidden)
 
 
 @pytest.mark.parametrize(
     "elsewhere", [of(group=2), of(store=b"another store 16")], ids=["another group", "another store of the same key"]
 )
 def test_batch_of_another_place_is_damage(elsewhere):
-    sealed = Sealer(elsewhere).sealed(one())
-    assert elsewhere.opened(sealed) == one()
+    encrypted = Encryptor(elsewhere).encrypted(one())
+    assert elsewhere.decrypted(encrypted) == one()
     with pytest.raises(Damage, match="not the batch that was encrypted as a part of entry 1") as caught:
-        of(fits=True).opened(sealed)
+        of(fits=True).decrypted(encrypted)
     assert not isinstance(caught.value, WrongKey)
     with pytest.raises(WrongKey):
-        of().opened(sealed)  # it may be the key, as far as anybody knows
+        of().decrypted(encrypted)  # it may be the key, as far as anybody knows
 
 
 def test_batch_of_another_entry_is_damage():
-    sealed = Sealer(of()).sealed(one())
+    encrypted = Encryptor(of()).encrypted(one())
     with pytest.raises(Damage, match="entry 2"):
-        of(fits=True).opened(sealed._replace(index=2))
+        of(fits=True).decrypted(encrypted._replace(index=2))
 
 
 def test_where_all_is_encrypted_a_batch_in_clear_or_bound_to_nothing_is_damage():
-    vault = of(since=5, fits=True)
-    clear, before = entry(4, batch(7, 1, 1)), as_before(vault, entry(4, batch(7, 1, 1)))
-    assert vault.opened(clear) == vault.opened(before) == clear
+    cipher = of(since=5, fits=True)
+    clear, before = entry(4, batch(7, 1, 1)), as_before(cipher, entry(4, batch(7, 1, 1)))
+    assert cipher.decrypted(clear) == cipher.decrypted(before) == clear
     beside = entry(5, *encode_fingerprints(b"marks"), *encode_change(b"change"))
-    assert vault.opened(beside) == beside  # never was encrypted
+    assert cipher.decrypted(beside) == beside  # never was encrypted
     for harmful in (clear, before):
         with pytest.raises(Damage, match="not encrypted as everything from entry 5 of group 1 on is"):
-            vault.opened(harmful._replace(index=5))
+            cipher.decrypted(harmful._replace(index=5))
 
 
 def test_what_the_version_before_has_encrypted_is_read(tmp_path):
