@@ -16,7 +16,7 @@ READ_BYTES_MAX = 1 * MiB
 BATCHES_PER_READ_MAX = 256
 """Record batches handed to one cursor by one read."""
 INDEX_BATCHES_FLUSH = 4096
-"""Index rows buffered before they are written to the sidecar file."""
+"""Index rows buffered before they are written to the index file."""
 SEGMENT_FILES_OPEN_MAX = 32
 """Sealed segment files each group keeps open for reading; a thousand groups' worth of files would exhaust the process."""
 SCAN_BYTES = 1 * MiB

@@ -98,7 +98,7 @@ def test_append_on_a_full_disk_that_cannot_take_back_freezes(files, log):
 
 
 def test_sidecar_on_a_full_disk_costs_no_entry(files, log, monkeypatch):
-    monkeypatch.setattr("stan.log.files.sidecar.INDEX_BATCHES_FLUSH", 2)
+    monkeypatch.setattr("stan.log.files.segment_index_file.INDEX_BATCHES_FLUSH", 2)
     files.fail("create", 0, errno.ENOSPC)
     for index in range(1, 30):
         log.append([one(index)])

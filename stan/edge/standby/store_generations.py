@@ -28,9 +28,9 @@ _EPOCH = re.compile(r"epoch-(\d{10})")
 _BUILDING = ".building"
 _PLAIN = (MANIFEST, "groups", LOST_FOUND, "state.db", "state.db-wal", "state.db-shm")
 """What a server that shares with nobody has in the root."""
-_SEGMENT, _SIDECAR, _SNAPSHOT = ".log", ".idx", ".snap"
+_SEGMENT, _INDEX_FILE, _SNAPSHOT = ".log", ".idx", ".snap"
 _FILES_THAT_CHANGE = 2
-"""The newest segment may be written to, and the sidecar of the one before it."""
+"""The newest segment may be written to, and the index file of the one before it."""
 
 
 class StoreGenerations:
@@ -149,7 +149,7 @@ class StoreGenerations:
         segments = [name for name in names if name.endswith(_SEGMENT)]
         changing = {Path(name).stem for name in segments[-_FILES_THAT_CHANGE:]} if shared else set()
         for name in names:
-            ended = name.endswith((_SEGMENT, _SIDECAR)) and Path(name).stem not in changing
+            ended = name.endswith((_SEGMENT, _INDEX_FILE)) and Path(name).stem not in changing
             if ended or name.endswith(_SNAPSHOT):
                 link_file(source / name, target / name)
             elif name.endswith(_SEGMENT):

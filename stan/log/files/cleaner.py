@@ -14,7 +14,7 @@ from stan.limits import SCAN_BYTES
 from stan.log.files.disk import Files
 from stan.log.files.recovery import REWRITE
 from stan.log.files.segment import Found, Scan, Segment, Window, outline
-from stan.log.files.sidecar import SidecarWriter, sidecar_path
+from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
 from stan.log.types import Row
 
 
@@ -44,20 +44,20 @@ def rewrite(files: Files, descriptor: int, old: Segment, number: int, is_kept: C
     header = replace(old.header, generation=old.header.generation + 1)
     new = Segment(number, old.path, header, sealed=True)
     target = old.path + REWRITE
-    sidecar = SidecarWriter(files, sidecar_path(old.path))
+    index_file = IndexFileWriter(files, index_file_path(old.path))
     copy = files.create(target)
     try:
-        rows = _copy(files, descriptor, copy, old, new, sidecar, is_kept)
+        rows = _copy(files, descriptor, copy, old, new, index_file, is_kept)
         files.fdatasync(copy)
         files.rename(target, old.path)
     except BaseException:
-        sidecar.drop()
+        index_file.drop()
         with suppress(OSError):
             files.unlink(target)
         raise
     finally:
         files.close(copy)
-    sidecar.seal(new)
+    index_file.seal(new)
     return Rewritten(old, new, rows)
 
 
@@ -67,7 +67,7 @@ def _copy(
     target: int,
     old: Segment,
     new: Segment,
-    sidecar: SidecarWriter,
+    index_file: IndexFileWriter,
     is_kept: Callable[[Row], bool],
 ) -> list[Row]:
     """Write header and kept entries; returns the batches that were written."""
@@ -80,7 +80,7 @@ def _copy(
             continue
         moved = _at(found, new.end)
         new.note(moved)
-        sidecar.add(outline(moved))
+        index_file.add(outline(moved))
         rows += moved.rows
         buffers += (found.header, found.entry.body)
         if new.end - written > SCAN_BYTES:

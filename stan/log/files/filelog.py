@@ -39,8 +39,8 @@ from stan.log.files.segment import (
     outline,
     place,
 )
+from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
 from stan.log.files.segments import Extent, Segments
-from stan.log.files.sidecar import SidecarWriter, sidecar_path
 from stan.log.index import Removed
 from stan.log.pending import Pending, Placed
 from stan.log.tail import TailCache
@@ -77,7 +77,7 @@ class FileLog(Visible):
         self._segments = Segments(files, directory, recovery.segments[:-1], cipher)
         self._active = recovery.segments[-1]
         self._active_pin = self._segments.add(self._active, recovery.descriptor)
-        self._sidecar = recovery.writer or SidecarWriter(files, sidecar_path(self._active.path))
+        self._index_file = recovery.writer or IndexFileWriter(files, index_file_path(self._active.path))
         self._channels = Channels(self, overhead)
         self._pending = Pending(self._segments.placed(recovery.outlines), self._active.last_index)
         self._tail = TailCache(tail_cache_bytes_max)
@@ -207,7 +207,7 @@ class FileLog(Visible):
             segment.note(found)
             self._pending.add(Placed(entry.index, segment.number, found.rows))
             self._tail.put(segment.number, entry.body, found.position + ENTRY_HEADER_SIZE, found.rows, sealed)
-            self._sidecar.add(outline(found))
+            self._index_file.add(outline(found))
         self._tip = segment.last_index
 
     def sync(self) -> RaftIndex:
@@ -239,12 +239,12 @@ class FileLog(Visible):
         """Seal the active segment and begin the next one; waits for a sync that is running."""
         with self._sync_lock:
             self._sync()
-            full, sidecar = self._active, self._sidecar
+            full, index_file = self._active, self._index_file
             try:
                 self._begin(first, full.last_term)
             except OSError as error:
                 raise self._take_back(error) from error
-            sidecar.seal(full)
+            index_file.seal(full)
             full.sealed = True
 
     def _begin(self, first: RaftIndex, previous_term: Term) -> None:
@@ -259,7 +259,7 @@ class FileLog(Visible):
         self._segments.descriptors.unpin(self._active_pin)
         self._active_pin = pin
         self._active = segment
-        self._sidecar = SidecarWriter(self._files, sidecar_path(segment.path))
+        self._index_file = IndexFileWriter(self._files, index_file_path(segment.path))
 
     def _take_back(self, error: OSError) -> DiskFull | InDoubt:
         """A write failed: restore the file's end if the disk is only full, else take nothing more. The caller holds the lock, so
@@ -303,7 +303,7 @@ class FileLog(Visible):
 
     def _truncate(self, index: RaftIndex) -> None:
         """Remove whole segments, the newest first, so that a crash in between leaves a beginning; then cut the last."""
-        self._sidecar.drop()
+        self._index_file.drop()
         segments = self._segments
         while segments.all and segments.all[-1].first_index > index + 1:
             segments.delete(segments.all[-1])
@@ -327,7 +327,7 @@ class FileLog(Visible):
             kept_batches=segment.kept_batches,
             kept_bytes=segment.kept_bytes,
         )
-        self._segments.drop_sidecar(segment)
+        self._segments.drop_index_file(segment)
         self._segments.all[-1] = self._segments.by_number[segment.number] = shorter
         self._activate(shorter, pin)
         scan = Scan(Window(self._files, pin.descriptor, segment.end), segment.header)
@@ -335,7 +335,7 @@ class FileLog(Visible):
             if found.entry.index > index:
                 break
             shorter.note(found)
-            self._sidecar.add(outline(found))
+            self._index_file.add(outline(found))
         else:
             if scan.fault:
                 raise OSError(errno.EIO, f"damaged at position {scan.position}: {scan.fault}")
@@ -493,7 +493,7 @@ class FileLog(Visible):
                 self.sync()
         finally:
             self._frozen = self._frozen or f"{self._directory} is closed"
-            self._sidecar.close()
+            self._index_file.close()
             self._mark.close()
             self._segments.descriptors.unpin(self._active_pin)
             self._segments.close()

@@ -32,12 +32,12 @@ from stan.log.files.segment import (
     decode_segment_header,
     outline,
 )
-from stan.log.files.sidecar import SidecarWriter, load_sidecar, sidecar_path
+from stan.log.files.segment_index_file import IndexFileWriter, index_file_path, load_index_file
 from stan.log.types import Entry
 from stan.types import GroupId, RaftIndex, Term
 
 _SEGMENT_NAME = re.compile(r"\d{20}\.log")
-_SIDECAR_NAME = re.compile(r"\d{20}\.idx")
+_INDEX_FILE_NAME = re.compile(r"\d{20}\.idx")
 _REMAINDER = ".rest"
 """Ends the name of the good beginning of a damaged segment until it takes the segment's place."""
 REWRITE = ".new"
@@ -54,7 +54,7 @@ class RecoveryReport:
     entries: int = 0
     segments: int = 0
     bytes: int = 0
-    scanned_bytes: int = 0  # verified entry by entry; the other segments had a right sidecar
+    scanned_bytes: int = 0  # verified entry by entry; the other segments had a right index file
 
 
 class _Lost(NamedTuple):
@@ -106,7 +106,7 @@ class Recovery:
         self.report = RecoveryReport()
         self.segments: list[Segment] = []
         self.outlines = bytearray()  # of the entries of the active segment
-        self.writer: SidecarWriter | None = None  # of the active segment's sidecar, so far
+        self.writer: IndexFileWriter | None = None  # of the active segment's index file, so far
         self.descriptor = -1
         self.numbers = count(1)
         self.mark = DurableMark(files, directory, group)
@@ -174,7 +174,7 @@ class Recovery:
             else:
                 files.unlink(f"{directory}/{name}")
         for name in names:
-            if _SIDECAR_NAME.fullmatch(name) and name[:20] + ".log" not in names:
+            if _INDEX_FILE_NAME.fullmatch(name) and name[:20] + ".log" not in names:
                 files.unlink(f"{directory}/{name}")
         return sorted(filter(_SEGMENT_NAME.fullmatch, names))
 
@@ -187,7 +187,7 @@ class Recovery:
             header = self._header(path, self._files.pread(descriptor, SEGMENT_HEADER_SIZE, 0))
             if header is not None and following is not None:
                 segment = Segment(next(self.numbers), path, header, sealed=True)
-                if load_sidecar(self._files, segment, size) is not None:
+                if load_index_file(self._files, segment, size) is not None:
                     self._keep(segment)
                     return
             if self._scan(path, descriptor, size, header, following):
@@ -219,7 +219,7 @@ class Recovery:
         made = SegmentHeader(self._group, first, term, self._store_id, 0)
         segment = Segment(next(self.numbers), path, header or made)
         scan = Scan(Window(self._files, descriptor, size), segment.header)
-        writer = SidecarWriter(self._files, sidecar_path(path))
+        writer = IndexFileWriter(self._files, index_file_path(path))
         for found in scan:
             segment.note(found)
             parts = outline(found)
@@ -280,7 +280,7 @@ class Recovery:
             f"({fault}); the log goes on after entry {segment.last_index}"
         )
 
-    def _begin_again(self, segment: Segment, size: int, writer: SidecarWriter) -> None:
+    def _begin_again(self, segment: Segment, size: int, writer: IndexFileWriter) -> None:
         """The last file has neither a header nor an entry: its very first write was not finished."""
         writer.drop()
         self._files.unlink(segment.path)
@@ -289,7 +289,7 @@ class Recovery:
         self.report.torn_bytes += size
         self.report.texts.append(f"{segment.path}: begun again, its {size} bytes hold neither a header nor an entry")
 
-    def _set_aside(self, segment: Segment, descriptor: int, fault: str, writer: SidecarWriter, lost: "_Lost") -> None:
+    def _set_aside(self, segment: Segment, descriptor: int, fault: str, writer: IndexFileWriter, lost: "_Lost") -> None:
         """Put a damaged segment aside, and say what it has lost; an index that was lost is given out again only at the end."""
         what = f"{segment.path}: damaged at position {segment.end} ({fault})"
         words = ""
@@ -327,7 +327,7 @@ class Recovery:
         self.report.texts.append(text)
         self._tell_loss(text)
 
-    def _put_aside(self, segment: Segment, descriptor: int, writer: SidecarWriter) -> str:
+    def _put_aside(self, segment: Segment, descriptor: int, writer: IndexFileWriter) -> str:
         """Move a damaged segment to lost+found; its right entries up to the damage stay, as a sealed segment. Returns where."""
         if self._on_damage is not None:
             self._on_damage()

@@ -140,7 +140,7 @@ def place(entries: Seq[Entry], segment: "Segment", sealed: Callable[[Entry], Ent
 
 
 def outline(found: Found) -> list[bytes]:
-    """The entry without its records: its header and those of its batches, as the sidecar keeps it."""
+    """The entry without its records: its header and those of its batches, as the index file keeps it."""
     parts = [found.header]
     if found.entry.kind == Kind.RECORDS:
         body, at = found.entry.body, 0

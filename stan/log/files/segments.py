@@ -28,7 +28,7 @@ from stan.log.files.segment import (
     outline,
     read_entry,
 )
-from stan.log.files.sidecar import load_sidecar, sidecar_path, walk_outlines
+from stan.log.files.segment_index_file import index_file_path, load_index_file, walk_outlines
 from stan.log.pending import Placed
 from stan.log.types import BatchRef, Entry, StaleRef
 from stan.protocol.entries import BATCH_HEADER, ENCRYPTION_BYTES
@@ -66,7 +66,7 @@ class Segments:
     def delete(self, segment: Segment) -> None:
         """Remove a segment and its files; raises OSError and keeps the segment if the file cannot be removed."""
         self._files.unlink(segment.path)
-        self.drop_sidecar(segment)
+        self.drop_index_file(segment)
         self.all.remove(segment)
         del self.by_number[segment.number]
         self.descriptors.forget(segment.number)
@@ -82,10 +82,10 @@ class Segments:
         self._closed = True
         self.descriptors.close()
 
-    def drop_sidecar(self, segment: Segment) -> None:
-        """Remove the sidecar, if there is one."""
+    def drop_index_file(self, segment: Segment) -> None:
+        """Remove the index file, if there is one."""
         with suppress(OSError):  # an orphan is removed at the next start
-            self._files.unlink(sidecar_path(segment.path))
+            self._files.unlink(index_file_path(segment.path))
 
     # --- what there is ---------------------------------------------------------------------------------------------
     def sealed(self) -> list[Segment]:
@@ -275,8 +275,8 @@ class Segments:
             yield Placed(index, segments[-1].number, rows)
 
     def _outlines(self, segment: Segment) -> bytes | memoryview:
-        """Outlines of a segment's entries: from its sidecar, or from itself if that has vanished meanwhile."""
-        outlines = load_sidecar(self._files, segment, segment.end)
+        """Outlines of a segment's entries: from its index file, or from itself if that has vanished meanwhile."""
+        outlines = load_index_file(self._files, segment, segment.end)
         if outlines is not None:
             return outlines
         with self.descriptors.using(segment.number, segment.path) as descriptor:

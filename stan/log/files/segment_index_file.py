@@ -1,4 +1,4 @@
-"""Sidecar of a sealed segment: everything a start needs to know of it, without its records.
+"""Index file of a sealed segment: everything a start needs to know of it, without its records.
 
 Promises that what it returns was written for exactly this segment file, or returns None. It is a cache: any trouble
 with it means that it is written anew from the segment, and no error of it reaches the log. Modelled on Kafka's index
@@ -18,20 +18,20 @@ from stan.log.types import Row
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, ENCRYPTION_BYTES, Kind
 from stan.types import RaftIndex, Term
 
-SIDECAR_MAGIC = b"STANSIDE"
-SIDECAR_VERSION = 1
+INDEX_FILE_MAGIC = b"STANSIDE"
+INDEX_FILE_VERSION = 1
 # magic, version, terms, marks, entries, bytes of the segment, last index, CRC of the segment's header, CRC of all before
 _FOOTER = Struct("<8sIIIIQQII")
 _TERM = Struct("<QI")
 
 
-def sidecar_path(segment_path: str) -> str:
+def index_file_path(segment_path: str) -> str:
     """`<first index>.idx` beside `<first index>.log`."""
     return segment_path.removesuffix(".log") + ".idx"
 
 
-class SidecarWriter:
-    """Writes the sidecar of the active segment along with it, so that sealing costs no second look."""
+class IndexFileWriter:
+    """Writes the index file of the active segment along with it, so that sealing costs no second look."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -53,8 +53,8 @@ class SidecarWriter:
         self._parts += [_TERM.pack(index, term) for index, term in segment.terms]
         self._parts += [segment.mark_indexes.tobytes(), segment.mark_positions.tobytes()]
         footer = _FOOTER.pack(
-            SIDECAR_MAGIC,
-            SIDECAR_VERSION,
+            INDEX_FILE_MAGIC,
+            INDEX_FILE_VERSION,
             len(segment.terms),
             len(segment.mark_indexes),
             segment.entries,
@@ -101,10 +101,10 @@ class SidecarWriter:
 _CRC_SIZE = 4
 
 
-def load_sidecar(files: Files, segment: Segment, size: int) -> memoryview | None:
-    """Fill *segment* from the sidecar made for its header and *size*; returns its entries' outlines, None if unfit."""
+def load_index_file(files: Files, segment: Segment, size: int) -> memoryview | None:
+    """Fill *segment* from the index file made for its header and *size*; returns its entries' outlines, None if unfit."""
     try:
-        descriptor = files.open(sidecar_path(segment.path))
+        descriptor = files.open(index_file_path(segment.path))
     except OSError:
         return None
     try:
@@ -118,7 +118,7 @@ def load_sidecar(files: Files, segment: Segment, size: int) -> memoryview | None
     magic, version, terms, marks, entries, end, last, header_crc, crc = _FOOTER.unpack_from(
         data, len(data) - _FOOTER.size
     )
-    right = (SIDECAR_MAGIC, SIDECAR_VERSION, size, zlib.crc32(segment.header.encode()))
+    right = (INDEX_FILE_MAGIC, INDEX_FILE_VERSION, size, zlib.crc32(segment.header.encode()))
     if (magic, version, end, header_crc) != right or crc != zlib.crc32(memoryview(data)[:-_CRC_SIZE]):
         return None
     at_positions = len(data) - _FOOTER.size - 4 * marks
