@@ -50,7 +50,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("base", "state", "leader", "context", "requests", "publishing", "clients"),
         *("boundary", "admin", "routes", "broker"),
     ),
-    "stan.log": ("types", "encryption", "index", "pending", "tail", "channels", "memorylog", "files", "sql"),
+    "stan.log": ("types", "encryption", "index", "uncommitted", "tail", "channel_indexes", "memorylog", "files", "sql"),
     "stan.raft": (
         "backoff",
         "configuration",

@@ -10,10 +10,10 @@ from collections.abc import Sequence as Seq
 from itertools import islice
 
 from stan.invariant import invariant
-from stan.log.channels import Channels, Visible
+from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.index import GAP, Removed
-from stan.log.pending import Pending, Placed
 from stan.log.types import BatchRef, Entry, Row, StaleRef
+from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import BATCH_HEADER, Kind, RecordBatch, decode_batches
 from stan.types import RaftIndex, Term
 
@@ -42,8 +42,8 @@ class MemoryLog(Visible):
         self._before = (RaftIndex(0), Term(0))  # index and term of the newest released entry
         self._committed = RaftIndex(0)
         self._records: dict[tuple[int, int], bytes | memoryview] = {}
-        self._channels = Channels(self, overhead)
-        self._pending = Pending(iter(()), RaftIndex(0))
+        self._channels = ChannelIndexes(self, overhead)
+        self._uncommitted = UncommittedEntries(iter(()), RaftIndex(0))
 
     @property
     def first_index(self) -> RaftIndex:
@@ -88,7 +88,7 @@ class MemoryLog(Visible):
                 alone = at == BATCH_HEADER.size and at + len(records) == len(entry.body)
                 self._records[segment, at] = records if alone else bytes(records)  # else one holds the others' memory
             self._entries.append(entry)
-            self._pending.add(Placed(entry.index, segment, rows))
+            self._uncommitted.add(Placed(entry.index, segment, rows))
             self._last_index, self._last_term = entry.index, entry.term
 
     def sync(self) -> RaftIndex:
@@ -118,7 +118,7 @@ class MemoryLog(Visible):
     def truncate_after(self, index: RaftIndex) -> None:
         """See GroupLog."""
         invariant(index >= self._committed, "L3: committed entries stay", index=index, committed=self._committed)
-        for placed in self._pending.truncate_after(index):
+        for placed in self._uncommitted.truncate_after(index):
             for row in placed.rows:
                 del self._records[placed.segment, row.position]
         while self._last_index > index:
@@ -144,14 +144,14 @@ class MemoryLog(Visible):
         return self._records.get((ref.segment, ref.position))
 
     def kept(self, segment: int, row: Row) -> None:
-        """Ledger: nothing to do, the records are here since they were appended."""
+        """SpaceAccounting: nothing to do, the records are here since they were appended."""
 
     def refused(self, segment: int, row: Row) -> None:
-        """Ledger: the batch was gone before it was committed."""
+        """SpaceAccounting: the batch was gone before it was committed."""
         del self._records[segment, row.position]
 
     def removed(self, removed: Removed) -> None:
-        """Ledger: free the records."""
+        """SpaceAccounting: free the records."""
         for place in zip(removed.segments, removed.positions, strict=True):
             self._records.pop(place, None)  # a gap has none
 

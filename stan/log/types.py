@@ -133,7 +133,7 @@ class GroupLog(Protocol):
         the next commit() or release() takes the new file into use."""
 
     def channels(self) -> list[ChannelUid]:
-        """Channels that have an index. After a start, those that the registry does not know any more want a drop()."""
+        """ChannelIndexes that have an index. After a start, those that the registry does not know any more want a drop()."""
 
     def close(self) -> None:
         """Sync and close the files."""

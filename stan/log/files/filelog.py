@@ -24,7 +24,7 @@ from typing import Self
 from stan import limits
 from stan.errors import Damage, DiskFull, Frozen, InDoubt, NotNow, StartError, WrongKey
 from stan.invariant import invariant
-from stan.log.channels import Channels, Visible
+from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.encryption import Encryptor, LogCipher
 from stan.log.files.cleaner import Rewritten, rewrite
 from stan.log.files.descriptors import Pin
@@ -42,9 +42,9 @@ from stan.log.files.segment import (
 from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
 from stan.log.files.segments import Extent, Segments
 from stan.log.index import Removed
-from stan.log.pending import Pending, Placed
 from stan.log.tail import TailCache
 from stan.log.types import BatchRef, Entry, Row
+from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import ENCRYPTION_BYTES
 from stan.types import GroupId, RaftIndex, Term
 
@@ -78,8 +78,8 @@ class FileLog(Visible):
         self._active = recovery.segments[-1]
         self._active_pin = self._segments.add(self._active, recovery.descriptor)
         self._index_file = recovery.writer or IndexFileWriter(files, index_file_path(self._active.path))
-        self._channels = Channels(self, overhead)
-        self._pending = Pending(self._segments.placed(recovery.outlines), self._active.last_index)
+        self._channels = ChannelIndexes(self, overhead)
+        self._uncommitted = UncommittedEntries(self._segments.placed(recovery.outlines), self._active.last_index)
         self._tail = TailCache(tail_cache_bytes_max)
         self._mark = recovery.mark
         self._tip = self._active.last_index  # newest entry that a sync would cover
@@ -205,7 +205,7 @@ class FileLog(Visible):
                 raise self._take_back(error) from error
         for entry, found in zip(entries, placed, strict=True):
             segment.note(found)
-            self._pending.add(Placed(entry.index, segment.number, found.rows))
+            self._uncommitted.add(Placed(entry.index, segment.number, found.rows))
             self._tail.put(segment.number, entry.body, found.position + ENTRY_HEADER_SIZE, found.rows, sealed)
             self._index_file.add(outline(found))
         self._tip = segment.last_index
@@ -297,7 +297,7 @@ class FileLog(Visible):
             except OSError as error:
                 raise self._freeze(error) from error
             self._tip = self._durable = self.last_index  # a sync that waits for the lock finds nothing of what was cut
-        self._pending.truncate_after(index)
+        self._uncommitted.truncate_after(index)
         self._tail.clear()  # the places behind *index* are about to be written again
         self._first_index = self._segments.first_index()
 
@@ -406,16 +406,16 @@ class FileLog(Visible):
         super().commit(index)
 
     def kept(self, segment: int, row: Row) -> None:
-        """Ledger: a batch became visible."""
+        """SpaceAccounting: a batch became visible."""
         holder = self._segments.by_number[segment]
         holder.kept_batches += 1
         holder.kept_bytes += row.length
 
     def refused(self, segment: int, row: Row) -> None:
-        """Ledger: nothing of the batch was kept; its bytes count as dead already."""
+        """SpaceAccounting: nothing of the batch was kept; its bytes count as dead already."""
 
     def removed(self, removed: Removed) -> None:
-        """Ledger: batches are not kept any more."""
+        """SpaceAccounting: batches are not kept any more."""
         for number, batches, size in removed.by_segment():
             holder = self._segments.by_number[number]
             holder.kept_batches -= batches

@@ -29,8 +29,8 @@ from stan.log.files.segment import (
     read_entry,
 )
 from stan.log.files.segment_index_file import index_file_path, load_index_file, walk_outlines
-from stan.log.pending import Placed
 from stan.log.types import BatchRef, Entry, StaleRef
+from stan.log.uncommitted import Placed
 from stan.protocol.entries import BATCH_HEADER, ENCRYPTION_BYTES
 from stan.types import RaftIndex, Term
 

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from stan import limits
 from stan.errors import Damage, Frozen, InDoubt
 from stan.invariant import invariant
-from stan.log.channels import Channels, Visible
+from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.index import GAP, Removed
-from stan.log.pending import Pending, Placed
 from stan.log.sql.sqlfile import SqlError, SqlFile, Step, row_checksum
 from stan.log.tail import TailCache
 from stan.log.types import BatchRef, Entry, Row, StaleRef
+from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, Kind
 from stan.protocol.messages import data_span
 from stan.types import ChannelUid, GroupId, RaftIndex, Term, WallNanos
@@ -95,7 +95,7 @@ class SqlLog(Visible):
         self._clean_lock = Lock()
         self._frozen = ""
         self._closed = False
-        self._channels = Channels(self, overhead)
+        self._channels = ChannelIndexes(self, overhead)
         found = file.rows("SELECT released_index, released_term FROM logs WHERE raft_group = ?", group)
         self._before = (RaftIndex(0), Term(0)) if not found else (RaftIndex(found[0][0]), Term(found[0][1]))
         self._deleted_to = self._before[0]
@@ -107,7 +107,7 @@ class SqlLog(Visible):
         if len(set(*sums)) > 1:
             raise Damage(f"{file.path}: rows of batches of group {group} are missing, or there are too many of them")
         self._durable = self.last_index
-        self._pending = Pending(self._recovered(), self._durable)
+        self._uncommitted = UncommittedEntries(self._recovered(), self._durable)
 
     def _recovered(self) -> Iterator[Placed]:
         """The batches that the file holds, some at a time."""
@@ -175,7 +175,7 @@ class SqlLog(Visible):
             for row in rows:
                 self._records[segment, row.position] = view[row.position : row.position + row.length]
             self._tail.put(segment, entry.body, 0, rows)
-            self._pending.add(Placed(entry.index, segment, rows))
+            self._uncommitted.add(Placed(entry.index, segment, rows))
             self._unwritten.append(entry)
             self._terms.append(entry.term)
 
@@ -252,7 +252,7 @@ class SqlLog(Visible):
                 self._unwritten.pop()
             while self.last_index > index:
                 self._terms.pop()
-        for placed in self._pending.truncate_after(index):
+        for placed in self._uncommitted.truncate_after(index):
             for row in placed.rows:
                 self._records.pop((placed.segment, row.position), None)
         self._tail.clear()
@@ -356,15 +356,15 @@ class SqlLog(Visible):
     # --- what is visible, what is kept ------------------------------------------------------------------------------------
 
     def kept(self, segment: int, row: Row) -> None:  # noqa: ARG002 - the port's
-        """Ledger: a batch became visible."""
+        """SpaceAccounting: a batch became visible."""
         self._size += row.length
 
     def refused(self, segment: int, row: Row) -> None:
-        """Ledger: the batch was gone before it was committed."""
+        """SpaceAccounting: the batch was gone before it was committed."""
         self._removed.append((segment, row.position))
 
     def removed(self, removed: Removed) -> None:
-        """Ledger: batches are not kept any more."""
+        """SpaceAccounting: batches are not kept any more."""
         for segment, position, length in zip(*removed, strict=True):
             if segment != GAP:
                 self._removed.append((segment, position))

@@ -20,7 +20,7 @@ class Placed(NamedTuple):
     rows: list[Row]
 
 
-class Pending:
+class UncommittedEntries:
     """Queue of uncommitted entries; *recovered* yields those that were in the log when it was opened."""
 
     def __init__(self, recovered: Iterator[Placed], recovered_last: RaftIndex) -> None:

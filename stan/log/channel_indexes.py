@@ -1,6 +1,6 @@
 """The indexes of all channels of one group, and what happens to them when entries are committed, trimmed or dropped.
 
-BrokerContext by all logs; pure. Tells its ledger of every batch that is kept or not kept any more, so
+BrokerContext by all logs; pure. Tells its accounting of every batch that is kept or not kept any more, so
 that the log knows which of its bytes are dead.
 """
 
@@ -8,12 +8,12 @@ from typing import Protocol
 
 from stan.invariant import invariant
 from stan.log.index import BatchIndex, Removed, Tail
-from stan.log.pending import Pending, Placed
 from stan.log.types import Row
+from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.types import ChannelUid, RaftIndex, Sequence
 
 
-class Ledger(Protocol):
+class SpaceAccounting(Protocol):
     """Who counts the kept batches. Each committed batch is announced once, by `kept` or by `refused`."""
 
     def kept(self, segment: int, row: Row) -> None:
@@ -26,11 +26,11 @@ class Ledger(Protocol):
         """These batches are not kept any more."""
 
 
-class Channels:
+class ChannelIndexes:
     """Channel indexes by uid; made at the first question or the first batch."""
 
-    def __init__(self, ledger: Ledger, overhead: int) -> None:
-        self._ledger = ledger
+    def __init__(self, accounting: SpaceAccounting, overhead: int) -> None:
+        self._accounting = accounting
         self._overhead = overhead  # bytes accounted per message on top of its encoding
         self._channels: dict[ChannelUid, BatchIndex] = {}
         self._walked = RaftIndex(0)  # newest committed entry
@@ -44,7 +44,7 @@ class Channels:
         return channel
 
     def uids(self) -> list[ChannelUid]:
-        """Channels that were asked for or had a batch, and were not dropped."""
+        """ChannelIndexes that were asked for or had a batch, and were not dropped."""
         return list(self._channels)
 
     def commit(self, placed: Placed) -> None:
@@ -56,11 +56,11 @@ class Channels:
             channel = self.get(row.uid)
             tail = channel.tail
             if channel.add(row, placed.segment, raft_index=placed.index, hole=self._hole):
-                self._ledger.kept(placed.segment, row)
+                self._accounting.kept(placed.segment, row)
                 if row.first_sequence > channel.floor:
                     self._trim(channel, row.first_sequence)
             else:
-                self._ledger.refused(placed.segment, row)
+                self._accounting.refused(placed.segment, row)
             self._let_go(channel, tail)
 
     def trim(self, uid: ChannelUid, first: Sequence) -> None:
@@ -87,20 +87,20 @@ class Channels:
         tail = channel.tail
         removed = channel.trim(first)
         if removed is not None:
-            self._ledger.removed(removed)
+            self._accounting.removed(removed)
         self._let_go(channel, tail)
 
     def _let_go(self, channel: BatchIndex, tail: Tail | None) -> None:
         """Something newer tells what the *tail* of before told."""
         if tail is not None and channel.tail is not tail:
-            self._ledger.removed(Removed.place(tail.segment, tail.position))
+            self._accounting.removed(Removed.place(tail.segment, tail.position))
 
 
 class Visible:
-    """The part of `GroupLog` that is the same in all logs, who are their channels' ledger: what is committed is visible."""
+    """The part of `GroupLog` that is the same in all logs, who are their channels' accounting: what is committed is visible."""
 
-    _channels: Channels
-    _pending: Pending
+    _channels: ChannelIndexes
+    _uncommitted: UncommittedEntries
     _committed: RaftIndex
 
     @property
@@ -111,7 +111,7 @@ class Visible:
     def commit(self, index: RaftIndex) -> None:
         """See GroupLog. After a start: commit first, then trim and drop as the state says."""
         invariant(index <= self.last_index, "only what is here can be committed", index=index, last=self.last_index)
-        for placed in self._pending.take(index):
+        for placed in self._uncommitted.take(index):
             self._channels.commit(placed)
         self._committed = max(self._committed, index)
 
