@@ -118,7 +118,7 @@ MANY_FIELDS = {
     "stan.raft.pysyncobj.replication.Progress": 16,
     "stan.raft.pysyncobj.voter.Voter": 21,
     "stan.raft.transport.mux.Mux": 14,
-    "stan.raft.turns.Turns": 14,
+    "stan.raft.scheduler.Turns": 14,
     "stan.settings.streamconf.FileSettings": 18,
     "stan_client.consumer.PullConsumer": 13,
     "stan_client.publishing.Publisher": 14,

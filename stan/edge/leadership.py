@@ -15,7 +15,7 @@ from stan.core.context import META_GROUP
 from stan.edge.nats.gateway import Gateway
 from stan.errors import DiskFull, NotNow
 from stan.raft.group import RaftGroup
-from stan.raft.turns import Turns
+from stan.raft.scheduler import Scheduler
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
 
@@ -26,7 +26,7 @@ class Leaderships:
         self,
         broker: Broker,
         groups: Mapping[GroupId, RaftGroup],
-        turns: Turns,
+        scheduler: Scheduler,
         gateway: Gateway,
         *,
         nuid: bytes,
@@ -37,7 +37,7 @@ class Leaderships:
         self.led: dict[GroupId, Nanos] = {}
         self._broker = broker
         self._groups = groups
-        self.turns = turns
+        self.scheduler = scheduler
         self._gateway = gateway
         self._nuid = nuid
         self._now = now
@@ -53,26 +53,26 @@ class Leaderships:
 
     def touched(self) -> list[tuple[GroupId, RaftGroup]]:
         """Groups that something may have happened to since `settle`: nothing has to be done for the others."""
-        return [(number, self._groups[number]) for number in sorted(self.turns.touched) if number in self._groups]
+        return [(number, self._groups[number]) for number in sorted(self.scheduler.touched) if number in self._groups]
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing has happened to any group since `settle`."""
-        return not (self.turns.touched or self.turns.dirty)
+        return not (self.scheduler.touched or self.scheduler.dirty)
 
     def woken(self) -> list[RaftGroup]:
         """Groups whose turn comes with the next `run`."""
-        return [self._groups[number] for number in sorted(self.turns.dirty) if number in self._groups]
+        return [self._groups[number] for number in sorted(self.scheduler.dirty) if number in self._groups]
 
     def settle(self) -> bool:
         """End of a turn. The touched groups were looked at; those that still want something stay. Whether there are any."""
         self._entered = False
-        self.turns.touched = {
+        self.scheduler.touched = {
             number
             for number, group in self.touched()
             if group.has_committed or group.leads != (number in self.led) or self._has_ended(number, group)
         }
-        return bool(self.turns.touched)
+        return bool(self.scheduler.touched)
 
     def before_commit(self) -> None:
         """Leave the roles that have ended."""
@@ -129,7 +129,7 @@ class Leaderships:
         else:
             broker.lead_group(number, unconfirmed=True)
         self._gateway.roles_changed()
-        self._gateway.replay(number, self.turns.breathe)
+        self._gateway.replay(number, self.scheduler.heartbeat_if_due)
 
     def _limit_proposals(self, number: GroupId, group: RaftGroup) -> None:
         """Whether the group takes proposals, and how many."""
@@ -182,10 +182,10 @@ class Leaderships:
         """Nobody took over: what was left to the next leader is for this one, which begins anew."""
         if not gone and number in self.led and self._terms[number] == term:
             self._terms[number] = Term(-1)
-            self.turns.touched.add(number)
+            self.scheduler.touched.add(number)
             self._gateway.wake()
 
     def freeze(self, number: GroupId, why: str) -> None:
         """The group's disk failed, or the program did in it."""
-        self.turns.touched.add(number)
+        self.scheduler.touched.add(number)
         self._groups[number].freeze(why)

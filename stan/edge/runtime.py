@@ -15,7 +15,7 @@ from stan.edge.histogram import SYNC_BOUNDS, Histogram
 from stan.errors import StanError, fault
 from stan.log.types import BatchRef, GroupLog
 from stan.raft.consensus import Consensus
-from stan.raft.turns import Scheduler
+from stan.raft.scheduler import Scheduler
 from stan.types import MILLISECOND, Nanos, RaftIndex, WallNanos
 
 CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

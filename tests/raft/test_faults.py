@@ -8,11 +8,11 @@ from stan import limits
 from stan.errors import FAULT, Aborted, Frozen, InDoubt
 from stan.invariant import InvariantError
 from stan.protocol.entries import Kind
+from stan.raft.scheduler import Scheduler
 from stan.raft.solo import Solo
 from stan.raft.transport import codec
 from stan.raft.transport.codec import AppendAnswer, AppendEntries, VoteRequest
 from stan.raft.transport.mux import Mux
-from stan.raft.turns import Turns
 from stan.types import SECOND, GroupId
 from tests.raft.rigs import Safe
 
@@ -247,15 +247,15 @@ def test_turns_of_the_other_groups_go_on(rig, monkeypatch):
         def alarm(self, deadline, call):
             pass
 
-    turns = Turns(Clock(), news=lambda: None, crashed=crashes.append)
-    mux = Mux([], Wire(), now=lambda: rig.now, random=random.Random(1), note=print, wake=turns.schedule)
+    scheduler = Scheduler(Clock(), news=lambda: None, crashed=crashes.append)
+    mux = Mux([], Wire(), now=lambda: rig.now, random=random.Random(1), note=print, wake=scheduler.schedule)
     groups = [rig.nodes["n0"].group, rig.nodes["n1"].group]
     groups[1].group = GroupId(2)
-    turns.start(mux, groups)
+    scheduler.start(mux, groups)
     monkeypatch.setattr(groups[0]._shell, "turn", broken)
     seen = []
     monkeypatch.setattr(groups[1]._shell, "turn", seen.append)
-    turns.run()
+    scheduler.run()
     assert groups[0].failed
     assert seen == [rig.now]
     assert not crashes

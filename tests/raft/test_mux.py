@@ -194,7 +194,7 @@ def test_who_does_something_long_takes_nobody_for_silent_though_it_ticks():
     pair = Pair().up()
     for _ in range(100):
         pair.now += limits.RAFT_TICK_INTERVAL
-        pair.muxes["a"].tick(deaf=True)
+        pair.muxes["a"].tick(reads_nothing=True)
     assert pair.muxes["a"].is_up("b")
     assert pair.is_found_silent()
 

@@ -13,9 +13,9 @@ from stan.log.files.filelog import FileLog
 from stan.protocol.entries import Kind
 from stan.raft.group import RaftGroup, Surroundings
 from stan.raft.pysyncobj.hard_state import HardState
+from stan.raft.scheduler import Scheduler
 from stan.raft.transport.mux import Mux
 from stan.raft.transport.mux_nats import NatsWire
-from stan.raft.turns import Turns
 from stan.types import GroupId, RaftIndex
 from tests.kit.fake_broker import eventually, nats_server
 
@@ -65,13 +65,15 @@ class Node:
         self.applied = {number: [] for number in range(groups)}
         self.crashes = []
         runtime = self.runtime = AsyncRuntime(groups)
-        self.turns = Turns(runtime, news=lambda: runtime.soon(self.drive), crashed=self.crashes.append)
+        self.scheduler = Scheduler(runtime, news=lambda: runtime.soon(self.drive), crashed=self.crashes.append)
         self.wire = NatsWire("blue", name, [n for n in NAMES if n != name])
         self.wire.publish = self.write
         draw = random.Random(name)
         others = [other for other in NAMES if other != name]
-        self.mux = Mux(others, self.wire, now=runtime.now, random=draw, note=lambda *_: None, wake=self.turns.schedule)
-        around = Surroundings(self.mux.send, runtime.now, draw, self.turns.wake, lambda *_: None, lambda *_: None)
+        self.mux = Mux(
+            others, self.wire, now=runtime.now, random=draw, note=lambda *_: None, wake=self.scheduler.schedule
+        )
+        around = Surroundings(self.mux.send, runtime.now, draw, self.scheduler.wake, lambda *_: None, lambda *_: None)
         self.groups = {}
         for number in range(groups):
             log, _ = FileLog.open(directory / str(number) / "log", GroupId(number), b"s" * 16)
@@ -107,7 +109,7 @@ class Node:
         self.drive()
 
     def close(self):
-        self.turns.stop()
+        self.scheduler.stop()
         if self.outlet is not None:
             self.outlet.transport.abort()
         self.runtime.close()
@@ -143,7 +145,7 @@ async def nodes(tmp_path):
         for node in nodes:
             node.url = url
             await node.connect(url)
-            node.turns.start(node.mux, list(node.groups.values()))
+            node.scheduler.start(node.mux, list(node.groups.values()))
             for group in node.groups.values():
                 group.found()
         yield nodes

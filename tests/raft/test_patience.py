@@ -142,5 +142,5 @@ def test_links_tell_since_when_a_node_listens():
     mux.receive("b", b"")
     woke = now[0]
     now[0] += limits.RAFT_TICK_INTERVAL
-    mux.tick(deaf=True)
+    mux.tick(reads_nothing=True)
     assert mux.listens_since() == woke

@@ -9,7 +9,7 @@ from stan.raft.transport.codec import AppendEntries
 from stan.raft.transport.mux import Mux
 from stan.types import MILLISECOND, SECOND
 from tests.raft.rigs import Safe
-from tests.raft.test_turns import Runtime, Turns, Wire
+from tests.raft.test_scheduler import Runtime, Scheduler, Wire
 
 
 @pytest.fixture
@@ -191,11 +191,11 @@ class Pressed:
 
 def test_group_gets_the_turns_that_it_asks_for_between_two_ticks_and_ticks_stay():
     clock = Clock()
-    turns = Turns(clock, news=lambda: None, crashed=lambda error: pytest.fail(repr(error)))
-    mux = Mux([], Wire(), now=clock.now, random=random.Random(1), note=lambda *_: None, wake=turns.schedule)
-    turns.start(mux, [])
+    scheduler = Scheduler(clock, news=lambda: None, crashed=lambda error: pytest.fail(repr(error)))
+    mux = Mux([], Wire(), now=clock.now, random=random.Random(1), note=lambda *_: None, wake=scheduler.schedule)
+    scheduler.start(mux, [])
     group, began = Pressed(clock), clock.time
-    turns.add(group)
+    scheduler.add(group)
     clock.calls.pop()()
     ticks = []
     mux.tick = lambda **_: ticks.append(clock.time)

@@ -18,10 +18,10 @@ from stan.log.files.filelog import FileLog
 from stan.protocol.entries import Kind
 from stan.raft.group import RaftGroup, Surroundings
 from stan.raft.pysyncobj.hard_state import HardState
+from stan.raft.scheduler import Scheduler
 from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
 from stan.raft.transport.link import HEADER_BYTES
 from stan.raft.transport.mux import Mux
-from stan.raft.turns import Turns
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId, RaftIndex
 from tests.kit.files import CrashingFiles, PowerCut
 from tests.sim.loop import Loop, NodeRuntime
@@ -142,11 +142,11 @@ class Node:
         world.trace(f"{self.name} boots")
         runtime = self.runtime = Runtime(self)
         draw = random.Random(world.loop.random.getrandbits(60))
-        turns = self.turns = Turns(runtime, news=self._news, crashed=self._crashed)
+        scheduler = self.scheduler = Scheduler(runtime, news=self._news, crashed=self._crashed)
         others = [name for name in world.nodes if name != self.name]
-        self.mux = Mux(others, self, now=runtime.now, random=draw, note=self._note, wake=turns.schedule)
+        self.mux = Mux(others, self, now=runtime.now, random=draw, note=self._note, wake=scheduler.schedule)
         self.around = Surroundings(
-            self.send, runtime.now, draw, turns.wake, self._note, self._needs_snapshot, self.mux.listens_since
+            self.send, runtime.now, draw, scheduler.wake, self._note, self._needs_snapshot, self.mux.listens_since
         )
         self.groups = {}
         for number in world.numbers:
@@ -169,7 +169,7 @@ class Node:
                 self.groups[number].found()
         self.founds = False
         self.driving = False
-        turns.start(self.mux, list(self.groups.values()))
+        scheduler.start(self.mux, list(self.groups.values()))
         self._save_soon()
 
     def _group(self, number, log, hard_state, applied):
@@ -267,12 +267,12 @@ class Node:
         """Other voters are in force: a new object takes the place of the old one, on the same files."""
         if self.groups[number].reconfigured is None:
             return
-        led, old = self.groups[number].leads, self.turns.remove(GroupId(number))
+        led, old = self.groups[number].leads, self.scheduler.remove(GroupId(number))
         self.world.history.died(self.name, number)
         self.groups[number] = self._group(
             number, old.log, old._shell.journal.hard_state, self.world.history.handed[self.name, number]
         )
-        self.turns.add(self.groups[number])
+        self.scheduler.add(self.groups[number])
         if led:
             self.groups[number]._shell.leader_gone(self.runtime.now())
         self._news()
@@ -307,7 +307,7 @@ class Node:
         self.world.trace(f"{self.name} dies, power {power}")
         self.alive = False
         self.runtime.dead = True
-        self.turns.stop()
+        self.scheduler.stop()
         self.files.open_files.clear()
         draw = self.world.loop.random
         if power:

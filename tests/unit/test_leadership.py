@@ -36,11 +36,11 @@ class Group:
         self.frozen = why
 
 
-class Turns:
+class Scheduler:
     def __init__(self):
         self.touched = {0, 1}
 
-    def breathe(self):
+    def between_steps(self):
         pass
 
 
@@ -53,7 +53,7 @@ class Rig:
         self.node.feed_channel()
         self.node.gateway.listens = True
         self.groups = {0: Group(), 1: Group()}
-        self.turns = Turns()
+        self.turns = Scheduler()
         self.notes = []
         self.leaderships = Leaderships(
             self.node.broker,

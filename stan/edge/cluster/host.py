@@ -13,7 +13,7 @@ from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
 from stan.edge.storage.storage import Storage
 from stan.raft.group import RaftGroup
-from stan.raft.turns import Scheduler
+from stan.raft.scheduler import Scheduler
 from stan.types import GroupId
 
 Done = Callable[[Exception | None], None]

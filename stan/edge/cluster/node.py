@@ -38,9 +38,9 @@ from stan.protocol.user_subjects import ack_subjects
 from stan.raft.configuration import decode
 from stan.raft.group import RaftGroup, Surroundings
 from stan.raft.placement import place
+from stan.raft.scheduler import Scheduler
 from stan.raft.transport.mux import Mux
 from stan.raft.transport.mux_nats import NatsWire
-from stan.raft.turns import Turns
 from stan.types import ChannelUid, GroupId, Nanos, RaftIndex
 
 NEVER = Nanos(1 << 63)
@@ -90,7 +90,7 @@ class ClusterNode:
         self.driver.hash_state = partial(storage.hash_state, self.broker)
         self.gateway.wake = self.driver.look
         peers = [name for name in self.reconfiguration.names if name != self.me]
-        self.turns = Turns(environment.ticker, news=self.driver.news, crashed=environment.crashed)
+        self.scheduler = Scheduler(environment.ticker, news=self.driver.news, crashed=environment.crashed)
         self.wire = NatsWire(config.cluster_id, self.me, peers)
         self.mux = Mux(
             peers,
@@ -98,12 +98,12 @@ class ClusterNode:
             now=environment.runtime.now,
             random=environment.random,
             note=self._debug,
-            wake=self.turns.schedule,
+            wake=self.scheduler.schedule,
         )
         self.leaderships = self.driver.leaderships = Leaderships(
             self.broker,
             self.groups,
-            self.turns,
+            self.scheduler,
             self.gateway,
             nuid=identity,
             now=environment.runtime.now,
@@ -170,7 +170,7 @@ class ClusterNode:
                 self.mux.send,
                 environment.runtime.now,
                 environment.random,
-                self.turns.wake,
+                self.scheduler.wake,
                 environment.note,
                 self.group_sync.needs_snapshot,
                 self.mux.listens_since,
@@ -205,14 +205,14 @@ class ClusterNode:
         self.wire.publish = self.gateway.connection.write
         self.broker.start(runtime.now(), runtime.wall())
         self.membership.announce(runtime.now())
-        self.turns.start(self.mux, list(self.groups.values()))
+        self.scheduler.start(self.mux, list(self.groups.values()))
         self.tick(runtime.now())
         self.driver.wake()
 
     def stop(self) -> None:
         """Take part in nothing any more."""
         self.driver.stop()
-        self.turns.stop()
+        self.scheduler.stop()
 
     def drain(self, done: Callable[[], None]) -> None:
         """Hand every leadership over, and take none; *done* is called when this node leads nothing."""
@@ -232,22 +232,24 @@ class ClusterNode:
 
         def put_in(problem: Exception | None) -> None:
             if not isinstance(problem, Exception) or isinstance(problem, NotNow):
-                self.turns.add(self._begun(number))
+                self.scheduler.add(self._begun(number))
                 self.driver.wake()
             self._replacing.discard(number)
             done(problem)
 
         self._replacing.add(number)
         self.leaderships.leave(number)
-        self.turns.remove(number)
+        self.scheduler.remove(number)
         del self.groups[number]
         self.environment.run(self._replace(number), put_in)
 
     def _begun(self, number: GroupId) -> RaftGroup:
         """Take part in a group, of which nothing was heard until now that could be told from what is in its log."""
         group = self.groups[number] = self.make_group(number)
-        deaf = number != META_GROUP and not self._listening
-        group.listen_until(NEVER if deaf else Nanos(self.environment.runtime.now() + limits.LISTEN_BEFORE_LEADING))
+        hears_no_clients = number != META_GROUP and not self._listening
+        group.listen_until(
+            NEVER if hears_no_clients else Nanos(self.environment.runtime.now() + limits.LISTEN_BEFORE_LEADING)
+        )
         return group
 
     async def _replace(self, number: GroupId) -> None:
@@ -265,7 +267,7 @@ class ClusterNode:
         def begun(problem: Exception | None) -> None:
             if problem is None:
                 self.environment.note("INF", f"group {number}: is held here from now on")
-                self.turns.add(self._begun(number))
+                self.scheduler.add(self._begun(number))
                 self.driver.wake()
             done(problem)
 
@@ -313,17 +315,17 @@ class ClusterNode:
         if old is None or old.reconfigured is None or old.failed or self.driver.stopped:
             return
         self.leaderships.leave(number)
-        self.turns.remove(number)
+        self.scheduler.remove(number)
         group = self.groups[number] = self.make_group(number)
         group.listen_until(old.not_before)
-        self.turns.add(group)
+        self.scheduler.add(group)
         group.set_observers(self.reconfiguration.observers(number, frozenset(group.members)))
         self.environment.note("INF", f"group {number}: its voters are {', '.join(group.members)}")
         self.driver.wake()
 
     def end_group(self, number: GroupId, done: Done) -> None:
         """Hold a group no more, which this node does not lead."""
-        self.turns.remove(number)
+        self.scheduler.remove(number)
         del self.groups[number]
         self.environment.run(self._end(number), done)
 

@@ -287,10 +287,10 @@ class Gateway:
         if self.replay_buffer is not None:
             self.replay_buffer.forget_group(group, self.broker.view.now)
 
-    def replay(self, group: GroupId, breathe: Callable[[], None] = lambda: None) -> None:
+    def replay(self, group: GroupId, between_steps: Callable[[], None] = lambda: None) -> None:
         """This node leads *group* from now on: step again what it heard of it, which another leader may not have handled.
 
-        *breathe* is called now and then: there may be seconds of a busy cluster to look at."""
+        *between_steps* is called now and then: there may be seconds of a busy cluster to look at."""
         if self.replay_buffer is None:
             return
         view = self.broker.view
@@ -298,7 +298,7 @@ class Gateway:
         steps: list[Publishes | Acks | Frame] = []
         forgotten, recent = self.replay_buffer.forgotten(group), Nanos(view.now - limits.REPLAY_REQUEST_AGE_MAX - 1)
         for arrived_at, data in self.replay_buffer.joined(forgotten, recent):
-            breathe()
+            between_steps()
             at = 0
             while at < len(data):
                 scan = kernel.scan(

@@ -251,13 +251,13 @@ class Mux:
         self._garbled.pop(group, None)
         return message
 
-    def tick(self, *, deaf: bool = False) -> None:
-        """Look at the timers of the links. While this node did not look, or if it is *deaf*, it did not listen: that is nobody's
-        silence."""
+    def tick(self, *, reads_nothing: bool = False) -> None:
+        """Look at the timers of the links. While this node did not look, or if it is *reads_nothing*, it did not listen: that is
+        nobody's silence."""
         now = self._now()
         since, self._ticked_at = now - self._ticked_at, now
-        away = since if deaf or since > _AWAY else 0
-        if not deaf:
+        away = since if reads_nothing or since > _AWAY else 0
+        if not reads_nothing:
             self._look(now)
         patience = limits.RAFT_PEER_TIMEOUT * self._backoff.factor(now)
         for peer, link in self._links.items():

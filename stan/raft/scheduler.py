@@ -27,7 +27,7 @@ class Scheduler(Protocol):
         """Call at *deadline*; replaces the alarm that was set before."""
 
 
-class Turns:
+class Scheduler:
     """The groups of one node. `news` tells the owner that a group has something for it; `crashed` gets what nothing survives."""
 
     def __init__(
@@ -40,12 +40,12 @@ class Turns:
         self._mux: Mux | None = None
         self.touched: set[GroupId] = set()  # groups that had a turn; the owner takes out those that it has looked at
         self.dirty: set[GroupId] = set()  # groups whose turn comes with the next run
-        self._pressed: dict[GroupId, Nanos] = {}  # groups that want a turn before the next tick, and when
+        self._requested_turns: dict[GroupId, Nanos] = {}  # groups that want a turn before the next tick, and when
         self._tick_at = Nanos(0)
-        self._rings_at = Nanos(0)
+        self._alarm_at = Nanos(0)
         self._scheduled = False
         self._running = False
-        self._held = False
+        self._owner_runs = False
         self._stopped = False
 
     def start(self, mux: Mux, groups: list[RaftGroup]) -> None:
@@ -53,7 +53,7 @@ class Turns:
         self._mux = mux
         for group in groups:
             self.add(group)
-        self._ring()
+        self._on_alarm()
 
     def add(self, group: RaftGroup) -> None:
         """Another group takes part, perhaps in the place of one that was removed. Only after `start`."""
@@ -69,7 +69,7 @@ class Turns:
         if self._mux is not None:
             self._mux.detach(number)
         self.dirty.discard(number)
-        self._pressed.pop(number, None)
+        self._requested_turns.pop(number, None)
         group = self.groups.pop(number)
         group.close()
         return group
@@ -86,17 +86,17 @@ class Turns:
 
     def schedule(self) -> None:
         """Run a turn soon, if only to let something leave."""
-        if not (self._scheduled or self._held or self._stopped):
+        if not (self._scheduled or self._owner_runs or self._stopped):
             self._scheduled = True
             self._runtime.soon(self._run_scheduled)
 
-    def hold(self) -> None:
+    def begin_turn(self) -> None:
         """The owner will `run` before it lets go: nothing has to be scheduled meanwhile."""
-        self._held = True
+        self._owner_runs = True
 
-    def let_go(self) -> None:
-        """See `hold`; what came after the last run comes soon."""
-        self._held = False
+    def end_turn(self) -> None:
+        """See `begin_turn`; what came after the last run comes soon."""
+        self._owner_runs = False
         if self.dirty or (self._mux is not None and self._mux.speaks):
             self.schedule()
 
@@ -115,7 +115,7 @@ class Turns:
             news = False
             for number in sorted(dirty & self.groups.keys()):
                 group = self.groups[number]
-                self._press(number, group.turn())
+                self._request_turn(number, group.turn())
                 news |= group.take_news()
             self._mux.flush()
         except BaseException as error:  # noqa: BLE001 - see _fail
@@ -126,26 +126,26 @@ class Turns:
         if news:
             self._news()
 
-    def breathe(self) -> None:
+    def heartbeat_if_due(self) -> None:
         """The owner does something long, and reads nothing: let heartbeats leave meanwhile, if they are due."""
         if self._runtime.now() >= self._tick_at and not self._running:
-            self._ring(deaf=True)
+            self._on_alarm(reads_nothing=True)
             self.run()
 
-    def _press(self, number: GroupId, due: Nanos | None) -> None:
+    def _request_turn(self, number: GroupId, due: Nanos | None) -> None:
         """The group wants a turn at *due*, or waits for the next tick."""
         if due is None:
-            self._pressed.pop(number, None)
+            self._requested_turns.pop(number, None)
             return
-        self._pressed[number] = due
-        if due < self._rings_at:
+        self._requested_turns[number] = due
+        if due < self._alarm_at:
             self._alarm(due)
 
     def _alarm(self, at: Nanos) -> None:
-        self._rings_at = at
-        self._runtime.alarm(at, self._ring)
+        self._alarm_at = at
+        self._runtime.alarm(at, self._on_alarm)
 
-    def _ring(self, *, deaf: bool = False) -> None:
+    def _on_alarm(self, *, reads_nothing: bool = False) -> None:
         """The alarm: a tick, or what cannot wait for it."""
         if self._stopped or self._mux is None:
             return
@@ -153,12 +153,12 @@ class Turns:
         try:
             if now >= self._tick_at:
                 self._tick_at = Nanos(now + limits.RAFT_TICK_INTERVAL)
-                self._mux.tick(deaf=deaf)
+                self._mux.tick(reads_nothing=reads_nothing)
                 self.dirty |= {number for number, group in self.groups.items() if group.tick(now)}
-            self.dirty |= {number for number, due in self._pressed.items() if due <= now}
+            self.dirty |= {number for number, due in self._requested_turns.items() if due <= now}
         except BaseException as error:  # noqa: BLE001 - see _fail
             self._fail(error)
-        later = [due for due in self._pressed.values() if due > now]
+        later = [due for due in self._requested_turns.values() if due > now]
         self._alarm(min([self._tick_at, *later]))
         self.schedule()
 

@@ -6,10 +6,10 @@ import pytest
 
 from stan import limits
 from stan.errors import ConfigError
+from stan.raft.scheduler import Scheduler
 from stan.raft.transport.codec import AppendEntries
 from stan.raft.transport.mux import Mux
 from stan.raft.transport.mux_nats import NatsWire
-from stan.raft.turns import Turns
 from stan.types import SECOND
 from tests.raft.rigs import Safe
 
@@ -33,23 +33,23 @@ class Runtime:
 
 
 class Group:
-    """Notes its turns."""
+    """Notes its scheduler."""
 
-    def __init__(self, number, turns=None):
-        self.group, self.turns, self.runs, self.heard = number, turns, 0, []
+    def __init__(self, number, scheduler=None):
+        self.group, self.scheduler, self.runs, self.heard = number, scheduler, 0, []
         self.closed = False
 
     def turn(self):
         self.runs += 1
-        if self.turns is not None:
-            self.turns.run()
+        if self.scheduler is not None:
+            self.scheduler.run()
 
     def take_news(self):
         return False
 
     def receive(self, peer, message):
         self.heard.append(message)
-        self.turns.wake(self)
+        self.scheduler.wake(self)
 
     def peer_up(self, peer):
         self.heard.append(f"{peer} up")
@@ -71,14 +71,14 @@ class Wire:
 
 @pytest.fixture
 def node():
-    """Turns with a mux; the ticker's first turn is done."""
+    """Scheduler with a mux; the ticker's first turn is done."""
     runtime = Runtime()
-    turns = Turns(runtime, news=lambda: None, crashed=lambda error: pytest.fail(repr(error)))
-    mux = Mux([], Wire(), now=runtime.now, random=random.Random(1), note=lambda *_: None, wake=turns.schedule)
-    turns.start(mux, [])
+    scheduler = Scheduler(runtime, news=lambda: None, crashed=lambda error: pytest.fail(repr(error)))
+    mux = Mux([], Wire(), now=runtime.now, random=random.Random(1), note=lambda *_: None, wake=scheduler.schedule)
+    scheduler.start(mux, [])
     runtime.calls.pop()()
-    turns.runtime, turns.mux = runtime, mux
-    return turns
+    scheduler.runtime, scheduler.mux = runtime, mux
+    return scheduler
 
 
 def test_many_messages_for_a_group_cost_one_turn(node):
@@ -107,11 +107,11 @@ def test_heartbeats_leave_while_the_owner_does_something_long(node):
     group.tick = lambda now: True
     node.add(group)
     node.run()
-    node.hold()
-    node.breathe()
+    node.begin_turn()
+    node.heartbeat_if_due()
     assert group.runs == 1, "nothing is due"
     node.runtime.time += limits.RAFT_TICK_INTERVAL
-    node.breathe()
+    node.heartbeat_if_due()
     assert group.runs == 2
 
 
@@ -244,14 +244,14 @@ def test_what_is_left_when_the_owner_lets_go_comes_soon(node):
     group = Group(1, node)
     node.add(group)
     node.runtime.calls.pop()()
-    node.hold()
+    node.begin_turn()
     node.wake(group)
     assert not node.runtime.calls, "the owner runs it"
     node.run()
-    node.let_go()
+    node.end_turn()
     assert not node.runtime.calls
-    node.hold()
+    node.begin_turn()
     node.wake(group)
-    node.let_go()
+    node.end_turn()
     node.runtime.calls.pop()()
     assert group.runs == 3
