@@ -116,7 +116,7 @@ MANY_FIELDS = {
     "stan.protocol.kernel.server_py._Scanner": 15,
     "stan.raft.group.RaftGroup": 24,
     "stan.raft.pysyncobj.replication.Progress": 16,
-    "stan.raft.pysyncobj.voter.Voter": 21,
+    "stan.raft.pysyncobj.election.Voter": 21,
     "stan.raft.transport.mux.Mux": 14,
     "stan.raft.scheduler.Turns": 14,
     "stan.settings.streamconf.FileSettings": 18,

@@ -21,10 +21,10 @@ from stan.invariant import invariant
 from stan.log.types import Entry, GroupLog
 from stan.protocol.entries import Kind
 from stan.raft.configuration import encode, known_committed
+from stan.raft.pysyncobj.election import RaftHost
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.pysyncobj.journal import Command, GroupJournal
-from stan.raft.pysyncobj.shell import Shell
-from stan.raft.pysyncobj.voter import Outside
+from stan.raft.pysyncobj.safe_raft import SafeRaft
 from stan.raft.replica.applied import Applied
 from stan.raft.replica.durability import Durability
 from stan.raft.replica.handover import Handover
@@ -36,7 +36,7 @@ Parts = TypeVarTuple("Parts")
 Result = TypeVar("Result")
 
 
-class Surroundings(NamedTuple):
+class GroupPorts(NamedTuple):
     """What a group asks its owner for, and tells it."""
 
     send: Callable[
@@ -60,7 +60,7 @@ class RaftGroup:
         voters: Seq[str],
         log: GroupLog,
         hard_state: HardState,
-        around: Surroundings,
+        ports: GroupPorts,
         *,
         observers: Seq[str] = (),
         applied: RaftIndex,
@@ -76,7 +76,7 @@ class RaftGroup:
             voters: names of all voting members.
             log: opened, and with everything durable that it has.
             hard_state: opened.
-            around: see there.
+            ports: what it asks its owner for.
             observers: names of nodes that take entries and neither vote nor count.
             applied: entries up to here are in the replicated state already; the first one handed out is the next.
             configured: entry that made these the voters; changes up to there are none.
@@ -92,71 +92,71 @@ class RaftGroup:
         self.group = group
         self.log = log
         self.failed = ""  # why this group takes part in nothing any more
-        self._around = around
+        self._ports = ports
         self._applied = Applied(me, voters, configured, applied)
         self._proposals = Proposals()
         self._durability = Durability(log, always=sync == "always")
         self._told: object = None
         self.not_before = Nanos(0)  # nor campaigns earlier, once it met a leader, which has heard more
         self._due = Nanos(0)  # when something has to be looked at
-        outside = Outside(
-            partial(around.send, group),
+        outside = RaftHost(
+            partial(ports.send, group),
             self._durability.index,
             self.may_campaign,
-            around.listens_since,
-            partial(around.needs_snapshot, self),
+            ports.listens_since,
+            partial(ports.needs_snapshot, self),
             self._warn,
         )
         journal = GroupJournal(log, hard_state)
-        self._shell = Shell(me, voters, observers, journal, outside, around.random, around.now())
-        self._shell.votes_for_others_only = not intact
-        self._handover = Handover(self._shell)
+        self._raft = SafeRaft(me, voters, observers, journal, outside, ports.random, ports.now())
+        self._raft.votes_for_others_only = not intact
+        self._handover = Handover(self._raft)
 
     # --- what it is -----------------------------------------------------------------------------------------------------
 
     @property
     def term(self) -> Term:
         """Current term."""
-        return self._shell.term
+        return self._raft.term
 
     @property
     def leader(self) -> str | None:
         """Who leads, as far as this node knows."""
-        return self._shell.leader
+        return self._raft.leader
 
     @property
     def leads(self) -> bool:
         """Whether this node leads and every entry of earlier terms was handed out."""
-        return not self.failed and self._shell.is_leader and self._applied.index >= self._shell.term_begins
+        return not self.failed and self._raft.is_leader and self._applied.index >= self._raft.term_begins
 
     @property
     def fresh(self) -> bool:
         """Whether this node does not know what it may have promised: see hard_state."""
-        return self._shell.journal.hard_state.fresh
+        return self._raft.journal.hard_state.fresh
 
     @property
     def votes(self) -> bool:
         """Whether this node votes, and counts for a majority: a voter that is not fresh."""
-        return self._shell.votes and not self.failed
+        return self._raft.votes and not self.failed
 
     def found(self, *, first: bool = False) -> None:
         """The group is new on all nodes: nobody can have forgotten anything. Once a leader was heard, it decides (Vouch).
 
         *first*: this member had better lead, and campaigns before the others do."""
         if self.term == 0 and self.log.last_index == 0:
-            self._guarded(self._shell.journal.hard_state.settle)
+            self._guarded(self._raft.journal.hard_state.settle)
             if first:
-                self._guarded(self._shell.leader_gone, self._around.now())
-            self._around.wake(self)
+                self._guarded(self._raft.leader_gone, self._ports.now())
+            self._ports.wake(self)
 
     @property
     def commit_index(self) -> RaftIndex:
         """Newest entry known to be committed; not all of them may have been handed out."""
-        return self._shell.commit
+        return self._raft.commit
 
     def lease_until(self) -> Nanos:
         """Until when no other node can lead, on this node's clock; 0 if it does not lead. It may end early: ask again."""
-        return self._guarded(self._shell.lease_until) or Nanos(0) if self.leads else Nanos(0)
+        return self._guarded(self._raft.lease_until) or Nanos(0) if self.leads else Nanos(0)
 
     @property
     def has_room(self) -> bool:
@@ -171,7 +171,7 @@ class RaftGroup:
     @property
     def has_committed(self) -> bool:
         """Whether `take_committed` would give something."""
-        return not self.failed and min(self._shell.commit, self._durability.index()) > self._applied.index
+        return not self.failed and min(self._raft.commit, self._durability.index()) > self._applied.index
 
     @property
     def has_news(self) -> bool:
@@ -183,7 +183,7 @@ class RaftGroup:
 
     def progress(self) -> dict[str, RaftIndex]:
         """Leader: newest entry that each other member has acknowledged; for monitoring."""
-        return {str(node.id): progress.most for node, progress in self._shell.progress.items()}
+        return {str(node.id): progress.most for node, progress in self._raft.progress.items()}
 
     def lag(self) -> dict[str, int]:
         """Leader: entries that each other member has not acknowledged."""
@@ -191,11 +191,11 @@ class RaftGroup:
 
     def lacking(self) -> list[str]:
         """Leader: members that need entries which the log no longer has."""
-        return [str(node.id) for node, progress in self._shell.progress.items() if progress.lacking]
+        return [str(node.id) for node, progress in self._raft.progress.items() if progress.lacking]
 
     def best_successor(self) -> str | None:
         """Leader: who had better take over: the voter with a link that is furthest; None if there is none."""
-        return self._shell.successor()
+        return self._raft.successor()
 
     @property
     def transferring(self) -> bool:
@@ -208,7 +208,7 @@ class RaftGroup:
     def is_steady(self) -> bool:
         """Whether elections have not failed lately, nor leaders that were only slow been replaced: then it is no time to move
         a leadership without need."""
-        return self._shell.patience == 1
+        return self._raft.patience == 1
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -238,21 +238,21 @@ class RaftGroup:
 
     def counting(self) -> set[str]:
         """Leader: members, itself and observers included, whose answers are good: a new disk's are not before it is whole."""
-        return self._shell.counting()
+        return self._raft.counting()
 
     def may_campaign(self, commit: RaftIndex, *, met_leader: bool) -> bool:
-        """See shell.Outside."""
-        hears = not met_leader or self._around.now() >= self.not_before
+        """See election.RaftHost."""
+        hears = not met_leader or self._ports.now() >= self.not_before
         return self.reconfigured is None and self._applied.index >= commit and hears
 
     def listen_until(self, moment: Nanos) -> None:
         """There was a leader, which has heard more: do not campaign earlier."""
-        self.not_before, self._shell.met_leader = moment, True
+        self.not_before, self._raft.met_leader = moment, True
 
     def set_observers(self, names: Seq[str]) -> None:
         """Read replicas come and go: these take entries from now on, and no others."""
-        self._guarded(self._shell.observe, names)
-        self._around.wake(self)
+        self._guarded(self._raft.observe, names)
+        self._ports.wake(self)
 
     # --- Consensus --------------------------------------------------------------------------------------------------------
 
@@ -262,9 +262,9 @@ class RaftGroup:
         for _, body in bodies:
             invariant(len(body) <= limits.RAFT_COMMAND_BYTES_MAX, "a command is bounded", length=len(body))
         first = RaftIndex(self.log.last_index + 1)
-        now = self._around.now()
+        now = self._ports.now()
         try:
-            self._shell.append([Command(kind, body) for kind, body in bodies])
+            self._raft.append([Command(kind, body) for kind, body in bodies])
         except Frozen as error:
             self.freeze(str(error))
             raise
@@ -276,7 +276,7 @@ class RaftGroup:
         self._proposals.add(first, bodies, now)
         if urgent:
             self._durability.want_all()
-        self._around.wake(self)
+        self._ports.wake(self)
         return first
 
     def _refuse(self) -> None:
@@ -293,8 +293,8 @@ class RaftGroup:
 
     def synced(self, durable: RaftIndex) -> None:  # noqa: ARG002 - a truncation since may have made less of it
         """The log may be durable further than before; the next turn looks how far."""
-        if self._durability.moved and (self._handover or self._shell.waits_for_disk):
-            self._around.wake(self)
+        if self._durability.moved and (self._handover or self._raft.waits_for_disk):
+            self._ports.wake(self)
 
     def take_committed(self) -> list[Entry]:
         """Entries committed since the last call, at most a turn's worth of bytes."""
@@ -302,8 +302,8 @@ class RaftGroup:
 
     def _take_committed(self) -> list[Entry]:
         first = RaftIndex(self._applied.index + 1)
-        last = min(self._shell.commit, self._durability.index())
-        entries = self._shell.journal.entries(first, last, limits.TURN_BYTES_MAX)
+        last = min(self._raft.commit, self._durability.index())
+        entries = self._raft.journal.entries(first, last, limits.TURN_BYTES_MAX)
         self._applied.take(entries)
         self._proposals.handed_out(entries)
         return entries
@@ -314,17 +314,17 @@ class RaftGroup:
         """Hand leadership over to *to* within that many ns; proposals are refused meanwhile.
 
         *done* gets whether this node leads no more; called from a later turn, exactly once."""
-        self._handover.begin(to, Nanos(self._around.now() + within), done)
+        self._handover.begin(to, Nanos(self._ports.now() + within), done)
         self._durability.want(self.log.last_index)
-        self._around.wake(self)
+        self._ports.wake(self)
 
     def freeze(self, why: str) -> None:
         """The group's disk failed, or the program did in it: take part in nothing any more. Also for the owner, when a sync or
         the application of an entry fails."""
         if not self.failed:
-            self._around.note("ERR", f"group {self.group}: {why}; this node takes no part in it until a restart")
+            self._ports.note("ERR", f"group {self.group}: {why}; this node takes no part in it until a restart")
             self._leave(why)
-            self._around.wake(self)
+            self._ports.wake(self)
 
     def garbled(self, peer: str, why: str) -> None:
         """A peer goes on saying what cannot be understood."""
@@ -338,29 +338,29 @@ class RaftGroup:
     def _leave(self, why: str) -> None:
         self.failed = why
         with suppress(Exception):  # it may be what failed; nobody asks it any more
-            self._shell.step_down()
+            self._raft.step_down()
 
     # --- what drives it -----------------------------------------------------------------------------------------------------
 
     def turn(self) -> Nanos | None:
         """Do what is due; called soon after `wake`, and by the ticker. Messages queued here leave at the end of the turn. Returns
         when followers that were passed over need the next turn, if there are any."""
-        self._guarded(self._turn, self._around.now())
+        self._guarded(self._turn, self._ports.now())
         if self.failed:
             self._handover.give_up()
             return None
-        return self._shell.spares.due
+        return self._raft.spares.due
 
     def _turn(self, now: Nanos) -> None:
         if self._durability.moved:  # sealing a segment makes durable, too
             self._durability.look()
-            self._shell.synced()
-        self._shell.turn(now)
+            self._raft.synced()
+        self._raft.turn(now)
         self._want()
         self._proposals.expire(now)
         self._handover.advance(now)
         waits = self._proposals or self._handover
-        self._due = now if waits else self._shell.rest(now)
+        self._due = now if waits else self._raft.rest(now)
 
     def tick(self, now: Nanos) -> bool:
         """Whether a turn is due. A leader at rest only sends its heartbeats."""
@@ -368,7 +368,7 @@ class RaftGroup:
             return False
         if now >= self._due or self._durability.moved:
             return True
-        return self._shell.is_leader and not self._guarded(self._shell.beat_at_rest, now)
+        return self._raft.is_leader and not self._guarded(self._raft.beat_at_rest, now)
 
     def take_news(self) -> bool:
         """Whether the owner has something to do; a change of role is told once."""
@@ -378,34 +378,34 @@ class RaftGroup:
 
     def receive(self, peer: str, message: Message) -> None:
         """A message of a peer."""
-        self._guarded(self._shell.receive, peer, message, self._around.now())
+        self._guarded(self._raft.receive, peer, message, self._ports.now())
         self._guarded(self._want)
-        self._around.wake(self)
+        self._ports.wake(self)
 
     def beat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
         """A heartbeat of a leader: see codec."""
-        if not self._guarded(self._shell.beat_heard, peer, term, commit, seq, self._around.now()):
+        if not self._guarded(self._raft.beat_heard, peer, term, commit, seq, self._ports.now()):
             self.receive(peer, heartbeat(term, commit, prev_term, seq))
 
     def answered(self, peer: str, answer: AppendAnswer) -> None:
         """An answer of a follower."""
-        if self._handover or not self._guarded(self._shell.answer_heard, peer, answer, self._around.now()):
+        if self._handover or not self._guarded(self._raft.answer_heard, peer, answer, self._ports.now()):
             self.receive(peer, answer)
 
     def peer_up(self, peer: str) -> None:
         """A link to the peer begins."""
-        self._guarded(self._shell.peer_up, peer, self._around.now())
-        self._around.wake(self)
+        self._guarded(self._raft.peer_up, peer, self._ports.now())
+        self._ports.wake(self)
 
     def peer_down(self, peer: str) -> None:
         """The link to the peer ended."""
-        self._guarded(self._shell.peer_down, peer, self._around.now())
-        self._around.wake(self)
+        self._guarded(self._raft.peer_down, peer, self._ports.now())
+        self._ports.wake(self)
 
     def _want(self) -> None:
         """Somebody waits for what a follower has, and for the first entry of a leader."""
-        leads = self._shell.is_leader
-        wanted = max(self._shell.term_begins, self._shell.wanted) if leads else self.log.last_index
+        leads = self._raft.is_leader
+        wanted = max(self._raft.term_begins, self._raft.wanted) if leads else self.log.last_index
         self._durability.want(wanted)
 
     def _guarded(self, call: Callable[[*Parts], Result], *args: *Parts) -> Result | None:
@@ -421,4 +421,4 @@ class RaftGroup:
             return None
 
     def _warn(self, text: str) -> None:
-        self._around.note("WRN", f"group {self.group}: {text}")
+        self._ports.note("WRN", f"group {self.group}: {text}")

@@ -11,7 +11,7 @@ from pysyncobj.transport import Transport
 
 from stan import limits
 from stan.log.files.filelog import FileLog
-from stan.raft.group import RaftGroup, Surroundings
+from stan.raft.group import GroupPorts, RaftGroup
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.transport import codec
 from stan.types import MILLISECOND, SECOND, GroupId, RaftIndex
@@ -131,7 +131,7 @@ class SafeNode:
         self.hard_state = HardState.open(files, "/g")
         self.handed, self.lacking = [], []
         self.replaced = 0  # how often the group's object was, by one with other voters
-        self.around = Surroundings(
+        self.ports = GroupPorts(
             self.send,
             lambda: rig.now,
             random.Random(name),
@@ -149,7 +149,7 @@ class SafeNode:
             voters,
             self.log,
             self.hard_state,
-            self.around,
+            self.ports,
             observers=[name for name in self.rig.voters + self.rig.observers if name not in voters],
             applied=RaftIndex(applied),
             configured=configured,
@@ -254,7 +254,7 @@ class Safe:
                     term = group.term + 1 if pre else group.term
                     self.give(name, other, codec.VoteAnswer(term, pre, granted=True))
             group.turn()
-        assert group._shell.is_leader
+        assert group._raft.is_leader
         self.sent.clear()
         return group
 

@@ -92,7 +92,7 @@ def test_a_member_that_must_not_campaign_any_more_takes_its_won_pre_vote_back(ri
 
 def test_a_member_whose_election_is_due_takes_a_turn_at_once(rig):
     group = win_pre_vote(rig)
-    assert group._shell.rest(rig.now) == rig.now
+    assert group._raft.rest(rig.now) == rig.now
 
 
 def test_a_leader_that_was_deposed_waits_before_it_campaigns_again(rig):

@@ -62,7 +62,7 @@ BORDERS = {
 def test_an_exception_of_the_raft_core_freezes_the_group(rig, monkeypatch, border):
     name, method, call = BORDERS[border]
     group = rig.nodes[name].group
-    monkeypatch.setattr(group._shell, method, broken)
+    monkeypatch.setattr(group._raft, method, broken)
     rig.sent.clear()
 
     call(rig, group)
@@ -103,7 +103,7 @@ def takes_part_in_nothing(rig, group):
 def test_the_others_elect_another_leader_and_go_on(rig, monkeypatch):
     rig.nodes["n0"].group.propose([(Kind.META, b"before")], urgent=True)
     rig.run(0.5)
-    monkeypatch.setattr(rig.nodes["n0"].group._shell, "turn", broken)
+    monkeypatch.setattr(rig.nodes["n0"].group._raft, "turn", broken)
     rig.run(3)
     assert rig.leader().name != "n0"
     rig.leader().group.propose([(Kind.META, b"after")], urgent=True)
@@ -114,7 +114,7 @@ def test_the_others_elect_another_leader_and_go_on(rig, monkeypatch):
 
 def test_a_proposal_amid_which_the_program_fails_is_in_doubt(rig, monkeypatch):
     group = rig.leader().group
-    monkeypatch.setattr(group._shell, "append", broken)
+    monkeypatch.setattr(group._raft, "append", broken)
     with pytest.raises(InDoubt, match="what never happens"):
         group.propose([(Kind.META, b"a")], urgent=True)
     assert group.failed
@@ -123,7 +123,7 @@ def test_a_proposal_amid_which_the_program_fails_is_in_doubt(rig, monkeypatch):
 def test_entries_that_cannot_be_handed_out_freeze_the_group(rig, monkeypatch):
     group = rig.leader().group
     group.propose([(Kind.META, b"a")], urgent=True)
-    monkeypatch.setattr(rig.leader().group._shell.journal, "entries", broken)
+    monkeypatch.setattr(rig.leader().group._raft.journal, "entries", broken)
     rig.run(0.5)
     assert group.failed.startswith(FAULT)
 
@@ -132,7 +132,7 @@ def test_who_waits_for_a_group_that_freezes_is_told(rig, monkeypatch):
     group, told = rig.leader().group, []
     group.propose([(Kind.META, b"a")], urgent=True)
     group.transfer("n1", told.append)
-    monkeypatch.setattr(group._shell, "turn", broken)
+    monkeypatch.setattr(group._raft, "turn", broken)
     group.turn()
     assert told == [True]
 
@@ -143,7 +143,7 @@ def test_what_must_end_the_process_is_no_fault_of_the_group(rig, monkeypatch):
     def fenced(*_arguments):
         raise Aborted("another server has the store")
 
-    monkeypatch.setattr(group._shell, "turn", fenced)
+    monkeypatch.setattr(group._raft, "turn", fenced)
     with pytest.raises(Aborted):
         group.turn()
     assert not group.failed
@@ -252,9 +252,9 @@ def test_turns_of_the_other_groups_go_on(rig, monkeypatch):
     groups = [rig.nodes["n0"].group, rig.nodes["n1"].group]
     groups[1].group = GroupId(2)
     scheduler.start(mux, groups)
-    monkeypatch.setattr(groups[0]._shell, "turn", broken)
+    monkeypatch.setattr(groups[0]._raft, "turn", broken)
     seen = []
-    monkeypatch.setattr(groups[1]._shell, "turn", seen.append)
+    monkeypatch.setattr(groups[1]._raft, "turn", seen.append)
     scheduler.run()
     assert groups[0].failed
     assert seen == [rig.now]

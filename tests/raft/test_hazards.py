@@ -286,7 +286,7 @@ def test_s3_group_drops_answers_of_another_term():
     group = rig.elect()
     rig.nodes["n0"].sync()
     late = AppendAnswer(group.term, 1, 2, success=True, reset=False)
-    group._shell.step_down()
+    group._raft.step_down()
     group = rig.elect()
     rig.nodes["n0"].sync()
     for peer in ("n1", "n2", "n3", "n4"):
@@ -300,7 +300,7 @@ def test_s3_group_leader_that_hears_of_a_newer_term_steps_down():
     rig = Safe(3).start_all()
     group = rig.elect()
     rig.give("n0", "n1", AppendAnswer(group.term + 4, 1, 0, success=False, reset=False))
-    assert not group._shell.is_leader
+    assert not group._raft.is_leader
     assert group.term == 5
 
 
@@ -332,9 +332,9 @@ def test_s4_group_counts_every_voter_once():
     for _ in range(4):
         rig.give("n0", "n1", VoteAnswer(1, pre=False, granted=True))
         rig.give("n0", "stranger", VoteAnswer(1, pre=False, granted=True))
-    assert not group._shell.is_leader
+    assert not group._raft.is_leader
     rig.give("n0", "n2", VoteAnswer(1, pre=False, granted=True))
-    assert group._shell.is_leader
+    assert group._raft.is_leader
 
 
 # --- S6: large commands ---------------------------------------------------------------------------------------------------
@@ -433,7 +433,7 @@ def test_s7_s8_group_has_no_way_to_clear_or_rewrite_its_log():
     node = rig.start("n0")
     rig.give("n0", "n1", append(1, 3, (0, 0), metas(1, 5, 1)))
     node.sync()
-    shell = node.group._shell
+    shell = node.group._raft
     with pytest.raises(InvariantError):
         shell.journal.clear()
     with pytest.raises(InvariantError):

@@ -323,7 +323,7 @@ def test_whatever_the_wire_does_what_arrives_is_in_order_and_once_and_links_reco
 # --- over NATS ---------------------------------------------------------------------------------------------------------
 
 
-class Outlet:
+class NatsSink:
     def __init__(self):
         self.data, self.up = [], True
 
@@ -333,27 +333,27 @@ class Outlet:
 
 
 def test_nats_wire_publishes_frames_on_the_subject_of_the_pair():
-    outlet = Outlet()
+    sink = NatsSink()
     wire = NatsWire("blue", "n1", ["n2", "n3"])
-    wire.publish = outlet.write
+    wire.publish = sink.write
     wire.write([("n3", b"\r\n\x00frame")])
 
-    assert outlet.data == [b"PUB _STAN.raft.blue.n3.n1 8\r\n\r\n\x00frame\r\n"]
+    assert sink.data == [b"PUB _STAN.raft.blue.n3.n1 8\r\n\r\n\x00frame\r\n"]
     assert wire.subscription == "_STAN.raft.blue.n1.*"
     assert wire.sender(b"_STAN.raft.blue.n1.n3") == "n3"
-    outlet.up = False
+    sink.up = False
     assert [wire.write([("n2", b"")]) for _ in range(2)] == [True, False], "it is lost once"
 
 
 def test_nats_wire_joins_small_frames_and_copies_no_large_ones():
-    outlet = Outlet()
+    sink = NatsSink()
     wire = NatsWire("blue", "n1", ["n2", "n3"])
-    wire.publish = outlet.write
+    wire.publish = sink.write
     wire.write([("n2", b"a"), ("n3", b"bc")])
-    assert outlet.data == [b"PUB _STAN.raft.blue.n2.n1 1\r\na\r\nPUB _STAN.raft.blue.n3.n1 2\r\nbc\r\n"]
-    outlet.data.clear()
+    assert sink.data == [b"PUB _STAN.raft.blue.n2.n1 1\r\na\r\nPUB _STAN.raft.blue.n3.n1 2\r\nbc\r\n"]
+    sink.data.clear()
     wire.write([("n2", bytes(JOINED_BYTES_MAX)), ("n3", b"bc")])
-    assert len(outlet.data) == 2
+    assert len(sink.data) == 2
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "*", ">", "a\r\n"])

@@ -11,7 +11,7 @@ from stan.edge.runtime import AsyncRuntime
 from stan.log.files.disk import OsFiles
 from stan.log.files.filelog import FileLog
 from stan.protocol.entries import Kind
-from stan.raft.group import RaftGroup, Surroundings
+from stan.raft.group import GroupPorts, RaftGroup
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.scheduler import Scheduler
 from stan.raft.transport.mux import Mux
@@ -73,13 +73,13 @@ class Node:
         self.mux = Mux(
             others, self.wire, now=runtime.now, random=draw, note=lambda *_: None, wake=self.scheduler.schedule
         )
-        around = Surroundings(self.mux.send, runtime.now, draw, self.scheduler.wake, lambda *_: None, lambda *_: None)
+        ports = GroupPorts(self.mux.send, runtime.now, draw, self.scheduler.wake, lambda *_: None, lambda *_: None)
         self.groups = {}
         for number in range(groups):
             log, _ = FileLog.open(directory / str(number) / "log", GroupId(number), b"s" * 16)
             state = HardState.open(OsFiles(), str(directory / str(number)))
             self.groups[number] = RaftGroup(
-                GroupId(number), name, NAMES, log, state, around, applied=RaftIndex(0), sync="always"
+                GroupId(number), name, NAMES, log, state, ports, applied=RaftIndex(0), sync="always"
             )
 
     def write(self, data):

@@ -29,8 +29,8 @@ def beat(rig, name, source, message):
 
 def count_turns(monkeypatch, group):
     turns = []
-    original = group._shell.turn
-    monkeypatch.setattr(group._shell, "turn", lambda now: (turns.append(now), original(now)))
+    original = group._raft.turn
+    monkeypatch.setattr(group._raft, "turn", lambda now: (turns.append(now), original(now)))
     return turns
 
 
@@ -119,7 +119,7 @@ def test_beat_does_not_vouch_for_what_is_not_durable(rig):
 )
 def test_answer_that_says_something_new_is_looked_at(rig, change, leads):
     group = rig.nodes["n0"].group
-    seq = group._shell.progress[group._shell._others["n1"]].seq
+    seq = group._raft.progress[group._raft._others["n1"]].seq
     group.answered("n1", AppendAnswer(1, seq, 3, success=True, reset=False)._replace(**change))
     assert group.leads == leads
     assert group.lag().get("n1") == (1 if leads else None)
@@ -130,7 +130,7 @@ def test_answer_of_a_member_that_does_not_count_any_more_is_no_part_of_a_lease(r
     before = group.lease_until()
     rig.now += 100 * MILLISECOND
     assert not group.tick(rig.now) or group.turn() is None
-    seq = group._shell.progress[group._shell._others["n1"]].seq
+    seq = group._raft.progress[group._raft._others["n1"]].seq
     group.answered("n1", AppendAnswer(1, seq, 3, success=True, reset=False, counts=False))
     assert group.lease_until() == before
     group.answered("n2", AppendAnswer(1, seq, 3, success=True, reset=False))
@@ -151,7 +151,7 @@ def test_answer_of_the_last_follower_to_what_is_committed_already_costs_no_turn(
         answers[name] = rig.sent[-1][2]
         assert answers[name].next_index == 4
     woken = []
-    monkeypatch.setattr(leader.group, "_around", leader.around._replace(wake=woken.append))
+    monkeypatch.setattr(leader.group, "_ports", leader.ports._replace(wake=woken.append))
     leader.group.answered("n1", answers["n1"])
     assert woken, "it may be committed now"
     leader.group.turn()
@@ -171,8 +171,8 @@ def test_answer_of_a_follower_that_lacks_something_still_is_looked_at(rig, monke
     leader = rig.nodes["n0"]
     leader.group.propose([(Kind.META, b"b")], urgent=True)
     woken = []
-    monkeypatch.setattr(leader.group, "_around", leader.around._replace(wake=woken.append))
-    progress = leader.group._shell.progress[leader.group._shell._others["n1"]]
+    monkeypatch.setattr(leader.group, "_ports", leader.ports._replace(wake=woken.append))
+    progress = leader.group._raft.progress[leader.group._raft._others["n1"]]
     leader.group.answered("n1", AppendAnswer(1, progress.seq, 3, success=True, reset=False))
     assert woken
 
@@ -180,7 +180,7 @@ def test_answer_of_a_follower_that_lacks_something_still_is_looked_at(rig, monke
 def test_sync_wakes_only_who_waits_for_it(rig, monkeypatch):
     woken = []
     for node in rig.nodes.values():
-        monkeypatch.setattr(node.group, "_around", node.around._replace(wake=woken.append))
+        monkeypatch.setattr(node.group, "_ports", node.ports._replace(wake=woken.append))
     leader, follower = rig.nodes["n0"], rig.nodes["n1"]
     leader.group.propose([(Kind.META, b"b")], urgent=True)
     leader.group.turn()
@@ -202,12 +202,12 @@ def test_leader_whose_disk_is_slower_than_a_follower_commits_when_it_is_done(rig
     leader = rig.nodes["n0"]
     leader.group.propose([(Kind.META, b"b")], urgent=True)
     leader.group.turn()
-    seq = leader.group._shell.progress[leader.group._shell._others["n1"]].seq
+    seq = leader.group._raft.progress[leader.group._raft._others["n1"]].seq
     leader.group.answered("n1", AppendAnswer(1, seq, 4, success=True, reset=False))
     leader.group.turn()
     assert leader.group.commit_index == 2
     woken = []
-    monkeypatch.setattr(leader.group, "_around", leader.around._replace(wake=woken.append))
+    monkeypatch.setattr(leader.group, "_ports", leader.ports._replace(wake=woken.append))
     leader.sync()
     assert woken == [leader.group]
     leader.group.turn()

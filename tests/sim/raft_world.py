@@ -16,7 +16,7 @@ from pathlib import Path
 from stan.errors import FAULT, Frozen, NotNow
 from stan.log.files.filelog import FileLog
 from stan.protocol.entries import Kind
-from stan.raft.group import RaftGroup, Surroundings
+from stan.raft.group import GroupPorts, RaftGroup
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.scheduler import Scheduler
 from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
@@ -145,7 +145,7 @@ class Node:
         scheduler = self.scheduler = Scheduler(runtime, news=self._news, crashed=self._crashed)
         others = [name for name in world.nodes if name != self.name]
         self.mux = Mux(others, self, now=runtime.now, random=draw, note=self._note, wake=scheduler.schedule)
-        self.around = Surroundings(
+        self.ports = GroupPorts(
             self.send, runtime.now, draw, scheduler.wake, self._note, self._needs_snapshot, self.mux.listens_since
         )
         self.groups = {}
@@ -181,7 +181,7 @@ class Node:
             voters,
             log,
             hard_state,
-            self.around,
+            self.ports,
             observers=[name for name in self.world.nodes if name not in voters],
             applied=RaftIndex(applied),
             configured=configured,
@@ -195,7 +195,7 @@ class Node:
             self.world.wire.write(self.name, peer, frame)
 
     def send(self, group, peer, message):
-        """group.Post: what the checks and the aimed faults listen to."""
+        """group.GroupTransport: what the checks and the aimed faults listen to."""
         self.world.history.sent(self.name, group, peer, message, self.groups[group].log)
         self.mux.send(group, peer, message)
         if isinstance(message, VoteAnswer) and message.granted and not message.pre:
@@ -270,11 +270,11 @@ class Node:
         led, old = self.groups[number].leads, self.scheduler.remove(GroupId(number))
         self.world.history.died(self.name, number)
         self.groups[number] = self._group(
-            number, old.log, old._shell.journal.hard_state, self.world.history.handed[self.name, number]
+            number, old.log, old._raft.journal.hard_state, self.world.history.handed[self.name, number]
         )
         self.scheduler.add(self.groups[number])
         if led:
-            self.groups[number]._shell.leader_gone(self.runtime.now())
+            self.groups[number]._raft.leader_gone(self.runtime.now())
         self._news()
 
     def _sync(self, synced):

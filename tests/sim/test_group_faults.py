@@ -96,18 +96,18 @@ def break_timers(node, _number):
 BORDERS = {
     "an entry is applied": wrap(broker, "step_committed", of_group),
     "an entry is applied in part": wrap(broker, "step_committed", half),
-    "entries are handed out": break_attribute(lambda node, number: raft(node, number)._shell.journal, "entries"),
+    "entries are handed out": break_attribute(lambda node, number: raft(node, number)._raft.journal, "entries"),
     "entries become visible": break_attribute(lambda node, number: node.storage.logs[number], "commit"),
     "messages are delivered": break_attribute(dispatch, "pump"),
     "acks arrive": break_attribute(dispatch, "ack"),
     "progress is told": break_attribute(dispatch, "progress"),
     "publishes arrive": break_publishes,
     "publishes are sealed": wrap(lambda node, _number: node.broker.publishing, "_seal_group", of_group),
-    "a proposal is written": break_attribute(lambda node, number: raft(node, number)._shell, "append"),
-    "a message of a node arrives": break_attribute(lambda node, number: raft(node, number)._shell, "receive"),
-    "a turn": break_attribute(lambda node, number: raft(node, number)._shell, "turn"),
+    "a proposal is written": break_attribute(lambda node, number: raft(node, number)._raft, "append"),
+    "a message of a node arrives": break_attribute(lambda node, number: raft(node, number)._raft, "receive"),
+    "a turn": break_attribute(lambda node, number: raft(node, number)._raft, "turn"),
     "the state is written": break_rows,
-    "a sync is done": break_attribute(lambda node, number: raft(node, number)._shell, "synced"),
+    "a sync is done": break_attribute(lambda node, number: raft(node, number)._raft, "synced"),
 }
 
 

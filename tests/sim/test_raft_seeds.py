@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
+from stan.raft.pysyncobj.election import Election
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.pysyncobj.journal import GroupJournal
-from stan.raft.pysyncobj.shell import Shell
-from stan.raft.pysyncobj.voter import Voter
+from stan.raft.pysyncobj.safe_raft import SafeRaft
 from stan.raft.replica.durability import Durability
 from stan.raft.transport.codec import Vouch
 from tests.sim.raft_members import ChangingWorld
@@ -103,41 +103,41 @@ def test_raft_seeds_find_matching_entries_truncated(monkeypatch):
             self._truncate(self.end)
 
     monkeypatch.setattr(GroupJournal, "deleteEntriesFrom", delete)
-    monkeypatch.setattr(Shell, "_without_known", lambda self, m: (m.prev_index, m.prev_term, m.entries))
+    monkeypatch.setattr(SafeRaft, "_without_known", lambda self, m: (m.prev_index, m.prev_term, m.entries))
     assert complaints((30, 66, 80, *range(200)))
 
 
 def test_raft_seeds_find_votes_against_a_lease(monkeypatch):
-    monkeypatch.setattr(Voter, "_believes", lambda self: self.is_leader)
+    monkeypatch.setattr(Election, "_believes", lambda self: self.is_leader)
     assert complaints((10, 11, 13), "desert", "desert", "cut")["R8:"]
 
 
 def test_raft_seeds_find_a_restart_that_forgets_the_leader_that_was_heard(monkeypatch):
-    original = Voter.__init__
+    original = Election.__init__
 
     def begin(self, *arguments):
         original(self, *arguments)
         self._heard = float("-inf")
 
-    monkeypatch.setattr(Voter, "__init__", begin)
+    monkeypatch.setattr(Election, "__init__", begin)
     assert complaints((73, *range(200)), "desert")["R8:"]
 
 
 def test_raft_seeds_find_a_lease_that_is_kept_while_leadership_is_handed_over(monkeypatch):
-    monkeypatch.setattr(Shell, "handing_over", property(lambda self: False))
+    monkeypatch.setattr(SafeRaft, "handing_over", property(lambda self: False))
     assert complaints((219, *range(200)), "transfer", "transfer", "transfer", "cut")["R8:"]
 
 
 def test_raft_seeds_find_fresh_members_that_vote(monkeypatch):
-    monkeypatch.setattr(Voter, "remembers", True)
+    monkeypatch.setattr(Election, "remembers", True)
     assert complaints((14, *range(200)), "replace", "replace", "power", "kill", "isolate", "split")
 
 
 def test_raft_seeds_find_fresh_members_that_help_to_commit(monkeypatch):
     def count(self, node, progress):
-        self._SyncObj__raftMatchIndex[node] = min(progress.acked, self._outside.durable())
+        self._SyncObj__raftMatchIndex[node] = min(progress.acked, self._host.durable())
 
-    monkeypatch.setattr(Shell, "_count", count)
+    monkeypatch.setattr(SafeRaft, "_count", count)
     assert complaints((0, 4), "usurp", "usurp", "usurp", "transfer")
 
 
@@ -146,7 +146,7 @@ def test_raft_seeds_find_fresh_members_that_are_whole_by_what_was_committed_befo
         for node in self._others.values():
             progress = self.progress[node]
             if progress.fresh and 0 < self.commit <= progress.acked:
-                self._outside.send(node.id, Vouch(self.term, self.commit))
+                self._host.send(node.id, Vouch(self.term, self.commit))
 
-    monkeypatch.setattr(Shell, "_vouch", vouch)
+    monkeypatch.setattr(SafeRaft, "_vouch", vouch)
     assert complaints((0, 2, 4), "usurp", "usurp", "usurp", "transfer")

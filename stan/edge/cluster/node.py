@@ -36,7 +36,7 @@ from stan.protocol.frames import Frame
 from stan.protocol.proto.node_pb2 import NodeHello
 from stan.protocol.user_subjects import ack_subjects
 from stan.raft.configuration import decode
-from stan.raft.group import RaftGroup, Surroundings
+from stan.raft.group import GroupPorts, RaftGroup
 from stan.raft.placement import place
 from stan.raft.scheduler import Scheduler
 from stan.raft.transport.mux import Mux
@@ -166,7 +166,7 @@ class ClusterNode:
             voters.names or self.reconfiguration.first_voters(number),
             storage.logs[number],
             storage.hard_state(number),
-            Surroundings(
+            GroupPorts(
                 self.mux.send,
                 environment.runtime.now,
                 environment.random,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stan import limits
-from stan.raft.pysyncobj.shell import Shell
+from stan.raft.pysyncobj.safe_raft import SafeRaft
 from stan.types import Nanos
 
 
@@ -17,8 +17,8 @@ class _Transfer(NamedTuple):
 class Handover:
     """Of one member of a group. *done* gets whether it leads no more, exactly once."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, shell: SafeRaft) -> None:
+        self._raft = shell
         self._transfer: _Transfer | None = None
 
     def __bool__(self) -> bool:
@@ -33,7 +33,7 @@ class Handover:
 
     def advance(self, now: Nanos) -> None:
         """Ask, look for an answer, or end it."""
-        transfer, shell = self._transfer, self._shell
+        transfer, shell = self._transfer, self._raft
         if transfer is None:
             return
         asks, is_asked = now < transfer.deadline - limits.RAFT_REFUSAL_TIMEOUT, shell.handing_over

@@ -35,7 +35,7 @@ class Wire(Protocol):
         was lost, which is told once."""
 
 
-class Member(Protocol):
+class GroupEndpoint(Protocol):
     """A group on this node."""
 
     def receive(self, peer: str, message: Message) -> None:
@@ -125,7 +125,7 @@ class Mux:
         self._now = now
         self._note = note
         self._wake = wake
-        self._members: dict[GroupId, Member] = {}
+        self._members: dict[GroupId, GroupEndpoint] = {}
         self._links: dict[str, Link] = {}
         self._out: dict[str, _Out] = {}
         self._ticked_at = self._looked_at = self._listens_since = now()
@@ -150,7 +150,7 @@ class Mux:
 
     # --- groups -----------------------------------------------------------------------------------------------------------
 
-    def attach(self, group: GroupId, member: Member) -> None:
+    def attach(self, group: GroupId, member: GroupEndpoint) -> None:
         """A group takes part from now on."""
         invariant(group not in self._members, "one member per group and node", group=group)
         self._members[group] = member

@@ -1,4 +1,4 @@
-"""A member of a group as a voter and candidate: PySyncObj's election, held to Raft's rules (see shell.py).
+"""A member of a group as a voter and candidate: PySyncObj's election, held to Raft's rules (see safe_raft.py).
 
 Promises: one vote per voter and term is counted (S4), no vote of a stranger; a term rises only for an election that a majority
 says it would vote in, and not while it hears a leader, unless that leader itself asks for one (S16). What a leader's lease
@@ -29,7 +29,7 @@ class MayCampaign(Protocol):
         """Whether everything up to *commit*, which is known to be committed, took effect here, and nothing else is against it."""
 
 
-class Outside(NamedTuple):
+class RaftHost(NamedTuple):
     """What the shell needs of its group. Called inside the library's handlers: may only take notes and queue messages."""
 
     send: Callable[[str, Message], None]  # queue a message for a peer that is up
@@ -42,7 +42,7 @@ class Outside(NamedTuple):
     note: Callable[[str], None]  # for the operator
 
 
-class Voter(Library):
+class Election(Library):
     """Of one group. One whose name is not among the voters (an observer) never campaigns."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Voter(Library):
         voters: Iterable[str],
         observers: Iterable[str],
         journal: GroupJournal,
-        outside: Outside,
+        host: RaftHost,
         random: Random,
         now: Nanos,
     ) -> None:
@@ -61,7 +61,7 @@ class Voter(Library):
         self.votes_for_others_only = False  # never campaigns: its log is incomplete
         self._me = me
         self._votes_at_all = me in names
-        self._outside = outside
+        self._host = host
         self._random = random
         self._SyncObj__transferInProgress: bool
         self._now = now
@@ -168,7 +168,7 @@ class Voter(Library):
         return (
             self.votes
             and not self.votes_for_others_only
-            and self._outside.may_campaign(self.commit, met_leader=self.met_leader)
+            and self._host.may_campaign(self.commit, met_leader=self.met_leader)
         )
 
     @property
@@ -190,7 +190,7 @@ class Voter(Library):
         """How long this member, which was stopped or busy, has yet to listen before it takes a leader for silent."""
         if self._clock() - self._heard >= limits.RAFT_SILENCE_MAX / SECOND:
             return Nanos(0)
-        return Nanos(max(0, self._outside.listens_since() + limits.RAFT_LISTEN - self._now))
+        return Nanos(max(0, self._host.listens_since() + limits.RAFT_LISTEN - self._now))
 
     def _was_wrong(self, term: Term) -> None:
         """What happened in *term* says that elections come too soon: each term counts once."""
@@ -200,7 +200,7 @@ class Voter(Library):
 
     def _reign_ended(self) -> None:
         """Another leader, or an election, takes the place of a leader: who was late itself may be the reason."""
-        if self._now - self._outside.listens_since() < limits.RAFT_LATE_MEMORY:
+        if self._now - self._host.listens_since() < limits.RAFT_LATE_MEMORY:
             self._was_wrong(self.term)
 
     def _on_vote_request(self, node: Peer, message: VoteRequest) -> None:
@@ -209,7 +209,7 @@ class Voter(Library):
         if message.transfer:
             self._replaced = max(self._replaced, message.term)  # the leader itself wanted it
         if message.term < self.term:
-            self._outside.send(node.id, VoteAnswer(self.term, message.pre, granted=False))
+            self._host.send(node.id, VoteAnswer(self.term, message.pre, granted=False))
         elif message.pre:
             log = self.journal.log
             granted = (
@@ -217,7 +217,7 @@ class Voter(Library):
                 and not self._believes()
                 and (message.last_term, message.last_index) >= (log.last_term, log.last_index)
             )
-            self._outside.send(node.id, VoteAnswer(message.term if granted else self.term, pre=True, granted=granted))
+            self._host.send(node.id, VoteAnswer(message.term if granted else self.term, pre=True, granted=granted))
         elif message.transfer or not self._believes():
             self._SyncObj__onMessageReceived(
                 node,
@@ -308,7 +308,7 @@ class Voter(Library):
         log = self.journal.log
         question = VoteRequest(term, log.last_index, log.last_term, pre=True, transfer=False)
         for peer in self._others:
-            self._outside.send(peer, question)
+            self._host.send(peer, question)
         self._count_asked()
 
     def _count_asked(self) -> None:
@@ -351,12 +351,12 @@ class Voter(Library):
         before = self.commit
         if self.is_leader and self._others:
             self._conf.leaderFallbackTimeout = self.patience * limits.RAFT_LEADER_PATIENCE / SECOND
-            listens, answered = self._outside.listens_since() / SECOND, self._SyncObj__lastResponseTime
+            listens, answered = self._host.listens_since() / SECOND, self._SyncObj__lastResponseTime
             for node in self._others.values():
                 answered[node] = max(answered[node], listens)
         self._library_tick(timeToWait)
         if self.is_leader and not self._others:
-            self._SyncObj__raftCommitIndex = max(before, min(self.commit, self._outside.durable()))
+            self._SyncObj__raftCommitIndex = max(before, min(self.commit, self._host.durable()))
 
     # --- what is kept from the library --------------------------------------------------------------------------------------
 
@@ -396,13 +396,13 @@ class Voter(Library):
                 sent = TimeoutNow(message["term"])
             case kind:
                 raise InvariantError(f"the library sends {kind}")
-        self._outside.send(peer, sent)
+        self._host.send(peer, sent)
 
 
 class _Facade(Transport):  # type: ignore[misc] # the library is not typed
     """The library's transport: it only sends votes and requests for them through it."""
 
-    def __init__(self, voter: Voter) -> None:
+    def __init__(self, voter: Election) -> None:
         super().__init__(None, None, None)
         self._voter = voter
 

@@ -1,4 +1,4 @@
-"""PySyncObj inside a shell that keeps Raft's rules: its election and commit logic is used, its mistakes are kept out.
+"""PySyncObj inside a safety shell that keeps Raft's rules: its election and commit logic is used, its mistakes are kept out.
 
 Every message passes a filter before the library's handler sees it, every answer is made here, and the journal writes when the
 handler is done. The letters are those of the hazards that tests/raft/test_hazards.py shows on the bare library:
@@ -24,10 +24,10 @@ from stan.invariant import InvariantError, invariant
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft.pysyncobj.compat import FOLLOWER, LEADER, Peer
+from stan.raft.pysyncobj.election import Election, RaftHost
 from stan.raft.pysyncobj.journal import Command, GroupJournal
 from stan.raft.pysyncobj.replication import Progress
 from stan.raft.pysyncobj.spares import Spares
-from stan.raft.pysyncobj.voter import Outside, Voter
 from stan.raft.transport.codec import AppendAnswer, AppendEntries, Message, TimeoutNow, VoteAnswer, VoteRequest, Vouch
 from stan.types import SECOND, Nanos, RaftIndex, Term
 
@@ -35,7 +35,7 @@ FOREVER = Nanos((1 << 63) - 1)
 """The lease of a leader that is the only voter."""
 
 
-class Shell(Voter):
+class SafeRaft(Election):
     """One member of one group. An observer (`me` is not among the voters) takes entries and does not campaign."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Shell(Voter):
         voters: Iterable[str],
         observers: Iterable[str],
         journal: GroupJournal,
-        outside: Outside,
+        host: RaftHost,
         random: Random,
         now: Nanos,
     ) -> None:
@@ -57,7 +57,7 @@ class Shell(Voter):
         self._up: set[str] = set()  # peers with a link
         self.wanted = RaftIndex(0)  # newest entry that the leader itself waits for
         self.spares = Spares(voters, me)
-        super().__init__(me, voters, observers, journal, outside, random, now)
+        super().__init__(me, voters, observers, journal, host, random, now)
 
     # --- time, proposals, durability ------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class Shell(Voter):
             case TimeoutNow():
                 self._on_timeout_now(node, message)
             case Vouch():
-                self._on_vouch(node, message, min(self._verified, self._outside.durable()))
+                self._on_vouch(node, message, min(self._verified, self._host.durable()))
                 self._answer(node)
         self._settle()
 
@@ -214,7 +214,7 @@ class Shell(Voter):
     def _on_append_entries(self, node: Peer, message: AppendEntries) -> None:
         if message.term < self.term:  # S16; it was only slow, or cut off
             self._was_wrong(self.term)
-            self._outside.send(node.id, AppendAnswer(self.term, message.seq, RaftIndex(0), success=False, reset=False))
+            self._host.send(node.id, AppendAnswer(self.term, message.seq, RaftIndex(0), success=False, reset=False))
             return
         invariant(
             message.term > self.term or not self.is_leader,
@@ -241,7 +241,7 @@ class Shell(Voter):
         try:
             written = self.journal.flush()
         except DiskFull as error:
-            self._outside.note(str(error))
+            self._host.note(str(error))
             self._SyncObj__raftCommitIndex, self._verified, written = commit, verified, False
         invariant(self.commit >= commit, "the commit index never goes back", commit=self.commit, was=commit)
         self._seq = max(self._seq, message.seq)
@@ -249,8 +249,8 @@ class Shell(Voter):
             answer = AppendAnswer(
                 self.term, self._seq, self._reset_to, success=False, reset=True, counts=self.remembers
             )
-            self._outside.send(node.id, answer)
-        elif written and self._outside.durable() < self._verified:
+            self._host.send(node.id, answer)
+        elif written and self._host.durable() < self._verified:
             self._owes = node
         else:
             self._answer(node)
@@ -306,13 +306,13 @@ class Shell(Voter):
 
     def _answer(self, node: Peer) -> None:
         """Tell the leader what is durable and equal to its log."""
-        safe = min(self._verified, self._outside.durable())
+        safe = min(self._verified, self._host.durable())
         if safe == self._verified:
             self._owes = None
         answer = AppendAnswer(
             self.term, self._seq, RaftIndex(safe + 1), success=True, reset=False, counts=self.remembers
         )
-        self._outside.send(node.id, answer)
+        self._host.send(node.id, answer)
 
     def beat_heard(self, peer: str, term: Term, commit: RaftIndex, seq: int, now: Nanos) -> bool:
         """A heartbeat that says nothing new is answered at once; False: it has to be looked at (`receive`)."""
@@ -322,7 +322,7 @@ class Shell(Voter):
             or leader.id != peer
             or term != self._SyncObj__raftCurrentTerm
             or commit != self._SyncObj__raftCommitIndex
-            or not commit <= self._verified <= self._outside.durable()
+            or not commit <= self._verified <= self._host.durable()
             or self._SyncObj__raftState != FOLLOWER
         ):
             return False
@@ -348,7 +348,7 @@ class Shell(Voter):
             progress.answered(RaftIndex(message.next_index - 1))
         elif message.reset and progress.reset(message.seq, message.next_index) and message.next_index <= progress.most:
             if self.is_voter(str(node.id)):  # another one may have closed its copy, and begins anew
-                self._outside.note(
+                self._host.note(
                     f"{node.id} has lost entries {message.next_index} to {progress.most}, which it had acknowledged"
                 )
             progress.held = progress.acked = RaftIndex(message.next_index - 1)
@@ -361,7 +361,7 @@ class Shell(Voter):
             node,
             {
                 "type": "next_node_idx",
-                "next_node_idx": min(progress.acked, self._outside.durable()) + 1,
+                "next_node_idx": min(progress.acked, self._host.durable()) + 1,
                 "success": message.success,
                 "reset": False,
             },
@@ -369,7 +369,7 @@ class Shell(Voter):
 
     def _count(self, node: Peer, progress: Progress) -> None:
         """How far a member helps to commit: no further than this leader's own log is durable, and not before it counts."""
-        counted = min(progress.acked, self._outside.durable()) if progress.counts else RaftIndex(0)
+        counted = min(progress.acked, self._host.durable()) if progress.counts else RaftIndex(0)
         self._SyncObj__raftMatchIndex[node] = counted
 
     def answer_heard(self, peer: str, answer: AppendAnswer, now: Nanos) -> bool:
@@ -425,7 +425,7 @@ class Shell(Voter):
         self._beat = True
 
     def _vouch(self) -> None:
-        """Let fresh members become whole: see Voter._on_vouch."""
+        """Let fresh members become whole: see Election._on_vouch."""
         fresh = [
             (node, progress)
             for node, progress in self.progress.items()
@@ -435,14 +435,14 @@ class Shell(Voter):
             try:
                 self.append([Command(Kind.NOOP, b"")])
             except DiskFull as error:
-                self._outside.note(str(error))
+                self._host.note(str(error))
                 return
             self.wanted = self.journal.end
         for node, progress in fresh:
             if progress.proof is None:
                 progress.proof = self.wanted
             elif progress.proof <= min(progress.acked, self.commit):
-                self._outside.send(node.id, Vouch(self.term, progress.proof))
+                self._host.send(node.id, Vouch(self.term, progress.proof))
 
     def _replicate(self) -> None:
         beat, self._beat = self._beat, False
@@ -460,7 +460,7 @@ class Shell(Voter):
             beat = False
         lacks = progress.next_index <= journal.base
         if lacks and not progress.lacking:
-            self._outside.lacks(node.id)
+            self._host.lacks(node.id)
         progress.lacking = lacks
         if beat:
             self._send_append(node, progress, max(journal.base, RaftIndex(progress.next_index - 1)), [])
@@ -468,7 +468,7 @@ class Shell(Voter):
     def _send_append(self, node: Peer, progress: Progress, prev_index: RaftIndex, entries: list[Entry]) -> None:
         prev_term = self.journal.term_at(prev_index)
         seq = progress.sent(entries, self._now)
-        self._outside.send(node.id, AppendEntries(self.term, self.commit, prev_index, prev_term, seq, entries))
+        self._host.send(node.id, AppendEntries(self.term, self.commit, prev_index, prev_term, seq, entries))
 
     # --- changes of role --------------------------------------------------------------------------------------------------
 
@@ -493,6 +493,6 @@ class Shell(Voter):
         try:
             self.journal.flush()
         except DiskFull as error:
-            self._outside.note(str(error))
+            self._host.note(str(error))
             self.step_down()
         self.journal.hard_state.hint(min(self.commit, self.journal.end))
