@@ -130,21 +130,21 @@ class RaftGroup:
         return not self.failed and self._raft.is_leader and self._applied.index >= self._raft.term_begins
 
     @property
-    def fresh(self) -> bool:
+    def amnesiac(self) -> bool:
         """Whether this node does not know what it may have promised: see hard_state."""
-        return self._raft.journal.hard_state.fresh
+        return self._raft.journal.hard_state.amnesiac
 
     @property
     def votes(self) -> bool:
-        """Whether this node votes, and counts for a majority: a voter that is not fresh."""
+        """Whether this node votes, and counts for a majority: a voter that is not amnesiac."""
         return self._raft.votes and not self.failed
 
     def found(self, *, first: bool = False) -> None:
-        """The group is new on all nodes: nobody can have forgotten anything. Once a leader was heard, it decides (Vouch).
+        """The group is new on all nodes: nobody can have forgotten anything. Once a leader was heard, it decides (Readmit).
 
         *first*: this member had better lead, and campaigns before the others do."""
         if self.term == 0 and self.log.last_index == 0:
-            self._guarded(self._raft.journal.hard_state.settle)
+            self._guarded(self._raft.journal.hard_state.mark_readmitted)
             if first:
                 self._guarded(self._raft.leader_gone, self._ports.now())
             self._ports.wake(self)

@@ -102,7 +102,7 @@ def between_nodes() -> Iterator[Parser]:
         codec.VoteRequest(4, 9, 3, YES, NO),
         codec.VoteAnswer(4, YES, NO),
         codec.TimeoutNow(4),
-        codec.Vouch(4, 9),
+        codec.Readmit(4, 9),
     ]
     frames = [b"".join(codec.encode(1, message)) for message in said]
     beats = [codec.short(group, codec.heartbeat(3, 7, 2, 5)) for group in (1, 2)]

@@ -15,10 +15,10 @@ from stan.raft.transport.codec import (
     AppendAnswer,
     AppendEntries,
     FrameError,
+    Readmit,
     TimeoutNow,
     VoteAnswer,
     VoteRequest,
-    Vouch,
 )
 
 U64 = st.integers(0, (1 << 63) - 1)
@@ -43,7 +43,7 @@ MESSAGES = st.one_of(
     st.builds(VoteRequest, U64, U64, U64, st.booleans(), st.booleans()),
     st.builds(VoteAnswer, U64, st.booleans(), st.booleans()),
     st.builds(TimeoutNow, U64),
-    st.builds(Vouch, U64, U64),
+    st.builds(Readmit, U64, U64),
 )
 
 

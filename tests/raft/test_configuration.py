@@ -6,7 +6,7 @@ from stan.errors import NotNow
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft import configuration
-from stan.raft.transport.codec import AppendEntries, VoteAnswer, VoteRequest, Vouch
+from stan.raft.transport.codec import AppendEntries, Readmit, VoteAnswer, VoteRequest
 from tests.raft.rigs import Safe
 
 
@@ -253,12 +253,12 @@ def test_fresh_observer_becomes_whole_and_counts_with_its_promotion():
     rig = Safe(1, observers=1)
     rig.start("n0")
     rig.start("o0", found=False)
-    rig.run(2, drop=lambda *args: isinstance(args[-1], Vouch))
-    assert rig.nodes["o0"].group.fresh
+    rig.run(2, drop=lambda *args: isinstance(args[-1], Readmit))
+    assert rig.nodes["o0"].group.amnesiac
     with pytest.raises(NotNow, match="too few"):
         rig.leader().group.change(("n0", "o0"))
     rig.run(0.5)
-    assert not rig.nodes["o0"].group.fresh
+    assert not rig.nodes["o0"].group.amnesiac
     change(rig, "n0", "o0").run(3)
     assert rig.nodes["o0"].group.votes
     rig.leader().group.propose([(Kind.META, b"two of two")], urgent=True)

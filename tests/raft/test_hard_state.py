@@ -127,17 +127,17 @@ def test_one_damaged_slot_leaves_the_other():
 def test_file_that_was_made_just_now_is_fresh_until_it_is_settled():
     files = CrashingFiles()
     state = HardState.open(files, "/g")
-    assert state.fresh
+    assert state.amnesiac
     state.save(1, "a")
     state.hint(3)
     state.write_hint()
-    assert HardState.open(files.crash(1), "/g").fresh
-    state.settle()
+    assert HardState.open(files.crash(1), "/g").amnesiac
+    state.mark_readmitted()
     for seed in range(5):
         again = HardState.open(files.crash(seed), "/g")
-        assert (again.fresh, again.term, again.voted_for) == (False, 1, "a")
-    state.doubt()
-    assert HardState.open(files.crash(1), "/g").fresh
+        assert (again.amnesiac, again.term, again.voted_for) == (False, 1, "a")
+    state.mark_amnesiac()
+    assert HardState.open(files.crash(1), "/g").amnesiac
 
 
 def test_freshness_that_could_not_be_saved_is_kept():
@@ -145,8 +145,8 @@ def test_freshness_that_could_not_be_saved_is_kept():
     state = HardState.open(files, "/g")
     files.fail("fdatasync", 0, errno.EIO)
     with pytest.raises(Frozen):
-        state.settle()
-    assert state.fresh
+        state.mark_readmitted()
+    assert state.amnesiac
 
 
 def test_file_of_version_1_is_read_and_not_fresh():
@@ -159,6 +159,6 @@ def test_file_of_version_1_is_read_and_not_fresh():
 
     state = HardState.open(files, "/g")
 
-    assert (state.term, state.voted_for, state.commit_hint, state.fresh) == (12, "node", 34, False)
+    assert (state.term, state.voted_for, state.commit_hint, state.amnesiac) == (12, "node", 34, False)
     state.save(13, "b")
     assert HardState.open(files.crash(1), "/g").term == 13

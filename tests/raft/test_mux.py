@@ -10,7 +10,7 @@ from stan import limits
 from stan.errors import ConfigError
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
-from stan.raft.transport.codec import AppendAnswer, AppendEntries, FrameError, TimeoutNow, Vouch, heartbeat
+from stan.raft.transport.codec import AppendAnswer, AppendEntries, FrameError, Readmit, TimeoutNow, heartbeat
 from stan.raft.transport.link import HEADER_BYTES, Link
 from stan.raft.transport.mux import Mux
 from stan.raft.transport.mux_nats import JOINED_BYTES_MAX, NatsWire
@@ -369,7 +369,7 @@ def test_bundled_messages_keep_their_place_among_the_others(kinds):
     made = {
         "b": lambda n: heartbeat(9, n, 1, n),
         "a": lambda n: AppendAnswer(9, n, n, success=True, reset=False),
-        "v": lambda n: Vouch(9, n),
+        "v": lambda n: Readmit(9, n),
         "n": TimeoutNow,
     }
     messages = [made[kind](number) for number, kind in enumerate(kinds)]

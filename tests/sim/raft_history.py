@@ -193,7 +193,7 @@ class RaftHistory:
                     group.log.last_index,
                     group.failed,
                     group.members,
-                    group.fresh,
+                    group.amnesiac,
                 )
                 for node in self.world.nodes.values()
                 for number in self.world.numbers

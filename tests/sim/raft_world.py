@@ -208,7 +208,7 @@ class Node:
     def forgets(self):
         """Whether it may have forgotten something and not made it up yet, in any group."""
         if self.unsettled and self.alive:
-            self.unsettled = any(group.fresh for group in self.groups.values())
+            self.unsettled = any(group.amnesiac for group in self.groups.values())
         return self.unsettled
 
     def replace(self, pause=1500):

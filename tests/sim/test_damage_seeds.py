@@ -48,7 +48,7 @@ def test_server_that_does_not_know_how_far_its_log_was_durable_is_found_out(monk
 
 
 def test_node_that_votes_after_its_newest_entries_were_damaged_is_found_out(monkeypatch):
-    monkeypatch.setattr(HardState, "doubt", lambda self: None)
+    monkeypatch.setattr(HardState, "mark_amnesiac", lambda self: None)
     wanted = ["is committed here, for the leader", "check_lost", "check_one_order"]
     assert is_found(wanted, lambda seed: ClusterDamage(seed, calm=True).beside_laggards(), (*WORST, *range(5, 20)))
 

@@ -12,7 +12,7 @@ from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.pysyncobj.journal import GroupJournal
 from stan.raft.pysyncobj.safe_raft import SafeRaft
 from stan.raft.replica.durability import Durability
-from stan.raft.transport.codec import Vouch
+from stan.raft.transport.codec import Readmit
 from tests.sim.raft_members import ChangingWorld
 from tests.sim.raft_world import RaftWorld
 
@@ -86,9 +86,9 @@ def test_raft_seeds_find_answers_before_fsync(monkeypatch):
 
 
 def test_raft_seeds_find_votes_that_are_not_synced(monkeypatch):
-    def save(self, term, voted_for, *, fresh):
-        self._write(term, voted_for, fresh=fresh)
-        self.term, self.voted_for, self.fresh, self._synced_slot = term, voted_for, fresh, 0
+    def save(self, term, voted_for, *, amnesiac):
+        self._write(term, voted_for, amnesiac=amnesiac)
+        self.term, self.voted_for, self.amnesiac, self._synced_slot = term, voted_for, amnesiac, 0
 
     monkeypatch.setattr(HardState, "_save", save)
     assert complaints((0, 1), "power", "power_all", "isolate")["R1:"]
@@ -129,7 +129,7 @@ def test_raft_seeds_find_a_lease_that_is_kept_while_leadership_is_handed_over(mo
 
 
 def test_raft_seeds_find_fresh_members_that_vote(monkeypatch):
-    monkeypatch.setattr(Election, "remembers", True)
+    monkeypatch.setattr(Election, "knows_its_votes", True)
     assert complaints((14, *range(200)), "replace", "replace", "power", "kill", "isolate", "split")
 
 
@@ -142,11 +142,11 @@ def test_raft_seeds_find_fresh_members_that_help_to_commit(monkeypatch):
 
 
 def test_raft_seeds_find_fresh_members_that_are_whole_by_what_was_committed_before(monkeypatch):
-    def vouch(self):
+    def readmit(self):
         for node in self._others.values():
             progress = self.progress[node]
-            if progress.fresh and 0 < self.commit <= progress.acked:
-                self._host.send(node.id, Vouch(self.term, self.commit))
+            if progress.amnesiac and 0 < self.commit <= progress.acked:
+                self._host.send(node.id, Readmit(self.term, self.commit))
 
-    monkeypatch.setattr(SafeRaft, "_vouch", vouch)
+    monkeypatch.setattr(SafeRaft, "_readmit", readmit)
     assert complaints((0, 2, 4), "usurp", "usurp", "usurp", "transfer")

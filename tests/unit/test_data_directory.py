@@ -174,8 +174,8 @@ async def test_hard_state_without_a_right_slot_is_put_aside_in_a_cluster(tmp_pat
     await directory.close()
     HARMS["garbage"](directory.path / "raft/1/hard_state")
     await directory.open()
-    assert directory.storage.hard_state(ONE).fresh
-    assert not directory.storage.hard_state(GroupId(0)).fresh
+    assert directory.storage.hard_state(ONE).amnesiac
+    assert not directory.storage.hard_state(GroupId(0)).amnesiac
     assert not directory.storage.fresh
     await directory.close()
     assert list((directory.path / "lost+found").glob("raft-1-hard_state"))

@@ -130,7 +130,7 @@ def test_group_of_which_nothing_is_left_begins_empty(node):
     node.boot()
 
     assert node.storage.intact[1], "what comes is whole from its beginning, as on a new disk"
-    assert node.storage.hard_state(GroupId(1)).fresh
+    assert node.storage.hard_state(GroupId(1)).amnesiac
     assert "moved to /a/lost+found/group-1" in node.notes[0]
     assert "rows of group 1 are missing" in node.notes[0]
 

@@ -152,7 +152,7 @@ def test_rows_newer_than_the_snapshot_file_are_used(node):
 def test_node_knows_for_ever_that_entries_were_lost(node, which):
     node.publish(30)
     node.flush()
-    node.storage.hard_state(GroupId(1)).settle()
+    node.storage.hard_state(GroupId(1)).mark_readmitted()
     path = segments(node)[which]
     node.close()
     damage(node, path, 200)
@@ -164,7 +164,7 @@ def test_node_knows_for_ever_that_entries_were_lost(node, which):
     assert any("damaged at position" in line for line in node.notes)
     assert not again(node).storage.intact[1]
     assert node.log.last_index == 30
-    assert node.storage.hard_state(GroupId(1)).fresh  # what it had acknowledged may be gone
+    assert node.storage.hard_state(GroupId(1)).amnesiac  # what it had acknowledged may be gone
 
 
 @pytest.mark.parametrize("how", ["read", "entries"])
@@ -211,7 +211,7 @@ def test_loss_is_known_even_if_the_start_that_found_it_is_cut_short():
         node = StorageNode().boot()
         node.publish(30)
         node.flush()
-        node.storage.hard_state(GroupId(1)).settle()
+        node.storage.hard_state(GroupId(1)).mark_readmitted()
         path = segments(node)[1]
         node.close()
         damage(node, path, 200)
@@ -221,7 +221,7 @@ def test_loss_is_known_even_if_the_start_that_found_it_is_cut_short():
         except PowerCut:
             node.power_cut(calls).boot()
             assert not node.storage.intact[1]
-            assert node.storage.hard_state(GroupId(1)).fresh
+            assert node.storage.hard_state(GroupId(1)).amnesiac
             node.medium.close()
         else:
             assert calls > 10
@@ -251,13 +251,13 @@ def test_state_and_log_that_do_not_fit_let_the_group_begin_empty(node, harm):
     node.trim(30)
     node.flush()
     node.release()
-    node.storage.hard_state(GroupId(1)).settle()
+    node.storage.hard_state(GroupId(1)).mark_readmitted()
     node.close()
     harm(node)
     node.boot()
 
     assert node.storage.intact[1], "what comes is whole from its beginning, as on a new disk"
-    assert node.storage.hard_state(GroupId(1)).fresh
+    assert node.storage.hard_state(GroupId(1)).amnesiac
     assert not node.storage.fresh
     assert (node.log.first_index, node.log.last_index) == (1, 0)
     assert node.storage.applied[1] == (0, 0)
@@ -268,7 +268,7 @@ def test_state_and_log_that_do_not_fit_let_the_group_begin_empty(node, harm):
 
     node.publish(2, term=3)
     assert again(node).storage.applied[1] == (2, 3)
-    assert node.storage.hard_state(GroupId(1)).fresh
+    assert node.storage.hard_state(GroupId(1)).amnesiac
 
 
 def test_server_alone_refuses_state_and_log_that_do_not_fit():
@@ -323,7 +323,7 @@ def test_a_group_that_is_given_up_is_put_aside_and_begun_anew_knows_nothing(node
     node.publish(3)
     node.subscribe("d")
     node.storage.hard_state(one).save(4, "b")
-    node.storage.hard_state(one).settle()
+    node.storage.hard_state(one).mark_readmitted()
     node.flush()
 
     aside = end(node, one)
@@ -334,7 +334,7 @@ def test_a_group_that_is_given_up_is_put_aside_and_begun_anew_knows_nothing(node
 
     begin(node, one)
     state = node.storage.hard_state(one)
-    assert (state.term, state.fresh) == (0, True)
+    assert (state.term, state.amnesiac) == (0, True)
     assert (node.log.last_index, node.storage.applied[one], node.storage.intact[one]) == (0, (0, 0), True)
     assert not node.broker.context.groups[one].machine.cursors
     node.flush()
@@ -346,7 +346,7 @@ def test_a_crash_while_a_group_is_given_up_leaves_no_promise_without_its_log(nod
     one = GroupId(1)
     node.publish(3)
     node.storage.hard_state(one).save(4, "b")
-    node.storage.hard_state(one).settle()
+    node.storage.hard_state(one).mark_readmitted()
     node.flush()
     node.files.cut_power_after(operations)
     try:
@@ -357,7 +357,7 @@ def test_a_crash_while_a_group_is_given_up_leaves_no_promise_without_its_log(nod
         node.files.cut_at = None
         node.close()
     node.boot(load=False)
-    assert node.log.last_index == 3 or node.storage.hard_state(one).fresh
+    assert node.log.last_index == 3 or node.storage.hard_state(one).amnesiac
 
 
 def test_nodes_that_could_not_be_written_down_are_not_taken_for_known(node):

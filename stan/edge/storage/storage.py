@@ -222,13 +222,13 @@ class Storage:
             return
         if self._of_disk().power_lost:
             state.lower_hint(last)
-        elif not state.fresh:
+        elif not state.amnesiac:
             self._lost(number, f"the log ends with entry {last}, {state.commit_hint} was committed here")
 
     def _lost(self, number: GroupId, what: str) -> None:
         """Entries of a log that were written are gone: others have them, or an operator has to know."""
         if self.node_id:
-            self._hard_states[number].doubt()
+            self._hard_states[number].mark_amnesiac()
             more = "this node has no vote in the group until it holds again what the others hold"
         elif self._accepts_loss:
             self.doubt = True
@@ -243,7 +243,7 @@ class Storage:
         def damaged() -> None:
             """Damage is about to be moved away, or was found by a reader in any thread."""
             if opening:
-                self._hard_states[number].doubt()
+                self._hard_states[number].mark_amnesiac()
             files.mark_damaged(number)
             self.intact[number] = False
 
@@ -375,7 +375,7 @@ class Storage:
     async def _begin_empty(self, number: GroupId, why: str) -> None:
         """Put a group's log aside and forget its rows; other nodes have what it held."""
         files = self._of_disk()
-        self._hard_states[number].doubt()
+        self._hard_states[number].mark_amnesiac()
         self.logs[number].close()
         aside = files.set_aside(number)
         files.mend(number)  # like a new disk: what comes is whole from its beginning

@@ -3,8 +3,8 @@
 Promises: one vote per voter and term is counted (S4), no vote of a stranger; a term rises only for an election that a majority
 says it would vote in, and not while it hears a leader, unless that leader itself asks for one (S16). What a leader's lease
 rests on: for RAFT_ELECTION_TIMEOUT_MIN after it heard a leader, or after its start, for it may have heard one just before, this
-member neither votes for another nor campaigns, unless the leader handed over. A fresh member, whose earlier life may have
-promised anything, takes entries and is part of no majority, until it is whole (see `_on_vouch`). Who is a voter is for the
+member neither votes for another nor campaigns, unless the leader handed over. An amnesiac member, whose earlier life may have
+promised anything, takes entries and is part of no majority, until it is readmitted (see `_on_readmit`). Who is a voter is for the
 candidate and the leader to say: a member that has not applied its own promotion, or has applied that it was removed before
 others did, votes and acknowledges for them. Never lets the library apply, compact, load or forward anything.
 """
@@ -18,7 +18,7 @@ from stan.invariant import InvariantError
 from stan.raft.backoff import Backoff
 from stan.raft.pysyncobj.compat import CANDIDATE, FOLLOWER, LEADER, Clock, Library, Peer, SyncObjConf, Transport
 from stan.raft.pysyncobj.journal import GroupJournal
-from stan.raft.transport.codec import Message, TimeoutNow, VoteAnswer, VoteRequest, Vouch
+from stan.raft.transport.codec import Message, Readmit, TimeoutNow, VoteAnswer, VoteRequest
 from stan.types import SECOND, Nanos, RaftIndex, Term
 
 
@@ -129,14 +129,14 @@ class Election(Library):
         return (len(self._others) + 1) // 2 + 1
 
     @property
-    def remembers(self) -> bool:
+    def knows_its_votes(self) -> bool:
         """Whether this member knows all that it may have promised: its votes and answers are good for whoever counts them."""
-        return not self.journal.hard_state.fresh
+        return not self.journal.hard_state.amnesiac
 
     @property
     def votes(self) -> bool:
         """Whether this member votes and counts, as far as it knows."""
-        return self._votes_at_all and self.remembers
+        return self._votes_at_all and self.knows_its_votes
 
     def is_voter(self, peer: str) -> bool:
         """Whether it is another voting member."""
@@ -204,7 +204,7 @@ class Election(Library):
             self._was_wrong(self.term)
 
     def _on_vote_request(self, node: Peer, message: VoteRequest) -> None:
-        if not self.remembers:
+        if not self.knows_its_votes:
             return
         if message.transfer:
             self._replaced = max(self._replaced, message.term)  # the leader itself wanted it
@@ -255,26 +255,26 @@ class Election(Library):
             if self._SyncObj__raftState == FOLLOWER:
                 self._SyncObj__raftElectionDeadline = self._clock() + self._SyncObj__generateRaftTimeout()
 
-    def _on_vouch(self, node: Peer, message: Vouch, equal: RaftIndex) -> None:
-        """A fresh member is whole once it durably holds an entry that a leader made in its own term after it had met this life,
-        and that was committed without it (*equal* is how far this log is that leader's).
+    def _on_readmit(self, node: Peer, message: Readmit, equal: RaftIndex) -> None:
+        """An amnesiac member is readmitted once it durably holds an entry that a leader made in its own term after it had met
+        this life, and that was committed without it (*equal* is how far this log is that leader's).
 
         Why that is enough. Let C be the entry, T its term, Q the majority that committed it; each of Q was in T after this life
         began. What the earlier life acknowledged in T, the leader forgot when it met this one, and what was committed by it
         before precedes C; what it acknowledged in a term before T and was committed is in the log of T's leader, before C. An
-        acknowledgement in a later term presumes a leader of that term, elected before this life by one of Q: but Q was in T
-        after that. A vote that it gave in a later term, and forgot, can elect nobody any more: the candidate had left T before C
-        was made, and without somebody of Q, who has C, it has no majority. Its vote in T itself counts as given.
-        Neither Q nor an earlier life had to be of the voters in force now: what is used is that two majorities have a member in
-        common, and those that meet here are of one configuration or of two that differ by one voter. So observers become whole
-        in the same way, and count from the moment of their promotion.
-        Less is not enough: acknowledgements of a fresh member could commit for a leader of the past, which it does not know for
-        one; and a commit index says nothing of what is being committed by acknowledgements of the earlier life."""
-        if self.remembers or message.term != self.term or message.index > equal:
+        acknowledgement in a later term presumes a leader of that term, elected before this life by one of Q: but Q was in T after
+        that. A vote that it gave in a later term, and forgot, can elect nobody any more: the candidate had left T before C was
+        made, and without somebody of Q, who has C, it has no majority. Its vote in T itself counts as given. Neither Q nor an
+        earlier life had to be of the voters in force now: what is used is that two majorities have a member in common, and those
+        that meet here are of one configuration or of two that differ by one voter. So observers become whole in the same way, and
+        count from the moment of their promotion. Less is not enough: acknowledgements of an amnesiac member could commit for a
+        leader of the past, which it does not know for one; and a commit index says nothing of what is being committed by
+        acknowledgements of the earlier life."""
+        if self.knows_its_votes or message.term != self.term or message.index > equal:
             return
         if self.journal.hard_state.voted_for is None:
             self._SyncObj__setCurrentTerm(self.term, node.id)
-        self.journal.hard_state.settle()
+        self.journal.hard_state.mark_readmitted()
 
     def _adopt(self, term: Term) -> None:
         """Somebody is in a later term."""

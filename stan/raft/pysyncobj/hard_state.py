@@ -2,15 +2,15 @@
 
 Two slots, a page apart, each with a number and a CRC; the newest right one counts:
 
-    slot   magic u32 | version u32 | number u64 | term u64 | commit u64 | length u32 | fresh u8 | voted for | CRC-32 u32
+    slot   magic u32 | version u32 | number u64 | term u64 | commit u64 | length u32 | amnesiac u8 | voted for | CRC-32 u32
 
-A file that was made just now is fresh: whoever had this name before may have promised anything. In version 1, which is still
-read, there is no such byte, and nothing is fresh.
+A file that was made just now is amnesiac: whoever had this name before may have promised anything. In version 1, which is still
+read, there is no such byte, and nothing is amnesiac.
 
 Promises: `save` returns only after term and vote are on stable storage; a crash at any point leaves the old pair or the new one.
 The commit hint may lag or be lost, never more. Never overwrites the slot that was synced last, so a torn hint costs nothing.
-Never begins anew over a damaged file, which whoever opens it has to put aside: what begins anew is fresh, and knows that it has
-forgotten its votes.
+Never begins anew over a damaged file, which whoever opens it has to put aside: what begins anew is amnesiac, and knows that it
+has forgotten its votes.
 """
 
 import zlib
@@ -27,7 +27,7 @@ from stan.types import RaftIndex, Term
 _MAGIC = 0x54524148
 _VERSION = 2
 _SLOT = Struct("<IIQQQI")
-_FRESH = Struct("<B")
+_AMNESIAC = Struct("<B")
 _CRC = Struct("<I")
 _SLOT_BYTES = 4096
 """Distance of the slots: a page, so that no write touches both."""
@@ -43,7 +43,7 @@ class HardState:
         self.term = Term(0)
         self.voted_for: str | None = None
         self.commit_hint = RaftIndex(0)
-        self.fresh = False
+        self.amnesiac = False
         self._files = files
         self._path = path
         self._descriptor = descriptor
@@ -79,18 +79,18 @@ class HardState:
 
     def save(self, term: Term, voted_for: str | None) -> None:
         """Make term and vote durable; raises Frozen, and then nothing that shows them may leave, now or later."""
-        self._save(term, voted_for, fresh=self.fresh)
+        self._save(term, voted_for, amnesiac=self.amnesiac)
 
-    def settle(self) -> None:
-        """This member has nothing forgotten that matters: it is not fresh any more, durably. Raises Frozen."""
-        self._save(self.term, self.voted_for, fresh=False)
+    def mark_readmitted(self) -> None:
+        """This member has nothing forgotten that matters: it is not amnesiac any more, durably. Raises Frozen."""
+        self._save(self.term, self.voted_for, amnesiac=False)
 
-    def doubt(self) -> None:
-        """What this member acknowledged may be gone: it is like a fresh one, durably. Raises Frozen."""
-        self._save(self.term, self.voted_for, fresh=True)
+    def mark_amnesiac(self) -> None:
+        """What this member acknowledged may be gone: it is like an amnesiac one, durably. Raises Frozen."""
+        self._save(self.term, self.voted_for, amnesiac=True)
 
-    def _save(self, term: Term, voted_for: str | None, *, fresh: bool) -> None:
-        if (term, voted_for, fresh) == (self.term, self.voted_for, self.fresh):
+    def _save(self, term: Term, voted_for: str | None, *, amnesiac: bool) -> None:
+        if (term, voted_for, amnesiac) == (self.term, self.voted_for, self.amnesiac):
             return
         invariant(term >= self.term, "R1: terms never go back", term=term, had=self.term)
         invariant(
@@ -100,13 +100,13 @@ class HardState:
             voted_for=voted_for,
             had=self.voted_for,
         )
-        slot = self._write(term, voted_for, fresh=fresh)
+        slot = self._write(term, voted_for, amnesiac=amnesiac)
         try:
             self._files.fdatasync(self._descriptor)
         except OSError as error:
             raise self._freeze(error) from error
         self._synced_slot = slot
-        self.term, self.voted_for, self.fresh = term, voted_for, fresh
+        self.term, self.voted_for, self.amnesiac = term, voted_for, amnesiac
 
     def hint(self, commit: RaftIndex) -> None:
         """Remember how far the log is committed; written by `write_hint` or the next `save`."""
@@ -116,31 +116,31 @@ class HardState:
         """The log ends with *commit*, as a loss of power left it; a later start must not miss more."""
         self.commit_hint = commit
         with suppress(OSError):
-            self._put(self.term, self.voted_for, fresh=self.fresh)
+            self._put(self.term, self.voted_for, amnesiac=self.amnesiac)
 
     def write_hint(self) -> None:
         """Write the hint, if it has moved, without waiting for the disk; what fails costs only the hint."""
         if self.commit_hint > self._hint_written and not self._frozen:
             with suppress(OSError):
-                self._put(self.term, self.voted_for, fresh=self.fresh)
+                self._put(self.term, self.voted_for, amnesiac=self.amnesiac)
 
     def close(self) -> None:
         """Close the file."""
         self._files.close(self._descriptor)
 
-    def _write(self, term: Term, voted_for: str | None, *, fresh: bool) -> int:
+    def _write(self, term: Term, voted_for: str | None, *, amnesiac: bool) -> int:
         """Write the slot that is not the synced one; returns which."""
         if self._frozen:
             raise Frozen(self._frozen)
         try:
-            return self._put(term, voted_for, fresh=fresh)
+            return self._put(term, voted_for, amnesiac=amnesiac)
         except OSError as error:
             raise self._freeze(error) from error
 
-    def _put(self, term: Term, voted_for: str | None, *, fresh: bool) -> int:
+    def _put(self, term: Term, voted_for: str | None, *, amnesiac: bool) -> int:
         """Write a slot; raises OSError, and then that slot may be torn."""
         slot = 1 - self._synced_slot
-        data = _encode(self._number + 1, term, self.commit_hint, voted_for, fresh=fresh)
+        data = _encode(self._number + 1, term, self.commit_hint, voted_for, amnesiac=amnesiac)
         self._files.pwritev(self._descriptor, [data], slot * _SLOT_BYTES)
         self._number += 1
         self._hint_written = self.commit_hint
@@ -154,7 +154,7 @@ class HardState:
                 found.append((*decoded, slot))
         if not found:
             raise Damage(f"{self._path} is damaged: neither of its two slots is right")
-        self._number, self.term, self.commit_hint, self.voted_for, self.fresh, self._synced_slot = max(
+        self._number, self.term, self.commit_hint, self.voted_for, self.amnesiac, self._synced_slot = max(
             found, key=lambda item: item[0]
         )
         self._hint_written = self.commit_hint
@@ -168,7 +168,7 @@ def _create(files: Files, directory: str, path: str) -> None:
     """A file that has its name also has a right slot: written and synced under another name first."""
     descriptor = files.create(path + _NEW)
     try:
-        first = _encode(1, Term(0), RaftIndex(0), None, fresh=True)
+        first = _encode(1, Term(0), RaftIndex(0), None, amnesiac=True)
         files.pwritev(
             descriptor, [first + bytes(2 * _SLOT_BYTES - len(first))], 0
         )  # both pages: later writes need no room
@@ -179,25 +179,25 @@ def _create(files: Files, directory: str, path: str) -> None:
     files.sync_directory(directory)
 
 
-def _encode(number: int, term: Term, commit: RaftIndex, voted_for: str | None, *, fresh: bool) -> bytes:
+def _encode(number: int, term: Term, commit: RaftIndex, voted_for: str | None, *, amnesiac: bool) -> bytes:
     name = (voted_for or "").encode()
     invariant(len(name) <= limits.NODE_NAME_BYTES_MAX, "names of nodes are bounded", name=name)
-    data = _SLOT.pack(_MAGIC, _VERSION, number, term, commit, len(name)) + _FRESH.pack(fresh) + name
+    data = _SLOT.pack(_MAGIC, _VERSION, number, term, commit, len(name)) + _AMNESIAC.pack(amnesiac) + name
     return data + _CRC.pack(zlib.crc32(data))
 
 
 def _decode(data: bytes) -> tuple[int, Term, RaftIndex, str | None, bool] | None:
-    """Number, term, commit hint, vote and freshness of a slot; None if it is not right."""
+    """Number, term, commit hint, vote and amnesia of a slot; None if it is not right."""
     if len(data) < _SLOT.size:
         return None
     magic, version, number, term, commit, length = _SLOT.unpack_from(data)
     if magic != _MAGIC or version not in (1, _VERSION) or length > limits.NODE_NAME_BYTES_MAX:
         return None
-    start = _SLOT.size + (_FRESH.size if version > 1 else 0)
+    start = _SLOT.size + (_AMNESIAC.size if version > 1 else 0)
     end = start + length
     if len(data) < end + _CRC.size:
         return None
     if _CRC.unpack_from(data, end)[0] != zlib.crc32(data[:end]):
         return None
-    fresh = version > 1 and bool(data[_SLOT.size])
-    return number, Term(term), RaftIndex(commit), data[start:end].decode() or None, fresh
+    amnesiac = version > 1 and bool(data[_SLOT.size])
+    return number, Term(term), RaftIndex(commit), data[start:end].decode() or None, amnesiac

@@ -24,8 +24,8 @@ class Progress:
     reset_seq: int = 0  # resets that answer older messages, up to this one, say nothing new
     held: RaftIndex = field(default=RaftIndex(0))  # what it had acknowledged when the link began anew
     counts: bool = False  # its newest answer since the link began is that of a member that knows what it promised
-    fresh: bool = False  # the same of one that does not
-    proof: RaftIndex | None = None  # an entry made since the link began: with it a fresh member is whole
+    amnesiac: bool = False  # the same of one that does not
+    readmit_index: RaftIndex | None = None  # an entry made since the link began: with it an amnesiac member is whole
     lacking: bool = False  # needs entries that the log no longer has
     confirmed: Nanos = field(default=Nanos(0))  # it was a follower at this time or later; 0 if it never was
     asked_seq: int = -1  # the newest seq when it was asked to campaign
@@ -99,7 +99,7 @@ class Progress:
         """A link to it begins. It may have begun a new life on an empty disk: what it acknowledged before counts no more."""
         self.restart(RaftIndex(self.acked + 1) if self.acked else RaftIndex(end + 1))
         self.held, self.acked = max(self.held, self.acked), RaftIndex(0)
-        self.counts, self.fresh, self.proof = False, False, None
+        self.counts, self.amnesiac, self.readmit_index = False, False, None
 
     def restart(self, next_index: RaftIndex) -> None:
         """Whatever was on the way is lost."""

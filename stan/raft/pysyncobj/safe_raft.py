@@ -28,7 +28,7 @@ from stan.raft.pysyncobj.election import Election, RaftHost
 from stan.raft.pysyncobj.journal import Command, GroupJournal
 from stan.raft.pysyncobj.replication import Progress
 from stan.raft.pysyncobj.spares import Spares
-from stan.raft.transport.codec import AppendAnswer, AppendEntries, Message, TimeoutNow, VoteAnswer, VoteRequest, Vouch
+from stan.raft.transport.codec import AppendAnswer, AppendEntries, Message, Readmit, TimeoutNow, VoteAnswer, VoteRequest
 from stan.types import SECOND, Nanos, RaftIndex, Term
 
 FOREVER = Nanos((1 << 63) - 1)
@@ -70,7 +70,7 @@ class SafeRaft(Election):
         self._settle()
         if self.is_leader:
             if self._beat:
-                self._vouch()
+                self._readmit()
             self._replicate()
 
     def append(self, commands: list[Command]) -> None:
@@ -190,7 +190,7 @@ class SafeRaft(Election):
         if node is None:
             if isinstance(message, AppendAnswer) and peer in self._observers:
                 self._on_append_answer(self._observers[peer], message)
-            if not isinstance(message, AppendEntries | VoteRequest | Vouch):
+            if not isinstance(message, AppendEntries | VoteRequest | Readmit):
                 return
             node = Peer(peer)  # a voter that this member's configuration does not know yet, or no more
         match message:
@@ -204,8 +204,8 @@ class SafeRaft(Election):
                 self._on_vote_answer(node, message)
             case TimeoutNow():
                 self._on_timeout_now(node, message)
-            case Vouch():
-                self._on_vouch(node, message, min(self._verified, self._host.durable()))
+            case Readmit():
+                self._on_readmit(node, message, min(self._verified, self._host.durable()))
                 self._answer(node)
         self._settle()
 
@@ -247,7 +247,7 @@ class SafeRaft(Election):
         self._seq = max(self._seq, message.seq)
         if self._reset_to is not None:
             answer = AppendAnswer(
-                self.term, self._seq, self._reset_to, success=False, reset=True, counts=self.remembers
+                self.term, self._seq, self._reset_to, success=False, reset=True, counts=self.knows_its_votes
             )
             self._host.send(node.id, answer)
         elif written and self._host.durable() < self._verified:
@@ -310,7 +310,7 @@ class SafeRaft(Election):
         if safe == self._verified:
             self._owes = None
         answer = AppendAnswer(
-            self.term, self._seq, RaftIndex(safe + 1), success=True, reset=False, counts=self.remembers
+            self.term, self._seq, RaftIndex(safe + 1), success=True, reset=False, counts=self.knows_its_votes
         )
         self._host.send(node.id, answer)
 
@@ -352,7 +352,7 @@ class SafeRaft(Election):
                     f"{node.id} has lost entries {message.next_index} to {progress.most}, which it had acknowledged"
                 )
             progress.held = progress.acked = RaftIndex(message.next_index - 1)
-        progress.counts, progress.fresh = message.counts, not message.counts
+        progress.counts, progress.amnesiac = message.counts, not message.counts
         self._count(node, progress)
         if not progress.counts:
             return
@@ -400,7 +400,9 @@ class SafeRaft(Election):
             return True
         end = self.journal.end
         up = [(node, progress) for node, progress in self.progress.items() if node in self._SyncObj__connectedNodes]
-        if self.commit != end or not all(progress.next_index == end + 1 and not progress.fresh for _, progress in up):
+        if self.commit != end or not all(
+            progress.next_index == end + 1 and not progress.amnesiac for _, progress in up
+        ):
             return False
         self.tell_time(now)
         self._SyncObj__sendAppendEntries()
@@ -424,25 +426,25 @@ class SafeRaft(Election):
         self._SyncObj__newAppendEntriesTime = (self._clock() // period + 1) * period - period / 100
         self._beat = True
 
-    def _vouch(self) -> None:
-        """Let fresh members become whole: see Election._on_vouch."""
-        fresh = [
+    def _readmit(self) -> None:
+        """Readmit amnesiac members: see Election._on_readmit."""
+        amnesiac = [
             (node, progress)
             for node, progress in self.progress.items()
-            if progress.fresh and node in self._SyncObj__connectedNodes
+            if progress.amnesiac and node in self._SyncObj__connectedNodes
         ]
-        if any(progress.proof is None for _, progress in fresh):
+        if any(progress.readmit_index is None for _, progress in amnesiac):
             try:
                 self.append([Command(Kind.NOOP, b"")])
             except DiskFull as error:
                 self._host.note(str(error))
                 return
             self.wanted = self.journal.end
-        for node, progress in fresh:
-            if progress.proof is None:
-                progress.proof = self.wanted
-            elif progress.proof <= min(progress.acked, self.commit):
-                self._host.send(node.id, Vouch(self.term, progress.proof))
+        for node, progress in amnesiac:
+            if progress.readmit_index is None:
+                progress.readmit_index = self.wanted
+            elif progress.readmit_index <= min(progress.acked, self.commit):
+                self._host.send(node.id, Readmit(self.term, progress.readmit_index))
 
     def _replicate(self) -> None:
         beat, self._beat = self._beat, False

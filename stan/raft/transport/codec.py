@@ -74,14 +74,14 @@ class TimeoutNow(NamedTuple):
     term: Term
 
 
-class Vouch(NamedTuple):
-    """Leader to a fresh member: whoever holds everything up to that entry of this term has forgotten nothing that matters."""
+class Readmit(NamedTuple):
+    """Leader to an amnesiac member: whoever holds everything up to that entry of this term has forgotten nothing that matters."""
 
     term: Term
     index: RaftIndex  # type: ignore[assignment] # hides tuple.index, which nobody calls on a message
 
 
-Message = AppendEntries | AppendAnswer | VoteRequest | VoteAnswer | TimeoutNow | Vouch
+Message = AppendEntries | AppendAnswer | VoteRequest | VoteAnswer | TimeoutNow | Readmit
 
 _HEADER = Struct("<IHB")
 _APPEND = Struct("<QQQQQI")
@@ -116,7 +116,7 @@ def encode(group: GroupId, message: Message) -> list[bytes]:
             kind, parts = _VOTE_ANSWER, [_VOTED.pack(term, pre | granted << 1)]
         case TimeoutNow(term):
             kind, parts = _TIMEOUT_NOW, [_NOW.pack(term)]
-        case Vouch(term, index):
+        case Readmit(term, index):
             kind, parts = _VOUCHED, [_VOUCH.pack(term, index)]
     length = sum(map(len, parts))
     invariant(length <= limits.RAFT_MESSAGE_BYTES_MAX, "a message is bounded", length=length)
@@ -210,7 +210,7 @@ def decode_one(kind: int, view: memoryview) -> Message:
         return TimeoutNow(Term(_fields(_NOW, view)[0]))
     if kind == _VOUCHED:
         term, index = _fields(_VOUCH, view)
-        return Vouch(Term(term), RaftIndex(index))
+        return Readmit(Term(term), RaftIndex(index))
     raise FrameError(f"messages of type {kind} are unknown")
 
 

@@ -5,7 +5,7 @@ import pytest
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft.pysyncobj.hard_state import HardState
-from stan.raft.transport.codec import AppendEntries, TimeoutNow, VoteAnswer, VoteRequest, Vouch
+from stan.raft.transport.codec import AppendEntries, Readmit, TimeoutNow, VoteAnswer, VoteRequest
 from tests.raft.rigs import Safe
 
 
@@ -39,7 +39,7 @@ def rig_entry(index):
 
 
 def no_vouch(_source, _target, message):
-    return isinstance(message, Vouch)
+    return isinstance(message, Readmit)
 
 
 def test_fresh_nodes_elect_nobody_until_they_are_founded():
@@ -97,9 +97,9 @@ def test_fresh_node_becomes_whole_durably_by_an_entry_made_since_it_was_met(rig)
     node, end = replace(rig, "n1"), rig.leader().log.last_index
     rig.run(0.6)
     assert node.group.votes
-    assert not node.group.fresh
+    assert not node.group.amnesiac
     assert node.log.last_index == rig.leader().log.last_index == end + 1
-    assert not HardState.open(node.files.crash(1), "/g").fresh
+    assert not HardState.open(node.files.crash(1), "/g").amnesiac
     rig.run(1)
     assert rig.leader().log.last_index == end + 1, "once is enough"
     index = propose(rig, b"b")
@@ -111,15 +111,15 @@ def test_vouch_counts_for_this_term_and_for_what_is_held_durably():
     rig = Safe(3)
     node = rig.start("n1", found=False)
     rig.give("n1", "n0", AppendEntries(3, 0, 0, 0, 1, [rig_entry(1), rig_entry(2)]))
-    rig.give("n1", "n0", Vouch(3, 2))
-    assert node.group.fresh, "nothing of it is durable"
+    rig.give("n1", "n0", Readmit(3, 2))
+    assert node.group.amnesiac, "nothing of it is durable"
     node.sync()
     node.group.turn()
-    rig.give("n1", "n0", Vouch(2, 2))
-    rig.give("n1", "n0", Vouch(3, 3))
-    assert node.group.fresh
-    rig.give("n1", "n0", Vouch(3, 2))
-    assert not node.group.fresh
+    rig.give("n1", "n0", Readmit(2, 2))
+    rig.give("n1", "n0", Readmit(3, 3))
+    assert node.group.amnesiac
+    rig.give("n1", "n0", Readmit(3, 2))
+    assert not node.group.amnesiac
 
 
 def test_whole_node_has_voted_in_the_term_in_which_it_became_whole():
@@ -129,7 +129,7 @@ def test_whole_node_has_voted_in_the_term_in_which_it_became_whole():
     rig.give("n1", "n0", AppendEntries(3, 0, 0, 0, 1, [rig_entry(1)]))
     node.sync()
     node.group.turn()
-    rig.give("n1", "n0", Vouch(3, 1))
+    rig.give("n1", "n0", Readmit(3, 1))
     rig.wait()
     assert rig.give("n1", "n2", VoteRequest(3, 9, 3, pre=False, transfer=False)) == []
     assert rig.give("n1", "n2", VoteRequest(4, 9, 3, pre=False, transfer=False)) == [
@@ -168,7 +168,7 @@ def test_link_that_begins_anew_costs_no_entry(rig):
 
 def test_node_in_doubt_of_its_log_is_like_a_fresh_one(rig):
     node = rig.nodes["n1"]
-    node.hard_state.doubt()
+    node.hard_state.mark_amnesiac()
     again = rig.start("n1", files=node.files)
     assert not again.group.votes
     rig.run(0.5)
