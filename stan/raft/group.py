@@ -189,9 +189,9 @@ class RaftGroup:
         """Leader: entries that each other member has not acknowledged."""
         return {peer: max(0, self.log.last_index - acked) for peer, acked in self.progress().items()}
 
-    def lacking(self) -> list[str]:
+    def followers_needing_snapshot(self) -> list[str]:
         """Leader: members that need entries which the log no longer has."""
-        return [str(node.id) for node, progress in self._raft.progress.items() if progress.lacking]
+        return [str(node.id) for node, progress in self._raft.progress.items() if progress.needs_snapshot]
 
     def best_successor(self) -> str | None:
         """Leader: who had better take over: the voter with a link that is furthest; None if there is none."""

@@ -161,7 +161,7 @@ class GroupSync:
         if self._sender is not None:
             self._sender.expire()
         for group in self._node.groups.values():  # one that was just elected may be unable to lead without that peer
-            for peer in group.lacking():
+            for peer in group.followers_needing_snapshot():
                 self.needs_snapshot(group, peer)
         receiver = self._receiver
         if receiver is None:

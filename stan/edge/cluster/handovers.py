@@ -52,7 +52,7 @@ class Handovers:
         """Of those who are there and can catch up by entries alone: who needs the state first takes its time, and so would a
         handover."""
         group = self._node.groups[number]
-        able = set(filter(self._is_up, group.members)) - set(group.lacking())
+        able = set(filter(self._is_up, group.members)) - set(group.followers_needing_snapshot())
         return {peer: missing for peer, missing in group.lag().items() if peer in able}
 
     def start_transfer_cooldown(self, number: GroupId) -> None:

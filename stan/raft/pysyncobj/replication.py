@@ -26,7 +26,7 @@ class Progress:
     counts: bool = False  # its newest answer since the link began is that of a member that knows what it promised
     amnesiac: bool = False  # the same of one that does not
     readmit_index: RaftIndex | None = None  # an entry made since the link began: with it an amnesiac member is whole
-    lacking: bool = False  # needs entries that the log no longer has
+    needs_snapshot: bool = False  # needs entries that the log no longer has
     confirmed: Nanos = field(default=Nanos(0))  # it was a follower at this time or later; 0 if it never was
     asked_seq: int = -1  # the newest seq when it was asked to campaign
     _times: deque[tuple[int, Nanos]] = field(default_factory=deque)  # seq and when it left, of messages not answered
@@ -95,7 +95,7 @@ class Progress:
         self.restart(next_index)
         return True
 
-    def meet(self, end: RaftIndex) -> None:
+    def reset_for_new_link(self, end: RaftIndex) -> None:
         """A link to it begins. It may have begun a new life on an empty disk: what it acknowledged before counts no more."""
         self.restart(RaftIndex(self.acked + 1) if self.acked else RaftIndex(end + 1))
         self.held, self.acked = max(self.held, self.acked), RaftIndex(0)

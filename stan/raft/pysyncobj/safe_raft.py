@@ -114,7 +114,7 @@ class SafeRaft(Election):
     def successor(self) -> str | None:
         """The voter with a link that is furthest, if any can take over at all."""
         fit = [
-            (not progress.lacking, progress.acked, name)
+            (not progress.needs_snapshot, progress.acked, name)
             for name, node in self._others.items()
             if node in self._SyncObj__connectedNodes and (progress := self.progress.get(node)) and progress.counts
         ]
@@ -155,7 +155,7 @@ class SafeRaft(Election):
         node = Peer(peer)
         progress = self.progress.get(node)
         if progress is not None:
-            progress.meet(self.journal.end)
+            progress.reset_for_new_link(self.journal.end)
             self._count(node, progress)
             self._beat = True
 
@@ -460,10 +460,10 @@ class SafeRaft(Election):
             entries = journal.entries(first, journal.end, limits.RAFT_APPEND_BYTES_MAX)
             self._send_append(node, progress, RaftIndex(first - 1), entries)
             beat = False
-        lacks = progress.next_index <= journal.base
-        if lacks and not progress.lacking:
-            self._host.lacks(node.id)
-        progress.lacking = lacks
+        needs = progress.next_index <= journal.base
+        if needs and not progress.needs_snapshot:
+            self._host.on_snapshot_needed(node.id)
+        progress.needs_snapshot = needs
         if beat:
             self._send_append(node, progress, max(journal.base, RaftIndex(progress.next_index - 1)), [])
 

@@ -50,7 +50,7 @@ class Spares:
             if any(progress.next_index <= end for node, progress in up if node in spare):
                 self.due = self._all_at
             return [pair for pair in up if pair[0] not in spare]
-        fit = [pair for pair in up if pair[0].id in self._others and pair[1].counts and not pair[1].lacking]
+        fit = [pair for pair in up if pair[0].id in self._others and pair[1].counts and not pair[1].needs_snapshot]
         fit.sort(key=lambda pair: (-pair[1].acked, pair[0] in spare))
         names = frozenset(node for node, _ in fit)
         if names != self._fit:

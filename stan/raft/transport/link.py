@@ -64,7 +64,7 @@ class Link:
         if magic != _MAGIC or flags & ~(_MORE | _CONTINUES) or not theirs:
             raise FrameError("not a frame of a link")
         if theirs != self._theirs:
-            self._meet(theirs, mine, number)
+            self._on_new_session(theirs, mine, number)
         if mine != self._mine or theirs != self._theirs:
             self.wants_to_speak = True
             return b""
@@ -98,7 +98,7 @@ class Link:
         self._partial_bytes = 0
         return content
 
-    def _meet(self, theirs: int, mine: int, number: int) -> None:
+    def _on_new_session(self, theirs: int, mine: int, number: int) -> None:
         """A frame with a number of the peer that is not the session's."""
         if mine == self._mine:  # they know this session already
             self._end(theirs)
