@@ -18,7 +18,7 @@ invariant(1 * GiB > ENTRY_BYTES_MAX, "an entry's length is kept in 32 bits, with
 invariant(PUBLISHERS_PER_BATCH_MAX < 1 << 16, "a publisher's index has 16 bits")
 invariant(READ_BYTES_MAX <= TAIL_CACHE_BYTES_MAX, "one read must fit into the tail cache")
 invariant(RAFT_ELECTION_TIMEOUT_MIN > 3 * RAFT_HEARTBEAT_INTERVAL, "two lost heartbeats are no reason for an election")
-invariant(RAFT_SPARE_PATIENCE > LISTEN_BEFORE_LEADING, "who is needed for a majority may lead")
+invariant(RAFT_LAZY_PATIENCE > LISTEN_BEFORE_LEADING, "who is needed for a majority may lead")
 invariant(RAFT_ELECTION_TIMEOUT_MAX > RAFT_ELECTION_TIMEOUT_MIN, "elections need chance")
 invariant(
     RAFT_CLOCK_MARGIN < RAFT_ELECTION_TIMEOUT_MIN - 2 * RAFT_HEARTBEAT_INTERVAL, "a lease outlasts two heartbeats"

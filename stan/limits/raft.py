@@ -56,11 +56,11 @@ RAFT_REFUSAL_TIMEOUT = 100 * MILLISECOND
 """At the end of it nobody is asked any more to take over: whether the last one has refused shows by then."""
 RAFT_TICK_INTERVAL = 50 * MILLISECOND
 """Timers of all groups are looked at this often; messages and proposals never wait for it."""
-RAFT_SPARE_INTERVAL = 10 * MILLISECOND
+RAFT_LAZY_INTERVAL = 10 * MILLISECOND
 """A follower that no majority needs gets entries at most this often..."""
-RAFT_SPARE_BYTES_MAX = 16 * KiB
+RAFT_LAZY_BYTES_MAX = 16 * KiB
 """... unless that many bytes have come meanwhile."""
-RAFT_SPARE_PATIENCE = 2 * SECOND
+RAFT_LAZY_PATIENCE = 2 * SECOND
 """There is such a follower only while the others have been there for longer."""
 RAFT_LOOK_INTERVAL = 250 * MILLISECOND
 """A leader at rest looks this often whether a majority still answers; between that it only sends heartbeats."""

@@ -349,7 +349,7 @@ class RaftGroup:
         if self.failed:
             self._handover.give_up()
             return None
-        return self._raft.spares.due
+        return self._raft.lazy_followers.due
 
     def _turn(self, now: Nanos) -> None:
         if self._durability.moved:  # sealing a segment makes durable, too

@@ -26,8 +26,8 @@ from stan.protocol.entries import Kind
 from stan.raft.pysyncobj.compat import FOLLOWER, LEADER, Peer
 from stan.raft.pysyncobj.election import Election, RaftHost
 from stan.raft.pysyncobj.journal import Command, GroupJournal
+from stan.raft.pysyncobj.lazy_followers import LazyFollowers
 from stan.raft.pysyncobj.replication import Progress
-from stan.raft.pysyncobj.spares import Spares
 from stan.raft.transport.codec import AppendAnswer, AppendEntries, Message, Readmit, TimeoutNow, VoteAnswer, VoteRequest
 from stan.types import SECOND, Nanos, RaftIndex, Term
 
@@ -56,7 +56,7 @@ class SafeRaft(Election):
         self._beat = False  # a heartbeat is due
         self._up: set[str] = set()  # peers with a link
         self.wanted = RaftIndex(0)  # newest entry that the leader itself waits for
-        self.spares = Spares(voters, me)
+        self.lazy_followers = LazyFollowers(voters, me)
         super().__init__(me, voters, observers, journal, host, random, now)
 
     # --- time, proposals, durability ------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ class SafeRaft(Election):
         invariant(self.is_leader, "only a leader appends", me=self._me)
         for command in commands:
             self.journal.add(command, self.journal.end + 1, self.term)
-            self.spares.wrote(len(command.body))
+            self.lazy_followers.wrote(len(command.body))
         self.journal.flush()
 
     def synced(self) -> None:
@@ -449,10 +449,10 @@ class SafeRaft(Election):
     def _replicate(self) -> None:
         beat, self._beat = self._beat, False
         up = [(node, progress) for node, progress in self.progress.items() if node in self._SyncObj__connectedNodes]
-        for node, progress in self.spares.to_feed(up, self.journal.end, self._now, beat=beat):
-            self._feed(node, progress, beat=beat)
+        for node, progress in self.lazy_followers.to_send_to(up, self.journal.end, self._now, beat=beat):
+            self._send_entries(node, progress, beat=beat)
 
-    def _feed(self, node: Peer, progress: Progress, *, beat: bool) -> None:
+    def _send_entries(self, node: Peer, progress: Progress, *, beat: bool) -> None:
         """Send a follower what it lacks and its window holds; at least a heartbeat if one is due."""
         journal = self.journal
         while progress.next_index > journal.base and progress.next_index <= journal.end and progress.has_room:
@@ -483,7 +483,7 @@ class SafeRaft(Election):
     def _SyncObj__setState(self, newState: int) -> None:  # noqa: N802, N803
         """Library: change the role."""
         super()._SyncObj__setState(newState)
-        self.spares.forget()
+        self.lazy_followers.forget()
         if newState != LEADER:
             self.progress = {}
         elif not self.progress:

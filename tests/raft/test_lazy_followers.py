@@ -21,9 +21,9 @@ def rig():
 def led(count, observers=0):
     rig = Safe(count, observers).start_all()
     rig.elect()
-    rig.run(limits.RAFT_SPARE_PATIENCE / SECOND + 0.5)
+    rig.run(limits.RAFT_LAZY_PATIENCE / SECOND + 0.5)
     publish(rig)
-    rig.now += limits.RAFT_SPARE_INTERVAL
+    rig.now += limits.RAFT_LAZY_INTERVAL
     return rig
 
 
@@ -57,8 +57,8 @@ def test_after_everybody_was_written_to_only_the_majority_is_for_an_interval(rig
     assert publish(rig) == {"n1"}
     assert publish(rig) == {"n1"}
     leader = rig.leader()
-    assert leader.applied()[-3:] == [b"x"] * 3, "committed without the spare"
-    rig.now += limits.RAFT_SPARE_INTERVAL
+    assert leader.applied()[-3:] == [b"x"] * 3, "committed without the lazy follower"
+    rig.now += limits.RAFT_LAZY_INTERVAL
     assert publish(rig) == {"n1", "n2"}
     assert rig.nodes["n2"].group.log.last_index == leader.group.log.last_index
 
@@ -67,7 +67,7 @@ def test_spare_gets_what_it_lacks_when_nothing_more_comes(rig):
     publish(rig)
     publish(rig)
     due = rig.leader().group.turn()
-    assert due == rig.now + limits.RAFT_SPARE_INTERVAL
+    assert due == rig.now + limits.RAFT_LAZY_INTERVAL
     rig.now = due
     assert rig.leader().group.turn() is None
     assert appended(rig) == {"n2"}
@@ -80,11 +80,11 @@ def test_majority_that_stops_is_replaced_within_two_intervals(rig):
     publish(rig, b"first")
     leader = rig.leader()
     assert b"first" not in leader.applied()
-    rig.now += limits.RAFT_SPARE_INTERVAL
+    rig.now += limits.RAFT_LAZY_INTERVAL
     leader.group.turn()
     settle(rig)
-    assert b"first" in leader.applied(), "the spare has it"
-    rig.now += limits.RAFT_SPARE_INTERVAL
+    assert b"first" in leader.applied(), "the lazy follower has it"
+    rig.now += limits.RAFT_LAZY_INTERVAL
     publish(rig)
     assert publish(rig, b"second") == {"n2"}, "they have changed places"
     assert b"second" in leader.applied()
@@ -93,7 +93,7 @@ def test_majority_that_stops_is_replaced_within_two_intervals(rig):
 
 def test_much_is_for_everybody_at_once(rig):
     publish(rig)
-    assert publish(rig, b"x" * limits.RAFT_SPARE_BYTES_MAX) == {"n1", "n2"}
+    assert publish(rig, b"x" * limits.RAFT_LAZY_BYTES_MAX) == {"n1", "n2"}
     assert publish(rig) == {"n1"}
 
 
@@ -109,7 +109,7 @@ def test_heartbeat_is_for_everybody(rig):
 def test_follower_that_is_gone_leaves_no_spare(rig):
     publish(rig)
     rig.leader().group.peer_down("n1")
-    rig.now += limits.RAFT_SPARE_INTERVAL
+    rig.now += limits.RAFT_LAZY_INTERVAL
     assert publish(rig) == {"n2"}
     assert publish(rig) == {"n2"}
 
@@ -123,7 +123,7 @@ def test_follower_that_came_back_has_to_be_there_for_a_while_before_it_may_be_th
     rig.nodes["n2"].group.peer_up(leader.name)
     rig.run(limits.LISTEN_BEFORE_LEADING / SECOND)
     assert [publish(rig) for _ in range(3)] == [{"n1", "n2"}] * 3
-    rig.run((limits.RAFT_SPARE_PATIENCE - limits.LISTEN_BEFORE_LEADING) / SECOND + 0.1)
+    rig.run((limits.RAFT_LAZY_PATIENCE - limits.LISTEN_BEFORE_LEADING) / SECOND + 0.1)
     publish(rig)
     assert len(publish(rig)) == 1
 
