@@ -368,7 +368,7 @@ class RaftGroup:
             return False
         if now >= self._due or self._durability.moved:
             return True
-        return self._raft.is_leader and not self._guarded(self._raft.beat_at_rest, now)
+        return self._raft.is_leader and not self._guarded(self._raft.heartbeat_at_rest, now)
 
     def take_news(self) -> bool:
         """Whether the owner has something to do; a change of role is told once."""
@@ -382,14 +382,14 @@ class RaftGroup:
         self._guarded(self._want)
         self._ports.wake(self)
 
-    def beat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
+    def on_heartbeat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
         """A heartbeat of a leader: see codec."""
-        if not self._guarded(self._raft.beat_heard, peer, term, commit, seq, self._ports.now()):
+        if not self._guarded(self._raft.take_heartbeat_quickly, peer, term, commit, seq, self._ports.now()):
             self.receive(peer, heartbeat(term, commit, prev_term, seq))
 
     def answered(self, peer: str, answer: AppendAnswer) -> None:
         """An answer of a follower."""
-        if self._handover or not self._guarded(self._raft.answer_heard, peer, answer, self._ports.now()):
+        if self._handover or not self._guarded(self._raft.take_answer_quickly, peer, answer, self._ports.now()):
             self.receive(peer, answer)
 
     def peer_up(self, peer: str) -> None:

@@ -63,14 +63,14 @@ def test_garbage_is_a_frame_error(data):
         found = list(codec.decode(data))
     except FrameError:
         return
-    assert encoded(*found) == data or not {codec.BEATS, codec.ANSWERS}.isdisjoint(
+    assert encoded(*found) == data or not {codec.HEARTBEATS, codec.ANSWERS}.isdisjoint(
         kind for kind, _, _ in codec.walk(data)
     )
 
 
 BEAT = st.builds(lambda term, commit, seq: AppendEntries(term, commit, commit, term, seq, []), U64, U64, U64)
 SHORT = {
-    codec.BEATS: BEAT,
+    codec.HEARTBEATS: BEAT,
     codec.ANSWERS: st.builds(AppendAnswer, U64, U64, U64, st.booleans(), st.booleans(), st.booleans()),
 }
 

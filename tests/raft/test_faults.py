@@ -38,12 +38,12 @@ BORDERS = {
     "turn": ("n0", "turn", lambda rig, group: group.turn()),
     "durable": ("n0", "synced", lambda rig, group: (setattr(group._durability, "_seen", -1), group.turn())),
     "next turn": ("n1", "rest", lambda rig, group: group.turn()),
-    "tick": ("n0", "beat_at_rest", lambda rig, group: group.tick(0)),
+    "tick": ("n0", "heartbeat_at_rest", lambda rig, group: group.tick(0)),
     "message": ("n1", "receive", lambda rig, group: group.receive("n0", entries_for(rig, "n1"))),
-    "heartbeat": ("n1", "beat_heard", lambda rig, group: group.beat("n0", group.term, 0, 0, 1)),
+    "heartbeat": ("n1", "take_heartbeat_quickly", lambda rig, group: group.on_heartbeat("n0", group.term, 0, 0, 1)),
     "answer": (
         "n0",
-        "answer_heard",
+        "take_answer_quickly",
         lambda rig, group: group.answered("n1", AppendAnswer(1, 1, 1, success=True, reset=False)),
     ),
     "link up": ("n0", "peer_up", lambda rig, group: group.peer_up("n1")),
@@ -80,7 +80,7 @@ def takes_part_in_nothing(rig, group):
     group.transfer("n1", asked.append)
     group.receive("n1", VoteRequest(group.term + 1, 10**6, group.term + 1, pre=False, transfer=True))
     group.receive("n1", AppendEntries(group.term + 1, 0, 0, 0, 1, []))
-    group.beat("n1", group.term, 0, 0, 1)
+    group.on_heartbeat("n1", group.term, 0, 0, 1)
     group.answered("n1", AppendAnswer(group.term, 1, 1, success=True, reset=False))
     group.peer_down("n2")
     group.peer_up("n2")

@@ -26,7 +26,7 @@ class Group:
     def receive(self, peer, message):
         self.seen.append((peer, message))
 
-    def beat(self, peer, term, commit, prev_term, seq):
+    def on_heartbeat(self, peer, term, commit, prev_term, seq):
         self.seen.append((peer, heartbeat(term, commit, prev_term, seq)))
 
     def answered(self, peer, answer):

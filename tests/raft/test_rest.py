@@ -23,7 +23,7 @@ def rig():
 
 def beat(rig, name, source, message):
     before = len(rig.sent)
-    rig.nodes[name].group.beat(source, message.term, message.commit, message.prev_term, message.seq)
+    rig.nodes[name].group.on_heartbeat(source, message.term, message.commit, message.prev_term, message.seq)
     return [said for _, _, said in list(rig.sent)[before:]]
 
 
@@ -47,7 +47,9 @@ def test_group_at_rest_stays_in_touch_with_few_turns(rig, monkeypatch):
                 source, target, message = rig.sent.popleft()
                 if isinstance(message, AppendEntries):
                     assert (message.entries, message.prev_index) == ([], message.commit)
-                    rig.nodes[target].group.beat(source, message.term, message.commit, message.prev_term, message.seq)
+                    rig.nodes[target].group.on_heartbeat(
+                        source, message.term, message.commit, message.prev_term, message.seq
+                    )
                 elif isinstance(message, AppendAnswer):
                     rig.nodes[target].group.answered(source, message)
         assert rig.nodes["n0"].group.lease_until() > rig.now

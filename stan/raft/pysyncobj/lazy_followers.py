@@ -42,11 +42,11 @@ class LazyFollowers:
         self._bytes += size
 
     def to_send_to(
-        self, up: Seq[tuple[Peer, Progress]], end: RaftIndex, now: Nanos, *, beat: bool
+        self, up: Seq[tuple[Peer, Progress]], end: RaftIndex, now: Nanos, *, heartbeat: bool
     ) -> Seq[tuple[Peer, Progress]]:
         """Whom of those with a link to write to now. The log ends with *end*; a heartbeat is for everybody."""
         lazy = self._lazy
-        if lazy and not beat and now < self._all_at and self._bytes < limits.RAFT_LAZY_BYTES_MAX:
+        if lazy and not heartbeat and now < self._all_at and self._bytes < limits.RAFT_LAZY_BYTES_MAX:
             if any(progress.next_index <= end for node, progress in up if node in lazy):
                 self.due = self._all_at
             return [pair for pair in up if pair[0] not in lazy]

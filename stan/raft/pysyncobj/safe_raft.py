@@ -53,7 +53,7 @@ class SafeRaft(Election):
         self._seq = 0  # of the newest AppendEntries of this term
         self._owes: Peer | None = None  # the leader waits for an answer until the log is durable
         self._reset_to: RaftIndex | None = None  # what the running handler answers instead of success
-        self._beat = False  # a heartbeat is due
+        self._heartbeat_due = False  # a heartbeat is due
         self._up: set[str] = set()  # peers with a link
         self.wanted = RaftIndex(0)  # newest entry that the leader itself waits for
         self.lazy_followers = LazyFollowers(voters, me)
@@ -69,7 +69,7 @@ class SafeRaft(Election):
         self._onTick(0.0)
         self._settle()
         if self.is_leader:
-            if self._beat:
+            if self._heartbeat_due:
                 self._readmit()
             self._replicate()
 
@@ -105,7 +105,7 @@ class SafeRaft(Election):
         if progress.acked == self.journal.end == self._SyncObj__raftMatchIndex[node]:
             self.transferLeadership(node)
             progress.ask()
-            self._beat = True  # the answer to what is sent from now on is a refusal
+            self._heartbeat_due = True  # the answer to what is sent from now on is a refusal
 
     def counting(self) -> set[str]:
         """Leader: members whose answers are good, itself included; observers, too."""
@@ -157,7 +157,7 @@ class SafeRaft(Election):
         if progress is not None:
             progress.reset_for_new_link(self.journal.end)
             self._count(node, progress)
-            self._beat = True
+            self._heartbeat_due = True
 
     def peer_down(self, peer: str, now: Nanos) -> None:
         """The link to the peer is gone."""
@@ -314,7 +314,7 @@ class SafeRaft(Election):
         )
         self._host.send(node.id, answer)
 
-    def beat_heard(self, peer: str, term: Term, commit: RaftIndex, seq: int, now: Nanos) -> bool:
+    def take_heartbeat_quickly(self, peer: str, term: Term, commit: RaftIndex, seq: int, now: Nanos) -> bool:
         """A heartbeat that says nothing new is answered at once; False: it has to be looked at (`receive`)."""
         leader = self._SyncObj__raftLeader
         if (
@@ -372,7 +372,7 @@ class SafeRaft(Election):
         counted = min(progress.acked, self._host.durable()) if progress.counts else RaftIndex(0)
         self._SyncObj__raftMatchIndex[node] = counted
 
-    def answer_heard(self, peer: str, answer: AppendAnswer, now: Nanos) -> bool:
+    def take_answer_quickly(self, peer: str, answer: AppendAnswer, now: Nanos) -> bool:
         """An answer after which nothing can be committed or sent that could not before: the follower is there, and has what is
         committed without it. False: it has to be looked at (`receive`)."""
         node = self._others.get(peer)
@@ -394,7 +394,7 @@ class SafeRaft(Election):
         self._SyncObj__lastResponseTime[node] = now / SECOND
         return True
 
-    def beat_at_rest(self, now: Nanos) -> bool:
+    def heartbeat_at_rest(self, now: Nanos) -> bool:
         """Send heartbeats if they are due, where there is nothing else to say; False: a turn has to look after somebody."""
         if now / SECOND <= self._SyncObj__newAppendEntriesTime:
             return True
@@ -406,7 +406,7 @@ class SafeRaft(Election):
             return False
         self.tell_time(now)
         self._SyncObj__sendAppendEntries()
-        self._beat = False
+        self._heartbeat_due = False
         for node, progress in up:
             self._send_append(node, progress, end, [])
         return True
@@ -424,7 +424,7 @@ class SafeRaft(Election):
         Heartbeats of all groups fall on the same instants, so that they leave in one frame."""
         period = limits.RAFT_HEARTBEAT_INTERVAL / SECOND
         self._SyncObj__newAppendEntriesTime = (self._clock() // period + 1) * period - period / 100
-        self._beat = True
+        self._heartbeat_due = True
 
     def _readmit(self) -> None:
         """Readmit amnesiac members: see Election._on_readmit."""
@@ -447,24 +447,24 @@ class SafeRaft(Election):
                 self._host.send(node.id, Readmit(self.term, progress.readmit_index))
 
     def _replicate(self) -> None:
-        beat, self._beat = self._beat, False
+        heartbeat, self._heartbeat_due = self._heartbeat_due, False
         up = [(node, progress) for node, progress in self.progress.items() if node in self._SyncObj__connectedNodes]
-        for node, progress in self.lazy_followers.to_send_to(up, self.journal.end, self._now, beat=beat):
-            self._send_entries(node, progress, beat=beat)
+        for node, progress in self.lazy_followers.to_send_to(up, self.journal.end, self._now, heartbeat=heartbeat):
+            self._send_entries(node, progress, heartbeat=heartbeat)
 
-    def _send_entries(self, node: Peer, progress: Progress, *, beat: bool) -> None:
+    def _send_entries(self, node: Peer, progress: Progress, *, heartbeat: bool) -> None:
         """Send a follower what it lacks and its window holds; at least a heartbeat if one is due."""
         journal = self.journal
         while progress.next_index > journal.base and progress.next_index <= journal.end and progress.has_room:
             first = progress.next_index
             entries = journal.entries(first, journal.end, limits.RAFT_APPEND_BYTES_MAX)
             self._send_append(node, progress, RaftIndex(first - 1), entries)
-            beat = False
+            heartbeat = False
         needs = progress.next_index <= journal.base
         if needs and not progress.needs_snapshot:
             self._host.on_snapshot_needed(node.id)
         progress.needs_snapshot = needs
-        if beat:
+        if heartbeat:
             self._send_append(node, progress, max(journal.base, RaftIndex(progress.next_index - 1)), [])
 
     def _send_append(self, node: Peer, progress: Progress, prev_index: RaftIndex, entries: list[Entry]) -> None:

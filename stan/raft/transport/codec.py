@@ -5,8 +5,8 @@
 
 What groups at rest say to each other is short and comes from all of them at once, so it has a form without a header of its own:
 
-    beats     (group u16 | term u64 | commit u64 | prev_term u64 | seq u64)*        AppendEntries without entries behind commit
-    answers   (group u16 | term u64 | seq u64 | next_index u64 | flags u8)*         AppendAnswer
+    heartbeats  (group u16 | term u64 | commit u64 | prev_term u64 | seq u64)*     AppendEntries without entries behind commit
+    answers     (group u16 | term u64 | seq u64 | next_index u64 | flags u8)*      AppendAnswer
 
 Promises: `decode` gives back what `encode` was given or raises FrameError; it reads no further than it was told, and makes
 nothing larger than its input. Never unpickles. The verbs are Raft's (Ongaro, "Consensus: Bridging Theory and Practice", 2014).
@@ -91,11 +91,11 @@ _VOTE = Struct("<QQQB")
 _VOTED = Struct("<QB")
 _NOW = Struct("<Q")
 _VOUCH = Struct("<QQ")
-_BEAT = Struct("<HQQQQ")
+_HEARTBEAT = Struct("<HQQQQ")
 _SHORT_ANSWER = Struct("<HQQQB")
 
 _APPEND_ENTRIES, _APPEND_ANSWER, _VOTE_REQUEST, _VOTE_ANSWER, _TIMEOUT_NOW, _VOUCHED = 1, 2, 3, 4, 5, 6
-BEATS, ANSWERS = 7, 8
+HEARTBEATS, ANSWERS = 7, 8
 _KINDS = frozenset(int(kind) for kind in Kind)
 
 
@@ -124,12 +124,12 @@ def encode(group: GroupId, message: Message) -> list[bytes]:
 
 
 def short(group: GroupId, message: Message) -> tuple[int, bytes] | None:
-    """BEATS or ANSWERS, and the message in that form; None if it has none."""
+    """HEARTBEATS or ANSWERS, and the message in that form; None if it has none."""
     if isinstance(message, AppendAnswer):
         term, seq, next_index, success, reset, counts = message
         return ANSWERS, _SHORT_ANSWER.pack(group, term, seq, next_index, success | reset << 1 | counts << 2)
     if isinstance(message, AppendEntries) and not message.entries and message.prev_index == message.commit:
-        return BEATS, _BEAT.pack(group, message.term, message.commit, message.prev_term, message.seq)
+        return HEARTBEATS, _HEARTBEAT.pack(group, message.term, message.commit, message.prev_term, message.seq)
     return None
 
 
@@ -138,11 +138,11 @@ def bundle(kind: int, parts: list[bytes]) -> list[bytes]:
     return [_HEADER.pack(sum(map(len, parts)), 0, kind), *parts]
 
 
-def beats(view: memoryview) -> Iterator[tuple[GroupId, Term, RaftIndex, Term, int]]:
+def heartbeats(view: memoryview) -> Iterator[tuple[GroupId, Term, RaftIndex, Term, int]]:
     """Group, term, commit, prev_term and seq of each."""
-    if len(view) % _BEAT.size:
-        raise FrameError("beats are cut off")
-    return _BEAT.iter_unpack(view)
+    if len(view) % _HEARTBEAT.size:
+        raise FrameError("heartbeats are cut off")
+    return _HEARTBEAT.iter_unpack(view)
 
 
 def answers(view: memoryview) -> Iterator[tuple[GroupId, AppendAnswer]]:
@@ -157,9 +157,9 @@ def answers(view: memoryview) -> Iterator[tuple[GroupId, AppendAnswer]]:
 def decode(batch: bytes | memoryview) -> Iterator[tuple[GroupId, Message]]:
     """Walk the messages of *batch*, which they must fill exactly; raises FrameError."""
     for kind, group, view in walk(batch):
-        if kind == BEATS:
-            for beaten, term, commit, prev_term, seq in beats(view):
-                yield beaten, heartbeat(term, commit, prev_term, seq)
+        if kind == HEARTBEATS:
+            for number, term, commit, prev_term, seq in heartbeats(view):
+                yield number, heartbeat(term, commit, prev_term, seq)
         elif kind == ANSWERS:
             yield from answers(view)
         else:
@@ -167,7 +167,7 @@ def decode(batch: bytes | memoryview) -> Iterator[tuple[GroupId, Message]]:
 
 
 def heartbeat(term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> AppendEntries:
-    """A beat as the message that it stands for; raises FrameError."""
+    """A heartbeat as the message that it stands for; raises FrameError."""
     if prev_term > term:
         raise FrameError(f"an entry of term {prev_term} before a leader of term {term}")
     return AppendEntries(term, commit, commit, prev_term, seq, [])
@@ -185,13 +185,13 @@ def walk(batch: bytes | memoryview) -> Iterator[tuple[int, GroupId, memoryview]]
         position = start + length
         if position > len(view):
             raise FrameError(f"message at byte {start}: {length} bytes announced, {len(view) - start} there")
-        if group and kind in (BEATS, ANSWERS):
+        if group and kind in (HEARTBEATS, ANSWERS):
             raise FrameError(f"messages of many groups under the number of group {group}")
         yield kind, GroupId(group), view[start:position]
 
 
 def decode_one(kind: int, view: memoryview) -> Message:
-    """A message of a type that is neither BEATS nor ANSWERS; raises FrameError."""
+    """A message of a type that is neither HEARTBEATS nor ANSWERS; raises FrameError."""
     if kind == _APPEND_ENTRIES:
         return _decode_append(view)
     if kind == _APPEND_ANSWER:

@@ -41,7 +41,7 @@ class GroupEndpoint(Protocol):
     def receive(self, peer: str, message: Message) -> None:
         """A message of the same group on another node."""
 
-    def beat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
+    def on_heartbeat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
         """A heartbeat: see codec."""
 
     def answered(self, peer: str, answer: AppendAnswer) -> None:
@@ -226,10 +226,10 @@ class Mux:
 
     def _hand_out(self, peer: str, kind: int, group: GroupId, view: memoryview) -> None:
         members = self._members
-        if kind == codec.BEATS:
-            for beaten, term, commit, prev_term, seq in codec.beats(view):
-                if beaten in members:
-                    members[beaten].beat(peer, term, commit, prev_term, seq)
+        if kind == codec.HEARTBEATS:
+            for number, term, commit, prev_term, seq in codec.heartbeats(view):
+                if number in members:
+                    members[number].on_heartbeat(peer, term, commit, prev_term, seq)
         elif kind == codec.ANSWERS:
             for answered, answer in codec.answers(view):
                 if answered in members:
