@@ -8,7 +8,7 @@ from stan.config import Config
 from stan.core.broker import Broker
 from stan.edge.driver import Driver
 from stan.edge.log import ServerLog, redacted
-from stan.edge.nats.connection import Connection, hint
+from stan.edge.nats.connection import NatsConnection, hint
 from stan.edge.nats.embedded import EmbeddedNats
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import AsyncRuntime
@@ -29,7 +29,7 @@ class BrokerProcess:
         self.storage = storage
         self.log = log
         self.runtime = AsyncRuntime(len(storage.logs))
-        self.connection: Connection | None = None
+        self.connection: NatsConnection | None = None
         self.serving = False  # clients are served, or were
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -66,10 +66,10 @@ class BrokerProcess:
             self.crash.set_exception(error)
             self.crash.exception()  # seen: nobody may come to look at it, when this node is given up for another reason
 
-    async def connect(self, embedded: EmbeddedNats | None) -> Connection:
+    async def connect(self, embedded: EmbeddedNats | None) -> NatsConnection:
         """Connect the gateway to NATS."""
         config, gateway = self.config, self.gateway
-        connection = self.connection = Connection(
+        connection = self.connection = NatsConnection(
             gateway.reply_subscription(),
             on_data=gateway.on_data,
             on_up=gateway.on_up,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from stan.invariant import invariant
 from stan.log.index import BatchIndex, Removed, Tail
-from stan.log.types import Row
+from stan.log.types import BatchRow
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.types import ChannelUid, RaftIndex, Sequence
 
@@ -16,10 +16,10 @@ from stan.types import ChannelUid, RaftIndex, Sequence
 class SpaceAccounting(Protocol):
     """Who counts the kept batches. Each committed batch is announced once, by `kept` or by `refused`."""
 
-    def kept(self, segment: int, row: Row) -> None:
+    def kept(self, segment: int, row: BatchRow) -> None:
         """A batch became visible."""
 
-    def refused(self, segment: int, row: Row) -> None:
+    def refused(self, segment: int, row: BatchRow) -> None:
         """A batch was committed of which everything had been removed before."""
 
     def removed(self, removed: Removed) -> None:
@@ -73,12 +73,12 @@ class ChannelIndexes:
         if channel is not None:
             self._trim(channel, Sequence(channel.last_sequence + 1))
 
-    def is_kept(self, row: Row) -> bool:
+    def is_kept(self, row: BatchRow) -> bool:
         """Whether a committed batch still holds a message; may be asked by any thread and then lags behind the loop."""
         channel = self._channels.get(row.uid)
         return channel is not None and row.base_sequence + row.count > channel.floor
 
-    def move(self, row: Row, source: int, target: int) -> bool:
+    def move(self, row: BatchRow, source: int, target: int) -> bool:
         """The batch went from one segment to *row*'s place in another; False if it is not kept any more."""
         channel = self._channels.get(row.uid)
         return channel is not None and channel.move(row.base_sequence, source, target, row.position)

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import NamedTuple, Self
 
 from stan.invariant import invariant
-from stan.log.types import BatchRef, Row
+from stan.log.types import BatchRef, BatchRow
 from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
 
 GAP = 0xFFFF_FFFF
@@ -128,7 +128,7 @@ class BatchIndex:
         return f"<BatchIndex {self.uid} first={self.first_sequence} last={self.last_sequence} bytes={self.bytes}>"
 
     # --- what the log changes --------------------------------------------------------------------------------------
-    def add(self, row: Row, segment: int, *, raft_index: RaftIndex, hole: RaftIndex) -> bool:
+    def add(self, row: BatchRow, segment: int, *, raft_index: RaftIndex, hole: RaftIndex) -> bool:
         """Append a committed batch; False if trim() already removed all of it. One without records is kept like any other.
 
         *hole* is the newest raft index before this one that the log does not have; sequences may be missing only if a

@@ -12,7 +12,7 @@ from itertools import islice
 from stan.invariant import invariant
 from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.index import GAP, Removed
-from stan.log.types import BatchRef, Entry, Row, StaleRef
+from stan.log.types import BatchRef, BatchRow, Entry, StaleRef
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import BATCH_HEADER, Kind, RecordBatch, decode_batches
 from stan.types import RaftIndex, Term
@@ -82,9 +82,9 @@ class MemoryLog(Visible):
             invariant(entry.index == last + 1, "entries are consecutive", index=entry.index, last_index=last)
             invariant(entry.term >= term, "terms never go back", term=entry.term, last_term=term)
             segment = entry.index % GAP
-            rows: list[Row] = []
+            rows: list[BatchRow] = []
             for uid, base, count, timestamp, first, records, at in _batches(entry):
-                rows.append(Row(uid, base, count, timestamp, first, at, len(records)))
+                rows.append(BatchRow(uid, base, count, timestamp, first, at, len(records)))
                 alone = at == BATCH_HEADER.size and at + len(records) == len(entry.body)
                 self._records[segment, at] = records if alone else bytes(records)  # else one holds the others' memory
             self._entries.append(entry)
@@ -143,10 +143,10 @@ class MemoryLog(Visible):
         """See GroupLog."""
         return self._records.get((ref.segment, ref.position))
 
-    def kept(self, segment: int, row: Row) -> None:
+    def kept(self, segment: int, row: BatchRow) -> None:
         """SpaceAccounting: nothing to do, the records are here since they were appended."""
 
-    def refused(self, segment: int, row: Row) -> None:
+    def refused(self, segment: int, row: BatchRow) -> None:
         """SpaceAccounting: the batch was gone before it was committed."""
         del self._records[segment, row.position]
 

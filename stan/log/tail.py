@@ -5,7 +5,7 @@ Promises to hold at most its bound. Never copies: it keeps the bodies that were 
 
 from collections import deque
 
-from stan.log.types import Row
+from stan.log.types import BatchRow
 
 
 class TailCache:
@@ -15,12 +15,12 @@ class TailCache:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._records: dict[tuple[int, int], memoryview] = {}
-        self._bodies: deque[tuple[int, int, list[Row]]] = deque()  # segment, bytes, batches; oldest first
+        self._bodies: deque[tuple[int, int, list[BatchRow]]] = deque()  # segment, bytes, batches; oldest first
 
     def __len__(self) -> int:
         return self._bytes
 
-    def put(self, segment: int, body: bytes, body_position: int, rows: list[Row], sealed: int = 0) -> None:
+    def put(self, segment: int, body: bytes, body_position: int, rows: list[BatchRow], sealed: int = 0) -> None:
         """Remember the batches of an entry's body, which begins at *body_position* in the segment; drop the oldest.
 
         *sealed*: by how many bytes each batch is longer in the segment than in the body.

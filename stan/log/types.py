@@ -39,7 +39,7 @@ class BatchRef(NamedTuple):
     length: int  # bytes of the records
 
 
-class Row(NamedTuple):
+class BatchRow(NamedTuple):
     """One record batch and its place in the segment file."""
 
     uid: ChannelUid

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stan.log.types import Row
+from stan.log.types import BatchRow
 from stan.types import RaftIndex
 
 
@@ -17,7 +17,7 @@ class Placed(NamedTuple):
 
     index: RaftIndex  # type: ignore[assignment] # hides tuple.index, which nobody calls here
     segment: int
-    rows: list[Row]
+    rows: list[BatchRow]
 
 
 class UncommittedEntries:

@@ -22,7 +22,7 @@ from stan.edge.cluster.join import joined, remembered
 from stan.edge.cluster.node import ClusterNode, held_groups
 from stan.edge.driver import Driver
 from stan.edge.log import ServerLog
-from stan.edge.nats.connection import Connection
+from stan.edge.nats.connection import NatsConnection
 from stan.edge.nats.embedded import EmbeddedNats
 from stan.edge.nats.gateway import Gateway
 from stan.edge.process import BrokerProcess
@@ -232,7 +232,7 @@ class StandaloneProcess(BrokerProcess):
             self._partitioning.stop()
         await super().close(clean=clean)
 
-    async def _refuse_company(self, connection: Connection) -> None:
+    async def _refuse_company(self, connection: NatsConnection) -> None:
         """Another server with our cluster id on this NATS means that we must not start (STAN-SPEC 12.6)."""
         cluster_id = self.config.cluster_id
         subjects = self.broker.view.subjects

@@ -32,7 +32,7 @@ _OF_CHANNELS = "channels."
 EXTERNAL: Final = "Reload supported only for embedded NATS Server's configuration"
 
 
-class Plan(NamedTuple):
+class ReloadPlan(NamedTuple):
     """What a reload comes to."""
 
     config: Config  # the settings in force from now on
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     waiting: list[str]  # until a restart, a line each
 
 
-def plan(running: Config, wanted: Config) -> Plan:
+def plan(running: Config, wanted: Config) -> ReloadPlan:
     """Tell what of *wanted* a server with the settings *running* takes over, and what has to wait for a restart."""
     old = {setting.name: setting for setting in running.shown()}
     new = {setting.name: setting for setting in wanted.shown()}
@@ -60,7 +60,7 @@ def plan(running: Config, wanted: Config) -> Plan:
             (changed if live else waiting).append(_told(name, before, after))
     if not waiting and _without_login(running) != _without_login(wanted):
         waiting.append("what is secret, or cannot be shown, of the connection to NATS or of the monitoring pages")
-    return Plan(replace(running.reloaded(wanted), settings=tuple(in_force.values())), changed, waiting)
+    return ReloadPlan(replace(running.reloaded(wanted), settings=tuple(in_force.values())), changed, waiting)
 
 
 def _told(name: str, before: Setting | None, after: Setting | None) -> str:

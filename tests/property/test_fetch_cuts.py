@@ -8,7 +8,7 @@ from stan.core.boundary.fetches import answer, locate
 from stan.edge.serving.fetching import refs_of
 from stan.errors import MESSAGE_TOO_LARGE
 from stan.log.index import BatchIndex
-from stan.log.types import Row
+from stan.log.types import BatchRow
 from stan.protocol import fetches
 from stan.protocol.kernel import server as kernel
 from stan.protocol.kernel.client import decode_message
@@ -45,7 +45,7 @@ class Channel:
             base = last + 1 + (lost if last else 0)
             bodies = b"".join(body(size) for size in sizes)
             records = kernel.seal(b"foo", base, number * 10, [bodies])
-            row = Row(7, base, len(sizes), number * 10, 0, 0, len(records))
+            row = BatchRow(7, base, len(sizes), number * 10, 0, 0, len(records))
             assert self.index.add(row, 1, raft_index=number + 1, hole=number)
             self.records[base] = records
             run = FetchResponse().runs.add(first_sequence=base, count=len(sizes))

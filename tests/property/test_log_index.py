@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stan.invariant import InvariantError
 from stan.log.index import BatchIndex
-from stan.log.types import Row
+from stan.log.types import BatchRow
 
 OVERHEAD = 40
 ALL = 10**12
@@ -41,7 +41,7 @@ class Model:
 
     def skip(self, count, timestamp):
         """Sequences stay unused."""
-        row = Row(7, self.last + 1, count, timestamp, 0, 0, 0)
+        row = BatchRow(7, self.last + 1, count, timestamp, 0, 0, 0)
         assert self.index.add(row, 1, raft_index=len(self.batches) + 1, hole=0)
         if self.messages:
             self.unused.append((self.last + 1, count, 1))
@@ -56,7 +56,7 @@ class Model:
         number = len(self.batches) + 1
         self.timestamp = max(self.timestamp, timestamp)
         length = count * (size + 4)
-        row = Row(7, base, count, timestamp, 0, number * 3, length)
+        row = BatchRow(7, base, count, timestamp, 0, number * 3, length)
         hole = number if lost else 0
         assert self.index.add(row, number // 5, raft_index=number + 1, hole=hole)
         self.batches.append((base, count, self.timestamp, number // 5, number * 3, length))
@@ -146,7 +146,7 @@ def test_index_first_within_bytes_is_the_smallest_that_fits(shapes, bytes_max):
 
 
 def add(index, base, count, raft_index, hole=0):
-    return index.add(Row(7, base, count, 1, 0, 0, 10 * count), 1, raft_index=raft_index, hole=hole)
+    return index.add(BatchRow(7, base, count, 1, 0, 0, 10 * count), 1, raft_index=raft_index, hole=hole)
 
 
 @pytest.mark.parametrize("base", [1, 2, 3, 5])
@@ -190,7 +190,7 @@ def test_index_move_changes_only_kept_batches_of_that_segment():
 def test_index_of_many_small_batches_stays_compact():
     tracemalloc.start()
     index = BatchIndex(7, OVERHEAD)
-    row = Row(7, 1, 1, 1, 0, 0, 10)
+    row = BatchRow(7, 1, 1, 1, 0, 0, 10)
     for at in range(1, 100_001):
         index.add(row._replace(base_sequence=at), 1, raft_index=at, hole=0)
     used, _ = tracemalloc.get_traced_memory()

@@ -143,7 +143,7 @@ class ClientPort(Port):
 
 
 class NodePort(Port):
-    """A node's connection: `stan.edge.nats.gateway.Link`, bytes in and out. `run(call, *args)` is how anything reaches the
+    """A node's connection: `stan.edge.nats.gateway.NatsPort`, bytes in and out. `run(call, *args)` is how anything reaches the
     node."""
 
     asks_for_503 = True

@@ -10,7 +10,7 @@ from stan.edge.nats.gateway import FIRST_REQUEST_SID, Gateway
 from stan.edge.serving.fetching import Fetching
 from stan.errors import Damage
 from stan.log.index import BatchIndex
-from stan.log.types import Row, StaleRef
+from stan.log.types import BatchRow, StaleRef
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame
 from stan.protocol.kernel import client as client_kernel
@@ -41,7 +41,7 @@ class Log:
 
     def __init__(self):
         self.index = BatchIndex(1, 40)
-        self.index.add(Row(1, 1, 3, 10, 0, 0, len(RECORDS)), 1, raft_index=2, hole=0)
+        self.index.add(BatchRow(1, 1, 3, 10, 0, 0, len(RECORDS)), 1, raft_index=2, hole=0)
 
     def channel(self, uid):
         return self.index if uid == 1 else BatchIndex(uid, 40)

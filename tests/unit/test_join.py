@@ -6,7 +6,7 @@ import pytest
 
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.edge.cluster.join import remembered
-from stan.edge.storage.manifest import Manifest, Nodes, write_manifest
+from stan.edge.storage.manifest import Manifest, RecordedNodes, write_manifest
 from stan.log.files.disk import OsFiles
 
 
@@ -25,14 +25,14 @@ def start(tmp_path):
     return started
 
 
-NODES = Nodes(["n2", "n3", "n4"], 2, ["n1", "n2", "n3"], 2)
-REMOVED = Nodes(["n2", "n3"], 3, ["n1", "n2", "n3"], 2)
+NODES = RecordedNodes(["n2", "n3", "n4"], 2, ["n1", "n2", "n3"], 2)
+REMOVED = RecordedNodes(["n2", "n3"], 3, ["n1", "n2", "n3"], 2)
 
 
 def test_the_settings_stay_while_no_node_was_added_or_removed(start):
-    config, warned = start(Nodes(), peers=("n1", "n2"))
+    config, warned = start(RecordedNodes(), peers=("n1", "n2"))
     assert (config.cluster.peers, config.cluster.nodes_version, warned) == (("n1", "n2"), 0, [])
-    assert start(Nodes(), join=True)[0].cluster.join
+    assert start(RecordedNodes(), join=True)[0].cluster.join
 
 
 def test_what_the_directory_knows_wins_over_the_peers_and_is_said(start):

@@ -16,7 +16,7 @@ from stan.edge.nats.gateway import Gateway
 from stan.edge.serving.scrub import Scrubber
 from stan.errors import Damage
 from stan.log.index import BatchIndex
-from stan.log.types import Row, StaleRef
+from stan.log.types import BatchRow, StaleRef
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame
 from stan.protocol.kernel import client as client_kernel
@@ -36,8 +36,8 @@ class Log:
 
     def __init__(self):
         self.index = BatchIndex(1, 40)
-        self.index.add(Row(1, 1, 3, 10, 0, 0, len(FIRST)), 1, raft_index=2, hole=0)
-        self.index.add(Row(1, 4, 2, 20, 0, 500, len(SECOND)), 1, raft_index=3, hole=0)
+        self.index.add(BatchRow(1, 1, 3, 10, 0, 0, len(FIRST)), 1, raft_index=2, hole=0)
+        self.index.add(BatchRow(1, 4, 2, 20, 0, 500, len(SECOND)), 1, raft_index=3, hole=0)
         self.faults = {}
         self.reads = []
 

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from stan.edge.storage.manifest import Nodes, read_manifest, recorded_nodes
+from stan.edge.storage.manifest import RecordedNodes, read_manifest, recorded_nodes
 from stan.errors import Damage, Frozen, StartError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.database import Changes
@@ -363,14 +363,14 @@ def test_a_crash_while_a_group_is_given_up_leaves_no_promise_without_its_log(nod
 def test_nodes_that_could_not_be_written_down_are_not_taken_for_known(node):
     node.files.fail("pwritev", 0, errno.EIO)
     with pytest.raises(OSError, match="error"):
-        node.storage.keep_nodes(Nodes(["a", "b"], 3, ["a", "c"], 2))
-    assert node.storage.manifest.nodes == Nodes()
+        node.storage.keep_nodes(RecordedNodes(["a", "b"], 3, ["a", "c"], 2))
+    assert node.storage.manifest.nodes == RecordedNodes()
 
 
 def test_what_is_known_of_the_nodes_outlives_a_restart(node):
-    assert node.storage.manifest.nodes == Nodes()
-    node.storage.keep_nodes(Nodes(["a", "b"], 3, ["a", "c"], 2))
+    assert node.storage.manifest.nodes == RecordedNodes()
+    node.storage.keep_nodes(RecordedNodes(["a", "b"], 3, ["a", "c"], 2))
     again(node)
-    assert node.storage.manifest.nodes == Nodes(["a", "b"], 3, ["a", "c"], 2)
+    assert node.storage.manifest.nodes == RecordedNodes(["a", "b"], 3, ["a", "c"], 2)
     assert recorded_nodes("/a", node.files).version == 3
-    assert recorded_nodes("/nowhere", node.files) == Nodes()
+    assert recorded_nodes("/nowhere", node.files) == RecordedNodes()

@@ -10,7 +10,7 @@ from stan import limits
 from stan.config import Config
 from stan.edge.cluster.membership import Membership, Settings
 from stan.edge.log import redacted
-from stan.edge.nats.connection import Connection
+from stan.edge.nats.connection import NatsConnection
 from stan.edge.runtime import Ticker
 from stan.edge.storage.manifest import read_manifest, recorded_nodes
 from stan.errors import StartError
@@ -94,7 +94,7 @@ class _SettingsRequest:
         def nothing() -> None:
             """Connections come and go; hellos are repeated."""
 
-        connection = Connection(
+        connection = NatsConnection(
             {_HELLO_SID: self._subject}, on_data=self._read, on_up=nothing, on_down=nothing, on_drained=nothing
         )
         try:
@@ -107,7 +107,7 @@ class _SettingsRequest:
         finally:
             await connection.close()
 
-    async def _until_told(self, connection: Connection, stop: asyncio.Event) -> Settings | None:
+    async def _until_told(self, connection: NatsConnection, stop: asyncio.Event) -> Settings | None:
         deadline = self._now() + limits.JOIN_PATIENCE
         while (now := self._now()) < deadline and not stop.is_set():
             for hello in self._membership.tick(now):

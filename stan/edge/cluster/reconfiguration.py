@@ -34,7 +34,7 @@ class Reconfiguration:
         self._is_replica = cluster.replica  # keeps copies without belonging to the nodes
         self._busy: set[GroupId] = set()  # being opened or closed
         self._idle_since: dict[GroupId, Nanos] = {}  # nobody counts on the copy here
-        kept = storage.manifest.nodes if storage.manifest is not None else manifest.Nodes()
+        kept = storage.manifest.nodes if storage.manifest is not None else manifest.RecordedNodes()
         known = kept.founders or (() if self.version else self.names)
         self._founders = tuple(known) or tuple(name for name in self.names if name != node.me)
         self._place()
@@ -109,7 +109,7 @@ class Reconfiguration:
     def _keep_nodes(self, *, belongs: bool) -> bool:
         """Write down who the nodes are; False if the disk does not take it, so that it is tried again."""
         founders, replicas = list(self._founders), self._node.cluster.replicas
-        nodes = manifest.Nodes(list(self.names), self.version, founders, replicas, belongs)
+        nodes = manifest.RecordedNodes(list(self.names), self.version, founders, replicas, belongs)
         try:
             self._node.storage.keep_nodes(nodes)
         except OSError as error:

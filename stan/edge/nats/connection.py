@@ -25,7 +25,7 @@ from stan.types import SECOND
 RECONNECT_WAIT_NS = SECOND // 4
 
 
-class Connection(RepairedClient):
+class NatsConnection(RepairedClient):
     """One NATS connection with a data path of its own.
 
     `on_data(bytes)`: read from the server. `on_up()`: connected, subscriptions made. `on_down()`: lost.

@@ -30,8 +30,8 @@ SHOWN_BYTES = 100
 """Of a subject, in the log."""
 
 
-class Link(Protocol):
-    """What the gateway needs of a connection (`Connection`, or the simulator's)."""
+class NatsPort(Protocol):
+    """What the gateway needs of a connection (`NatsConnection`, or the simulator's)."""
 
     subscriptions: dict[int, str]
 
@@ -127,7 +127,7 @@ class Gateway:
         self.channel_filter: dict[bytes, bool] | None = ChannelFilter(view) if view.clustered else view.partition
         self.on_info: Callable[[dict[str, Any]], None] | None = None  # who wants to know what NATS says about itself
         self.led: frozenset[int] | None = frozenset() if view.clustered else None  # groups whose acks are taken
-        self.connection: Link = Unconnected()
+        self.connection: NatsPort = Unconnected()
         self.wake: Callable[[], None]
         self._chunks: list[bytes | None] = []  # None: a new connection begins here
         self._asked: dict[bytes, Callable[[Frame], None]] = {}  # who takes the answers, by the subject they come on

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from stan import limits
 from stan.config import Config
 from stan.edge.log import ServerLog, redacted
-from stan.edge.nats.connection import Connection
+from stan.edge.nats.connection import NatsConnection
 from stan.edge.runtime import CLOCK
 from stan.edge.standby.lease import Keeper, Lease, LeaseFiles, LeaseWatch
 from stan.edge.standby.store_generations import StoreGenerations
@@ -90,7 +90,7 @@ class StandbyLink:
         self._on_message = on_message
         self._subject = f"_STAN.ft.{config.cluster_id}.{config.ft_group}"
         self._rest = b""
-        self._connection = Connection(
+        self._connection = NatsConnection(
             {_GROUP_SID: self._subject}, on_data=self._read, on_up=self._anew, on_down=self._anew, on_drained=self._anew
         )
 

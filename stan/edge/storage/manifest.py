@@ -32,7 +32,7 @@ NOT_CLUSTERED_BEFORE = "stan: cannot restart server in clustered mode if it was 
 
 
 @dataclass(slots=True)
-class Nodes:
+class RecordedNodes:
     """What a node of a cluster remembers about the nodes of it, once one was added or removed."""
 
     names: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Manifest:
     clean: bool = True  # closed in an orderly way
     node_id: str = ""  # of a node of a cluster; "" for a server alone
     format: int = FORMAT
-    nodes: Nodes = field(default_factory=Nodes)
+    nodes: RecordedNodes = field(default_factory=RecordedNodes)
     encryption: str = ""  # what the key is recognized by; "": nothing here is encrypted
     # From which entry on everything is encrypted in its place, by group; 1 if it is not in here. None: nowhere yet.
     sealed_from: dict[str, int] | None = None
@@ -194,7 +194,7 @@ def read_manifest(directory: str, files: Files | None = None) -> Manifest:
     path = f"{directory}/{NAME}"
     try:
         found = read_document(files or OsFiles(), path)
-        manifest = Manifest(**found | {"nodes": Nodes(**found.get("nodes", {}))})
+        manifest = Manifest(**found | {"nodes": RecordedNodes(**found.get("nodes", {}))})
         _ = manifest.store_bytes
     except (ValueError, TypeError) as error:
         raise Damage(f"{path}: {error}; {RESTORE}") from error
@@ -203,12 +203,12 @@ def read_manifest(directory: str, files: Files | None = None) -> Manifest:
     return manifest
 
 
-def recorded_nodes(directory: str, files: Files | None = None) -> Nodes:
+def recorded_nodes(directory: str, files: Files | None = None) -> RecordedNodes:
     """Which nodes the directory knows of; version 0 if it tells of none. Raises Damage, StartError."""
     try:
         return read_manifest(directory, files).nodes
     except FileNotFoundError:
-        return Nodes()
+        return RecordedNodes()
 
 
 def recorded_node_id(directory: str, files: Files | None = None) -> str:

@@ -20,7 +20,7 @@ from stan.edge.log import ServerLog
 from stan.edge.storage.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters, groups_on_disk, snapshot_bytes
 from stan.edge.storage.manifest import (
     Manifest,
-    Nodes,
+    RecordedNodes,
     boot_id,
     lock_directory,
     new_nuid,
@@ -661,7 +661,7 @@ class Storage:
             self._of_disk().set_voters(number, voters)
             self._voters[number] = voters
 
-    def keep_nodes(self, nodes: Nodes) -> None:
+    def keep_nodes(self, nodes: RecordedNodes) -> None:
         """What the metadata says about the nodes, for the next start."""
         if self.manifest is not None:
             changed = replace(self.manifest, nodes=nodes)

@@ -13,9 +13,9 @@ from stan.errors import Damage
 from stan.limits import SCAN_BYTES
 from stan.log.files.disk import Files
 from stan.log.files.recovery import REWRITE
-from stan.log.files.segment import Found, Scan, Segment, Window, outline
+from stan.log.files.segment import EntryInSegment, ReadWindow, Segment, SegmentScan, outline
 from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
-from stan.log.types import Row
+from stan.log.types import BatchRow
 
 
 @dataclass(slots=True)
@@ -24,10 +24,10 @@ class Rewritten:
 
     old: Segment
     new: Segment
-    rows: list[Row]  # batches of the new file
+    rows: list[BatchRow]  # batches of the new file
 
 
-def rewrite(files: Files, descriptor: int, old: Segment, number: int, is_kept: Callable[[Row], bool]) -> Rewritten:
+def rewrite(files: Files, descriptor: int, old: Segment, number: int, is_kept: Callable[[BatchRow], bool]) -> Rewritten:
     """Write the entries of *old* that hold a kept batch to a new file and let it take the name of the old one. Blocking.
 
     Args:
@@ -68,13 +68,13 @@ def _copy(
     old: Segment,
     new: Segment,
     index_file: IndexFileWriter,
-    is_kept: Callable[[Row], bool],
-) -> list[Row]:
+    is_kept: Callable[[BatchRow], bool],
+) -> list[BatchRow]:
     """Write header and kept entries; returns the batches that were written."""
-    rows: list[Row] = []
+    rows: list[BatchRow] = []
     buffers = [new.header.encode()]
     written = 0
-    scan = Scan(Window(files, source, old.end), old.header)
+    scan = SegmentScan(ReadWindow(files, source, old.end), old.header)
     for found in scan:
         if not any(map(is_kept, found.rows)):
             continue
@@ -93,7 +93,7 @@ def _copy(
     return rows
 
 
-def _at(found: Found, position: int) -> Found:
+def _at(found: EntryInSegment, position: int) -> EntryInSegment:
     """The same entry at another position."""
     distance = position - found.position
     rows = [row._replace(position=row.position + distance) for row in found.rows]

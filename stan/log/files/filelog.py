@@ -32,10 +32,10 @@ from stan.log.files.disk import Files, OsFiles
 from stan.log.files.recovery import Recovery, RecoveryReport, create_segment, segment_name
 from stan.log.files.segment import (
     ENTRY_HEADER_SIZE,
-    Scan,
+    ReadWindow,
     Segment,
     SegmentHeader,
-    Window,
+    SegmentScan,
     outline,
     place,
 )
@@ -43,7 +43,7 @@ from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
 from stan.log.files.segments import Extent, Segments
 from stan.log.index import Removed
 from stan.log.tail import TailCache
-from stan.log.types import BatchRef, Entry, Row
+from stan.log.types import BatchRef, BatchRow, Entry
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import ENCRYPTION_BYTES
 from stan.types import GroupId, RaftIndex, Term
@@ -330,7 +330,7 @@ class FileLog(Visible):
         self._segments.drop_index_file(segment)
         self._segments.all[-1] = self._segments.by_number[segment.number] = shorter
         self._activate(shorter, pin)
-        scan = Scan(Window(self._files, pin.descriptor, segment.end), segment.header)
+        scan = SegmentScan(ReadWindow(self._files, pin.descriptor, segment.end), segment.header)
         for found in scan:
             if found.entry.index > index:
                 break
@@ -405,13 +405,13 @@ class FileLog(Visible):
         self._swap()
         super().commit(index)
 
-    def kept(self, segment: int, row: Row) -> None:
+    def kept(self, segment: int, row: BatchRow) -> None:
         """SpaceAccounting: a batch became visible."""
         holder = self._segments.by_number[segment]
         holder.kept_batches += 1
         holder.kept_bytes += row.length
 
-    def refused(self, segment: int, row: Row) -> None:
+    def refused(self, segment: int, row: BatchRow) -> None:
         """SpaceAccounting: nothing of the batch was kept; its bytes count as dead already."""
 
     def removed(self, removed: Removed) -> None:

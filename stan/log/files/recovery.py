@@ -25,10 +25,10 @@ from stan.log.files.disk import Files
 from stan.log.files.durable import DurableMark
 from stan.log.files.segment import (
     SEGMENT_HEADER_SIZE,
-    Scan,
+    ReadWindow,
     Segment,
     SegmentHeader,
-    Window,
+    SegmentScan,
     decode_segment_header,
     outline,
 )
@@ -218,7 +218,7 @@ class Recovery:
         term = self._next_term if first == self._next_index else Term(0)
         made = SegmentHeader(self._group, first, term, self._store_id, 0)
         segment = Segment(next(self.numbers), path, header or made)
-        scan = Scan(Window(self._files, descriptor, size), segment.header)
+        scan = SegmentScan(ReadWindow(self._files, descriptor, size), segment.header)
         writer = IndexFileWriter(self._files, index_file_path(path))
         for found in scan:
             segment.note(found)
@@ -252,12 +252,12 @@ class Recovery:
         self._next_index = RaftIndex(segment.last_index + 1)
         self._next_term = segment.last_term
 
-    def _is_torn(self, segment: Segment, scan: Scan, size: int) -> bool:
+    def _is_torn(self, segment: Segment, scan: SegmentScan, size: int) -> bool:
         """Whether an end that is not right is that of a write that ended too soon, and that no sync covered."""
         cut_off = scan.cut_off or size < SEGMENT_HEADER_SIZE
         return segment.last_index >= self.mark.index and (self._power_lost or cut_off)
 
-    def _lost(self, segment: Segment, scan: Scan, survivor: Entry | None, following: str | None) -> "_Lost":
+    def _lost(self, segment: Segment, scan: SegmentScan, survivor: Entry | None, following: str | None) -> "_Lost":
         """What a damaged segment has lost behind its right entries."""
         first = RaftIndex(segment.last_index + 1)
         known = following is not None or first <= self.mark.index or not self._power_lost

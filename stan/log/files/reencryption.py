@@ -9,7 +9,13 @@ from stan.limits import SCAN_BYTES
 from stan.log.encryption import Encryptor, LogCipher
 from stan.log.files.disk import Files
 from stan.log.files.recovery import REWRITE
-from stan.log.files.segment import SEGMENT_HEADER_SIZE, Scan, Window, decode_segment_header, encode_entry_header
+from stan.log.files.segment import (
+    SEGMENT_HEADER_SIZE,
+    ReadWindow,
+    SegmentScan,
+    decode_segment_header,
+    encode_entry_header,
+)
 
 
 def reencrypt(files: Files, path: str, theirs: LogCipher, ours: Encryptor) -> None:
@@ -17,9 +23,9 @@ def reencrypt(files: Files, path: str, theirs: LogCipher, ours: Encryptor) -> No
     target = path + REWRITE
     source, copy = files.open(path), files.create(target)
     try:
-        window = Window(files, source, files.size(source))
+        window = ReadWindow(files, source, files.size(source))
         header = decode_segment_header(window.get(0, SEGMENT_HEADER_SIZE))
-        scan = Scan(window, header)
+        scan = SegmentScan(window, header)
         buffers, size, written = [header.encode()], SEGMENT_HEADER_SIZE, 0
         for found in scan:
             try:

@@ -18,7 +18,7 @@ from stan.errors import Damage
 from stan.invariant import invariant
 from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES, SURVIVOR_BYTES_MAX
 from stan.log.files.disk import Files
-from stan.log.types import Entry, Row
+from stan.log.types import BatchRow, Entry
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, ENCRYPTION_BYTES, Kind
 from stan.types import GroupId, RaftIndex, Term
 
@@ -43,12 +43,12 @@ class CutOff(Damage):
     """The file ends in the middle of an entry, as it does if the process ended while it wrote it."""
 
 
-class Found(NamedTuple):
+class EntryInSegment(NamedTuple):
     """One verified entry of a segment file."""
 
     header: bytes
     entry: Entry
-    rows: list[Row]
+    rows: list[BatchRow]
     position: int  # of the entry's header
     end: int  # of the entry's last byte, plus one
 
@@ -96,9 +96,9 @@ def encode_entry_header(entry: Entry) -> bytes:
     return front + _CRC.pack(crc) + back
 
 
-def rows_of(entry: Entry, position: int) -> list[Row]:
+def rows_of(entry: Entry, position: int) -> list[BatchRow]:
     """The record batches of an entry whose header is at *position*; raises Damage if the body is not made of batches."""
-    rows: list[Row] = []
+    rows: list[BatchRow] = []
     if entry.kind != Kind.RECORDS:
         return rows
     body = entry.body
@@ -108,20 +108,20 @@ def rows_of(entry: Entry, position: int) -> list[Row]:
         at += BATCH_HEADER.size
         if uid != BESIDE_UID:
             kept = length - ENCRYPTION_BYTES if flags else length
-            rows.append(Row(uid, base, count, timestamp, first, position + ENTRY_HEADER_SIZE + at, kept))
+            rows.append(BatchRow(uid, base, count, timestamp, first, position + ENTRY_HEADER_SIZE + at, kept))
         at += length
     if at != len(body):
         raise Damage(f"record batches of {at} bytes in a body of {len(body)}")
     return rows
 
 
-def is_sealed(found: Found) -> bool:
+def is_sealed(found: EntryInSegment) -> bool:
     """Whether the entry holds a batch that is encrypted."""
     body, starts = found.entry.body, (row.position - found.position - ENTRY_HEADER_SIZE for row in found.rows)
     return any(BATCH_HEADER.unpack_from(body, start - BATCH_HEADER.size)[7] for start in starts)
 
 
-def place(entries: Seq[Entry], segment: "Segment", sealed: Callable[[Entry], Entry] | None) -> list[Found]:
+def place(entries: Seq[Entry], segment: "Segment", sealed: Callable[[Entry], Entry] | None) -> list[EntryInSegment]:
     """Where *entries* will lie at the end of a segment that has room for them; as they will lie there, if they are *sealed*."""
     position, index, term = segment.end, segment.last_index, segment.last_term
     placed = []
@@ -133,13 +133,13 @@ def place(entries: Seq[Entry], segment: "Segment", sealed: Callable[[Entry], Ent
         invariant(len(stored.body) <= ENTRY_BYTES_MAX, "an entry is bounded", length=len(stored.body))
         header = encode_entry_header(stored)
         end = position + len(header) + len(stored.body)
-        placed.append(Found(header, stored, rows_of(stored, position), position, end))
+        placed.append(EntryInSegment(header, stored, rows_of(stored, position), position, end))
         position = end
     invariant(position <= POSITION_MAX, "positions have 32 bits", position=position)
     return placed
 
 
-def outline(found: Found) -> list[bytes]:
+def outline(found: EntryInSegment) -> list[bytes]:
     """The entry without its records: its header and those of its batches, as the index file keeps it."""
     parts = [found.header]
     if found.entry.kind == Kind.RECORDS:
@@ -188,7 +188,7 @@ class Segment:
         """Term of the newest entry, or of the one before the first."""
         return self.terms[-1][1] if self.terms else self.header.previous_term
 
-    def note(self, found: Found) -> None:
+    def note(self, found: EntryInSegment) -> None:
         """The entry was added at the end."""
         index, term = found.entry.index, found.entry.term
         if not self.terms or self.terms[-1][1] != term:
@@ -215,7 +215,7 @@ class Segment:
         return self.mark_positions[mark] if mark >= 0 else SEGMENT_HEADER_SIZE
 
 
-class Window:
+class ReadWindow:
     """Buffered look at the bytes [0, end) of one file."""
 
     def __init__(self, files: Files, descriptor: int, end: int) -> None:
@@ -246,7 +246,7 @@ class Window:
         return -1
 
 
-def read_entry(window: Window, position: int) -> Found:
+def read_entry(window: ReadWindow, position: int) -> EntryInSegment:
     """The entry at *position*; raises Damage with the reason if there is no complete and correct one."""
     header = window.get(position, ENTRY_HEADER_SIZE)
     if len(header) < ENTRY_HEADER_SIZE:
@@ -262,16 +262,16 @@ def read_entry(window: Window, position: int) -> Found:
     if zlib.crc32(body, zlib.crc32(header[12:], zlib.crc32(header[:8]))) != crc:
         raise Damage("wrong CRC")
     entry = Entry(RaftIndex(index), Term(term), kind, body)
-    return Found(header, entry, rows_of(entry, position), position, start + length)
+    return EntryInSegment(header, entry, rows_of(entry, position), position, start + length)
 
 
-class Scan:
+class SegmentScan:
     """Walk over the entries of a segment file; stops at the end of the file or at the first entry that is not right.
 
     Iterate once, then look at `fault`. In a file of generation 0 indexes go up by one, in a cleaned one they go up.
     """
 
-    def __init__(self, window: Window, header: SegmentHeader) -> None:
+    def __init__(self, window: ReadWindow, header: SegmentHeader) -> None:
         self.fault = ""  # why the walk stopped before the end; "" if it did not
         self.cut_off = False  # because the file ends in the middle of an entry
         self.position = SEGMENT_HEADER_SIZE  # behind the last right entry
@@ -279,7 +279,7 @@ class Scan:
         self._dense = header.generation == 0
         self._window = window
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[EntryInSegment]:
         while self.position < self._window.end:
             try:
                 found = read_entry(self._window, self.position)

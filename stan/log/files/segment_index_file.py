@@ -14,7 +14,7 @@ from struct import Struct
 from stan.limits import INDEX_BATCHES_FLUSH
 from stan.log.files.disk import Files
 from stan.log.files.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, Segment
-from stan.log.types import Row
+from stan.log.types import BatchRow
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, ENCRYPTION_BYTES, Kind
 from stan.types import RaftIndex, Term
 
@@ -131,7 +131,7 @@ def load_index_file(files: Files, segment: Segment, size: int) -> memoryview | N
     return memoryview(data)[:at_terms]
 
 
-def walk_outlines(data: bytes | bytearray | memoryview) -> Iterator[tuple[RaftIndex, list[Row]]]:
+def walk_outlines(data: bytes | bytearray | memoryview) -> Iterator[tuple[RaftIndex, list[BatchRow]]]:
     """Index and record batches of each entry, from the outlines of a segment's entries in order."""
     at = 0
     position = SEGMENT_HEADER_SIZE
@@ -148,7 +148,7 @@ def walk_outlines(data: bytes | bytearray | memoryview) -> Iterator[tuple[RaftIn
                 position += BATCH_HEADER.size
                 if uid != BESIDE_UID:
                     kept = size - ENCRYPTION_BYTES if flags else size
-                    rows.append(Row(uid, base, count, timestamp, first, position, kept))
+                    rows.append(BatchRow(uid, base, count, timestamp, first, position, kept))
                 position += size
         position = end
         yield index, rows

@@ -20,10 +20,10 @@ from stan.log.files.segment import (
     ENTRY_HEADER,
     ENTRY_HEADER_SIZE,
     ENTRY_MAGIC,
-    Found,
-    Scan,
+    EntryInSegment,
+    ReadWindow,
     Segment,
-    Window,
+    SegmentScan,
     is_sealed,
     outline,
     read_entry,
@@ -125,7 +125,7 @@ class Segments:
         if index >= segment.last_index:
             return segment.end
         with self.descriptors.using(segment.number, segment.path) as descriptor:
-            window = Window(self._files, descriptor, segment.end)
+            window = ReadWindow(self._files, descriptor, segment.end)
             position = segment.position_before(index)
             while position < segment.end:
                 found = read_entry(window, position)
@@ -147,7 +147,7 @@ class Segments:
                 with self.descriptors.using(segment.number, segment.path) as descriptor:
                     if not self._is_current(segment):
                         continue  # deleted or rewritten since, hence below first_index
-                    window = Window(self._files, descriptor, segment.end)
+                    window = ReadWindow(self._files, descriptor, segment.end)
                     if not self._collect(window, segment, first, last, bytes_max, found):
                         break
             except FileNotFoundError:
@@ -155,7 +155,13 @@ class Segments:
         return found
 
     def _collect(
-        self, window: Window, segment: Segment, first: RaftIndex, last: RaftIndex, bytes_max: int, found: list[Entry]
+        self,
+        window: ReadWindow,
+        segment: Segment,
+        first: RaftIndex,
+        last: RaftIndex,
+        bytes_max: int,
+        found: list[Entry],
     ) -> bool:
         """Add the segment's entries [first, last] to *found*; False once *bytes_max* is reached. Raises Damage."""
         size = sum(len(entry.body) for entry in found)
@@ -176,7 +182,7 @@ class Segments:
                 found.append(entry)
         return True
 
-    def _opened(self, segment: Segment, found: Found) -> Entry:
+    def _opened(self, segment: Segment, found: EntryInSegment) -> Entry:
         """The entry in clear. Raises Damage, WrongKey."""
         if self._cipher is None:
             return found.entry
@@ -232,7 +238,7 @@ class Segments:
 
     def _index_at(self, segment: Segment, descriptor: int, position: int) -> RaftIndex:
         """The entry that the place is in. Raises Damage."""
-        window = Window(self._files, descriptor, segment.end)
+        window = ReadWindow(self._files, descriptor, segment.end)
         at = segment.position_near(position)
         while at < segment.end:
             found = read_entry(window, at)
@@ -246,7 +252,8 @@ class Segments:
         for segment in self.all:
             with self.descriptors.using(segment.number, segment.path) as descriptor:
                 found = next(
-                    filter(is_sealed, Scan(Window(self._files, descriptor, segment.end), segment.header)), None
+                    filter(is_sealed, SegmentScan(ReadWindow(self._files, descriptor, segment.end), segment.header)),
+                    None,
                 )
             if found is not None and self._cipher is None:
                 raise WrongKey(f"{segment.path}: position {found.position}: encrypted, and no key was given")
@@ -280,7 +287,7 @@ class Segments:
         if outlines is not None:
             return outlines
         with self.descriptors.using(segment.number, segment.path) as descriptor:
-            scan = Scan(Window(self._files, descriptor, segment.end), segment.header)
+            scan = SegmentScan(ReadWindow(self._files, descriptor, segment.end), segment.header)
             parts = [part for found in scan for part in outline(found)]
         if scan.fault:
             raise Damage(f"{segment.path}: position {scan.position}: {scan.fault}")

@@ -21,7 +21,7 @@ from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.index import GAP, Removed
 from stan.log.sql.sqlfile import SqlError, SqlFile, Step, row_checksum
 from stan.log.tail import TailCache
-from stan.log.types import BatchRef, Entry, Row, StaleRef
+from stan.log.types import BatchRef, BatchRow, Entry, StaleRef
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, Kind
 from stan.protocol.messages import data_span
@@ -62,7 +62,7 @@ class _Part(NamedTuple):
     """One part of a RECORDS body: a batch, or what is beside the batches."""
 
     header: bytes
-    row: Row | None
+    row: BatchRow | None
     crc: int
     records: bytes
 
@@ -116,13 +116,13 @@ class SqlLog(Visible):
             found = self._file.rows(_NEXT_BATCHES, self._group, at, self._group, at, limits.SQL_ROWS_PER_READ)
             if not found:
                 return
-            by_index: dict[int, list[Row]] = {}
+            by_index: dict[int, list[BatchRow]] = {}
             for index, position, uid, base, count, timestamp, first, length, crc, mark in found:
                 if mark != row_checksum(self._group, index, position, uid, base, count, timestamp, first, length, crc):
                     raise Damage(
                         f"{self._file.path}: a row of batches is damaged (entry {index} of group {self._group})"
                     )
-                row = Row(ChannelUid(uid), base, count, WallNanos(timestamp), first, position, length)
+                row = BatchRow(ChannelUid(uid), base, count, WallNanos(timestamp), first, position, length)
                 by_index.setdefault(index, []).append(row)
             for index, rows in by_index.items():
                 yield Placed(RaftIndex(index), index % GAP, rows)
@@ -355,11 +355,11 @@ class SqlLog(Visible):
 
     # --- what is visible, what is kept ------------------------------------------------------------------------------------
 
-    def kept(self, segment: int, row: Row) -> None:  # noqa: ARG002 - the port's
+    def kept(self, segment: int, row: BatchRow) -> None:  # noqa: ARG002 - the port's
         """SpaceAccounting: a batch became visible."""
         self._size += row.length
 
-    def refused(self, segment: int, row: Row) -> None:
+    def refused(self, segment: int, row: BatchRow) -> None:
         """SpaceAccounting: the batch was gone before it was committed."""
         self._removed.append((segment, row.position))
 
@@ -448,7 +448,7 @@ def _parts(entry: Entry) -> Iterator[_Part]:
         header = body[at : at + BATCH_HEADER.size]
         uid, base, count, timestamp, first, length, crc, _ = BATCH_HEADER.unpack(header)
         at += BATCH_HEADER.size
-        row = Row(ChannelUid(uid), base, count, timestamp, first, at, length) if uid != BESIDE_UID else None
+        row = BatchRow(ChannelUid(uid), base, count, timestamp, first, at, length) if uid != BESIDE_UID else None
         yield _Part(header, row, crc, body[at : at + length])
         at += length
 

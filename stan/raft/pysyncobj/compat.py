@@ -25,9 +25,9 @@ __all__ = [
     "FOLLOWER",
     "LEADER",
     "NO_OP",
-    "Clock",
     "Journal",
     "Library",
+    "LibraryClock",
     "Peer",
     "SyncObjConf",
     "Transport",
@@ -96,7 +96,7 @@ class Peer(Node):  # type: ignore[misc] # the library is not typed
         return self._hash
 
 
-class Clock:
+class LibraryClock:
     """Time as PySyncObj sees it, in seconds: what the running call was told."""
 
     def __init__(self, now: Nanos) -> None:
@@ -115,7 +115,13 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
     """The library's class on a clock and a journal of the instance: those of its functions that ask for either are bound anew."""
 
     def __init__(
-        self, me: Peer, others: list[Peer], conf: SyncObjConf, transport: Transport, clock: Clock, journal: Journal
+        self,
+        me: Peer,
+        others: list[Peer],
+        conf: SyncObjConf,
+        transport: Transport,
+        clock: LibraryClock,
+        journal: Journal,
     ) -> None:
         names = {**vars(library), "monotonicTime": clock, "createJournal": lambda _file: journal}
 

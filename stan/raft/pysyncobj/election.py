@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from stan import limits
 from stan.invariant import InvariantError
 from stan.raft.backoff import Backoff
-from stan.raft.pysyncobj.compat import CANDIDATE, FOLLOWER, LEADER, Clock, Library, Peer, SyncObjConf, Transport
+from stan.raft.pysyncobj.compat import CANDIDATE, FOLLOWER, LEADER, Library, LibraryClock, Peer, SyncObjConf, Transport
 from stan.raft.pysyncobj.journal import GroupJournal
 from stan.raft.transport.codec import Message, Readmit, TimeoutNow, VoteAnswer, VoteRequest
 from stan.types import SECOND, Nanos, RaftIndex, Term
@@ -55,7 +55,7 @@ class Election(Library):
         random: Random,
         now: Nanos,
     ) -> None:
-        self._clock = Clock(now)
+        self._clock = LibraryClock(now)
         names = set(voters)
         self.journal = journal
         self.votes_for_others_only = False  # never campaigns: its log is incomplete
