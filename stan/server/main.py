@@ -18,7 +18,7 @@ from stan.edge.log import ServerLog
 from stan.edge.nats.nats_process import NatsProcess, find_binary, new_secret, version
 from stan.errors import Aborted, StartError
 from stan.log.files.disk import OWNER_ALONE
-from stan.server.hiding import hide_arguments
+from stan.server.process_title import hide_arguments
 from stan.settings.settings import Action, Parsed, parse
 
 if TYPE_CHECKING:

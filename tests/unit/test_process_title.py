@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from stan.server.hiding import secret_spans
+from stan.server.process_title import secret_spans
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_values_of_secret_flags_are_found(arguments, hidden):
 @pytest.mark.skipif(sys.platform != "linux", reason="only there arguments can be overwritten")
 def test_value_is_overwritten_in_the_process_list():
     code = (
-        "from pathlib import Path; from stan.server.hiding import hide_arguments; hide_arguments();"
+        "from pathlib import Path; from stan.server.process_title import hide_arguments; hide_arguments();"
         "print(Path('/proc/self/cmdline').read_bytes().split(b'\\0')[3:])"
     )
     words = [sys.executable, "-c", code, "-encryption_key", "hidden", "-dir", "shown"]

@@ -1,7 +1,7 @@
-"""Hiding secrets of the command line from those who list the processes of this machine.
+"""The command line that the system shows for this process: its secrets are overwritten.
 
 On Linux the arguments lie in the process's own memory, where /proc/<pid>/cmdline reads them: they are overwritten there as
-soon as they were read. Somebody who looked in the first moments has seen them all the same, so a secret belongs into the
+soon as they were read. A process list taken in the first moments still contains them, so a secret belongs into the
 environment or a file. Elsewhere nothing happens.
 """
 
@@ -23,7 +23,7 @@ _ARG_START, _ARG_END = 47, 48  # fields of /proc/self/stat, counted from 0
 
 
 def hide_arguments(names: "Collection[str]" = SECRET_FLAGS) -> bool:
-    """Overwrite the values of these flags where the system shows them; whether there were any."""
+    """Overwrite the values of these flags where the system shows them; returns whether there were any."""
     if sys.platform != "linux":
         return False
     with suppress(OSError, ValueError, IndexError):
