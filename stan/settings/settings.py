@@ -26,12 +26,12 @@ from stan.config import (
 )
 from stan.errors import go_quote
 from stan.permissions import Permissions
+from stan.settings.effective_settings import effective_settings
 from stan.settings.flags import TABLE
 from stan.settings.given import Values, clustered
 from stan.settings.goflags import FlagError, scan
 from stan.settings.natssettings import OWN_USER, embedded_settings, nats_settings
 from stan.settings.natsusers import Login
-from stan.settings.shown import shown
 
 if TYPE_CHECKING:
     from stan.settings.streamconf import Reader
@@ -112,7 +112,7 @@ def parse(
         values = Values(scanned.values, read_files(streaming, nats, read, own), environ or {})
     values.own_password = own_password
     config = _config(values)
-    config = replace(config, settings=tuple(shown(config, values.given, values.sources, values.file)))
+    config = replace(config, settings=tuple(effective_settings(config, values.given, values.sources, values.file)))
     action = Action.CHECK if values.flag("t") else Action.SERVE
     files = tuple(dict.fromkeys(str(file) for file in (streaming, nats) if file))
     return Parsed(action=action, config=config, files=files, complaints=(*_refused(values), *values.complaints))

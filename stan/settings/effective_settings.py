@@ -23,7 +23,7 @@ _URLS = frozenset({"nats_server", "routes", "cluster", "cluster_listen", "cluste
 _ACTIONS = frozenset({"signal", "t", "help", "version", "help_tls", "SDV", "DV", "DVV"})
 
 
-def shown(
+def effective_settings(
     config: Config, given: Mapping[str, Value], sources: Mapping[str, str], file: "FileSettings | None"
 ) -> Iterator[Setting]:
     """Each setting once, in the order of the help; *given*: what is not the default, by key, *sources*: from where."""
