@@ -30,7 +30,7 @@ from pyspark_stan.pipeline.config import parse_pipeline
 
 from stan.cli.main import app
 from stan.edge.nats.nats_process import find_binary
-from stan.settings.checking import examine
+from stan.settings.config_check import examine
 from stan.settings.settings import parse
 from tests.kit.certificates import Authority
 from tests.kit.documents import PAGES, ROOT, Block, blocks, blocks_of, inline_commands

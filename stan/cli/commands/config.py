@@ -11,7 +11,7 @@ from stan.cli.support.options import View, injected
 from stan.cli.support.output import Sheet, show
 from stan.edge.nats.accounts import accounts
 from stan.edge.nats.nats_process import quoted
-from stan.settings.checking import Found, examine
+from stan.settings.config_check import CheckResult, examine
 from stan.settings.natsconf import load
 from stan.settings.settings import parse
 
@@ -34,7 +34,7 @@ def check(file: File, flags: Flags = None, *, view: View) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def verdict(file: Path, found: Found) -> Sheet:
+def verdict(file: Path, found: CheckResult) -> Sheet:
     """What to say about a file."""
     lines = [f"error: {line}" for line in found.complaints] + [f"warning: {line}" for line in found.notices]
     state = f"{len(found.complaints)} to mend" if found.complaints else "can be served"

@@ -1,4 +1,4 @@
-"""Whether `stan-server` could start with a file and flags, found out without starting it.
+"""Checks a configuration file and flags as `stan-server` would at its start, without starting it.
 
 Promises: complaints of the streaming part, of nats-server about its part, and about files that are named and cannot be used,
 all at once; nothing is changed, and nothing listens.
@@ -21,24 +21,24 @@ _READ: Final = ("credentials", "nkey_seed_file", "tls_client_cert", "tls_client_
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What is to be said about a configuration."""
+class CheckResult:
+    """Complaints and notices about a configuration, and the settings that it comes to."""
 
     complaints: tuple[str, ...]
     notices: tuple[str, ...]
     settings: tuple[Setting, ...]
 
 
-def examine(file: Path, flags: Sequence[str], environ: Mapping[str, str]) -> Found:
+def examine(file: Path, flags: Sequence[str], environ: Mapping[str, str]) -> CheckResult:
     """Look at *file* as `stan-server -c file flags` would; asks nats-server, too."""
     parsed = parse(["-c", str(file), *flags], lambda name: load(name, environ), environ, own_password="-")  # noqa: S106
     if parsed.action not in {Action.SERVE, Action.CHECK}:
-        return Found((parsed.complaint or "the flags ask for something else than to serve",), (), ())
+        return CheckResult((parsed.complaint or "the flags ask for something else than to serve",), (), ())
     config = parsed.config
     complaints = [*parsed.complaints, *config.validate(), *_unreadable(config)]
     if not config.nats.urls:
         complaints += check(config.embedded)
-    return Found(tuple(sorted(dict.fromkeys(complaints), key=_by_line)), config.notices, config.shown())
+    return CheckResult(tuple(sorted(dict.fromkeys(complaints), key=_by_line)), config.notices, config.shown())
 
 
 _LINE = re.compile(r"(?P<file>[^\s:]+):(?P<line>[0-9]+)(?=: )")

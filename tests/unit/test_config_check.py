@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stan.cli.main import app
-from stan.settings.checking import examine
+from stan.settings.config_check import examine
 from stan.settings.natsconf import ConfError
 from stan.settings.natsconf import parse as parse_conf
 
