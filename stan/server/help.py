@@ -1,7 +1,7 @@
 """The help text of `stan-server`, made from the table of flags; pure."""
 
 from stan.settings.flags import GROUPS
-from stan.settings.goflags import Flag, Kind, Value
+from stan.settings.go_flags import Flag, Kind, Value
 from stan.values import go_duration
 
 _COLUMN = 46

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stan.config import Config
     from stan.edge.nats.embedded import EmbeddedNats
     from stan.server.reload import Reloader
-    from stan.settings.natsconf import Document
+    from stan.settings.nats_conf import Document
 
 _NAME = "nats-streaming-server"
 _EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 128 + signal.SIGTERM}
@@ -63,7 +63,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
 
 
 def _read(file: Path) -> "Document":
-    from stan.settings.natsconf import load  # noqa: PLC0415 - not needed without a file
+    from stan.settings.nats_conf import load  # noqa: PLC0415 - not needed without a file
 
     return load(file)
 
@@ -92,7 +92,7 @@ def _ask(parsed: Parsed) -> int:
             sys.stdout.write(f"stan {__version__}\n")
             return 0
         case Action.CHECK:
-            from stan.settings.natscheck import check  # noqa: PLC0415 - not needed to serve
+            from stan.settings.nats_conf_check import check  # noqa: PLC0415 - not needed to serve
 
             if not parsed.files:
                 return _refuse(["-t needs a configuration file, -c or -sc"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stan.config import Config, Setting
 from stan.edge.reloading import Reloading
-from stan.settings.natscheck import check
+from stan.settings.nats_conf_check import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from typing import Final
 
 from stan.config import Config, Setting
 from stan.errors import StartError
-from stan.settings.natscheck import check
-from stan.settings.natsconf import load
+from stan.settings.nats_conf import load
+from stan.settings.nats_conf_check import check
 from stan.settings.settings import Action, parse
 
 _READ: Final = ("credentials", "nkey_seed_file", "tls_client_cert", "tls_client_key", "tls_client_cacert")

@@ -11,7 +11,7 @@ from stan.config import Config, Setting
 from stan.edge.log import REDACTED, redacted
 from stan.settings.filekeys import FILE_ONLY
 from stan.settings.flags import TABLE
-from stan.settings.goflags import Kind, Value
+from stan.settings.go_flags import Kind, Value
 from stan.values import go_duration
 
 if TYPE_CHECKING:

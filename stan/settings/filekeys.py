@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final
 
 from stan.config import KEY_VARIABLES
-from stan.settings.goflags import Value
+from stan.settings.go_flags import Value
 
 FILE_ONLY: Final[Mapping[str, Value]] = {
     "discover_prefix": "_STAN.discover",

@@ -6,7 +6,7 @@ Holds no code that acts.
 """
 # ruff: noqa: FBT003 - a table of values
 
-from stan.settings.goflags import Flag, Kind
+from stan.settings.go_flags import Flag, Kind
 
 _BOOL, _INT, _TEXT, _DURATION, _SIZE = Kind.BOOL, Kind.INT, Kind.TEXT, Kind.DURATION, Kind.SIZE
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from stan.settings.filekeys import ENVIRONMENT, FILE_ONLY
 from stan.settings.flags import TABLE
-from stan.settings.goflags import Value
+from stan.settings.go_flags import Value
 from stan.values import parse_size
 
 if TYPE_CHECKING:

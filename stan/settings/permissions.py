@@ -8,7 +8,7 @@ from typing import Final
 
 from stan.errors import go_quote
 from stan.permissions import NatsUser, Permissions, Right, Rule
-from stan.settings.natsconf import Document, Node
+from stan.settings.nats_conf import Document, Node
 
 RIGHTS: Final = {
     "publish": Right.PUBLISH,

@@ -29,9 +29,9 @@ from stan.permissions import Permissions
 from stan.settings.effective_settings import effective_settings
 from stan.settings.flags import TABLE
 from stan.settings.given import Values, clustered
-from stan.settings.goflags import FlagError, scan
-from stan.settings.natssettings import OWN_USER, embedded_settings, nats_settings
-from stan.settings.natsusers import Login
+from stan.settings.go_flags import FlagError, scan
+from stan.settings.nats_settings import OWN_USER, embedded_settings, nats_settings
+from stan.settings.nats_users import Login
 
 if TYPE_CHECKING:
     from stan.settings.streamconf import Reader

@@ -28,10 +28,10 @@ from stan.settings.filekeys import (
     Want,
 )
 from stan.settings.flags import TABLE
-from stan.settings.goflags import Kind, Value
-from stan.settings.natsconf import ConfError, Document, Moment, Node
-from stan.settings.natstext import render
-from stan.settings.natsusers import Login, login_of, with_user
+from stan.settings.go_flags import Kind, Value
+from stan.settings.nats_conf import ConfError, Document, Moment, Node
+from stan.settings.nats_conf_writer import render
+from stan.settings.nats_users import Login, login_of, with_user
 from stan.settings.permissions import read_permissions
 from stan.values import go_duration, parse_duration
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from stan.monitor.guard import Guard
-from stan.settings.natsconf import load
+from stan.settings.nats_conf import load
 from stan.settings.settings import parse
 from tests.kit.server import ROOT
 

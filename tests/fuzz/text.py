@@ -16,9 +16,9 @@ from stan.errors import ConfigError
 from stan.monitor.pages import Pages, UnknownNameError
 from stan.monitor.view import View
 from stan.patterns import valid_name
-from stan.settings import goflags
-from stan.settings.goflags import FlagError
-from stan.settings.natsconf import ConfError, Document, parse
+from stan.settings import go_flags
+from stan.settings.go_flags import FlagError
+from stan.settings.nats_conf import ConfError, Document, parse
 from stan.settings.settings import parse as parse_flags
 from stan.settings.streamconf import read_files
 from stan.types import SECOND
@@ -88,10 +88,10 @@ def configurations() -> Iterator[Parser]:
     words = (NUL, b"-", b"--", b"=", b"true", b"-sc", b"1h", b"10mb", b"-SDV", b"help")
     yield Parser("command lines of the server", good, _flags, (), words)
     for name, call, samples in (
-        ("durations", goflags.parse_duration, (b"1h30m", b"1.5s", b"-2us", b"300ms")),
-        ("sizes", goflags.parse_size, (b"10kb", b"1GB", b"64")),
-        ("switches", goflags.parse_bool, (b"true", b"F", b"0")),
-        ("numbers", goflags.parse_int, (b"10", b"0x1f", b"1_000", b"-7")),
+        ("durations", go_flags.parse_duration, (b"1h30m", b"1.5s", b"-2us", b"300ms")),
+        ("sizes", go_flags.parse_size, (b"10kb", b"1GB", b"64")),
+        ("switches", go_flags.parse_bool, (b"true", b"F", b"0")),
+        ("numbers", go_flags.parse_int, (b"10", b"0x1f", b"1_000", b"-7")),
     ):
         yield Parser(name, samples, _text(call), (FlagError, ValueError))
     urls = (b"nats://a:4222", b"nats://u:p@a:1,nats://b:2", b"tls://[::1]:4222")

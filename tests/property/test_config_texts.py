@@ -7,8 +7,8 @@ from stan.config import Config
 from stan.server.reload import plan
 from stan.settings.filekeys import FILE_ONLY, SECTIONS, TOP
 from stan.settings.flags import TABLE
-from stan.settings.natsconf import ConfError
-from stan.settings.natsconf import parse as parse_conf
+from stan.settings.nats_conf import ConfError
+from stan.settings.nats_conf import parse as parse_conf
 from stan.settings.settings import Parsed, parse
 
 KEYS = sorted(

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from stan.cli.main import app
 from stan.settings.config_check import examine
-from stan.settings.natsconf import ConfError
-from stan.settings.natsconf import parse as parse_conf
+from stan.settings.nats_conf import ConfError
+from stan.settings.nats_conf import parse as parse_conf
 
 ROOT = Path(__file__).parents[2]
 

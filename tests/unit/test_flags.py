@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stan.config import ClusterConfig, Config
 from stan.server.help import help_text
 from stan.settings.flags import GROUPS, TABLE
-from stan.settings.goflags import Flag, FlagError, Kind, parse_bool, parse_int, scan
+from stan.settings.go_flags import Flag, FlagError, Kind, parse_bool, parse_int, scan
 from stan.settings.settings import Action, parse
 from stan.values import parse_duration, parse_size
 

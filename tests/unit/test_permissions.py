@@ -3,7 +3,7 @@
 import pytest
 
 from stan.permissions import NatsUser, Permissions, Right, Rule, covers
-from stan.settings.natsconf import parse
+from stan.settings.nats_conf import parse
 from stan.settings.permissions import read_permissions
 
 HIDDEN = "geheim"

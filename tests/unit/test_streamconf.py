@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stan.config import ChannelOverride, ClusterConfig, Config, TlsConfig
 from stan.settings.filekeys import CHANNEL, CLUSTER, FILE, LIMITS, SECTIONS, SQL, TLS, TOP, Want
-from stan.settings.natsconf import parse as parse_conf
+from stan.settings.nats_conf import parse as parse_conf
 from stan.settings.settings import Parsed, parse
 from stan.settings.streamconf import duration_problem
 from stan.values import parse_duration

@@ -12,7 +12,7 @@ from stan.cli.support.output import Sheet, show
 from stan.edge.nats.accounts import accounts
 from stan.edge.nats.nats_process import quoted
 from stan.settings.config_check import CheckResult, examine
-from stan.settings.natsconf import load
+from stan.settings.nats_conf import load
 from stan.settings.settings import parse
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The file, as of `stan-server -c FILE`.", dir_okay=False)]

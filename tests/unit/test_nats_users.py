@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stan.config import Config, TlsConfig
-from stan.settings.natsconf import parse as parse_conf
+from stan.settings.nats_conf import parse as parse_conf
 from stan.settings.settings import parse
 
 OWN = "own-secret"

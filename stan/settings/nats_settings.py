@@ -6,7 +6,7 @@ from stan.config import EmbeddedConfig, NatsConfig, TlsConfig, parse_nats_urls
 from stan.errors import ConfigError
 from stan.settings.flags import TABLE
 from stan.settings.given import Values, clustered
-from stan.settings.goflags import Kind
+from stan.settings.go_flags import Kind
 
 OWN_USER = "_stan-server"
 """What our own connection is called among the users of the embedded nats-server."""

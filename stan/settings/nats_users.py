@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from stan.settings.natsconf import Data, Document, Node
+from stan.settings.nats_conf import Data, Document, Node
 
 _WORDS: Mapping[str, str] = {"user": "user", "username": "user", "pass": "pass", "password": "pass", "token": "auth"}
 _HASH = "$2"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stan.settings import natsconf
-from stan.settings.natsconf import ConfError, Moment, Node, load, parse
-from stan.settings.natstext import render
+from stan.settings import nats_conf
+from stan.settings.nats_conf import ConfError, Moment, Node, load, parse
+from stan.settings.nats_conf_writer import render
 
 
 def plain(data):
@@ -227,7 +227,7 @@ def test_depth_size_and_number_of_values_are_bounded(tmp_path):
     laughs = "a0: [1,2,3,4,5,6,7,8,9,0]\n" + "".join(f"a{n}: [{f'$a{n - 1}, ' * 10}]\n" for n in range(1, 9))
     assert refusal(laughs) == "f:5: more than 100000 values"
     assert "more than 100000 values" in refusal(f"a: [{'1, ' * 60_000}]\nb: $a")
-    (tmp_path / "a").write_bytes(b"#" * (natsconf.FILE_BYTES_MAX + 1))
+    (tmp_path / "a").write_bytes(b"#" * (nats_conf.FILE_BYTES_MAX + 1))
     with pytest.raises(ConfError, match="is larger than"):
         load(tmp_path / "a")
 

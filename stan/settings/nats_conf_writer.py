@@ -1,4 +1,4 @@
-"""Values of a configuration file as text again, for nats-server; pure.
+"""Writes parsed values of a configuration file as text again, for nats-server; pure.
 
 Promises: what is written is read back as the same values, by nats-server too; variables stay variables where what they
 refer to is written as well, and what stood in the file keeps its line if it can, so that complaints about it fit.
@@ -7,7 +7,7 @@ refer to is written as well, and what stood in the file keeps its line if it can
 import re
 from decimal import Decimal
 
-from stan.settings.natsconf import Document, Moment, Node
+from stan.settings.nats_conf import Document, Moment, Node
 
 _NAMED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
