@@ -119,7 +119,7 @@ MANY_FIELDS = {
     "stan.raft.pysyncobj.election.Voter": 21,
     "stan.raft.transport.mux.Mux": 14,
     "stan.raft.scheduler.Turns": 14,
-    "stan.settings.streamconf.FileSettings": 18,
+    "stan.settings.stream_conf.FileSettings": 18,
     "stan_client.consumer.PullConsumer": 13,
     "stan_client.publishing.Publisher": 14,
     "stan_client.subscription.Subscription": 20,

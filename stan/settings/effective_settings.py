@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from stan.config import Config, Setting
 from stan.edge.log import REDACTED, redacted
-from stan.settings.filekeys import FILE_ONLY
+from stan.settings.file_schema import FILE_ONLY
 from stan.settings.flags import TABLE
 from stan.settings.go_flags import Kind, Value
 from stan.values import go_duration
 
 if TYPE_CHECKING:
-    from stan.settings.streamconf import FileSettings
+    from stan.settings.stream_conf import FileSettings
 
 SECRETS: Final = frozenset({"pass", "auth", "encryption_key", "password", "token"})
 """Keys whose values are never shown."""

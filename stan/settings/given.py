@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from stan.settings.filekeys import ENVIRONMENT, FILE_ONLY
+from stan.settings.file_schema import ENVIRONMENT, FILE_ONLY
 from stan.settings.flags import TABLE
 from stan.settings.go_flags import Value
 from stan.values import parse_size
 
 if TYPE_CHECKING:
-    from stan.settings.streamconf import FileSettings
+    from stan.settings.stream_conf import FileSettings
 
 
 class Values:

@@ -34,7 +34,7 @@ from stan.settings.nats_settings import OWN_USER, embedded_settings, nats_settin
 from stan.settings.nats_users import Login
 
 if TYPE_CHECKING:
-    from stan.settings.streamconf import Reader
+    from stan.settings.stream_conf import Reader
 
 _CLUSTER_ONLY = (
     *("cluster_node_id", "cluster_bootstrap", "cluster_peers", "cluster_log_path", "replicas"),
@@ -106,7 +106,7 @@ def parse(
         return Parsed(action=Action.SIGNAL, signal=values.text("signal"))
     streaming, nats = values.path("stan_config"), values.path("config")
     if read is not None and (streaming or nats):
-        from stan.settings.streamconf import read_files  # noqa: PLC0415 - not needed without a file
+        from stan.settings.stream_conf import read_files  # noqa: PLC0415 - not needed without a file
 
         own = Login(OWN_USER, own_password) if own_password and not _LOGINS & scanned.values.keys() else None
         values = Values(scanned.values, read_files(streaming, nats, read, own), environ or {})

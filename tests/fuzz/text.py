@@ -20,7 +20,7 @@ from stan.settings import go_flags
 from stan.settings.go_flags import FlagError
 from stan.settings.nats_conf import ConfError, Document, parse
 from stan.settings.settings import parse as parse_flags
-from stan.settings.streamconf import read_files
+from stan.settings.stream_conf import read_files
 from stan.types import SECOND
 from tests.fuzz.engine import Parser
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from stan.config import Config
 from stan.server.reload import plan
-from stan.settings.filekeys import FILE_ONLY, SECTIONS, TOP
+from stan.settings.file_schema import FILE_ONLY, SECTIONS, TOP
 from stan.settings.flags import TABLE
 from stan.settings.nats_conf import ConfError
 from stan.settings.nats_conf import parse as parse_conf

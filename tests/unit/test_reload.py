@@ -10,7 +10,7 @@ from stan.settings.settings import parse
 from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 from tests.unit.test_core_channels import exists, kept
-from tests.unit.test_streamconf import serve
+from tests.unit.test_stream_conf import serve
 
 # --- what changes ------------------------------------------------------------------------------------------------------
 

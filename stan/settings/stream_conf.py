@@ -1,8 +1,8 @@
 """What a configuration file says to the streaming server, and what of it is NATS's; pure.
 
 Promises: every key of STAN-SPEC 12.3 under each of its names, as values of the flags or of `FILE_ONLY`
-(`stan.settings.filekeys`); all values of a wrong type are found at once, in the original's words, with file and line; keys that
-nobody knows are ignored with a notice each. Opens no file: it is given a reader.
+(`stan.settings.file_schema`); all values of a wrong type are found at once, in the original's words, with file and line; keys
+that nobody knows are ignored with a notice each. Opens no file: it is given a reader.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from stan.config import ChannelOverride, Setting
 from stan.errors import go_quote
 from stan.permissions import Permissions
-from stan.settings.filekeys import (
+from stan.settings.file_schema import (
     CHANNEL,
     NATS,
     OVERRIDES,

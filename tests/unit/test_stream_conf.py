@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stan.config import ChannelOverride, ClusterConfig, Config, TlsConfig
-from stan.settings.filekeys import CHANNEL, CLUSTER, FILE, LIMITS, SECTIONS, SQL, TLS, TOP, Want
+from stan.settings.file_schema import CHANNEL, CLUSTER, FILE, LIMITS, SECTIONS, SQL, TLS, TOP, Want
 from stan.settings.nats_conf import parse as parse_conf
 from stan.settings.settings import Parsed, parse
-from stan.settings.streamconf import duration_problem
+from stan.settings.stream_conf import duration_problem
 from stan.values import parse_duration
 
 SECOND = 1_000_000_000
