@@ -27,7 +27,7 @@ def effective_settings(
     config: Config, given: Mapping[str, Value], sources: Mapping[str, str], file: "FileSettings | None"
 ) -> Iterator[Setting]:
     """Each setting once, in the order of the help; *given*: what is not the default, by key, *sources*: from where."""
-    defaults = {flag.key: flag.default for flag in TABLE if not flag.idle and flag.key not in _ACTIONS} | dict(
+    defaults = {flag.key: flag.default for flag in TABLE if not flag.ignored and flag.key not in _ACTIONS} | dict(
         FILE_ONLY
     )
     kinds = {flag.key: flag.kind for flag in TABLE}

@@ -62,8 +62,8 @@ _SERVER = (
         "<prefix>[,<prefix>...]",
         "Replies of publishes may also begin with these, beside _INBOX. and _STAN.acks.",
     ),
-    Flag(("io_batch_size",), _INT, 1024, "<count>", idle=True),
-    Flag(("io_sleep_time",), _INT, 0, "<microseconds>", idle=True),
+    Flag(("io_batch_size",), _INT, 1024, "<count>", ignored=True),
+    Flag(("io_sleep_time",), _INT, 0, "<microseconds>", ignored=True),
 )
 
 _CLUSTER = (
@@ -78,39 +78,39 @@ _CLUSTER = (
     Flag(("cluster_log_path",), _TEXT, "", "<directory>", "Root directory where --dir is not given"),
     Flag(("cluster_raft_logging",), _BOOL, False, "<bool>", "Log what the groups say among themselves"),
     Flag(("cluster_allow_add_remove_node",), _BOOL, False, "<bool>", "Nodes may be added and removed at request"),
-    Flag(("cluster_log_cache_size",), _INT, 512, "<count>", "Without effect", idle=True),
-    Flag(("cluster_log_snapshots",), _INT, 2, "<count>", "Without effect", idle=True),
-    Flag(("cluster_trailing_logs",), _INT, 10240, "<count>", "Without effect", idle=True),
-    Flag(("cluster_sync",), _BOOL, False, "<bool>", "Without effect: --file_sync decides, as alone", idle=True),
-    Flag(("cluster_proceed_on_restore_failure",), _BOOL, False, "<bool>", idle=True),
+    Flag(("cluster_log_cache_size",), _INT, 512, "<count>", "Without effect", ignored=True),
+    Flag(("cluster_log_snapshots",), _INT, 2, "<count>", "Without effect", ignored=True),
+    Flag(("cluster_trailing_logs",), _INT, 10240, "<count>", "Without effect", ignored=True),
+    Flag(("cluster_sync",), _BOOL, False, "<bool>", "Without effect: --file_sync decides, as alone", ignored=True),
+    Flag(("cluster_proceed_on_restore_failure",), _BOOL, False, "<bool>", ignored=True),
 )
 
 _FILE = (
     Flag(("file_sync",), _BOOL, True, "<bool>", "Sync before acknowledging; false syncs in the background"),
     Flag(("file_auto_sync",), _DURATION, 60_000_000_000, "<duration>", "Without effect: syncs come every 250 ms"),
-    Flag(("file_compact_enabled",), _BOOL, True, "<bool>", "Without effect", idle=True),
-    Flag(("file_compact_frag",), _INT, 50, "<percent>", "Without effect", idle=True),
-    Flag(("file_compact_interval",), _INT, 300, "<seconds>", "Without effect", idle=True),
-    Flag(("file_compact_min_size",), _SIZE, "1048576", "<size>", "Without effect", idle=True),
-    Flag(("file_buffer_size",), _SIZE, "2097152", "<size>", "Without effect", idle=True),
-    Flag(("file_read_buffer_size",), _SIZE, "2097152", "<size>", "Without effect", idle=True),
-    Flag(("file_crc",), _BOOL, True, "<bool>", "Without effect: checksums are always verified", idle=True),
-    Flag(("file_crc_poly",), _INT, 3_988_292_384, "<number>", "Without effect", idle=True),
-    Flag(("file_slice_max_msgs",), _INT, 0, "<count>", "Without effect", idle=True),
-    Flag(("file_slice_max_bytes",), _SIZE, "67108864", "<size>", "Without effect", idle=True),
-    Flag(("file_slice_max_age",), _DURATION, 0, "<duration>", "Without effect", idle=True),
+    Flag(("file_compact_enabled",), _BOOL, True, "<bool>", "Without effect", ignored=True),
+    Flag(("file_compact_frag",), _INT, 50, "<percent>", "Without effect", ignored=True),
+    Flag(("file_compact_interval",), _INT, 300, "<seconds>", "Without effect", ignored=True),
+    Flag(("file_compact_min_size",), _SIZE, "1048576", "<size>", "Without effect", ignored=True),
+    Flag(("file_buffer_size",), _SIZE, "2097152", "<size>", "Without effect", ignored=True),
+    Flag(("file_read_buffer_size",), _SIZE, "2097152", "<size>", "Without effect", ignored=True),
+    Flag(("file_crc",), _BOOL, True, "<bool>", "Without effect: checksums are always verified", ignored=True),
+    Flag(("file_crc_poly",), _INT, 3_988_292_384, "<number>", "Without effect", ignored=True),
+    Flag(("file_slice_max_msgs",), _INT, 0, "<count>", "Without effect", ignored=True),
+    Flag(("file_slice_max_bytes",), _SIZE, "67108864", "<size>", "Without effect", ignored=True),
+    Flag(("file_slice_max_age",), _DURATION, 0, "<duration>", "Without effect", ignored=True),
     Flag(("file_slice_archive_script",), _TEXT, "", "<program>", "Run when a slice is dropped", refused=NO_ARCHIVE),
-    Flag(("file_fds_limit",), _INT, 0, "<count>", "Without effect", idle=True),
-    Flag(("file_parallel_recovery",), _INT, 1, "<count>", "Without effect", idle=True),
+    Flag(("file_fds_limit",), _INT, 0, "<count>", "Without effect", ignored=True),
+    Flag(("file_parallel_recovery",), _INT, 1, "<count>", "Without effect", ignored=True),
     Flag(("file_truncate_bad_eof",), _BOOL, False, "<bool>", "Start without what a log has lost by damage of its end"),
 )
 
 _SQL = (
     Flag(("sql_driver",), _TEXT, "", "<name>", "sqlite, which is the only one here"),
     Flag(("sql_source",), _TEXT, "", "<file>", "SQLite file that holds everything, made if need be"),
-    Flag(("sql_no_caching",), _BOOL, False, "<bool>", "Without effect: what is acknowledged is written", idle=True),
-    Flag(("sql_max_open_conns",), _INT, 0, "<count>", "Without effect", idle=True),
-    Flag(("sql_bulk_insert_limit",), _INT, 0, "<count>", "Without effect", idle=True),
+    Flag(("sql_no_caching",), _BOOL, False, "<bool>", "Without effect: what is acknowledged is written", ignored=True),
+    Flag(("sql_max_open_conns",), _INT, 0, "<count>", "Without effect", ignored=True),
+    Flag(("sql_bulk_insert_limit",), _INT, 0, "<count>", "Without effect", ignored=True),
 )
 
 _CLIENT_TLS = (

@@ -35,7 +35,7 @@ class Flag(NamedTuple):
     argument: str = ""  # how the help shows the value
     help: str = ""  # empty: accepted but not listed
     refused: str = ""  # why this version does not serve it
-    idle: bool = False  # accepted without effect
+    ignored: bool = False  # accepted without effect
     passed: bool = False  # handed on to nats-server
 
     @property

@@ -299,20 +299,20 @@ def _refused(values: Values) -> list[str]:
 
 
 def _notices(values: Values) -> Iterator[str]:
-    idle = [values.name(flag.key) for flag in TABLE if flag.idle and flag.key in values.given]
+    ignored = [values.name(flag.key) for flag in TABLE if flag.ignored and flag.key in values.given]
     if values.file:
         yield from values.file.notices
         if values.flag("tls_skip_verify"):
             yield "TLS certificate chain and hostname will not be verified. DO NOT USE IN PRODUCTION!"
-        idle += [f"{name} ({where})" for name, where in values.file.idle]
+        ignored += [f"{name} ({where})" for name, where in values.file.ignored]
         if values.file.permissions is not None:
             yield from values.file.permissions.notices()
     if values.sources.get("encryption_key") == "flag":
         yield "Others on this machine may have seen the encryption key of the command line: NATS_STREAMING_ENCRYPTION_KEY"
     if values.flag("encrypt") and values.text("store").upper() == "MEMORY":
         yield f"{values.name('encrypt')} has no effect with the MEMORY store, which writes nothing"
-    if idle:
-        yield f"Options without effect in this version: {', '.join(idle)}"
+    if ignored:
+        yield f"Options without effect in this version: {', '.join(ignored)}"
     if clustered(values):
         if values.text("dir") and values.text("cluster_log_path"):
             yield f"{values.name('cluster_log_path')} has no effect: one log for everything, in {values.text('dir')}"

@@ -53,7 +53,7 @@ class FileSettings:
     places: dict[str, Place] = field(default_factory=dict)
     channels: dict[str, ChannelOverride] = field(default_factory=dict)
     overrides: list[Setting] = field(default_factory=list)  # the same, to be shown
-    idle: list[Place] = field(default_factory=list)  # without effect in this version, and no flag
+    ignored: list[Place] = field(default_factory=list)  # without effect in this version, and no flag
     complaints: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     own: Login | None = None  # the user to add to those of nats-server
@@ -232,7 +232,7 @@ class _Section:
         key, value = read
         place = Place(name, node.place)
         if not key:
-            self._found.idle.append(place)
+            self._found.ignored.append(place)
         elif key == "store" and str(value).upper() not in {"MEMORY", "FILE", "SQL"}:
             self._found.complaints.append(f"{node.place}: unknown store type: {value}")
         else:

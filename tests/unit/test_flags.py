@@ -349,8 +349,8 @@ def test_store_types_are_told_apart():
     assert serve("-st", "MeMoRy").store.kind == "memory"
 
 
-@pytest.mark.parametrize("flag", [flag for flag in TABLE if flag.idle], ids=lambda flag: flag.key)
-def test_idle_flag_is_accepted_with_a_notice(flag):
+@pytest.mark.parametrize("flag", [flag for flag in TABLE if flag.ignored], ids=lambda flag: flag.key)
+def test_ignored_flag_is_accepted_with_a_notice(flag):
     (notice,) = serve(f"-{flag.key}={str(flag.default).lower()}").notices
     assert notice == f"Options without effect in this version: -{flag.key}"
 
