@@ -4,8 +4,8 @@ import pytest
 
 from stan.cli.commands import cursors
 from stan.cli.commands.cursor_sheets import cursors_sheet, told_runs, why_sheet
-from stan.cli.support.facts import facts
 from stan.cli.support.output import Sheet, clean, table
+from stan.cli.support.proto_json import document_of
 from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import channel, durable, member
 
@@ -106,14 +106,14 @@ def test_runs_are_told_briefly():
 
 
 def test_json_has_every_field_under_its_name_whether_set_or_not():
-    found = facts(channel(limits=pb.Limits(max_msgs=0)))
+    found = document_of(channel(limits=pb.Limits(max_msgs=0)))
     assert found["name"] == "orders"
     assert found["limits"]["max_msgs"] == 0
     assert found["limits"]["max_age"] is None
     assert found["first_timestamp"] == 0
-    assert facts(durable(members=[member()]))["members"][0]["client_id"] == "acct"
-    assert facts(durable())["kind"] == "durable"
-    assert facts(pb.GroupStatus(state_hash=b"\x01\xff"))["state_hash"] == "01ff"
+    assert document_of(durable(members=[member()]))["members"][0]["client_id"] == "acct"
+    assert document_of(durable())["kind"] == "durable"
+    assert document_of(pb.GroupStatus(state_hash=b"\x01\xff"))["state_hash"] == "01ff"
 
 
 def test_a_table_of_many_names_worst_lag():

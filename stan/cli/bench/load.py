@@ -21,9 +21,9 @@ from stan.cli.support.common import run_fast
 PROGRESS_INTERVAL_S: Final = 0.2
 
 
-def tell(**facts: Any) -> None:
+def tell(**fields: Any) -> None:
     """One line to the parent."""
-    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
 
 

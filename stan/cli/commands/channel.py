@@ -14,10 +14,10 @@ from stan.cli.commands.cursors import KINDS, full_name, lag, state_of
 from stan.cli.commands.verify import verify
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
-from stan.cli.support.facts import facts
 from stan.cli.support.operating import look, no_channel, on_cluster
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done, present
+from stan.cli.support.proto_json import document_of
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted, told_age, told_duration, told_size, told_time
 
@@ -90,7 +90,7 @@ def channels_sheet(found: list[pb.ChannelStatus], now_ns: int) -> Sheet:
             ">group",
         ),
         rows=rows,
-        document=lambda: {"channels": [facts(one) for one in found]},
+        document=lambda: {"channels": [document_of(one) for one in found]},
         names=names,
         foot=f"{counted(len(found), 'channel')}, {counted(messages, 'message')}, {told_size(size)}" if found else "",
         empty="No channels. They come with their first message or subscription: stan pub CHANNEL hello",
@@ -124,7 +124,7 @@ def channel_sheet(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
     for cursor in cursors:
         what = f"{state_of(cursor, now_ns)}, {cursor.waiting:,} waiting, {cursor.pending:,} unacked"
         rows.append((KINDS[cursor.kind], f"{full_name(cursor)}: {what}"))
-    document = {"channel": facts(status), "cursors": [facts(cursor) for cursor in cursors]}
+    document = {"channel": document_of(status), "cursors": [document_of(cursor) for cursor in cursors]}
     behind = max((lag(cursor) for cursor in cursors), default=0)
     return Sheet(rows=rows, document=document, names=[name], foot=f"Worst lag: {behind:,}" if cursors else "")
 
@@ -322,7 +322,7 @@ def limits(
 
         async def sheet() -> Sheet:
             await asyncio.sleep(0)
-            document = {"channel": channel, "limits": facts(found.limits), "edited": facts(found.edited)}
+            document = {"channel": channel, "limits": document_of(found.limits), "edited": document_of(found.edited)}
             return Sheet(rows=[("channel", channel), *limit_rows(found)], document=document, names=[channel])
 
         return await present(sheet, View(view.json, view.names))()

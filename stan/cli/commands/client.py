@@ -10,10 +10,10 @@ from stan_client.session import text_of
 from stan.cli.commands.cursor_sheets import cursor_document
 from stan.cli.commands.cursors import KINDS, full_name, state_of
 from stan.cli.support.common import CliError, Target, group_of_commands
-from stan.cli.support.facts import facts
 from stan.cli.support.operating import look, near, on_cluster
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done
+from stan.cli.support.proto_json import document_of
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted
 
@@ -56,7 +56,7 @@ def clients_sheet(found: list[pb.ClientStatus]) -> Sheet:
     return Sheet(
         columns=("client", "state", "pings", "heartbeat inbox"),
         rows=rows,
-        document={"clients": [facts(one) for one in found]},
+        document={"clients": [document_of(one) for one in found]},
         names=names,
         foot=counted(len(found), "client") if found else "",
         empty="No clients.",
@@ -95,7 +95,7 @@ def client_sheet(client: str, found: list[pb.ClientStatus], cursors: list[pb.Cur
         told = f"{text_of(cursor.channel)} {full_name(cursor)}: {state_of(cursor, now_ns)}, {cursor.waiting:,} waiting"
         rows.append((KINDS[cursor.kind], f"{told}, {cursor.pending:,} unacked"))
     document = {
-        "client": facts(found[0]) if found else None,
+        "client": document_of(found[0]) if found else None,
         "cursors": [cursor_document(cursor, now_ns) for cursor in cursors],
     }
     return Sheet(rows=rows, document=document, names=[client])

@@ -5,8 +5,8 @@ from typing import Any, Final
 from stan_client.session import text_of
 
 from stan.cli.commands.cursors import KINDS, full_name, lag, name_of, state_of, why, window
-from stan.cli.support.facts import facts
 from stan.cli.support.output import Sheet
+from stan.cli.support.proto_json import document_of
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import NEVER, counted, told_age, told_duration
 
@@ -20,7 +20,7 @@ def cursor_document(cursor: pb.CursorStatus, now_ns: int) -> dict[str, Any]:
         "state": state_of(cursor, now_ns),
         "lag": lag(cursor),
         "window": window(cursor),
-        **facts(cursor),
+        **document_of(cursor),
     }
 
 

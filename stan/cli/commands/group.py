@@ -9,11 +9,11 @@ from stan_client.admin import Nodes
 from stan import values
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
-from stan.cli.support.facts import facts
 from stan.cli.support.groups import behind, groups_of, leaderless, odd_hashes
 from stan.cli.support.operating import look, on_cluster
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done
+from stan.cli.support.proto_json import document_of
 
 app = group_of_commands(
     "Groups: each holds a share of the channels, has one leader and copies on other nodes. Group 0 is the metadata."
@@ -57,7 +57,7 @@ def groups_sheet(nodes: Nodes) -> Sheet:
                 "leader": group.leader,
                 "term": group.term,
                 "lag": behind(group),
-                "copies": [{"node": node, **facts(status)} for node, status in group.copies],
+                "copies": [{"node": node, **document_of(status)} for node, status in group.copies],
             }
             for group in groups
         ],

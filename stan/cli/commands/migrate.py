@@ -145,9 +145,9 @@ def _fail(text: str, code: int) -> NoReturn:
 
 
 def _facts(report: Report) -> dict[str, object]:
-    facts = asdict(report)
-    facts["problems"] = [problem._asdict() for problem in report.problems]
-    return facts
+    document = asdict(report)
+    document["problems"] = [problem._asdict() for problem in report.problems]
+    return document
 
 
 def _show(report: Report, plan: Plan) -> None:

@@ -8,11 +8,11 @@ import typer
 from stan_client.admin import Nodes
 
 from stan.cli.support.common import CliError, Target, group_of_commands
-from stan.cli.support.facts import facts
 from stan.cli.support.groups import name_of
 from stan.cli.support.operating import look, near, on_cluster
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done
+from stan.cli.support.proto_json import document_of
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import NEVER, told_age, told_size, told_time
 
@@ -65,7 +65,7 @@ def nodes_sheet(nodes: Nodes, now_ns: int) -> Sheet:
             "version",
         ),
         rows=rows,
-        document={"nodes": [facts(one) for one in nodes.answers], "missing": nodes.missing},
+        document={"nodes": [document_of(one) for one in nodes.answers], "missing": nodes.missing},
         names=[name_of(one) for one in nodes.answers] + nodes.missing,
         foot=f"{len(nodes.missing)} of {len(rows)} nodes do not answer." if nodes.missing else "",
     )
@@ -121,7 +121,7 @@ def node_sheet(one: pb.NodeStatus, now_ns: int) -> Sheet:
         told = f"{group.role}, term {group.term}, applied {group.applied:,} of {group.last_index:,}"
         leader = f", led by {group.leader or 'nobody'}" if group.role != "leader" else ""
         rows.append((title, told + leader + (f": {group.trouble}" if group.trouble else "")))
-    return Sheet(rows=rows, document={"node": facts(one)}, names=[name_of(one)])
+    return Sheet(rows=rows, document={"node": document_of(one)}, names=[name_of(one)])
 
 
 @app.command("add")

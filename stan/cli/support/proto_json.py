@@ -1,6 +1,6 @@
 """Answers of the servers as JSON documents: every field under its name in stan/protocol/proto/admin.proto, bytes as text.
 
-So the names stay as long as the protocol's do. Fields that may be left out and were are null; enums are words in small letters.
+So the names stay as long as the protocol's do. Optional fields that are not set are null; enum values are words in lower case.
 """
 
 from collections.abc import Callable
@@ -13,37 +13,37 @@ HEX: Final = frozenset({"state_hash"})
 LEFT_OUT: Final = frozenset({"error", "retry", "more", "pool"})
 
 
-def facts(message: Any) -> dict[str, Any]:
-    """One message of admin_pb2."""
+def document_of(message: Any) -> dict[str, Any]:
+    """A message of admin_pb2 as a JSON document."""
     kind: Any = type(message)
     return {name: read(getattr(message, name), message) for name, read in _readers(kind)}
 
 
 @lru_cache(maxsize=64)
 def _readers(kind: Any) -> list[tuple[str, Callable[[Any, Any], Any]]]:
-    """For each field how its value is told; found out once, for there may be ten thousand messages."""
+    """Name and reader of each field; cached by type, because there may be ten thousand messages."""
     return [(field.name, _reader(field)) for field in kind.DESCRIPTOR.fields if field.name not in LEFT_OUT]
 
 
 def _reader(field: Any) -> Callable[[Any, Any], Any]:
-    tell = _teller(field)
+    convert = _converter(field)
     if field.is_repeated:
-        return lambda values, _: [tell(value) for value in values]
+        return lambda values, _: [convert(value) for value in values]
     if field.has_presence:
-        return lambda value, message: tell(value) if message.HasField(field.name) else None
-    return lambda value, _: tell(value)
+        return lambda value, message: convert(value) if message.HasField(field.name) else None
+    return lambda value, _: convert(value)
 
 
-def _teller(field: Any) -> Callable[[Any], Any]:
+def _converter(field: Any) -> Callable[[Any], Any]:
     if field.message_type is not None:
-        return facts
+        return document_of
     if field.enum_type is not None:
         words = {number: value.name.lower() for number, value in field.enum_type.values_by_number.items()}
         return lambda value: words.get(value, value)
     if field.type == field.TYPE_BYTES:
         return bytes.hex if field.name in HEX else text_of
-    return _itself
+    return _unchanged
 
 
-def _itself(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
