@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from tests.fuzz import disk, network, operating, text
+from tests.fuzz import disk, network, operations, text
 from tests.fuzz.engine import Parser, run
 
 
 def all_parsers() -> Iterator[Parser]:
     """Each with a name of its own."""
-    return chain(network.parsers(), disk.parsers(), text.parsers(), operating.parsers())
+    return chain(network.parsers(), disk.parsers(), text.parsers(), operations.parsers())
 
 
 def run_named(name: str, count: int, seed: int) -> tuple[str, list[str], float]:

@@ -65,7 +65,7 @@ class FakeAdmin:
 
 
 class FakeDirect:
-    """What `stan.cli.support.operating` opens."""
+    """What `stan.cli.support.session` opens."""
 
     def __init__(self) -> None:
         self.admin = FakeAdmin()

@@ -8,7 +8,7 @@ from stan_client.admin import Nodes
 from typer.testing import CliRunner
 
 from stan.cli.main import app
-from stan.cli.support import operating
+from stan.cli.support import session
 from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
@@ -18,7 +18,7 @@ def servers(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     fake = FakeDirect()
     fake.admin.all_channels = [channel()]
-    monkeypatch.setattr(operating, "open_direct", lambda *_: fake)
+    monkeypatch.setattr(session, "open_direct", lambda *_: fake)
     return fake
 
 
@@ -97,7 +97,7 @@ def test_silence_is_critical_and_no_nats_unknown(servers, monkeypatch):
     def refused(*_):
         raise OSError("refused")
 
-    monkeypatch.setattr(operating, "open_direct", refused)
+    monkeypatch.setattr(session, "open_direct", refused)
     done = stan("check")
     assert done.exit_code == 3
     assert done.stdout.startswith("STAN UNKNOWN")

@@ -8,7 +8,7 @@ from stan_client.admin import Nodes
 from typer.testing import CliRunner
 
 from stan.cli.main import ENTRIES, app, loaded, watch_alone
-from stan.cli.support import args, operating
+from stan.cli.support import args, session
 from stan.cli.support.options import Sure, View
 from stan.cli.support.output import Sheet, present
 from stan.protocol.proto import admin_pb2 as pb
@@ -21,7 +21,7 @@ def servers(tmp_path, monkeypatch):
     fake = FakeDirect()
     fake.admin.all_channels = [channel(), channel("payments", uid=8)]
     fake.admin.all_cursors = [durable()]
-    monkeypatch.setattr(operating, "open_direct", lambda *_: fake)
+    monkeypatch.setattr(session, "open_direct", lambda *_: fake)
     return fake
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from stan import errors, limits
 from stan.cli.main import app
-from stan.cli.support import operating
+from stan.cli.support import session
 from stan.config import Config
 from stan.core.broker import Broker
 from stan.edge.nats.gateway import Gateway
@@ -194,7 +194,7 @@ def servers(tmp_path, monkeypatch):
     fake.admin.all_channels = [channel()]
     nodes = [pb.NodeStatus(node=name, groups=[pb.GroupStatus(group=1)]) for name in ("a", "b")]
     fake.admin.all_nodes = Nodes(nodes, [])
-    monkeypatch.setattr(operating, "open_direct", lambda *_: fake)
+    monkeypatch.setattr(session, "open_direct", lambda *_: fake)
     return fake
 
 

@@ -31,10 +31,10 @@ from stan.cli.commands.archive import (
     write_index,
 )
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
-from stan.cli.support.operating import operating
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, show
 from stan.cli.support.progress import bar
+from stan.cli.support.session import session
 from stan.errors import UNKNOWN_CHANNEL
 from stan.patterns import matches, valid_name
 from stan.protocol.kernel.rows import columns, pack_rows
@@ -77,7 +77,7 @@ def backup(
 
 
 async def _backup(target: Target, directory: Path, pattern: str, view: View) -> int:
-    async with operating(target, timeout_s=PATIENCE_S) as direct:
+    async with session(target, timeout_s=PATIENCE_S) as direct:
         found = await direct.admin.channels(pattern)
         made = datetime.now(UTC).isoformat(timespec="seconds")
         index = Index(target.cluster_id, secrets.token_hex(16), made, f"stan {stan.__version__}")
@@ -179,7 +179,7 @@ def restore(
 
 
 async def _restore(target: Target, directory: Path, index: Index, view: View) -> int:
-    async with operating(target, timeout_s=PATIENCE_S) as direct:
+    async with session(target, timeout_s=PATIENCE_S) as direct:
         payload_max = direct.max_payload
         with bar("Restoring", sum(one.messages for one in index.channels)) as advance:
 

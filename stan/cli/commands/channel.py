@@ -14,10 +14,10 @@ from stan.cli.commands.cursors import KINDS, full_name, lag, state_of
 from stan.cli.commands.verify import verify
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
-from stan.cli.support.operating import look, no_channel, on_cluster
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done, present
 from stan.cli.support.proto_json import document_of
+from stan.cli.support.session import look, no_channel, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted, told_age, told_duration, told_size, told_time
 

@@ -12,9 +12,9 @@ import typer
 from stan import values
 from stan.cli.support.args import Channel, at_time, checked_channel, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, out, run
-from stan.cli.support.operating import is_unknown, no_channel, operating
 from stan.cli.support.options import injected
 from stan.cli.support.output import clean, write
+from stan.cli.support.session import is_unknown, no_channel, session
 from stan.values import told_time
 
 SHAPES: Final = ("text", "json", "base64", "hex", "raw")
@@ -68,7 +68,7 @@ def _range(seq: str, count: int) -> Wanted:
 async def _get(target: Target, channel: str, wanted: Wanted, shape: str) -> int:
     shown = 0
     start, bound, last, time_ns = wanted
-    async with operating(target) as direct:
+    async with session(target) as direct:
         try:
             if time_ns:
                 start = stan_client.from_sequence(await direct.seq_at_time(channel, time_ns))

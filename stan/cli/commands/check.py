@@ -30,9 +30,9 @@ from stan.cli.support.groups import (
     told_leaderless,
     troubles,
 )
-from stan.cli.support.operating import operating
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Sheet, show
+from stan.cli.support.session import session
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import SECOND
 from stan.values import counted, told_duration
@@ -138,7 +138,7 @@ def _threshold(option: str, text: str, parse: Any = values.number, *, below: boo
 async def _check(target: Target, channel: str, name: str, bounds: Bounds, view: View) -> int:
     findings = Findings()
     try:
-        async with operating(target) as direct:
+        async with session(target) as direct:
             await look(direct, channel, name, bounds, findings)
     except CliError as error:
         level = CRITICAL if error.code == EXIT_NO_ANSWER else UNKNOWN

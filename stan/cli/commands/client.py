@@ -10,10 +10,10 @@ from stan_client.session import text_of
 from stan.cli.commands.cursor_sheets import cursor_document
 from stan.cli.commands.cursors import KINDS, full_name, state_of
 from stan.cli.support.common import CliError, Target, group_of_commands
-from stan.cli.support.operating import look, near, on_cluster
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done
 from stan.cli.support.proto_json import document_of
+from stan.cli.support.session import look, near, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted
 

@@ -12,9 +12,9 @@ import typer
 from stan.cli.support import contexts
 from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, group_of_commands, out, run
 from stan.cli.support.contexts import ContextError
-from stan.cli.support.operating import operating
 from stan.cli.support.options import Sure, Text, View, builds, injected, resolved
 from stan.cli.support.output import Sheet, done, show
+from stan.cli.support.session import session
 
 Name = Annotated[
     str,
@@ -195,7 +195,7 @@ def check(name: Name = "") -> None:
 
 
 async def _check(name: str, target: Target) -> int:
-    async with operating(target) as direct:
+    async with session(target) as direct:
         nodes = await direct.admin.nodes()
     out.print(
         f"Context {name} works: {len(nodes.answers)} node(s) of cluster {target.cluster_id} answer.", markup=False

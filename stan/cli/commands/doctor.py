@@ -25,9 +25,9 @@ from stan.cli.support.groups import (
     told_leaderless,
     troubles,
 )
-from stan.cli.support.operating import operating
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Sheet, show
+from stan.cli.support.session import session
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import SECOND
 from stan.values import counted, told_age, told_duration, told_size
@@ -59,7 +59,7 @@ def doctor(*, target: Target, view: View) -> None:
 
     async def main() -> int:
         began = time.monotonic()
-        async with operating(target) as direct:
+        async with session(target) as direct:
             connected_ms = 1000 * (time.monotonic() - began)
             nodes = await direct.admin.nodes()
             found = [*of_nodes(nodes), *of_groups(nodes), *of_clocks(nodes, time.time_ns())]

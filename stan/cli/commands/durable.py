@@ -19,9 +19,9 @@ from stan.cli.commands.cursor_sheets import cursor_sheet, cursors_sheet, why_she
 from stan.cli.commands.cursors import full_name, lag, name_of
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
-from stan.cli.support.operating import look, near, no_channel, on_cluster
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done
+from stan.cli.support.session import look, near, no_channel, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted
 

@@ -9,10 +9,10 @@ import typer
 from stan_client.session import text_of
 
 from stan.cli.support.common import CliError, Target, out, run, stop_on_signals
-from stan.cli.support.operating import operating
 from stan.cli.support.options import injected
 from stan.cli.support.output import clean, write
 from stan.cli.support.proto_json import document_of
+from stan.cli.support.session import session
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import told_time
 
@@ -39,7 +39,7 @@ async def _events(target: Target, kind: str, of: tuple[str, str], count: int, *,
     stop = asyncio.Event()
     stop_on_signals(stop)
     shown = 0
-    async with operating(target) as direct:
+    async with session(target) as direct:
         source = direct.admin.events(kind)
         stopped = asyncio.ensure_future(stop.wait())
         try:

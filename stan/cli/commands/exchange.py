@@ -23,9 +23,9 @@ import typer
 
 from stan.cli.support.args import Channel, checked_channel
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, run
-from stan.cli.support.operating import is_unknown, no_channel, operating
 from stan.cli.support.options import injected
 from stan.cli.support.progress import bar
+from stan.cli.support.session import is_unknown, no_channel, session
 from stan.protocol.kernel.rows import ID_BYTES, Headers, columns, pack_rows
 from stan.values import counted
 
@@ -62,7 +62,7 @@ def export(
 
 
 async def _export(target: Target, channel: str, file: Path | None, shape: str, span: tuple[int, int]) -> int:
-    async with operating(target, timeout_s=PATIENCE_S) as direct:
+    async with session(target, timeout_s=PATIENCE_S) as direct:
         try:
             status = (await direct.info([channel])).get(channel)
             if status is None:
@@ -164,7 +164,7 @@ def import_(
 async def _import(target: Target, channel: str, file: Path | None, shape: str, total: int | None) -> int:
     producer = f"import-{secrets.token_hex(8)}"  # a request that is repeated stores nothing twice
     stored, number, version = 0, 0, 0
-    async with operating(target, timeout_s=PATIENCE_S) as direct:
+    async with session(target, timeout_s=PATIENCE_S) as direct:
         room = direct.max_payload - REQUEST_ROOM - 2 * len(channel.encode("utf-8", "surrogateescape"))
         with _source(file) as source, bar("Importing", total) as advance:
             pending: list[Row] = []

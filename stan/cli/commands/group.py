@@ -10,10 +10,10 @@ from stan import values
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.groups import behind, groups_of, leaderless, odd_hashes
-from stan.cli.support.operating import look, on_cluster
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done
 from stan.cli.support.proto_json import document_of
+from stan.cli.support.session import look, on_cluster
 
 app = group_of_commands(
     "Groups: each holds a share of the channels, has one leader and copies on other nodes. Group 0 is the metadata."

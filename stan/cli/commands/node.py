@@ -9,10 +9,10 @@ from stan_client.admin import Nodes
 
 from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.groups import name_of
-from stan.cli.support.operating import look, near, on_cluster
 from stan.cli.support.options import Sure, View, injected
 from stan.cli.support.output import Sheet, done
 from stan.cli.support.proto_json import document_of
+from stan.cli.support.session import look, near, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import NEVER, told_age, told_size, told_time
 

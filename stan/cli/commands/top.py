@@ -12,9 +12,9 @@ from stan_client.session import text_of
 from stan.cli.commands.cursors import full_name, in_vain, lag, state_of
 from stan.cli.support.args import Pattern, checked_pattern
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, out, run, stop_on_signals
-from stan.cli.support.operating import operating
 from stan.cli.support.options import injected
 from stan.cli.support.output import Sheet, text_of_sheet, write
+from stan.cli.support.session import session
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted, told_age, told_rate, told_size, told_time
 
@@ -67,7 +67,7 @@ async def _top(target: Target, pattern: str, sort: str, pace: tuple[float, int, 
     stop = asyncio.Event()
     stop_on_signals(stop)
     live, looks = out.is_terminal and not as_json, 0
-    async with operating(target) as direct:
+    async with session(target) as direct:
         before = await sampled(direct, pattern)
         while not stop.is_set():
             try:

@@ -20,9 +20,9 @@ from stan import limits
 from stan.cli.support.args import checked_channel
 from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, err, run
 from stan.cli.support.groups import groups_of, odd_hashes, odd_words
-from stan.cli.support.operating import no_channel, operating
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Sheet, show
+from stan.cli.support.session import no_channel, session
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted, told_size
 
@@ -104,7 +104,7 @@ def verify(
 
 
 async def _verify(target: Target, channel: str, view: View) -> int:
-    async with operating(target) as direct:
+    async with session(target) as direct:
         found = await direct.admin.channels(channel or ">")
         if channel and not found:
             raise await no_channel(direct, channel)

@@ -12,8 +12,8 @@ from stan_client.session import text_of
 
 from stan import values
 from stan.cli.support.common import EXIT_USAGE, CliError, run_fast
-from stan.cli.support.operating import open_direct
 from stan.cli.support.options import resolved
+from stan.cli.support.session import open_direct
 from stan.patterns import valid_name
 
 COMPLETION_S: Final = 1.5

@@ -1,4 +1,4 @@
-"""The way from a command to the servers: a connection without registration, and failures that name the next step."""
+"""A command's session with the servers: a connection without registration, and errors that name the next step."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -15,7 +15,7 @@ from stan.cli.support.output import Sheet, present
 from stan.errors import UNKNOWN_CHANNEL
 
 PATIENCE_S = 10.0
-"""How long an answer is waited for."""
+"""Seconds until a request without an answer fails."""
 NODES_PATIENCE_S = 2.0
 """How long the nodes are waited for when nobody answers something else."""
 NEAR_MAX = 3
@@ -23,15 +23,15 @@ NEAR_MAX = 3
 
 
 def open_direct(target: Target, timeout_s: float) -> stan_client.Direct:
-    """What asks; tests put another one in its place."""
+    """The client that asks the servers; tests replace this function."""
     return stan_client.Direct(
         target.server, target.cluster_id, name="stan-cli", timeout_s=timeout_s, nats_options=target.nats_options()
     )
 
 
 @contextlib.asynccontextmanager
-async def operating(target: Target, *, timeout_s: float = PATIENCE_S) -> AsyncIterator[stan_client.Direct]:
-    """A connection; what goes wrong inside of the block becomes a CliError."""
+async def session(target: Target, *, timeout_s: float = PATIENCE_S) -> AsyncIterator[stan_client.Direct]:
+    """An open connection to the servers; errors inside of the block become CliErrors."""
     with explained(target):
         direct = open_direct(target, timeout_s)
         await direct.open()
@@ -49,7 +49,7 @@ def on_cluster(target: Target, work: Callable[[stan_client.Direct], Awaitable[in
     """Run *work* with a connection, and leave with its exit code."""
 
     async def main() -> int:
-        async with operating(target) as direct:
+        async with session(target) as direct:
             return await work(direct)
 
     run(main())
