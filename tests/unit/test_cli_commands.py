@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from stan.cli.main import ENTRIES, app, loaded, watch_alone
 from stan.cli.support import args, session
 from stan.cli.support.options import Sure, View
-from stan.cli.support.output import Sheet, present
+from stan.cli.support.output import Table, present
 from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
@@ -292,7 +292,7 @@ def test_channels_are_completed(servers, monkeypatch):
 
 
 async def test_who_watches_goes_on_when_a_leader_is_slow_to_answer(capsysbinary):
-    answers = [stan_client.RequestTimeoutError("late"), Sheet(names=["a"]), Sheet(names=["b"]), RuntimeError("enough")]
+    answers = [stan_client.RequestTimeoutError("late"), Table(names=["a"]), Table(names=["b"]), RuntimeError("enough")]
 
     async def fetch():
         answer = answers.pop(0)

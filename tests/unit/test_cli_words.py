@@ -3,8 +3,8 @@
 import pytest
 
 from stan.cli.commands import cursors
-from stan.cli.commands.cursor_sheets import cursors_sheet, told_runs, why_sheet
-from stan.cli.support.output import Sheet, clean, table
+from stan.cli.commands.cursor_tables import cursors_table, told_runs, why_table
+from stan.cli.support.output import Table, clean, table_lines
 from stan.cli.support.proto_json import document_of
 from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import channel, durable, member
@@ -55,9 +55,9 @@ def test_state_and_why(cursor, state, said, step):
     reasons = cursors.why(cursor, "stan durable", NOW)
     assert said in reasons[0] or said in " ".join(reasons)
     assert step in reasons[-1] or step in " ".join(reasons)
-    sheet = why_sheet(cursor, "stan durable", NOW)
-    assert sheet.document["state"] == state
-    assert sheet.document["reasons"] == reasons
+    table = why_table(cursor, "stan durable", NOW)
+    assert table.document["state"] == state
+    assert table.document["reasons"] == reasons
 
 
 def test_a_group_without_members_is_told_how_to_get_one():
@@ -78,22 +78,22 @@ def test_some_members_that_are_full_are_named():
 def test_names_of_the_network_cannot_speak_to_the_terminal():
     evil = "or\x1b[31mders\n\udcff"
     assert clean(evil) == "or\\x1b[31mders\\x0a\\xff"
-    line = table(Sheet(columns=("name",), rows=[(evil,)]))[1]
+    line = table_lines(Table(columns=("name",), rows=[(evil,)]))[1]
     assert "\x1b" not in line
 
 
 def test_tables_are_aligned_and_fit_the_terminal():
-    sheet = Sheet(columns=("name", ">n"), rows=[("a" * 60, "1"), ("b", "1,000")])
-    lines = table(sheet)
+    table = Table(columns=("name", ">n"), rows=[("a" * 60, "1"), ("b", "1,000")])
+    lines = table_lines(table)
     assert {len(line) for line in lines} == {67}
-    narrow = table(sheet, 40)
+    narrow = table_lines(table, 40)
     assert max(map(len, narrow)) == 40
     assert "…" in narrow[1]
-    assert table(Sheet(columns=("a",), empty="Nothing.")) == ["Nothing."]
+    assert table_lines(Table(columns=("a",), empty="Nothing.")) == ["Nothing."]
 
 
 def test_rows_of_labels_wrap_on_a_terminal():
-    lines = table(Sheet(rows=[("label", "word " * 30)]), 40)
+    lines = table_lines(Table(rows=[("label", "word " * 30)]), 40)
     assert len(lines) > 3
     assert max(map(len, lines)) <= 40
     assert lines[1].startswith(" " * 7)
@@ -117,6 +117,6 @@ def test_json_has_every_field_under_its_name_whether_set_or_not():
 
 
 def test_a_table_of_many_names_worst_lag():
-    sheet = cursors_sheet([durable(), durable("other", waiting=3)], "durable", NOW)
-    assert sheet.foot == "2 durables, worst lag 10"
-    assert sheet.names == ["acct/billing", "acct/other"]
+    table = cursors_table([durable(), durable("other", waiting=3)], "durable", NOW)
+    assert table.foot == "2 durables, worst lag 10"
+    assert table.names == ["acct/billing", "acct/other"]

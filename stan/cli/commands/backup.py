@@ -32,7 +32,7 @@ from stan.cli.commands.archive import (
 )
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
 from stan.cli.support.options import Sure, View, injected
-from stan.cli.support.output import Sheet, show
+from stan.cli.support.output import Table, show
 from stan.cli.support.progress import bar
 from stan.cli.support.session import session
 from stan.errors import UNKNOWN_CHANNEL
@@ -283,7 +283,7 @@ async def _together(work: Iterator[Awaitable[Any]]) -> list[Any]:
     return [task.result() for task in tasks]
 
 
-def _told(index: Index, head: str, gone: list[str]) -> Sheet:
+def _told(index: Index, head: str, gone: list[str]) -> Table:
     """What was done, a line each."""
     rows = [
         (one.name, f"{one.messages:,}", f"{one.first_sequence:,}", f"{one.last_sequence:,}", f"{one.positions:,}")
@@ -293,7 +293,7 @@ def _told(index: Index, head: str, gone: list[str]) -> Sheet:
     foot = f"{head}: {counted(len(rows), 'channel')}, {counted(messages, 'message')}."
     if gone:
         foot += f" Deleted meanwhile: {', '.join(gone)}."
-    return Sheet(
+    return Table(
         columns=("channel", ">messages", ">first", ">last", ">durables and groups"),
         rows=rows,
         document={

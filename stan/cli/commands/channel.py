@@ -15,7 +15,7 @@ from stan.cli.commands.verify import verify
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.options import Sure, View, injected
-from stan.cli.support.output import Sheet, done, present
+from stan.cli.support.output import Table, done, present
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, no_channel, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
@@ -53,17 +53,17 @@ def list_(
         raise CliError(f"--sort is one of {', '.join(SORTS)}.", EXIT_USAGE)
     idle_ns = parsed("--idle", values.duration_ns, idle) if idle else 0
 
-    async def sheet(direct: stan_client.Direct) -> Sheet:
+    async def table(direct: stan_client.Direct) -> Table:
         found = await direct.admin.channels(pattern)
         now = time.time_ns()
         found = [one for one in found if not empty or not one.messages]
         found = [one for one in found if not idle_ns or now - one.last_timestamp >= idle_ns]
-        return channels_sheet(sorted(found, key=SORTS[sort]), now)
+        return channels_table(sorted(found, key=SORTS[sort]), now)
 
-    look(target, view, sheet)
+    look(target, view, table)
 
 
-def channels_sheet(found: list[pb.ChannelStatus], now_ns: int) -> Sheet:
+def channels_table(found: list[pb.ChannelStatus], now_ns: int) -> Table:
     """The table of channels."""
     names = [text_of(one.name) for one in found]
 
@@ -84,7 +84,7 @@ def channels_sheet(found: list[pb.ChannelStatus], now_ns: int) -> Sheet:
         ]
 
     messages, size = sum(one.messages for one in found), sum(one.bytes for one in found)
-    return Sheet(
+    return Table(
         columns=(
             *("channel", ">messages", ">size", ">first", ">last", ">newest", ">subscribed", ">offline"),
             ">group",
@@ -102,14 +102,14 @@ def channels_sheet(found: list[pb.ChannelStatus], now_ns: int) -> Sheet:
 def show_(channel: Channel, *, target: Target, view: View) -> None:
     """One channel: messages, limits, and everybody who reads it."""
 
-    async def sheet(direct: stan_client.Direct) -> Sheet:
+    async def table(direct: stan_client.Direct) -> Table:
         status = await status_of(direct, channel)
-        return channel_sheet(status, await direct.admin.subscriptions(channel), time.time_ns())
+        return channel_table(status, await direct.admin.subscriptions(channel), time.time_ns())
 
-    look(target, view, sheet)
+    look(target, view, table)
 
 
-def channel_sheet(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_ns: int) -> Sheet:
+def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_ns: int) -> Table:
     """All of one channel."""
     name = text_of(status.name)
     rows = [
@@ -126,7 +126,7 @@ def channel_sheet(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
         rows.append((KINDS[cursor.kind], f"{full_name(cursor)}: {what}"))
     document = {"channel": document_of(status), "cursors": [document_of(cursor) for cursor in cursors]}
     behind = max((lag(cursor) for cursor in cursors), default=0)
-    return Sheet(rows=rows, document=document, names=[name], foot=f"Worst lag: {behind:,}" if cursors else "")
+    return Table(rows=rows, document=document, names=[name], foot=f"Worst lag: {behind:,}" if cursors else "")
 
 
 def limit_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
@@ -320,12 +320,12 @@ def limits(
             status = await status_of(direct, channel)
         found = status
 
-        async def sheet() -> Sheet:
+        async def fetch() -> Table:
             await asyncio.sleep(0)
             document = {"channel": channel, "limits": document_of(found.limits), "edited": document_of(found.edited)}
-            return Sheet(rows=[("channel", channel), *limit_rows(found)], document=document, names=[channel])
+            return Table(rows=[("channel", channel), *limit_rows(found)], document=document, names=[channel])
 
-        return await present(sheet, View(view.json, view.names))()
+        return await present(fetch, View(view.json, view.names))()
 
     on_cluster(target, main)
 

@@ -31,7 +31,7 @@ from stan.cli.support.groups import (
     troubles,
 )
 from stan.cli.support.options import View, injected
-from stan.cli.support.output import Sheet, show
+from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import SECOND
@@ -143,7 +143,7 @@ async def _check(target: Target, channel: str, name: str, bounds: Bounds, view: 
     except CliError as error:
         level = CRITICAL if error.code == EXIT_NO_ANSWER else UNKNOWN
         findings.add(level, "connection", str(error).replace("\n", "; "))
-    show(findings_sheet(findings), view)
+    show(findings_table(findings), view)
     return findings.level
 
 
@@ -224,7 +224,7 @@ def judge_cursors(found: Iterable[pb.CursorStatus], bounds: Bounds, findings: Fi
     findings.figures |= worst
 
 
-def findings_sheet(findings: Findings) -> Sheet:
+def findings_table(findings: Findings) -> Table:
     """One line, then what is not well, the worst first; figures behind a bar, as Nagios wants them."""
     word = WORDS[findings.level]
     ordered = sorted(findings.found, key=lambda one: -WORDS.index(one["level"]))
@@ -232,7 +232,7 @@ def findings_sheet(findings: Findings) -> Sheet:
     figures = " ".join(f"{key}={value:g}" for key, value in findings.figures.items())
     head = f"STAN {word} - {told or 'all is well'}" + (f" | {figures}" if figures else "")
     rows = [(one["level"], one["text"]) for one in ordered[:SHOWN_MAX]] if len(ordered) > 3 else []
-    return Sheet(
+    return Table(
         rows=rows,
         document={"status": word, "found": ordered, "figures": findings.figures},
         names=[one["text"] for one in ordered],

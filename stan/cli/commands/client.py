@@ -7,11 +7,11 @@ import stan_client
 import typer
 from stan_client.session import text_of
 
-from stan.cli.commands.cursor_sheets import cursor_document
+from stan.cli.commands.cursor_tables import cursor_document
 from stan.cli.commands.cursors import KINDS, full_name, state_of
 from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.options import Sure, View, injected
-from stan.cli.support.output import Sheet, done
+from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
@@ -39,21 +39,21 @@ def list_(
 ) -> None:
     """All clients, and whether they answer."""
 
-    async def sheet(direct: stan_client.Direct) -> Sheet:
+    async def table(direct: stan_client.Direct) -> Table:
         found = await direct.admin.clients()
-        return clients_sheet([one for one in found if one.failing or not failing])
+        return clients_table([one for one in found if one.failing or not failing])
 
-    look(target, view, sheet)
+    look(target, view, table)
 
 
-def clients_sheet(found: list[pb.ClientStatus]) -> Sheet:
+def clients_table(found: list[pb.ClientStatus]) -> Table:
     """One a line."""
     names = [text_of(one.client_id) for one in found]
     rows = [
         (name, _state(one), f"{one.ping_interval_s}s x {one.ping_max_out}", text_of(one.heartbeat_inbox))
         for name, one in zip(names, found, strict=True)
     ]
-    return Sheet(
+    return Table(
         columns=("client", "state", "pings", "heartbeat inbox"),
         rows=rows,
         document={"clients": [document_of(one) for one in found]},
@@ -72,18 +72,18 @@ def _state(client: pb.ClientStatus) -> str:
 def show(client: ClientName, *, target: Target, view: View) -> None:
     """One client and its subscriptions."""
 
-    async def sheet(direct: stan_client.Direct) -> Sheet:
+    async def table(direct: stan_client.Direct) -> Table:
         found = await direct.admin.clients(client)
         cursors = await direct.admin.subscriptions(client_id=client)
         if not found and not cursors:
             names = [text_of(one.client_id) for one in await direct.admin.clients()]
             raise CliError(f"There is no client {client!r}.{near(client, names)} All of them: stan client list")
-        return client_sheet(client, found, cursors, time.time_ns())
+        return client_table(client, found, cursors, time.time_ns())
 
-    look(target, view, sheet)
+    look(target, view, table)
 
 
-def client_sheet(client: str, found: list[pb.ClientStatus], cursors: list[pb.CursorStatus], now_ns: int) -> Sheet:
+def client_table(client: str, found: list[pb.ClientStatus], cursors: list[pb.CursorStatus], now_ns: int) -> Table:
     """All of one; without a client: what is kept for it while it is not connected."""
     rows = [("client", client), ("state", _state(found[0]) if found else "not connected")]
     for one in found:
@@ -98,7 +98,7 @@ def client_sheet(client: str, found: list[pb.ClientStatus], cursors: list[pb.Cur
         "client": document_of(found[0]) if found else None,
         "cursors": [cursor_document(cursor, now_ns) for cursor in cursors],
     }
-    return Sheet(rows=rows, document=document, names=[client])
+    return Table(rows=rows, document=document, names=[client])
 
 
 @app.command("evict")

@@ -8,7 +8,7 @@ import typer
 
 from stan.cli.support.common import EXIT_FAILED, fail, group_of_commands
 from stan.cli.support.options import View, injected
-from stan.cli.support.output import Sheet, show
+from stan.cli.support.output import Table, show
 from stan.edge.nats.accounts import accounts
 from stan.edge.nats.nats_process import quoted
 from stan.settings.config_check import CheckResult, examine
@@ -34,7 +34,7 @@ def check(file: File, flags: Flags = None, *, view: View) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def verdict(file: Path, found: CheckResult) -> Sheet:
+def verdict(file: Path, found: CheckResult) -> Table:
     """What to say about a file."""
     lines = [f"error: {line}" for line in found.complaints] + [f"warning: {line}" for line in found.notices]
     state = f"{len(found.complaints)} to mend" if found.complaints else "can be served"
@@ -44,7 +44,7 @@ def verdict(file: Path, found: CheckResult) -> Sheet:
         "errors": list(found.complaints),
         "warnings": list(found.notices),
     }
-    return Sheet(
+    return Table(
         head="\n".join(lines), foot=f"{file}: {state}", document=document, names=list(found.complaints), empty=""
     )
 
@@ -59,7 +59,7 @@ def show_(file: File, flags: Flags = None, *, view: View) -> None:
     rows = [(setting.name, setting.value, setting.source) for setting in found.settings]
     document = {"options": [setting._asdict() for setting in found.settings]}
     names = [setting.name for setting in found.settings]
-    show(Sheet(columns=("OPTION", "VALUE", "FROM"), rows=rows, document=document, names=names), view)
+    show(Table(columns=("OPTION", "VALUE", "FROM"), rows=rows, document=document, names=names), view)
 
 
 @app.command("accounts")

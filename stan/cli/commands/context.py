@@ -13,7 +13,7 @@ from stan.cli.support import contexts
 from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, group_of_commands, out, run
 from stan.cli.support.contexts import ContextError
 from stan.cli.support.options import Sure, Text, View, builds, injected, resolved
-from stan.cli.support.output import Sheet, done, show
+from stan.cli.support.output import Table, done, show
 from stan.cli.support.session import session
 
 Name = Annotated[
@@ -120,7 +120,7 @@ def list_(*, view: View) -> None:
         rows.append(("*" if name == used else "", name, fields.get("server", ""), fields.get("cluster_id", ""), login))
         document.append({"name": name, "used": name == used, **fields})
     show(
-        Sheet(
+        Table(
             columns=("", "context", "server", "cluster id", "login"),
             rows=rows,
             document={"contexts": document},
@@ -141,7 +141,7 @@ def show_(name: Annotated[str, typer.Argument(help="Without it, the one in use."
     fields = contexts.shown(_named(name, contexts.load))
     document = {"name": name, "used": name == contexts.used(), **{key: fields.get(key) for key in contexts.FIELDS}}
     rows = [(key.replace("_", " "), value) for key, value in fields.items()]
-    show(Sheet(rows=[("context", name), *rows], document=document, names=[name]), view)
+    show(Table(rows=[("context", name), *rows], document=document, names=[name]), view)
 
 
 @app.command("use")

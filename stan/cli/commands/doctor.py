@@ -26,7 +26,7 @@ from stan.cli.support.groups import (
     troubles,
 )
 from stan.cli.support.options import View, injected
-from stan.cli.support.output import Sheet, show
+from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import SECOND
@@ -72,7 +72,7 @@ def doctor(*, target: Target, view: View) -> None:
         well.append(f"{counted(len(nodes.answers), 'node')} of cluster {target.cluster_id} {answer}")
         order = (WORST, BAD, NOTE)
         found.sort(key=lambda one: order.index(one.level))
-        show(doctor_sheet(found, well), view)
+        show(doctor_table(found, well), view)
         return EXIT_FAILED if any(one.level != NOTE for one in found) else 0
 
     run(main())
@@ -191,7 +191,7 @@ def of_clients(clients: list[pb.ClientStatus]) -> Iterator[Finding]:
             yield Finding(BAD, "client", f"Client {name} does not answer heartbeats.", f"stan client show {name}")
 
 
-def doctor_sheet(found: list[Finding], well: list[str]) -> Sheet:
+def doctor_table(found: list[Finding], well: list[str]) -> Table:
     """One page."""
     shown: list[Finding] = []
     counts: dict[str, int] = {}
@@ -208,7 +208,7 @@ def doctor_sheet(found: list[Finding], well: list[str]) -> Sheet:
     rows += [("ok", line) for line in well]
     needs = sum(one.level != NOTE for one in found)
     head = f"{counted(needs, 'thing needs', 'things need')} attention." if needs else "All is well."
-    return Sheet(
+    return Table(
         rows=rows,
         document={"well": not needs, "findings": [one._asdict() for one in found], "looked_at": well},
         names=[one.text for one in found],

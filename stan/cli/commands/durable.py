@@ -15,12 +15,12 @@ from stan_client.session import text_of
 
 from stan import values
 from stan.cli.commands import cursors
-from stan.cli.commands.cursor_sheets import cursor_sheet, cursors_sheet, why_sheet
+from stan.cli.commands.cursor_tables import cursor_table, cursors_table, why_table
 from stan.cli.commands.cursors import full_name, lag, name_of
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.options import Sure, View, injected
-from stan.cli.support.output import Sheet, done
+from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, near, no_channel, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted
@@ -134,14 +134,14 @@ def _add_list(app: typer.Typer, family: Family) -> None:
         if sort not in SORTS:
             raise CliError(f"--sort is one of {', '.join(SORTS)}.", EXIT_USAGE)
 
-        async def sheet(direct: stan_client.Direct) -> Sheet:
+        async def table(direct: stan_client.Direct) -> Table:
             every = await direct.admin.subscriptions(pattern, client_id=client)
             now = time.time_ns()
             ours = [one for one in every if one.kind in family.kinds]
             ours = [one for one in ours if not bad or cursors.in_vain(one, now)]
-            return cursors_sheet(sorted(ours, key=SORTS[sort]), family.noun, now)
+            return cursors_table(sorted(ours, key=SORTS[sort]), family.noun, now)
 
-        look(target, view, sheet)
+        look(target, view, table)
 
 
 def _add_looking(app: typer.Typer, family: Family) -> None:
@@ -150,22 +150,22 @@ def _add_looking(app: typer.Typer, family: Family) -> None:
     def show(channel: Channel, name: Name, owner: Owner = "", *, target: Target, view: View) -> None:
         """One of them: position, window, members, what is unacked."""
 
-        async def sheet(direct: stan_client.Direct) -> Sheet:
+        async def table(direct: stan_client.Direct) -> Table:
             cursor = await found(direct, family, channel, name, owner)
-            return cursor_sheet(cursor, time.time_ns())
+            return cursor_table(cursor, time.time_ns())
 
-        look(target, view, sheet)
+        look(target, view, table)
 
     @app.command("why")
     @injected
     def why(channel: Channel, name: Name, owner: Owner = "", *, target: Target, view: View) -> None:
         """Why it gets nothing, in words, and what to do about it."""
 
-        async def sheet(direct: stan_client.Direct) -> Sheet:
+        async def table(direct: stan_client.Direct) -> Table:
             cursor = await found(direct, family, channel, name, owner)
-            return why_sheet(cursor, family.command, time.time_ns())
+            return why_table(cursor, family.command, time.time_ns())
 
-        look(target, view, sheet)
+        look(target, view, table)
 
 
 # --- moving -----------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.groups import behind, groups_of, leaderless, odd_hashes
 from stan.cli.support.options import Sure, View, injected
-from stan.cli.support.output import Sheet, done
+from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
 
@@ -25,13 +25,13 @@ app = group_of_commands(
 def list_(*, target: Target, view: View) -> None:
     """Leader, term, copies and their lag of each group."""
 
-    async def sheet(direct: stan_client.Direct) -> Sheet:
-        return groups_sheet(await direct.admin.nodes())
+    async def table(direct: stan_client.Direct) -> Table:
+        return groups_table(await direct.admin.nodes())
 
-    look(target, view, sheet)
+    look(target, view, table)
 
 
-def groups_sheet(nodes: Nodes) -> Sheet:
+def groups_table(nodes: Nodes) -> Table:
     """One a line."""
     groups = groups_of(nodes)
     rows = []
@@ -66,7 +66,7 @@ def groups_sheet(nodes: Nodes) -> Sheet:
     without = len(leaderless(groups))
     told = [f"{without} groups have no leader: their channels take and deliver nothing."] if without else []
     told += [f"Nodes that do not answer: {', '.join(nodes.missing)}."] if nodes.missing else []
-    return Sheet(
+    return Table(
         columns=("group", "leader", ">term", ">committed", ">lag", "voters", "trouble"),
         rows=rows,
         document=document,

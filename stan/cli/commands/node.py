@@ -10,7 +10,7 @@ from stan_client.admin import Nodes
 from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.groups import name_of
 from stan.cli.support.options import Sure, View, injected
-from stan.cli.support.output import Sheet, done
+from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
@@ -36,13 +36,13 @@ def leads(node: pb.NodeStatus) -> int:
 def list_(*, target: Target, view: View) -> None:
     """All nodes, those that do not answer too."""
 
-    async def sheet(direct: stan_client.Direct) -> Sheet:
-        return nodes_sheet(await direct.admin.nodes(), time.time_ns())
+    async def table(direct: stan_client.Direct) -> Table:
+        return nodes_table(await direct.admin.nodes(), time.time_ns())
 
-    look(target, view, sheet)
+    look(target, view, table)
 
 
-def nodes_sheet(nodes: Nodes, now_ns: int) -> Sheet:
+def nodes_table(nodes: Nodes, now_ns: int) -> Table:
     """One a line."""
     rows: list[tuple[str, ...]] = [
         (
@@ -59,7 +59,7 @@ def nodes_sheet(nodes: Nodes, now_ns: int) -> Sheet:
         for one in nodes.answers
     ]
     rows += [(name, "does not answer", *[NEVER] * 7) for name in nodes.missing]
-    return Sheet(
+    return Table(
         columns=(
             *("node", "state", ">leads", ">up", ">in", ">out", ">disk free", ">memory"),
             "version",
@@ -83,14 +83,14 @@ def disk_left(node: pb.NodeStatus) -> str:
 def show(node: NodeName = "", *, target: Target, view: View) -> None:
     """One node and its groups."""
 
-    async def sheet(direct: stan_client.Direct) -> Sheet:
+    async def table(direct: stan_client.Direct) -> Table:
         nodes = await direct.admin.nodes()
         found = [one for one in nodes.answers if node in (one.node, name_of(one))]
         if not found:
             raise _unknown(node, nodes)
-        return node_sheet(found[0], time.time_ns())
+        return node_table(found[0], time.time_ns())
 
-    look(target, view, sheet)
+    look(target, view, table)
 
 
 def _unknown(node: str, nodes: Nodes) -> CliError:
@@ -100,7 +100,7 @@ def _unknown(node: str, nodes: Nodes) -> CliError:
     return CliError(f"There is no node {node!r}.{near(node, names)} There are: {', '.join(names)}.")
 
 
-def node_sheet(one: pb.NodeStatus, now_ns: int) -> Sheet:
+def node_table(one: pb.NodeStatus, now_ns: int) -> Table:
     """All of one."""
     rows = [
         ("node", name_of(one)),
@@ -121,7 +121,7 @@ def node_sheet(one: pb.NodeStatus, now_ns: int) -> Sheet:
         told = f"{group.role}, term {group.term}, applied {group.applied:,} of {group.last_index:,}"
         leader = f", led by {group.leader or 'nobody'}" if group.role != "leader" else ""
         rows.append((title, told + leader + (f": {group.trouble}" if group.trouble else "")))
-    return Sheet(rows=rows, document={"node": document_of(one)}, names=[name_of(one)])
+    return Table(rows=rows, document={"node": document_of(one)}, names=[name_of(one)])
 
 
 @app.command("add")

@@ -8,12 +8,12 @@ import typer
 from stan_client.session import text_of
 
 from stan import values
-from stan.cli.commands.cursor_sheets import cursor_document
+from stan.cli.commands.cursor_tables import cursor_document
 from stan.cli.commands.cursors import KINDS, full_name, state_of
 from stan.cli.support.args import Channel, Pattern, checked_channel, checked_pattern, parsed
 from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.options import Sure, View, injected
-from stan.cli.support.output import Sheet, done
+from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, no_channel, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted
@@ -33,14 +33,14 @@ def list_(
     """Each subscription with its number, client and window."""
     checked_pattern(pattern)
 
-    async def sheet(direct: stan_client.Direct) -> Sheet:
+    async def table(direct: stan_client.Direct) -> Table:
         found = await direct.admin.subscriptions(pattern, client_id=client)
-        return members_sheet(found, client, time.time_ns())
+        return members_table(found, client, time.time_ns())
 
-    look(target, view, sheet)
+    look(target, view, table)
 
 
-def members_sheet(found: list[pb.CursorStatus], client: str, now_ns: int) -> Sheet:
+def members_table(found: list[pb.CursorStatus], client: str, now_ns: int) -> Table:
     """One member a line."""
     online = [
         (cursor, member) for cursor in found for member in cursor.members if client in ("", text_of(member.client_id))
@@ -58,7 +58,7 @@ def members_sheet(found: list[pb.CursorStatus], client: str, now_ns: int) -> She
         )
         for cursor, member in online
     ]
-    return Sheet(
+    return Table(
         columns=("channel", ">number", "client", "kind", "name or inbox", "state", ">waiting", ">unacked"),
         rows=rows,
         document={"cursors": [cursor_document(cursor, now_ns) for cursor in found if cursor.members]},

@@ -13,7 +13,7 @@ from stan.cli.commands.cursors import full_name, in_vain, lag, state_of
 from stan.cli.support.args import Pattern, checked_pattern
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, out, run, stop_on_signals
 from stan.cli.support.options import injected
-from stan.cli.support.output import Sheet, text_of_sheet, write
+from stan.cli.support.output import Table, text_lines, write
 from stan.cli.support.session import session
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted, told_age, told_rate, told_size, told_time
@@ -84,18 +84,18 @@ async def _top(target: Target, pattern: str, sort: str, pace: tuple[float, int, 
                     write([json.dumps({"channels": [line._asdict() for line in found]}, ensure_ascii=False)])
                 else:
                     fits = lines or (max(1, (out.height or HEIGHT) - 5) if live else len(found))
-                    _draw(top_sheet(found, fits, time.time_ns()), sort, live=live)
+                    _draw(top_table(found, fits, time.time_ns()), sort, live=live)
                 looks += 1
                 if looks == count:
                     break
     return 0
 
 
-def _draw(sheet: Sheet, sort: str, *, live: bool) -> None:
+def _draw(table: Table, sort: str, *, live: bool) -> None:
     if live:
         out.clear()
         write([f"stan top, by {sort}, {told_time(time.time_ns())}; Ctrl-C ends it."])
-    write(text_of_sheet(sheet))
+    write(text_lines(table))
 
 
 async def sampled(direct: stan_client.Direct, pattern: str) -> Sample:
@@ -143,7 +143,7 @@ def ordered(found: list[Line], sort: str) -> list[Line]:
     return sorted(found, key=lambda line: (-getattr(line, sort), line.name))
 
 
-def top_sheet(found: list[Line], fits: int, now_ns: int) -> Sheet:
+def top_table(found: list[Line], fits: int, now_ns: int) -> Table:
     """The first of them."""
     rows = [
         (
@@ -159,7 +159,7 @@ def top_sheet(found: list[Line], fits: int, now_ns: int) -> Sheet:
         for line in found[:fits]
     ]
     total = f"{told_rate(sum(line.rate for line in found))} messages/s into {counted(len(found), 'channel')}"
-    return Sheet(
+    return Table(
         columns=("channel", ">in/s", ">messages", ">size", ">lag", ">again/s", ">newest", "who is behind"),
         rows=rows,
         head=total,

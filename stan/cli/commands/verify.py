@@ -21,7 +21,7 @@ from stan.cli.support.args import checked_channel
 from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, err, run
 from stan.cli.support.groups import groups_of, odd_hashes, odd_words
 from stan.cli.support.options import View, injected
-from stan.cli.support.output import Sheet, show
+from stan.cli.support.output import Table, show
 from stan.cli.support.session import no_channel, session
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import counted, told_size
@@ -130,7 +130,7 @@ async def _verify(target: Target, channel: str, view: View) -> int:
         verdict.problem = verdict.problem or "; ".join(
             f"states of group {number} differ" for number in (0, status.group) if number in odd
         )
-    show(verdicts_sheet(verdicts, nodes.missing, odd), view)
+    show(verdicts_table(verdicts, nodes.missing, odd), view)
     return 0 if all(verdict.ok for verdict in verdicts) and not nodes.missing and not odd else EXIT_FAILED
 
 
@@ -196,7 +196,7 @@ async def _read(
             await asyncio.sleep(LAG_PAUSE_S)
 
 
-def verdicts_sheet(verdicts: list[Verdict], missing: list[str], odd: Mapping[int, str] | None = None) -> Sheet:
+def verdicts_table(verdicts: list[Verdict], missing: list[str], odd: Mapping[int, str] | None = None) -> Table:
     """What came out, one channel a line; *odd*: groups whose state is not the same everywhere, and where."""
     rows = []
     for verdict in verdicts:
@@ -231,7 +231,7 @@ def verdicts_sheet(verdicts: list[Verdict], missing: list[str], odd: Mapping[int
         "missing": missing,
         "channels": [{**asdict(verdict), "ok": verdict.ok, "result": verdict.words} for verdict in verdicts],
     }
-    return Sheet(
+    return Table(
         columns=("channel", ">messages", ">size", ">crc", ">copies", "result"),
         rows=rows,
         document=document,

@@ -25,8 +25,8 @@ CELL_MIN: Final = 16
 
 
 @dataclass(slots=True)
-class Sheet:
-    """One thing to show."""
+class Table:
+    """A command's result: rows for people, a JSON document, and names for scripts."""
 
     columns: tuple[str, ...] = ()  # titles; one that begins with ">" is aligned to the right; none: labels and values
     rows: Sequence[tuple[str, ...]] | Callable[[], Sequence[tuple[str, ...]]] = ()  # called only if they are shown
@@ -55,15 +55,15 @@ def _escaped(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def table(sheet: Sheet, width: int = 0, *, bold: bool = False) -> list[str]:
-    """The lines of a sheet's table; *width*: of the terminal, 0 if there is none."""
-    given = sheet.rows() if callable(sheet.rows) else sheet.rows
+def table_lines(table: Table, width: int = 0, *, bold: bool = False) -> list[str]:
+    """The lines of a table; *width*: columns of the terminal, 0 if there is none."""
+    given = table.rows() if callable(table.rows) else table.rows
     if not given:
-        return [sheet.empty] if sheet.empty else []
-    titles = tuple(title.removeprefix(">") for title in sheet.columns)
+        return [table.empty] if table.empty else []
+    titles = tuple(title.removeprefix(">") for title in table.columns)
     columns = [_cleaned(column) for column in zip(*([titles] if titles else []), *given, strict=True)]
     widths = [max(map(len, column)) for column in columns]
-    right = [title.startswith(">") for title in sheet.columns] or [False] * len(columns)
+    right = [title.startswith(">") for title in table.columns] or [False] * len(columns)
     last = len(columns) - 1
     excess = sum(widths) + len(GAP) * last - width
     while width and excess > 0:
@@ -99,23 +99,23 @@ def _wrapped(rows: list[tuple[str, ...]], widths: list[int], width: int) -> list
     return lines
 
 
-def text_of_sheet(sheet: Sheet) -> list[str]:
+def text_lines(table: Table) -> list[str]:
     """All lines for people."""
     terminal = out.is_terminal
-    lines = [sheet.head] if sheet.head else []
-    lines += table(sheet, out.width if terminal else 0, bold=terminal and not out.no_color)
-    return [*lines, sheet.foot] if sheet.foot else lines
+    lines = [table.head] if table.head else []
+    lines += table_lines(table, out.width if terminal else 0, bold=terminal and not out.no_color)
+    return [*lines, table.foot] if table.foot else lines
 
 
-def show(sheet: Sheet, view: View) -> None:
+def show(table: Table, view: View) -> None:
     """Write it to stdout."""
     if view.json:
-        document = sheet.document() if callable(sheet.document) else sheet.document
+        document = table.document() if callable(table.document) else table.document
         write([json.dumps(document, indent=None if view.watch else 2, ensure_ascii=False)])
     elif view.names:
-        write(sheet.names)
+        write(table.names)
     else:
-        write(text_of_sheet(sheet))
+        write(text_lines(table))
 
 
 def write(lines: Iterable[str]) -> None:
@@ -125,8 +125,8 @@ def write(lines: Iterable[str]) -> None:
     sys.stdout.buffer.flush()
 
 
-def present(fetch: Callable[[], Awaitable[Sheet]], view: View) -> Callable[[], Awaitable[int]]:
-    """What shows a sheet once, or again and again until it is interrupted; its result is the exit code."""
+def present(fetch: Callable[[], Awaitable[Table]], view: View) -> Callable[[], Awaitable[int]]:
+    """A function that shows the fetched table once, or again and again until it is interrupted; its result is the exit code."""
 
     async def shown() -> int:
         if not view.watch:
@@ -136,18 +136,18 @@ def present(fetch: Callable[[], Awaitable[Sheet]], view: View) -> Callable[[], A
         stop_on_signals(stop)
         while not stop.is_set():
             try:
-                sheet = await fetch()
+                table = await fetch()
             except (
                 stan_client.RequestTimeoutError
             ) as error:  # a leader may be changing: who watches wants to see it come back
                 err.print(f"{error}; asking again", markup=False, highlight=False, soft_wrap=True)
                 continue
             if out.is_terminal and not view.json and not view.names:
-                lines = [f"Every {view.watch:g} s, {told_time(time.time_ns())}; Ctrl-C ends it.", *text_of_sheet(sheet)]
+                lines = [f"Every {view.watch:g} s, {told_time(time.time_ns())}; Ctrl-C ends it.", *text_lines(table)]
                 out.clear()
                 write(lines[: max(2, out.height - 1)])
             else:
-                show(sheet, view)
+                show(table, view)
             try:
                 await asyncio.wait_for(stop.wait(), view.watch)
             except TimeoutError:

@@ -11,7 +11,7 @@ from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, explained,
 from stan.cli.support.contexts import without_secrets
 from stan.cli.support.groups import groups_of, told_leaderless
 from stan.cli.support.options import View
-from stan.cli.support.output import Sheet, present
+from stan.cli.support.output import Table, present
 from stan.errors import UNKNOWN_CHANNEL
 
 PATIENCE_S = 10.0
@@ -55,9 +55,9 @@ def on_cluster(target: Target, work: Callable[[stan_client.Direct], Awaitable[in
     run(main())
 
 
-def look(target: Target, view: View, sheet: Callable[[stan_client.Direct], Awaitable[Sheet]]) -> None:
-    """Show the sheet once, or again and again, as *view* says."""
-    on_cluster(target, lambda direct: present(lambda: sheet(direct), view)())
+def look(target: Target, view: View, table: Callable[[stan_client.Direct], Awaitable[Table]]) -> None:
+    """Show the table once, or again and again, as *view* says."""
+    on_cluster(target, lambda direct: present(lambda: table(direct), view)())
 
 
 async def _silence(direct: stan_client.Direct, target: Target) -> str:

@@ -5,7 +5,7 @@ from typing import Any, Final
 from stan_client.session import text_of
 
 from stan.cli.commands.cursors import KINDS, full_name, lag, name_of, state_of, why, window
-from stan.cli.support.output import Sheet
+from stan.cli.support.output import Table
 from stan.cli.support.proto_json import document_of
 from stan.protocol.proto import admin_pb2 as pb
 from stan.values import NEVER, counted, told_age, told_duration
@@ -24,7 +24,7 @@ def cursor_document(cursor: pb.CursorStatus, now_ns: int) -> dict[str, Any]:
     }
 
 
-def cursors_sheet(found: list[pb.CursorStatus], noun: str, now_ns: int) -> Sheet:
+def cursors_table(found: list[pb.CursorStatus], noun: str, now_ns: int) -> Table:
     """Many of them, one a line."""
 
     def rows() -> list[tuple[str, ...]]:
@@ -42,7 +42,7 @@ def cursors_sheet(found: list[pb.CursorStatus], noun: str, now_ns: int) -> Sheet
             for one in found
         ]
 
-    return Sheet(
+    return Table(
         columns=("channel", noun, "state", ">waiting", ">unacked", ">oldest", ">redelivered", ">online"),
         rows=rows,
         document=lambda: {"cursors": [cursor_document(one, now_ns) for one in found]},
@@ -52,7 +52,7 @@ def cursors_sheet(found: list[pb.CursorStatus], noun: str, now_ns: int) -> Sheet
     )
 
 
-def cursor_sheet(cursor: pb.CursorStatus, now_ns: int) -> Sheet:
+def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
     """All of one."""
     wait = told_duration(cursor.ack_wait_s * 1_000_000_000)
     rows = [
@@ -75,14 +75,14 @@ def cursor_sheet(cursor: pb.CursorStatus, now_ns: int) -> Sheet:
         rows.append((f"member {member.subscription_id}", ", ".join([told, *trouble])))
     if not cursor.members:
         rows.append(("members", "nobody is online"))
-    return Sheet(rows=rows, document={"cursor": cursor_document(cursor, now_ns)}, names=[full_name(cursor)])
+    return Table(rows=rows, document={"cursor": cursor_document(cursor, now_ns)}, names=[full_name(cursor)])
 
 
-def why_sheet(cursor: pb.CursorStatus, command: str, now_ns: int) -> Sheet:
+def why_table(cursor: pb.CursorStatus, command: str, now_ns: int) -> Table:
     """Why it gets nothing."""
     state, reasons = state_of(cursor, now_ns), why(cursor, command, now_ns)
     head = f"{KINDS[cursor.kind].capitalize()} {full_name(cursor)} of channel {text_of(cursor.channel)}: {state}."
-    return Sheet(
+    return Table(
         rows=[(reason,) for reason in reasons],
         document={
             "channel": text_of(cursor.channel),
