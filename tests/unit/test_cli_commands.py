@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from stan.cli.main import ENTRIES, app, loaded, watch_alone
 from stan.cli.support import args, session
-from stan.cli.support.options import Sure, View
+from stan.cli.support.options import Confirmation, View
 from stan.cli.support.output import Table, present
 from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
@@ -132,9 +132,9 @@ def test_a_question_is_answered_with_yes_or_no(monkeypatch):
             return True
 
     monkeypatch.setattr("stan.cli.support.options.sys.stdin", Terminal())
-    assert Sure().ask("Removes it.") is False
+    assert Confirmation().ask("Removes it.") is False
     monkeypatch.setattr("typer.confirm", lambda *_args, **_more: True)
-    assert Sure().ask("Removes it.") is True
+    assert Confirmation().ask("Removes it.") is True
 
 
 def test_delete_is_for_the_channel_that_was_shown(servers):

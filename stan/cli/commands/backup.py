@@ -31,7 +31,7 @@ from stan.cli.commands.archive import (
     write_index,
 )
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
-from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.progress import bar
 from stan.cli.support.session import session
@@ -147,7 +147,7 @@ def restore(
     *,
     target: Target,
     view: View,
-    sure: Sure,
+    confirmation: Confirmation,
 ) -> None:
     """Put channels of a backup back, which must not exist, or be empty and without subscriptions.
 
@@ -170,7 +170,7 @@ def restore(
     except ArchiveError as error:
         raise CliError(f"Nothing was restored. {error}") from None
     messages = sum(channel.messages for channel in index.channels)
-    if not sure.ask(
+    if not confirmation.ask(
         f"Restores {counted(len(index.channels), 'channel')} with {counted(messages, 'message')} of the backup of cluster "
         f"{index.cluster_id} from {index.made} into cluster {target.cluster_id} at {target.server}."
     ):

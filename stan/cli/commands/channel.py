@@ -14,7 +14,7 @@ from stan.cli.commands.cursors import KINDS, full_name, lag, state_of
 from stan.cli.commands.verify import verify
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
-from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done, present
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, no_channel, on_cluster
@@ -182,7 +182,7 @@ def purge(
     everything: Annotated[bool, typer.Option("--all", help="Remove all messages.")] = False,  # noqa: FBT002
     *,
     target: Target,
-    sure: Sure,
+    confirmation: Confirmation,
 ) -> None:
     """Remove messages; sequences go on where they are."""
     if sum(map(bool, (seq, keep, before, everything))) != 1:
@@ -198,7 +198,7 @@ def purge(
         if not gone:
             done(f"Nothing to remove: channel {channel} has {told_messages(status)}.")
             return 0
-        if not sure.ask(
+        if not confirmation.ask(
             f"Removes {told} of channel {channel} for good, of {told_messages(status)}. "
             "Whoever has not got them will not get them."
         ):
@@ -238,14 +238,14 @@ def told_messages(status: pb.ChannelStatus) -> str:
 
 @app.command("delete")
 @injected
-def delete(channel: Channel, *, target: Target, sure: Sure) -> None:
+def delete(channel: Channel, *, target: Target, confirmation: Confirmation) -> None:
     """Remove a channel with its messages, durables and queue groups."""
 
     async def main(direct: stan_client.Direct) -> int:
         status = await status_of(direct, channel)
         cursors = await direct.admin.subscriptions(channel)
         readers = ", ".join(full_name(one) for one in cursors[:10] if one.kind != pb.PLAIN)
-        if not sure.ask(
+        if not confirmation.ask(
             f"Removes channel {channel} for good: {told_messages(status)}, {counted(status.subscriptions, 'subscription')}, "
             f"{counted(status.offline, 'offline durable or group', 'offline durables and groups')}"
             f"{f' ({readers})' if readers else ''}."
@@ -265,7 +265,7 @@ def delete_message(
     sequence: Annotated[str, typer.Argument(help="Of the message.")],
     *,
     target: Target,
-    sure: Sure,
+    confirmation: Confirmation,
 ) -> None:
     """Remove one message; its sequence stays unused."""
     number = parsed("SEQUENCE", values.number, sequence)
@@ -274,7 +274,7 @@ def delete_message(
         status = await status_of(direct, channel)
         if not status.first_sequence <= number <= status.last_sequence:
             raise CliError(f"Channel {channel} has no message {number:,}: it has {told_messages(status)}.")
-        if not sure.ask(
+        if not confirmation.ask(
             f"Removes message {number:,} of channel {channel} for good. Whoever has not got it will not get it."
         ):
             return 0
@@ -298,7 +298,7 @@ def limits(
     *,
     target: Target,
     view: View,
-    sure: Sure,
+    confirmation: Confirmation,
 ) -> None:
     """Show a channel's limits; with options, change them without a restart."""
     edited = _edited(
@@ -311,7 +311,7 @@ def limits(
         if changes or reset:
             told = ", ".join(f"{field.name} {value:,}" for field, value in changes)
             what = " and ".join(filter(None, ["takes all edits back" if reset else "", f"sets {told}" if told else ""]))
-            if not sure.ask(
+            if not confirmation.ask(
                 f"For channel {channel}, {what}. It has {told_messages(status)} ({told_size(status.bytes)}); "
                 "messages above the limits are removed for good, the oldest first."
             ):

@@ -10,7 +10,7 @@ from stan_client.session import text_of
 from stan.cli.commands.cursor_tables import cursor_document
 from stan.cli.commands.cursors import KINDS, full_name, state_of
 from stan.cli.support.common import CliError, Target, group_of_commands
-from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
@@ -103,7 +103,7 @@ def client_table(client: str, found: list[pb.ClientStatus], cursors: list[pb.Cur
 
 @app.command("evict")
 @injected
-def evict(client: ClientName, *, target: Target, sure: Sure) -> None:
+def evict(client: ClientName, *, target: Target, confirmation: Confirmation) -> None:
     """Close a client as if it had done so itself; its durables stay."""
 
     async def main(direct: stan_client.Direct) -> int:
@@ -116,7 +116,7 @@ def evict(client: ClientName, *, target: Target, sure: Sure) -> None:
             for cursor in await direct.admin.subscriptions(client_id=client)
             for member in cursor.members
         )
-        if not sure.ask(
+        if not confirmation.ask(
             f"Closes client {client} ({_state(found[0])}) and its {counted(count, 'subscription')}; its durables keep their "
             "positions. A client that still runs may connect again."
         ):

@@ -12,7 +12,7 @@ import typer
 from stan.cli.support import contexts
 from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, group_of_commands, out, run
 from stan.cli.support.contexts import ContextError
-from stan.cli.support.options import Sure, Text, View, builds, injected, resolved
+from stan.cli.support.options import Confirmation, Text, View, builds, injected, resolved
 from stan.cli.support.output import Table, done, show
 from stan.cli.support.session import session
 
@@ -159,11 +159,11 @@ def use_(
 
 @app.command("remove")
 @injected
-def remove(name: Name, *, sure: Sure) -> None:
+def remove(name: Name, *, confirmation: Confirmation) -> None:
     """Forget a context."""
     if name not in contexts.names():
         _named(name, contexts.load)
-    if sure.ask(f"Context {name} with its login will be forgotten; the cluster is not touched."):
+    if confirmation.ask(f"Context {name} with its login will be forgotten; the cluster is not touched."):
         _named(name, contexts.remove)
         done(f"Context {name} is removed.")
 

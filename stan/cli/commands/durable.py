@@ -19,7 +19,7 @@ from stan.cli.commands.cursor_tables import cursor_table, cursors_table, why_tab
 from stan.cli.commands.cursors import full_name, lag, name_of
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
-from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, near, no_channel, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
@@ -185,7 +185,7 @@ def _add_move(app: typer.Typer, family: Family) -> None:
         owner: Owner = "",
         *,
         target: Target,
-        sure: Sure,
+        confirmation: Confirmation,
     ) -> None:
         """Set what it gets next: `move orders billing --back 1h` sends the last hour again."""
         if sum(map(bool, (seq, at, back, new, everything))) != 1:
@@ -198,7 +198,7 @@ def _add_move(app: typer.Typer, family: Family) -> None:
             if moment:
                 wanted = await direct.seq_at_time(channel, moment)
             wanted = min(max(wanted, cursor.first_sequence, 1), cursor.last_sequence + 1)
-            if not sure.ask(_told_move(family, cursor, wanted)):
+            if not confirmation.ask(_told_move(family, cursor, wanted)):
                 return 0
             to = {"new_only": True} if new else {"all": True} if everything else {"sequence": wanted}
             await direct.admin.move(_which(cursor), **to)
@@ -218,14 +218,14 @@ def _add_skipping(app: typer.Typer, family: Family) -> None:
         owner: Owner = "",
         *,
         target: Target,
-        sure: Sure,
+        confirmation: Confirmation,
     ) -> None:
         """Leave messages out, as if they had been acked: past one that a client cannot handle."""
         runs = _runs(sequences)
 
         async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
             told, count = ", ".join(sequences), sum(runs[1::2]) - sum(runs[::2]) + len(runs) // 2
-            if not sure.ask(
+            if not confirmation.ask(
                 f"{family.noun.capitalize()} {full_name(cursor)} of channel {channel} never gets "
                 f"{counted(count, 'message')} ({told}), unless it is moved back. The messages stay in the channel."
             ):
@@ -328,12 +328,12 @@ def _add_holding(app: typer.Typer, family: Family) -> None:
 
     @app.command("delete")
     @injected
-    def delete(channel: Channel, name: Name, owner: Owner = "", *, target: Target, sure: Sure) -> None:
+    def delete(channel: Channel, name: Name, owner: Owner = "", *, target: Target, confirmation: Confirmation) -> None:
         """Forget it with its position; members that are online are closed."""
 
         async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
             members = counted(len(cursor.members), "member")
-            if not sure.ask(
+            if not confirmation.ask(
                 f"Forgets {family.noun} {full_name(cursor)} of channel {channel} for good: its position (message "
                 f"{cursor.last_sent + 1:,} would come next), {cursor.pending:,} unacked messages; {members} online "
                 f"{'is' if len(cursor.members) == 1 else 'are'} closed. The messages stay in the channel."

@@ -10,7 +10,7 @@ from stan import values
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.groups import behind, groups_of, leaderless, odd_hashes
-from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
@@ -82,7 +82,7 @@ def step_down(
     to: Annotated[str, typer.Option("--to", help="The node that shall lead; without it, whoever is best.")] = "",
     *,
     target: Target,
-    sure: Sure,
+    confirmation: Confirmation,
 ) -> None:
     """Have a group's leader hand over to another node."""
     number = parsed("GROUP", values.number, group)
@@ -98,7 +98,7 @@ def step_down(
         if to and to == found.leader:
             done(f"{to} leads group {number} already.")
             return 0
-        if not sure.ask(
+        if not confirmation.ask(
             f"{found.leader or 'Nobody'} leads group {number}, and hands over to {to or 'whoever is best'}: its channels "
             "pause for a fraction of a second. Leaderships are spread again by themselves later."
         ):

@@ -9,7 +9,7 @@ from stan_client.admin import Nodes
 
 from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.groups import name_of
-from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
@@ -126,7 +126,7 @@ def node_table(one: pb.NodeStatus, now_ns: int) -> Table:
 
 @app.command("add")
 @injected
-def add(node: NodeName, *, target: Target, sure: Sure) -> None:
+def add(node: NodeName, *, target: Target, confirmation: Confirmation) -> None:
     """Take a node in: it gets copies of groups, and votes in them once it has them.
 
     Start it first, with --join; all nodes need -cluster_allow_add_remove_node.
@@ -138,7 +138,7 @@ def add(node: NodeName, *, target: Target, sure: Sure) -> None:
         if node in members:
             done(f"Node {node} is in the cluster already.")
             return 0
-        if not sure.ask(
+        if not confirmation.ask(
             f"Takes node {node} into the cluster of {', '.join(sorted(members)) or 'one server alone'}: groups move to it, "
             "one after the other, each with a pause of a fraction of a second."
         ):
@@ -152,7 +152,7 @@ def add(node: NodeName, *, target: Target, sure: Sure) -> None:
 
 @app.command("remove")
 @injected
-def remove(node: NodeName, *, target: Target, sure: Sure) -> None:
+def remove(node: NodeName, *, target: Target, confirmation: Confirmation) -> None:
     """Take a node out: its groups move to the others, then it ends by itself."""
 
     async def main(direct: stan_client.Direct) -> int:
@@ -164,7 +164,7 @@ def remove(node: NodeName, *, target: Target, sure: Sure) -> None:
             )
         kept = ", ".join(name for name in members if name != node) or "nobody"
         absent = f" These do not answer now: {', '.join(nodes.missing)}." if nodes.missing else ""
-        if not sure.ask(
+        if not confirmation.ask(
             f"Takes node {node} out; what remains with copies of everything: {kept}.{absent} The process of "
             f"{node} ends when it is in no group any more."
         ):

@@ -12,7 +12,7 @@ from stan.cli.commands.cursor_tables import cursor_document
 from stan.cli.commands.cursors import KINDS, full_name, state_of
 from stan.cli.support.args import Channel, Pattern, checked_channel, checked_pattern, parsed
 from stan.cli.support.common import CliError, Target, group_of_commands
-from stan.cli.support.options import Sure, View, injected
+from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, no_channel, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
@@ -75,7 +75,7 @@ def evict(
     number: Annotated[str, typer.Argument(metavar="NUMBER", help="As `stan subscription list` tells it.")],
     *,
     target: Target,
-    sure: Sure,
+    confirmation: Confirmation,
 ) -> None:
     """Close one subscription; a durable keeps its position."""
     wanted = parsed("NUMBER", values.number, number)
@@ -90,7 +90,7 @@ def evict(
             raise CliError(f"Channel {channel} has no subscription {wanted}. All: stan subscription list {channel}")
         cursor, member = of
         kept = "; its position is kept" if cursor.kind in (pb.DURABLE, pb.DURABLE_QUEUE) else ""
-        if not sure.ask(
+        if not confirmation.ask(
             f"Closes subscription {wanted} of client {text_of(member.client_id)} on channel {channel} "
             f"({KINDS[cursor.kind]} {full_name(cursor)}), with {member.pending:,} unacked messages{kept}. "
             "The client is not told; it gets nothing more."

@@ -1,4 +1,4 @@
-"""Options that many commands share, given to them as one value: `target: Target`, `view: View`, `sure: Sure`.
+"""Options that many commands share, given to them as one value: `target: Target`, `view: View`, `confirmation: Confirmation`.
 
 A command that is `@injected` has parameters of these types; on the command line each stands for several options. How to reach the
 cluster is told by options, over environment variables, over a context (see stan.cli.support.contexts), over defaults.
@@ -141,7 +141,7 @@ def view_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Sure:
+class Confirmation:
     """Whether something that cannot be taken back is to be done."""
 
     yes: bool = False
@@ -167,16 +167,16 @@ class Sure:
         return False
 
 
-def sure_of(
+def confirmation_of(
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
-) -> Sure:
-    """See Sure."""
-    return Sure(yes, dry_run)
+) -> Confirmation:
+    """See Confirmation."""
+    return Confirmation(yes, dry_run)
 
 
-BUILDERS: Final[dict[object, Callable[..., Any]]] = {Target: target_of, View: view_of, Sure: sure_of}
+BUILDERS: Final[dict[object, Callable[..., Any]]] = {Target: target_of, View: view_of, Confirmation: confirmation_of}
 
 
 def builds(builder: Callable[..., Any], of: object) -> None:
