@@ -16,7 +16,7 @@ from stan.errors import ConfigError, go_quote
 from stan.patterns import RESERVED, ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
 from stan.permissions import Permissions
 from stan.types import SECOND
-from stan.values import go_duration
+from stan.units import go_duration
 
 __all__ = [
     "ChannelLimits",

@@ -17,7 +17,7 @@ FUNCTION_LINES_MAX = 70
 WORDS = {
     "stan",
     "stan.types",
-    "stan.values",
+    "stan.units",
     "stan.limits",
     "stan.errors",
     "stan.invariant",
@@ -141,7 +141,7 @@ IMPURE = {
 
 IMPURE_ALL_THE_SAME = {
     "stan.config": {"pathlib"},  # names directories, opens none
-    "stan.values": {"datetime"},  # reads dates, asks no clock
+    "stan.units": {"datetime"},  # reads dates, asks no clock
     "stan.protocol.kernel.server": {
         "os"
     },  # which twin runs is chosen once, at import, and may be asked for by the environment

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from stan.protocol.channels import is_channel_name
-from stan.values import spark_seconds
+from stan.units import spark_seconds
 
 EARLIEST: Final = -2
 LATEST: Final = -1

@@ -2,7 +2,7 @@
 
 from stan.settings.flags import GROUPS
 from stan.settings.go_flags import Flag, Kind, Value
-from stan.values import go_duration
+from stan.units import go_duration
 
 _COLUMN = 46
 

@@ -12,7 +12,7 @@ from stan.edge.log import REDACTED, redacted
 from stan.settings.file_schema import FILE_ONLY
 from stan.settings.flags import TABLE
 from stan.settings.go_flags import Kind, Value
-from stan.values import go_duration
+from stan.units import go_duration
 
 if TYPE_CHECKING:
     from stan.settings.stream_conf import FileSettings

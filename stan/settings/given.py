@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from stan.settings.file_schema import ENVIRONMENT, FILE_ONLY
 from stan.settings.flags import TABLE
 from stan.settings.go_flags import Value
-from stan.values import parse_size
+from stan.units import parse_size
 
 if TYPE_CHECKING:
     from stan.settings.stream_conf import FileSettings

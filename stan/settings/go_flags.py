@@ -10,7 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from stan.errors import StanError, go_quote
-from stan.values import INT64_MAX, INT64_MIN, parse_duration
+from stan.units import INT64_MAX, INT64_MIN, parse_duration
 
 
 class Kind(Enum):

@@ -33,7 +33,7 @@ from stan.settings.nats_conf import ConfError, Document, Moment, Node
 from stan.settings.nats_conf_writer import render
 from stan.settings.nats_users import Login, login_of, with_user
 from stan.settings.permissions import read_permissions
-from stan.values import go_duration, parse_duration
+from stan.units import go_duration, parse_duration
 
 Reader = Callable[[Path], Document]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from stan.cli.commands import cursors
-from stan.cli.commands.cursor_tables import cursors_table, told_runs, why_table
+from stan.cli.commands.cursor_tables import cursors_table, format_runs, why_table
 from stan.cli.support.output import Table, clean, table_lines
 from stan.cli.support.proto_json import document_of
 from stan.protocol.proto import admin_pb2 as pb
@@ -100,9 +100,9 @@ def test_rows_of_labels_wrap_on_a_terminal():
 
 
 def test_runs_are_told_briefly():
-    assert told_runs([]) == "-"
-    assert told_runs([3, 3, 5, 9]) == "3, 5-9"
-    assert told_runs([number for pair in range(20) for number in (pair, pair)]).endswith("and 8 more")
+    assert format_runs([]) == "-"
+    assert format_runs([3, 3, 5, 9]) == "3, 5-9"
+    assert format_runs([number for pair in range(20) for number in (pair, pair)]).endswith("and 8 more")
 
 
 def test_json_has_every_field_under_its_name_whether_set_or_not():

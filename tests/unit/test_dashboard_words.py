@@ -10,7 +10,7 @@ from stan.monitor.dashboard.trends import Trends
 from stan.monitor.dashboard.wording import key_of, listed, name_of_key
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
-from stan.values import counted, size, span
+from stan.units import counted, size, span
 
 NOW = 1_700_000_000 * SECOND
 

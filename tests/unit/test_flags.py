@@ -13,7 +13,7 @@ from stan.server.help import help_text
 from stan.settings.flags import GROUPS, TABLE
 from stan.settings.go_flags import Flag, FlagError, Kind, parse_bool, parse_int, scan
 from stan.settings.settings import Action, parse
-from stan.values import parse_duration, parse_size
+from stan.units import parse_duration, parse_size
 
 SECOND = 1_000_000_000
 

@@ -12,7 +12,7 @@ from stan.settings.file_schema import CHANNEL, CLUSTER, FILE, LIMITS, SECTIONS, 
 from stan.settings.nats_conf import parse as parse_conf
 from stan.settings.settings import Parsed, parse
 from stan.settings.stream_conf import duration_problem
-from stan.values import parse_duration
+from stan.units import parse_duration
 
 SECOND = 1_000_000_000
 

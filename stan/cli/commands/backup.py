@@ -40,7 +40,7 @@ from stan.patterns import matches, valid_name
 from stan.protocol.kernel.rows import columns, pack_rows
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto.extension_pb2 import FetchResponse
-from stan.values import counted
+from stan.units import counted
 
 PATIENCE_S: Final = 60.0
 """How long one request may take: a leader may be replaced meanwhile."""
@@ -96,7 +96,7 @@ async def _backup(target: Target, directory: Path, pattern: str, view: View) -> 
             write_index(directory, index)
         except OSError as error:
             raise CliError(f"The backup is not whole: {error}.") from None
-    show(_told(index, f"Saved in {directory}", gone), view)
+    show(_saved_table(index, f"Saved in {directory}", gone), view)
     return 0
 
 
@@ -195,7 +195,7 @@ async def _restore(target: Target, directory: Path, index: Index, view: View) ->
                     raise CliError(f"Channel {channel.name} was not restored: {error}") from None
 
             await _together(one(channel) for channel in index.channels)
-    show(_told(index, "Restored", []), view)
+    show(_saved_table(index, "Restored", []), view)
     return 0
 
 
@@ -283,7 +283,7 @@ async def _together(work: Iterator[Awaitable[Any]]) -> list[Any]:
     return [task.result() for task in tasks]
 
 
-def _told(index: Index, head: str, gone: list[str]) -> Table:
+def _saved_table(index: Index, head: str, gone: list[str]) -> Table:
     """What was done, a line each."""
     rows = [
         (one.name, f"{one.messages:,}", f"{one.first_sequence:,}", f"{one.last_sequence:,}", f"{one.positions:,}")

@@ -8,7 +8,7 @@ import stan_client
 import typer
 from stan_client.session import text_of
 
-from stan import values
+from stan import units
 from stan.cli.commands.channel_messages import get
 from stan.cli.commands.cursors import KINDS, full_name, lag, state_of
 from stan.cli.commands.verify import verify
@@ -19,7 +19,7 @@ from stan.cli.support.output import Table, done, present
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, no_channel, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
-from stan.values import counted, told_age, told_duration, told_size, told_time
+from stan.units import counted, format_age, format_duration, format_size, format_time
 
 SORTS: Final = {
     "name": lambda one: one.name,
@@ -51,7 +51,7 @@ def list_(
     checked_pattern(pattern)
     if sort not in SORTS:
         raise CliError(f"--sort is one of {', '.join(SORTS)}.", EXIT_USAGE)
-    idle_ns = parsed("--idle", values.duration_ns, idle) if idle else 0
+    idle_ns = parsed("--idle", units.duration_ns, idle) if idle else 0
 
     async def table(direct: stan_client.Direct) -> Table:
         found = await direct.admin.channels(pattern)
@@ -72,10 +72,10 @@ def channels_table(found: list[pb.ChannelStatus], now_ns: int) -> Table:
             (
                 name,
                 f"{one.messages:,}",
-                told_size(one.bytes),
+                format_size(one.bytes),
                 f"{one.first_sequence:,}",
                 f"{one.last_sequence:,}",
-                told_age(one.last_timestamp, now_ns),
+                format_age(one.last_timestamp, now_ns),
                 f"{one.subscriptions:,}",
                 f"{one.offline:,}",
                 str(one.group),
@@ -92,7 +92,7 @@ def channels_table(found: list[pb.ChannelStatus], now_ns: int) -> Table:
         rows=rows,
         document=lambda: {"channels": [document_of(one) for one in found]},
         names=names,
-        foot=f"{counted(len(found), 'channel')}, {counted(messages, 'message')}, {told_size(size)}" if found else "",
+        foot=f"{counted(len(found), 'channel')}, {counted(messages, 'message')}, {format_size(size)}" if found else "",
         empty="No channels. They come with their first message or subscription: stan pub CHANNEL hello",
     )
 
@@ -114,9 +114,9 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
     name = text_of(status.name)
     rows = [
         ("channel", name),
-        ("messages", f"{status.messages:,} ({told_size(status.bytes)})"),
-        ("first", f"{status.first_sequence:,}, {told_time(status.first_timestamp)}"),
-        ("last", f"{status.last_sequence:,}, {told_time(status.last_timestamp)}"),
+        ("messages", f"{status.messages:,} ({format_size(status.bytes)})"),
+        ("first", f"{status.first_sequence:,}, {format_time(status.first_timestamp)}"),
+        ("last", f"{status.last_sequence:,}, {format_time(status.last_timestamp)}"),
         ("deleted between", f"{status.deleted:,}"),
         ("group", str(status.group)),
         *limit_rows(status),
@@ -132,9 +132,9 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
 def limit_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
     """The limits of a channel, and which of them were edited."""
     tell: dict[str, Any] = {
-        "max_bytes": told_size,
-        "max_age": told_duration,
-        "max_inactivity": told_duration,
+        "max_bytes": format_size,
+        "max_age": format_duration,
+        "max_inactivity": format_duration,
     }
     rows = []
     for field in pb.Limits.DESCRIPTOR.fields:
@@ -187,8 +187,8 @@ def purge(
     """Remove messages; sequences go on where they are."""
     if sum(map(bool, (seq, keep, before, everything))) != 1:
         raise CliError("Give one of --all, --seq N, --keep N, --before TIME.", EXIT_USAGE)
-    up_to = parsed("--seq", values.number, seq) if seq else None
-    kept = parsed("--keep", values.number, keep) if keep else 0
+    up_to = parsed("--seq", units.number, seq) if seq else None
+    kept = parsed("--keep", units.number, keep) if keep else 0
     time_ns = at_time("--before", before) if before else 0
 
     async def main(direct: stan_client.Direct) -> int:
@@ -196,10 +196,10 @@ def purge(
         last = await direct.seq_at_time(channel, time_ns) - 1 if before else up_to
         gone, told = _purged(status, last, kept)
         if not gone:
-            done(f"Nothing to remove: channel {channel} has {told_messages(status)}.")
+            done(f"Nothing to remove: channel {channel} has {format_messages(status)}.")
             return 0
         if not confirmation.ask(
-            f"Removes {told} of channel {channel} for good, of {told_messages(status)}. "
+            f"Removes {told} of channel {channel} for good, of {format_messages(status)}. "
             "Whoever has not got them will not get them."
         ):
             return 0
@@ -229,7 +229,7 @@ def _purged(status: pb.ChannelStatus, last: int | None, kept: int) -> tuple[int,
     return gone, f"{most}{counted(gone, 'message')}, {status.first_sequence:,} to {last:,},"
 
 
-def told_messages(status: pb.ChannelStatus) -> str:
+def format_messages(status: pb.ChannelStatus) -> str:
     """How many messages there are, and which."""
     if not status.messages:
         return "no messages"
@@ -246,7 +246,8 @@ def delete(channel: Channel, *, target: Target, confirmation: Confirmation) -> N
         cursors = await direct.admin.subscriptions(channel)
         readers = ", ".join(full_name(one) for one in cursors[:10] if one.kind != pb.PLAIN)
         if not confirmation.ask(
-            f"Removes channel {channel} for good: {told_messages(status)}, {counted(status.subscriptions, 'subscription')}, "
+            f"Removes channel {channel} for good: {format_messages(status)}, "
+            f"{counted(status.subscriptions, 'subscription')}, "
             f"{counted(status.offline, 'offline durable or group', 'offline durables and groups')}"
             f"{f' ({readers})' if readers else ''}."
         ):
@@ -268,12 +269,12 @@ def delete_message(
     confirmation: Confirmation,
 ) -> None:
     """Remove one message; its sequence stays unused."""
-    number = parsed("SEQUENCE", values.number, sequence)
+    number = parsed("SEQUENCE", units.number, sequence)
 
     async def main(direct: stan_client.Direct) -> int:
         status = await status_of(direct, channel)
         if not status.first_sequence <= number <= status.last_sequence:
-            raise CliError(f"Channel {channel} has no message {number:,}: it has {told_messages(status)}.")
+            raise CliError(f"Channel {channel} has no message {number:,}: it has {format_messages(status)}.")
         if not confirmation.ask(
             f"Removes message {number:,} of channel {channel} for good. Whoever has not got it will not get it."
         ):
@@ -312,7 +313,7 @@ def limits(
             told = ", ".join(f"{field.name} {value:,}" for field, value in changes)
             what = " and ".join(filter(None, ["takes all edits back" if reset else "", f"sets {told}" if told else ""]))
             if not confirmation.ask(
-                f"For channel {channel}, {what}. It has {told_messages(status)} ({told_size(status.bytes)}); "
+                f"For channel {channel}, {what}. It has {format_messages(status)} ({format_size(status.bytes)}); "
                 "messages above the limits are removed for good, the oldest first."
             ):
                 return 0
@@ -332,12 +333,12 @@ def limits(
 
 def _edited(**given: str) -> pb.Limits:
     """The limits that were told. Raises CliError with all that are wrong."""
-    parse = {"max_bytes": values.size_bytes, "max_age": values.duration_ns, "max_inactivity": values.duration_ns}
+    parse = {"max_bytes": units.size_bytes, "max_age": units.duration_ns, "max_inactivity": units.duration_ns}
     found, complaints = {}, []
     for name, text in given.items():
         if text:
             try:
-                found[name] = parse.get(name, values.number)(text)
+                found[name] = parse.get(name, units.number)(text)
                 if name == "max_subs" and found[name] > SUBS_MAX:
                     raise ValueError(f"{text!r} is too much; 0 is no limit")
             except ValueError as error:

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Final, NamedTuple
 import stan_client
 import typer
 
-from stan import values
+from stan import units
 from stan.cli.support.args import Channel, at_time, checked_channel, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, out, run
 from stan.cli.support.options import injected
 from stan.cli.support.output import clean, write
 from stan.cli.support.session import is_unknown, no_channel, session
-from stan.values import told_time
+from stan.units import format_time
 
 SHAPES: Final = ("text", "json", "base64", "hex", "raw")
 
@@ -57,8 +57,8 @@ class Wanted(NamedTuple):
 
 def _range(seq: str, count: int) -> Wanted:
     first, dash, end = seq.partition("-")
-    number = parsed("--seq", values.number, first)
-    last = parsed("--seq", values.number, end) if end else 0
+    number = parsed("--seq", units.number, first)
+    last = parsed("--seq", units.number, end) if end else 0
     if number < 1 or (end and last < number):
         raise CliError(f"--seq: {seq!r} is no sequence from 1 on, and no range of them.", EXIT_USAGE)
     alone = not dash and not count
@@ -111,7 +111,7 @@ def _show(message: stan_client.Message, shape: str) -> None:
     elif shape == "base64":
         write([base64.b64encode(message.data).decode()])
     elif out.is_terminal:
-        when = told_time(message.timestamp_ns)
+        when = format_time(message.timestamp_ns)
         reply = f", reply {clean(message.reply)}" if message.reply else ""
         head = f"#{message.sequence:,}  {when}  {len(message.data):,} bytes{reply}"
         write([head, *_payload(message.data, shape)])
@@ -137,7 +137,7 @@ def document(message: stan_client.Message) -> dict[str, Any]:
         "sequence": message.sequence,
         "channel": message.channel,
         "timestamp_ns": message.timestamp_ns,
-        "time": told_time(message.timestamp_ns),
+        "time": format_time(message.timestamp_ns),
     }
     if message.reply:
         shown["reply"] = message.reply

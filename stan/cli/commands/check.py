@@ -15,19 +15,19 @@ import typer
 from stan_client.admin import Nodes
 from stan_client.session import text_of
 
-from stan import values
+from stan import units
 from stan.cli.commands.cursors import full_name, in_vain, lag, state_of
 from stan.cli.support.args import checked_pattern, parsed
 from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, run
 from stan.cli.support.groups import (
     Group,
     behind,
+    format_leaderless,
     groups_of,
     leaderless,
     name_of,
     odd_hashes,
     reasons,
-    told_leaderless,
     troubles,
 )
 from stan.cli.support.options import View, injected
@@ -35,7 +35,7 @@ from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import SECOND
-from stan.values import counted, told_duration
+from stan.units import counted, format_duration
 
 WORDS: Final = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
@@ -111,7 +111,7 @@ def check(
     bounds = Bounds(
         lag=_threshold("--lag", lag),
         pending=_threshold("--pending", pending),
-        oldest_ns=_threshold("--oldest", oldest, values.duration_ns),
+        oldest_ns=_threshold("--oldest", oldest, units.duration_ns),
         replica_lag=_threshold("--replica-lag", replica_lag),
         disk_percent=_threshold("--disk", disk, below=True),
         nodes=nodes,
@@ -120,7 +120,7 @@ def check(
     run(_check(target, channel, name, bounds, view))
 
 
-def _threshold(option: str, text: str, parse: Any = values.number, *, below: bool = False) -> Threshold:
+def _threshold(option: str, text: str, parse: Any = units.number, *, below: bool = False) -> Threshold:
     if not text:
         return Threshold()
     try:
@@ -186,7 +186,7 @@ def judge_groups(groups: list[Group], bounds: Bounds, findings: Findings) -> Non
     without = leaderless(groups)
     findings.figures["groups_without_leader"] = len(without)
     if without:
-        findings.add(CRITICAL, "groups", told_leaderless(groups))
+        findings.add(CRITICAL, "groups", format_leaderless(groups))
     for group in groups:
         missing = behind(group)
         findings.add(
@@ -217,7 +217,7 @@ def judge_cursors(found: Iterable[pb.CursorStatus], bounds: Bounds, findings: Fi
         findings.add(
             bounds.oldest_ns.level(age),
             "oldest",
-            f"{who}: the oldest unacked message was sent {told_duration(age)} ago",
+            f"{who}: the oldest unacked message was sent {format_duration(age)} ago",
         )
         if bounds.stuck and in_vain(cursor, now_ns):
             findings.add(CRITICAL, "stuck", f"{who} is {state}, {counted(behind_by, 'message')} wait")

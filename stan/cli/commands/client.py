@@ -15,7 +15,7 @@ from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
-from stan.values import counted
+from stan.units import counted
 
 
 def _named(client: str) -> str:

@@ -8,7 +8,7 @@ from stan.cli.commands.cursors import KINDS, full_name, lag, name_of, state_of, 
 from stan.cli.support.output import Table
 from stan.cli.support.proto_json import document_of
 from stan.protocol.proto import admin_pb2 as pb
-from stan.values import NEVER, counted, told_age, told_duration
+from stan.units import NEVER, counted, format_age, format_duration
 
 RUNS_SHOWN: Final = 12
 
@@ -35,7 +35,7 @@ def cursors_table(found: list[pb.CursorStatus], noun: str, now_ns: int) -> Table
                 state_of(one, now_ns),
                 f"{one.waiting:,}",
                 f"{one.pending:,}/{window(one):,}",
-                told_age(one.oldest_pending, now_ns),
+                format_age(one.oldest_pending, now_ns),
                 f"{one.redelivered:,}",
                 str(len(one.members)),
             )
@@ -54,7 +54,7 @@ def cursors_table(found: list[pb.CursorStatus], noun: str, now_ns: int) -> Table
 
 def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
     """All of one."""
-    wait = told_duration(cursor.ack_wait_s * 1_000_000_000)
+    wait = format_duration(cursor.ack_wait_s * 1_000_000_000)
     rows = [
         ("channel", text_of(cursor.channel)),
         (KINDS[cursor.kind], full_name(cursor)),
@@ -62,10 +62,10 @@ def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
         ("next message", f"{cursor.last_sent + 1:,} of {cursor.first_sequence:,} to {cursor.last_sequence:,}"),
         ("acked up to", f"{cursor.acked_up_to:,}"),
         ("waiting", f"{cursor.waiting:,} not sent yet"),
-        ("unacked", f"{cursor.pending:,} of {window(cursor):,}: {told_runs(list(cursor.pending_runs))}"),
-        ("to be sent again", f"{cursor.owed:,}: {told_runs(list(cursor.owed_runs))}"),
-        ("oldest unacked", f"sent {told_age(cursor.oldest_pending, now_ns)} ago" if cursor.oldest_pending else NEVER),
-        ("last ack", f"{told_age(cursor.last_ack, now_ns)} ago" if cursor.last_ack else "not seen by this leader"),
+        ("unacked", f"{cursor.pending:,} of {window(cursor):,}: {format_runs(list(cursor.pending_runs))}"),
+        ("to be sent again", f"{cursor.owed:,}: {format_runs(list(cursor.owed_runs))}"),
+        ("oldest unacked", f"sent {format_age(cursor.oldest_pending, now_ns)} ago" if cursor.oldest_pending else NEVER),
+        ("last ack", f"{format_age(cursor.last_ack, now_ns)} ago" if cursor.last_ack else "not seen by this leader"),
         ("ack wait", wait),
         ("redelivered", f"{cursor.redelivered:,} since this leader leads"),
     ]
@@ -96,7 +96,7 @@ def why_table(cursor: pb.CursorStatus, command: str, now_ns: int) -> Table:
     )
 
 
-def told_runs(runs: list[int]) -> str:
+def format_runs(runs: list[int]) -> str:
     """`17, 20-25 and 3 more`; `-` for none."""
     told = [
         f"{first}" if first == last else f"{first}-{last}" for first, last in zip(runs[::2], runs[1::2], strict=False)

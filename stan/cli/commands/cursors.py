@@ -9,7 +9,7 @@ from typing import Final
 from stan_client.session import text_of
 
 from stan.protocol.proto import admin_pb2 as pb
-from stan.values import counted, told_age, told_duration
+from stan.units import counted, format_age, format_duration
 
 DURABLES: Final[frozenset[int]] = frozenset({pb.DURABLE})
 QUEUES: Final[frozenset[int]] = frozenset({pb.QUEUE, pb.DURABLE_QUEUE})
@@ -140,13 +140,13 @@ def _offline_too(cursor: pb.CursorStatus) -> list[str]:
 
 
 def _full(cursor: pb.CursorStatus, command: str, at: str, now_ns: int) -> list[str]:
-    since = told_age(cursor.oldest_pending, now_ns)
+    since = format_age(cursor.oldest_pending, now_ns)
     oldest = f", the oldest since {since}" if cursor.oldest_pending else ""
     waiting = f"{counted(cursor.waiting, 'message')} wait{'' if cursor.waiting != 1 else 's'}."
     full = f"Its window is full: {cursor.pending:,} of {window(cursor):,} messages are sent and not acked{oldest}."
     said = [f"{full} Nothing more is sent before an ack comes. {waiting}"]
     if cursor.last_ack:
-        said.append(f"Its last ack came {told_age(cursor.last_ack, now_ns)} ago.")
+        said.append(f"Its last ack came {format_age(cursor.last_ack, now_ns)} ago.")
     if cursor.redelivered:
         said.append(
             f"Messages were sent again {counted(cursor.redelivered, 'time')}: what is not acked within {cursor.ack_wait_s} s "
@@ -176,10 +176,10 @@ def _flowing(cursor: pb.CursorStatus, at: str, waits: str, command: str, now_ns:
             f"See how quickly: {command} show {at} --watch",
         ]
     if cursor.pending:
-        since = f", the oldest since {told_age(cursor.oldest_pending, now_ns)}" if cursor.oldest_pending else ""
+        since = f", the oldest since {format_age(cursor.oldest_pending, now_ns)}" if cursor.oldest_pending else ""
         return [
             f"All {cursor.last_sequence:,} messages were sent; {cursor.pending:,} are not acked yet{since}.",
-            f"What is not acked within {told_duration(cursor.ack_wait_s * 1_000_000_000)} comes again.",
+            f"What is not acked within {format_duration(cursor.ack_wait_s * 1_000_000_000)} comes again.",
             *more,
             f"Send them again at once: {command} redeliver {at}",
         ]

@@ -16,13 +16,13 @@ from stan.cli.support.common import EXIT_FAILED, Target, run
 from stan.cli.support.contexts import without_secrets
 from stan.cli.support.groups import (
     behind,
+    format_leaderless,
     groups_of,
     leaderless,
     name_of,
     odd_hashes,
     odd_words,
     reasons,
-    told_leaderless,
     troubles,
 )
 from stan.cli.support.options import View, injected
@@ -30,7 +30,7 @@ from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import SECOND
-from stan.values import counted, told_age, told_duration, told_size
+from stan.units import counted, format_age, format_duration, format_size
 
 DISK_LOW: Final = 10
 """Percent of a disk that should be free."""
@@ -84,7 +84,7 @@ async def _of_channels(direct: stan_client.Direct, well: list[str]) -> list[Find
     cursors = await direct.admin.subscriptions()
     clients = await direct.admin.clients()
     messages, size = sum(one.messages for one in channels), sum(one.bytes for one in channels)
-    well.append(f"{counted(len(channels), 'channel')}, {counted(messages, 'message')}, {told_size(size)}")
+    well.append(f"{counted(len(channels), 'channel')}, {counted(messages, 'message')}, {format_size(size)}")
     positions = counted(len(cursors), "subscription, durable or group", "subscriptions, durables and groups")
     well.append(f"{counted(len(clients), 'client')}, {positions}")
     return [*of_channels(channels), *of_cursors(cursors, now), *of_clients(clients)]
@@ -102,7 +102,7 @@ def of_nodes(nodes: Nodes) -> Iterator[Finding]:
         for reason in reasons(node, without):
             yield Finding(BAD, "node", f"Node {name} is not ready: {reason}.", f"stan node show '{name}'")
         if node.disk_total and 100 * node.disk_free < DISK_LOW * node.disk_total:
-            left = f"{told_size(node.disk_free)} of {told_size(node.disk_total)}"
+            left = f"{format_size(node.disk_free)} of {format_size(node.disk_total)}"
             step = "stan channel list --sort bytes; then limits (stan channel limits) or more disk"
             yield Finding(BAD, "disk", f"Node {name}: {left} of the disk are free.", step)
         yield from _of_settings(node)
@@ -128,7 +128,7 @@ def _of_settings(node: pb.NodeStatus) -> Iterator[Finding]:
 def of_groups(nodes: Nodes) -> Iterator[Finding]:
     """Leaders and copies."""
     groups = groups_of(nodes)
-    if told := told_leaderless(groups):
+    if told := format_leaderless(groups):
         text = f"{told[0].upper()}{told[1:]}: its channels take and deliver nothing."
         yield Finding(WORST, "leader", text, "Start nodes until a majority of its voters is there: stan group list")
     for group in groups:
@@ -148,7 +148,7 @@ def of_clocks(nodes: Nodes, now_ns: int) -> Iterator[Finding]:
     """Clocks that do not agree with the one here; the way of the answer is counted in."""
     for node in nodes.answers:
         if node.now and abs(node.now - now_ns) > CLOCK_NS + 3 * SECOND * bool(nodes.missing):
-            text = f"The clock of node {name_of(node)} differs from the one here by {told_duration(abs(node.now - now_ns))}."
+            text = f"The clock of node {name_of(node)} differs from the one here by {format_duration(abs(node.now - now_ns))}."
             yield Finding(BAD, "clock", text, "Run NTP on both machines.")
 
 
@@ -177,7 +177,7 @@ def of_cursors(cursors: list[pb.CursorStatus], now_ns: int) -> Iterator[Finding]
             )
         elif state == OFFLINE:
             old = bool(cursor.last_ack) and now_ns - cursor.last_ack > OFFLINE_NS
-            since = f" since {told_age(cursor.last_ack, now_ns)}" if old else ""
+            since = f" since {format_age(cursor.last_ack, now_ns)}" if old else ""
             yield Finding(BAD if old else NOTE, "offline", f"{who} is offline{since}; {waits}.", step)
         elif in_vain(cursor, now_ns):
             yield Finding(BAD, state, f"{who}: {state}; {waits}.", step)

@@ -13,7 +13,7 @@ import typer
 from stan_client.admin import which
 from stan_client.session import text_of
 
-from stan import values
+from stan import units
 from stan.cli.commands import cursors
 from stan.cli.commands.cursor_tables import cursor_table, cursors_table, why_table
 from stan.cli.commands.cursors import full_name, lag, name_of
@@ -23,7 +23,7 @@ from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, near, no_channel, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
-from stan.values import counted
+from stan.units import counted
 
 SORTS: Final = {
     "name": lambda one: (one.channel, full_name(one)),
@@ -190,7 +190,7 @@ def _add_move(app: typer.Typer, family: Family) -> None:
         """Set what it gets next: `move orders billing --back 1h` sends the last hour again."""
         if sum(map(bool, (seq, at, back, new, everything))) != 1:
             raise CliError("Give one of --seq N, --time TIME, --back 1h, --new, --all.", EXIT_USAGE)
-        sequence = parsed("--seq", values.number, seq) if seq else 0
+        sequence = parsed("--seq", units.number, seq) if seq else 0
         moment = _moment(at, back)
 
         async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
@@ -198,7 +198,7 @@ def _add_move(app: typer.Typer, family: Family) -> None:
             if moment:
                 wanted = await direct.seq_at_time(channel, moment)
             wanted = min(max(wanted, cursor.first_sequence, 1), cursor.last_sequence + 1)
-            if not confirmation.ask(_told_move(family, cursor, wanted)):
+            if not confirmation.ask(_describe_move(family, cursor, wanted)):
                 return 0
             to = {"new_only": True} if new else {"all": True} if everything else {"sequence": wanted}
             await direct.admin.move(_which(cursor), **to)
@@ -262,11 +262,11 @@ def _add_skipping(app: typer.Typer, family: Family) -> None:
 def _moment(at: str, back: str) -> int:
     """Unix ns of --time or --back; 0 without them."""
     if back:
-        return max(time.time_ns() - parsed("--back", values.duration_ns, back), 1)
+        return max(time.time_ns() - parsed("--back", units.duration_ns, back), 1)
     return at_time("--time", at) if at else 0
 
 
-def _told_move(family: Family, cursor: pb.CursorStatus, wanted: int) -> str:
+def _describe_move(family: Family, cursor: pb.CursorStatus, wanted: int) -> str:
     now = cursor.last_sent + 1
     head = (
         f"Moves {family.noun} {full_name(cursor)} of channel {text_of(cursor.channel)}: message {wanted:,} comes next, "
@@ -287,7 +287,7 @@ def _runs(sequences: list[str]) -> list[int]:
     for text in sequences:
         first, _, last = text.partition("-")
         try:
-            run_ = (values.number(first), values.number(last or first))
+            run_ = (units.number(first), units.number(last or first))
             if not 0 < run_[0] <= run_[1]:
                 raise ValueError(f"{text!r} is no sequence from 1 on, and no range of them")
             runs.append(run_)

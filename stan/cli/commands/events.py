@@ -14,7 +14,7 @@ from stan.cli.support.output import clean, write
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import session
 from stan.protocol.proto import admin_pb2 as pb
-from stan.values import told_time
+from stan.units import format_time
 
 
 @injected
@@ -65,7 +65,7 @@ async def _events(target: Target, kind: str, of: tuple[str, str], count: int, *,
 
 def line_of(event: pb.Event) -> str:
     """For people: when, where, what."""
-    when, where = told_time(event.time), event.node or "-"
+    when, where = format_time(event.time), event.node or "-"
     text = clean(event.text) or clean(event.kind)
     if out.is_terminal and not out.no_color:
         return f"\x1b[2m{when}\x1b[0m  {where}  \x1b[1m{clean(event.kind)}\x1b[0m  {text}"

@@ -27,7 +27,7 @@ from stan.cli.support.options import injected
 from stan.cli.support.progress import bar
 from stan.cli.support.session import is_unknown, no_channel, session
 from stan.protocol.kernel.rows import ID_BYTES, Headers, columns, pack_rows
-from stan.values import counted
+from stan.units import counted
 
 SHAPES: Final = ("jsonl", "lines")
 PATIENCE_S: Final = 60.0

@@ -6,7 +6,7 @@ import stan_client
 import typer
 from stan_client.admin import Nodes
 
-from stan import values
+from stan import units
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.groups import behind, groups_of, leaderless, odd_hashes
@@ -85,7 +85,7 @@ def step_down(
     confirmation: Confirmation,
 ) -> None:
     """Have a group's leader hand over to another node."""
-    number = parsed("GROUP", values.number, group)
+    number = parsed("GROUP", units.number, group)
 
     async def main(direct: stan_client.Direct) -> int:
         groups = {one.number: one for one in groups_of(await direct.admin.nodes())}

@@ -14,7 +14,7 @@ from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
-from stan.values import NEVER, told_age, told_size, told_time
+from stan.units import NEVER, format_age, format_size, format_time
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its id.")]
 
@@ -49,11 +49,11 @@ def nodes_table(nodes: Nodes, now_ns: int) -> Table:
             name_of(one),
             state_of(one),
             f"{leads(one)}/{len(one.groups)}",
-            told_age(one.started, now_ns),
+            format_age(one.started, now_ns),
             f"{one.messages_in:,}",
             f"{one.messages_out:,}",
             disk_left(one),
-            told_size(one.rss),
+            format_size(one.rss),
             one.product,
         )
         for one in nodes.answers
@@ -75,7 +75,7 @@ def disk_left(node: pb.NodeStatus) -> str:
     """Of the disk with its files."""
     if not node.disk_total:
         return NEVER
-    return f"{told_size(node.disk_free)} ({100 * node.disk_free // node.disk_total}%)"
+    return f"{format_size(node.disk_free)} ({100 * node.disk_free // node.disk_total}%)"
 
 
 @app.command("show")
@@ -106,14 +106,14 @@ def node_table(one: pb.NodeStatus, now_ns: int) -> Table:
         ("node", name_of(one)),
         ("state", state_of(one)),
         ("version", f"{one.product}, kernel {one.kernel}, server id {one.server_id}"),
-        ("started", f"{told_time(one.started)} ({told_age(one.started, now_ns)} ago)"),
+        ("started", f"{format_time(one.started)} ({format_age(one.started, now_ns)} ago)"),
         ("store", f"{one.store}, sync {one.sync}"),
         ("disk free", disk_left(one)),
-        ("memory", told_size(one.rss)),
+        ("memory", format_size(one.rss)),
         ("clients", f"{one.clients:,}"),
         ("channels", f"{one.channels:,}"),
-        ("in", f"{one.messages_in:,} messages, {told_size(one.bytes_in)} since it started"),
-        ("out", f"{one.messages_out:,} messages, {told_size(one.bytes_out)}"),
+        ("in", f"{one.messages_in:,} messages, {format_size(one.bytes_in)} since it started"),
+        ("out", f"{one.messages_out:,} messages, {format_size(one.bytes_out)}"),
         ("monitoring", one.monitor or "off"),
     ]
     for group in one.groups:

@@ -32,7 +32,7 @@ from stan.cli.support.common import (
 )
 from stan.cli.support.options import injected
 from stan.types import SECOND
-from stan.values import duration_ns, number
+from stan.units import duration_ns, number
 
 PUBLISHES_PER_TURN_MAX: Final = 256
 """Messages encoded before the event loop gets its turn."""

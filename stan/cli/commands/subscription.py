@@ -7,7 +7,7 @@ import stan_client
 import typer
 from stan_client.session import text_of
 
-from stan import values
+from stan import units
 from stan.cli.commands.cursor_tables import cursor_document
 from stan.cli.commands.cursors import KINDS, full_name, state_of
 from stan.cli.support.args import Channel, Pattern, checked_channel, checked_pattern, parsed
@@ -16,7 +16,7 @@ from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, no_channel, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
-from stan.values import counted
+from stan.units import counted
 
 app = group_of_commands("Subscriptions that are online, of all kinds.")
 
@@ -78,7 +78,7 @@ def evict(
     confirmation: Confirmation,
 ) -> None:
     """Close one subscription; a durable keeps its position."""
-    wanted = parsed("NUMBER", values.number, number)
+    wanted = parsed("NUMBER", units.number, number)
     checked_channel(channel)
 
     async def main(direct: stan_client.Direct) -> int:

@@ -16,7 +16,7 @@ from stan.cli.support.options import injected
 from stan.cli.support.output import Table, text_lines, write
 from stan.cli.support.session import session
 from stan.protocol.proto import admin_pb2 as pb
-from stan.values import counted, told_age, told_rate, told_size, told_time
+from stan.units import counted, format_age, format_rate, format_size, format_time
 
 SORTS: Final = ("rate", "lag", "redelivered", "messages", "name")
 HEIGHT: Final = 24
@@ -94,7 +94,7 @@ async def _top(target: Target, pattern: str, sort: str, pace: tuple[float, int, 
 def _draw(table: Table, sort: str, *, live: bool) -> None:
     if live:
         out.clear()
-        write([f"stan top, by {sort}, {told_time(time.time_ns())}; Ctrl-C ends it."])
+        write([f"stan top, by {sort}, {format_time(time.time_ns())}; Ctrl-C ends it."])
     write(text_lines(table))
 
 
@@ -148,17 +148,17 @@ def top_table(found: list[Line], fits: int, now_ns: int) -> Table:
     rows = [
         (
             line.name,
-            told_rate(line.rate),
+            format_rate(line.rate),
             f"{line.messages:,}",
-            told_size(line.bytes),
+            format_size(line.bytes),
             f"{line.lag:,}",
-            told_rate(line.redelivered),
-            told_age(line.last_timestamp, now_ns),
+            format_rate(line.redelivered),
+            format_age(line.last_timestamp, now_ns),
             line.worst,
         )
         for line in found[:fits]
     ]
-    total = f"{told_rate(sum(line.rate for line in found))} messages/s into {counted(len(found), 'channel')}"
+    total = f"{format_rate(sum(line.rate for line in found))} messages/s into {counted(len(found), 'channel')}"
     return Table(
         columns=("channel", ">in/s", ">messages", ">size", ">lag", ">again/s", ">newest", "who is behind"),
         rows=rows,

@@ -24,7 +24,7 @@ from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.session import no_channel, session
 from stan.protocol.proto import admin_pb2 as pb
-from stan.values import counted, told_size
+from stan.units import counted, format_size
 
 ATTEMPTS: Final = 3
 """Readings of a channel that retention shortens meanwhile."""
@@ -205,7 +205,7 @@ def verdicts_table(verdicts: list[Verdict], missing: list[str], odd: Mapping[int
             (
                 verdict.channel,
                 f"{whole.messages:,}",
-                told_size(whole.bytes),
+                format_size(whole.bytes),
                 f"{whole.crc:08x}",
                 str(len(verdict.copies)),
                 verdict.words,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 from stan_client.session import text_of
 
-from stan import values
+from stan import units
 from stan.cli.support.common import EXIT_USAGE, CliError, run_fast
 from stan.cli.support.options import resolved
 from stan.cli.support.session import open_direct
@@ -33,7 +33,7 @@ def parsed(option: str, parse: Callable[..., T], *arguments: Any) -> T:
 
 def at_time(option: str, text: str) -> int:
     """A time, as Unix ns."""
-    return parsed(option, values.time_ns, text, time.time_ns())
+    return parsed(option, units.time_ns, text, time.time_ns())
 
 
 def checked_channel(name: str) -> str:

@@ -47,7 +47,7 @@ def leaderless(groups: Iterable[Group]) -> list[Group]:
     return [group for group in groups if not group.leader]
 
 
-def told_leaderless(groups: Iterable[Group]) -> str:
+def format_leaderless(groups: Iterable[Group]) -> str:
     """`group 3 has no leader`, `groups 0, 1 and 3 have no leader`; "" if all have one."""
     names = [str(group.number) if group.number else "0 (metadata)" for group in leaderless(groups)]
     if len(names) < 2:

@@ -17,7 +17,7 @@ import stan_client
 
 from stan.cli.support.common import err, out, stop_on_signals
 from stan.cli.support.options import View
-from stan.values import told_time
+from stan.units import format_time
 
 GAP: Final = "  "
 CELL_MIN: Final = 16
@@ -143,7 +143,7 @@ def present(fetch: Callable[[], Awaitable[Table]], view: View) -> Callable[[], A
                 err.print(f"{error}; asking again", markup=False, highlight=False, soft_wrap=True)
                 continue
             if out.is_terminal and not view.json and not view.names:
-                lines = [f"Every {view.watch:g} s, {told_time(time.time_ns())}; Ctrl-C ends it.", *text_lines(table)]
+                lines = [f"Every {view.watch:g} s, {format_time(time.time_ns())}; Ctrl-C ends it.", *text_lines(table)]
                 out.clear()
                 write(lines[: max(2, out.height - 1)])
             else:

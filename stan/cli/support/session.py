@@ -9,7 +9,7 @@ from stan_client.session import text_of
 
 from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, explained, run
 from stan.cli.support.contexts import without_secrets
-from stan.cli.support.groups import groups_of, told_leaderless
+from stan.cli.support.groups import format_leaderless, groups_of
 from stan.cli.support.options import View
 from stan.cli.support.output import Table, present
 from stan.errors import UNKNOWN_CHANNEL
@@ -69,7 +69,7 @@ async def _silence(direct: stan_client.Direct, target: Target) -> str:
             f"NATS answers at {without_secrets(target.server)}, but no server of cluster {target.cluster_id!r} does. Is the "
             "cluster id right (--cluster-id), does stan-server run there?"
         )
-    told = told_leaderless(groups_of(nodes))
+    told = format_leaderless(groups_of(nodes))
     if not told:
         return "The nodes answer, and every group has a leader: ask again; if it stays so, see stan doctor."
     away = f" These nodes do not answer: {', '.join(nodes.missing)}." if nodes.missing else ""

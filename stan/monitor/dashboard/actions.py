@@ -15,7 +15,7 @@ from stan.protocol.kernel.wire_py import varint
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as pb
 from stan.types import MILLISECOND
-from stan.values import counted
+from stan.units import counted
 
 Fields = Mapping[str, Any]
 PRODUCER: Final = b"stan-dashboard"

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from stan.monitor.dashboard.states import State, name_of
 from stan.monitor.dashboard.wording import listed
 from stan.protocol.proto import admin_pb2 as admin
-from stan.values import counted, size
+from stan.units import counted, size
 
 DISK_PERCENT_WARN: Final = 10
 DISK_PERCENT_BAD: Final = 3

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
-from stan.values import ago, counted, span
+from stan.units import ago, counted, span
 
 PATIENCE_WAITS: Final = 2
 """A full window in which nothing was acknowledged for this many ack waits does not move by itself."""

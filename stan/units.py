@@ -121,10 +121,10 @@ def number(text: str) -> int:
 # --- for people -----------------------------------------------------------------------------------------------------------
 
 
-def told_duration(length_ns: int) -> str:
+def format_duration(length_ns: int) -> str:
     """Two units at most: `3d 4h`, `12m 5s`, `340ms`."""
     if length_ns < 0:
-        return f"-{told_duration(-length_ns)}"
+        return f"-{format_duration(-length_ns)}"
     if length_ns < SECOND:
         return f"{length_ns // MILLISECOND}ms"
     seconds = length_ns // SECOND
@@ -137,17 +137,17 @@ def told_duration(length_ns: int) -> str:
     return " ".join(f"{amount}{unit}" for amount, unit in parts[:2] if amount)
 
 
-def told_age(at_ns: int, now_ns: int) -> str:
+def format_age(at_ns: int, now_ns: int) -> str:
     """How long ago; `-` for never."""
-    return told_duration(max(0, now_ns - at_ns)) if at_ns else NEVER
+    return format_duration(max(0, now_ns - at_ns)) if at_ns else NEVER
 
 
-def told_time(at_ns: int) -> str:
+def format_time(at_ns: int) -> str:
     """In the local zone, to the second, with the zone's offset; `-` for never."""
     return datetime.fromtimestamp(at_ns // SECOND, UTC).astimezone().isoformat(" ", "seconds") if at_ns else NEVER
 
 
-def told_size(size: int) -> str:
+def format_size(size: int) -> str:
     """`17 B`, `1.5 KiB`, `230 MiB`."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -157,7 +157,7 @@ def told_size(size: int) -> str:
     return f"{amount:,.3g} TiB" if amount < 1000 else f"{amount:,.0f} TiB"
 
 
-def told_rate(rate: float) -> str:
+def format_rate(rate: float) -> str:
     """Something a second."""
     return f"{rate:,.0f}" if rate >= 10 or not rate else f"{rate:.1f}"
 
