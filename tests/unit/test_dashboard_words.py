@@ -3,7 +3,7 @@
 import pytest
 
 from stan import limits
-from stan.monitor.dashboard.healthwords import Picture, Since, problems, sentence
+from stan.monitor.dashboard.health_summary import HealthInputs, ProblemTimes, problems, sentence
 from stan.monitor.dashboard.nodebook import NodeBook
 from stan.monitor.dashboard.states import name_of, state_of
 from stan.monitor.dashboard.trends import Trends
@@ -99,7 +99,7 @@ def node(name, *, groups=3, leads=(), **told):
     return status
 
 
-def picture(**told):
+def inputs(**told):
     nodes = told.setdefault("nodes", [node("n1", leads=(0,)), node("n2", leads=(1,)), node("n3", leads=(2,))])
     usual = {
         "fresh": [one for one in nodes if one.node not in told.get("silent", {})],
@@ -113,7 +113,7 @@ def picture(**told):
         "subscribed": True,
         "missing": set(),
     }
-    return Picture(**{**usual, **told})
+    return HealthInputs(**{**usual, **told})
 
 
 def said(shown):
@@ -121,15 +121,15 @@ def said(shown):
 
 
 def test_sentences_of_a_cluster_that_is_well():
-    assert said(picture()) == "Everything works: 3 of 3 nodes, all 3 groups have leaders, nobody lags behind."
-    alone = picture(nodes=[node("", groups=2, leads=(0, 1))], members=[""], pool=1, subscribed=False)
+    assert said(inputs()) == "Everything works: 3 of 3 nodes, all 3 groups have leaders, nobody lags behind."
+    alone = inputs(nodes=[node("", groups=2, leads=(0, 1))], members=[""], pool=1, subscribed=False)
     assert said(alone) == "Everything works: this node is ready, nobody is subscribed."
-    assert said(picture(nodes=[], members=[])) == "Nothing is known yet of this cluster"
+    assert said(inputs(nodes=[], members=[])) == "Nothing is known yet of this cluster"
 
 
 def test_what_is_wrong_is_told_worst_first():
     held = cursor(**HELD, durable_name=b"billing")
-    shown = picture(
+    shown = inputs(
         nodes=[node("n1", leads=(0,)), node("n2", leads=(1,), disk_free=5, disk_total=100)],
         silent={"n3": NOW - 9 * SECOND},
         stuck=[(held, state_of(held, NOW))],
@@ -148,7 +148,7 @@ def test_what_is_wrong_is_told_worst_first():
 def test_trouble_of_a_group_and_reasons_of_a_node_are_told_once():
     bad = node("n1", leads=(0, 1, 2), not_ready=["it is shutting down", "group 1: the disk failed: EIO"])
     bad.groups[1].trouble = bad.groups[2].trouble = "the disk failed: EIO"
-    shown = picture(nodes=[bad, node("n2"), node("n3")], own=list(bad.not_ready))
+    shown = inputs(nodes=[bad, node("n2"), node("n3")], own=list(bad.not_ready))
     texts = [problem.text for problem in problems(shown)]
     assert texts == [
         "The node you look at is not ready: it is shutting down",
@@ -156,9 +156,9 @@ def test_trouble_of_a_group_and_reasons_of_a_node_are_told_once():
     ]
     texts = [problem.text for problem in problems(shown._replace(own=[]))]
     assert texts == ["Node n1 is not ready: it is shutting down", "Groups 1 and 2 on n1: the disk failed: EIO"]
-    (missing,) = problems(picture(missing={2}))
+    (missing,) = problems(inputs(missing={2}))
     assert missing.text == "The leader of group 2 does not answer, their channels are not shown"
-    (own,) = problems(picture(own=["there is no connection to NATS"]))
+    (own,) = problems(inputs(own=["there is no connection to NATS"]))
     assert own.text == "The node you look at is not ready: there is no connection to NATS"
 
 
@@ -168,7 +168,7 @@ def test_lost_majority_is_one_sentence_with_since_when():
         group.trouble = "it has no leader"
         group.voters.extend(["n1", "n2", "n3"])
     silent = {"n2": NOW - 90 * SECOND, "n3": NOW - 60 * SECOND}
-    shown = picture(nodes=[alone], silent=silent, own=list(alone.not_ready), missing={1, 2})
+    shown = inputs(nodes=[alone], silent=silent, own=list(alone.not_ready), missing={1, 2})
     (problem,) = problems(shown)
     assert problem.text == "2 of 3 nodes do not answer (n2 and n3): nothing is accepted"
     assert problem.since == NOW - 60 * SECOND
@@ -179,18 +179,18 @@ def test_lost_majority_is_one_sentence_with_since_when():
 def test_leadership_that_goes_over_between_two_answers_is_not_missed():
     first, second = node("n1", groups=1), node("n2", groups=1)
     first.groups[0].leader, second.groups[0].leader = "n2", "n1"  # n2 had answered before it was elected
-    assert not problems(picture(nodes=[first, second], pool=0))
+    assert not problems(inputs(nodes=[first, second], pool=0))
     second.groups[0].leader = first.groups[0].leader = "n3"  # it was the leader, and has gone
-    told = problems(picture(nodes=[first, second], pool=0, silent={"n3": NOW}))
+    told = problems(inputs(nodes=[first, second], pool=0, silent={"n3": NOW}))
     assert [problem.text for problem in told] == ["Node n3 does not answer", "Group 0 has no leader"]
 
 
 def test_since_when_stays_while_a_problem_does_and_begins_anew():
-    since, rest = Since(), node("n3")
-    found = problems(picture(nodes=[node("n1", leads=(0,)), node("n2"), rest]))
+    since, rest = ProblemTimes(), node("n3")
+    found = problems(inputs(nodes=[node("n1", leads=(0,)), node("n2"), rest]))
     assert [one.text for one in found] == ["Groups 1 and 2 have no leaders"]
     assert since.of(found, NOW)[0].since == NOW
-    fewer = problems(picture(nodes=[node("n1", leads=(0, 1)), node("n2"), rest]))
+    fewer = problems(inputs(nodes=[node("n1", leads=(0, 1)), node("n2"), rest]))
     assert [(one.text, one.since) for one in since.of(fewer, NOW + 1)] == [("Group 2 has no leader", NOW)]
     since.of([], NOW + 2)
     assert since.of(found, NOW + 3)[0].since == NOW + 3
@@ -240,7 +240,7 @@ def test_round_in_which_who_asks_is_not_heard_tells_of_nobody():
     assert not book.silent()
     assert book.deaf() == NOW + 10 * SECOND
     assert book.rates is None
-    (problem,) = problems(picture(nodes=book.present(), deaf=book.deaf(), own=[]))
+    (problem,) = problems(inputs(nodes=book.present(), deaf=book.deaf(), own=[]))
     assert problem.text == "This node does not hear itself over NATS: nothing is known of the cluster"
     assert problem.since == NOW + 10 * SECOND
     asked(book, 20, *NAMES)

@@ -15,7 +15,7 @@ from stan import limits
 from stan.config import Config
 from stan.errors import UNKNOWN_CHANNEL, Refused, StanError
 from stan.monitor.dashboard import actions, listing, messages, rows
-from stan.monitor.dashboard.healthwords import sentence
+from stan.monitor.dashboard.health_summary import sentence
 from stan.monitor.dashboard.pace import Paces
 from stan.monitor.dashboard.states import state_of
 from stan.monitor.dashboard.survey import ChannelTable, CursorTable, Survey, searched
@@ -96,13 +96,13 @@ class Api:
 
     def told(self) -> Json:
         """The same for who listens: from what is known, asks nothing."""
-        picture, found = self.survey.health()
+        inputs, found = self.survey.health()
         rates = self.survey.book.rates
         state = "ok" if not found else "bad" if any(problem.level == "bad" for problem in found) else "warn"
         return {
             "now": millis(self._wall()),
-            "state": state if picture.nodes or found else "unknown",
-            "sentence": sentence(picture, found),
+            "state": state if inputs.nodes or found else "unknown",
+            "sentence": sentence(inputs, found),
             "problems": [rows.problem(problem) for problem in found],
             "rates": rows.sample(rates) if rates else None,
         }

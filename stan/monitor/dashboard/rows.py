@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stan.monitor.dashboard.healthwords import Problem
+from stan.monitor.dashboard.health_summary import HealthProblem
 from stan.monitor.dashboard.nodebook import Sample
 from stan.monitor.dashboard.states import KINDS, State, name_of
 from stan.monitor.dashboard.wording import key_of, millis
@@ -140,7 +140,7 @@ def node(row: admin.NodeStatus, asked: int, silent: int = 0) -> Json:
     }
 
 
-def problem(row: Problem) -> Json:
+def problem(row: HealthProblem) -> Json:
     """Something that is wrong."""
     return {"text": row.text, "level": row.level, "link": row.link, "since": millis(row.since)}
 

@@ -17,7 +17,7 @@ from stan.edge.nats.cluster_client import ClusterClient
 from stan.errors import StanError
 from stan.monitor.dashboard import listing
 from stan.monitor.dashboard.cached import Cached
-from stan.monitor.dashboard.healthwords import Picture, Problem, Since, problems
+from stan.monitor.dashboard.health_summary import HealthInputs, HealthProblem, ProblemTimes, problems
 from stan.monitor.dashboard.listing import Listing
 from stan.monitor.dashboard.nodebook import Failures, NodeBook
 from stan.monitor.dashboard.states import State, state_of
@@ -80,7 +80,7 @@ class Survey:
         self._pool = pool
         self._own = own
         self._clock = clock
-        self._since = Since()
+        self._since = ProblemTimes()
         self._missed: Failures[int] = Failures()  # groups whose leaders did not tell of subscriptions
         self._watched_at = 0
         self._woken = asyncio.Event()
@@ -116,10 +116,10 @@ class Survey:
                 async with asyncio.timeout(pause / SECOND):
                     await self._woken.wait()
 
-    def picture(self) -> Picture:
-        """What is known at this moment."""
+    def health_inputs(self) -> HealthInputs:
+        """What the judgement of health is based on, as known at this moment."""
         book, table = self.book, self.cursors.recent
-        return Picture(
+        return HealthInputs(
             nodes=book.present(),
             fresh=book.fresh(),
             members=book.members(),
@@ -133,10 +133,10 @@ class Survey:
             missing=set(self._missed.silent()) if table else set(),
         )
 
-    def health(self) -> tuple[Picture, list[Problem]]:
+    def health(self) -> tuple[HealthInputs, list[HealthProblem]]:
         """What is known, and what is wrong with it, since when."""
-        picture = self.picture()
-        return picture, self._since.of(problems(picture), time.time_ns())
+        inputs = self.health_inputs()
+        return inputs, self._since.of(problems(inputs), time.time_ns())
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
