@@ -4,7 +4,7 @@ import pytest
 
 from stan import limits
 from stan.monitor.dashboard.health_summary import HealthInputs, ProblemTimes, problems, sentence
-from stan.monitor.dashboard.nodebook import NodeBook
+from stan.monitor.dashboard.node_history import NodeHistory
 from stan.monitor.dashboard.states import name_of, state_of
 from stan.monitor.dashboard.trends import Trends
 from stan.monitor.dashboard.wording import key_of, listed, name_of_key
@@ -201,78 +201,78 @@ def test_since_when_stays_while_a_problem_does_and_begins_anew():
 NAMES = ("n1", "n2", "n3")
 
 
-def asked(book, at, *names, refused=()):
+def asked(history, at, *names, refused=()):
     """A round of asking that begins at *at* s and is answered by *names*."""
-    book.note([node(name, now=NOW + at * SECOND) for name in names], refused, at * SECOND, NOW + at * SECOND)
+    history.note([node(name, now=NOW + at * SECOND) for name in names], refused, at * SECOND, NOW + at * SECOND)
 
 
 def test_node_is_silent_when_it_failed_to_answer_so_often_since_it_failed_first():
-    book = NodeBook("n1")
-    asked(book, 1, *NAMES)
+    history = NodeHistory("n1")
+    asked(history, 1, *NAMES)
     for times in range(limits.DASHBOARD_FAILURES):
-        assert not book.silent()
-        assert book.doubted() == (times > 0)
-        asked(book, 100 + times, "n1", "n2")
-    assert book.silent() == {"n3": NOW + 100 * SECOND}
-    assert [status.node for status in book.present()] == ["n1", "n2"]
-    asked(book, 200, *NAMES)
-    assert not book.silent()
-    assert not book.doubted()
+        assert not history.silent()
+        assert history.doubted() == (times > 0)
+        asked(history, 100 + times, "n1", "n2")
+    assert history.silent() == {"n3": NOW + 100 * SECOND}
+    assert [status.node for status in history.present()] == ["n1", "n2"]
+    asked(history, 200, *NAMES)
+    assert not history.silent()
+    assert not history.doubted()
 
 
 def test_node_that_nobody_asked_is_not_silent_however_long_ago_it_was_heard():
-    book = NodeBook("n1")
-    asked(book, 1, *NAMES)
-    asked(book, 4000, "n1", "n2")
-    asked(book, 8000, "n1", "n3")
-    asked(book, 12000, *NAMES)
-    asked(book, 16000, "n1", "n2")
-    assert not book.silent()
-    assert [status.node for status in book.present()] == list(NAMES)
-    assert [status.node for status in book.fresh()] == ["n1", "n2"]
+    history = NodeHistory("n1")
+    asked(history, 1, *NAMES)
+    asked(history, 4000, "n1", "n2")
+    asked(history, 8000, "n1", "n3")
+    asked(history, 12000, *NAMES)
+    asked(history, 16000, "n1", "n2")
+    assert not history.silent()
+    assert [status.node for status in history.present()] == list(NAMES)
+    assert [status.node for status in history.fresh()] == ["n1", "n2"]
 
 
 def test_round_in_which_who_asks_is_not_heard_tells_of_nobody():
-    book = NodeBook("n1")
-    asked(book, 1, *NAMES)
+    history = NodeHistory("n1")
+    asked(history, 1, *NAMES)
     for times in range(limits.DASHBOARD_FAILURES + 1):
-        asked(book, 10 + times)
-    assert not book.silent()
-    assert book.deaf() == NOW + 10 * SECOND
-    assert book.rates is None
-    (problem,) = problems(inputs(nodes=book.present(), deaf=book.deaf(), own=[]))
+        asked(history, 10 + times)
+    assert not history.silent()
+    assert history.deaf() == NOW + 10 * SECOND
+    assert history.rates is None
+    (problem,) = problems(inputs(nodes=history.present(), deaf=history.deaf(), own=[]))
     assert problem.text == "This node does not hear itself over NATS: nothing is known of the cluster"
     assert problem.since == NOW + 10 * SECOND
-    asked(book, 20, *NAMES)
-    assert not book.deaf()
+    asked(history, 20, *NAMES)
+    assert not history.deaf()
 
 
 def test_node_that_refuses_for_now_is_there():
-    book = NodeBook("n1")
-    asked(book, 1, *NAMES)
+    history = NodeHistory("n1")
+    asked(history, 1, *NAMES)
     for times in range(limits.DASHBOARD_FAILURES + 1):
-        asked(book, 2 + times, "n2", refused=["n1", "n3"])
-    assert not book.silent()
-    assert not book.deaf()
-    assert [status.node for status in book.present()] == list(NAMES)
+        asked(history, 2 + times, "n2", refused=["n1", "n3"])
+    assert not history.silent()
+    assert not history.deaf()
+    assert [status.node for status in history.present()] == list(NAMES)
 
 
 def test_node_that_never_answered_is_silent_after_as_many_asks():
-    book = NodeBook("n1")
+    history = NodeHistory("n1")
     for times in range(limits.DASHBOARD_FAILURES):
-        assert not book.silent()
-        asked(book, 1 + times, "n1")
-    assert book.silent() == {"n2": NOW + SECOND, "n3": NOW + SECOND}
+        assert not history.silent()
+        asked(history, 1 + times, "n1")
+    assert history.silent() == {"n2": NOW + SECOND, "n3": NOW + SECOND}
 
 
 def test_rates_are_those_between_two_answers_and_a_restart_is_no_burst():
-    book = NodeBook("n1")
+    history = NodeHistory("n1")
     first = admin.NodeStatus(node="n1", server_id="a", now=NOW, messages_in=1000)
     second = admin.NodeStatus(node="n1", server_id="a", now=NOW + 2 * SECOND, messages_in=1500, bytes_in=10)
     again = admin.NodeStatus(node="n1", server_id="b", now=NOW + 4 * SECOND, messages_in=5)
     for at, status in enumerate((first, second, again)):
-        book.note([status], [], at + 1, status.now)
-    (sample,) = book.samples
+        history.note([status], [], at + 1, status.now)
+    (sample,) = history.samples
     assert (sample.messages_in, sample.bytes_in) == (250, 5)
 
 

@@ -83,8 +83,8 @@ class Api:
             "messages": table.messages if table else None,
             "bytes": table.bytes if table else None,
             "durables": len(cursors.names) if cursors else None,
-            "clients": max((node.clients for node in survey.book.present()), default=0),
-            "history": [rows.sample(sample) for sample in survey.book.samples],
+            "clients": max((node.clients for node in survey.history.present()), default=0),
+            "history": [rows.sample(sample) for sample in survey.history.samples],
             "worst": [rows.cursor(*pair) for pair in cursors.lagging] if cursors else None,
             "busiest": [_channel(table, row) for row in table.busiest] if table and table.compared else None,
             "events": [rows.event(event) for event in list(self.events)[: -EVENTS_TOLD - 1 : -1]],
@@ -97,7 +97,7 @@ class Api:
     def told(self) -> Json:
         """The same for who listens: from what is known, asks nothing."""
         inputs, found = self.survey.health()
-        rates = self.survey.book.rates
+        rates = self.survey.history.rates
         state = "ok" if not found else "bad" if any(problem.level == "bad" for problem in found) else "warn"
         return {
             "now": millis(self._wall()),
@@ -214,12 +214,12 @@ class Api:
     async def cluster(self, _query: Query) -> Json:
         """Nodes, and who leads which group."""
         await self.survey.nodes.get()
-        book = self.survey.book
-        silent = book.silent()
-        nodes = [rows.node(status, book.heard[status.node].wall) for status in book.present()]
+        history = self.survey.history
+        silent = history.silent()
+        nodes = [rows.node(status, history.reports[status.node].wall) for status in history.present()]
         for name in sorted(silent):
-            heard = book.heard.get(name)
-            status, wall = (admin.NodeStatus(node=name), 0) if heard is None else (heard.status, heard.wall)
+            report = history.reports.get(name)
+            status, wall = (admin.NodeStatus(node=name), 0) if report is None else (report.status, report.wall)
             nodes.append(rows.node(status, wall, silent[name]))
         return {
             "now": millis(self._wall()),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from stan.monitor.dashboard.health_summary import HealthProblem
-from stan.monitor.dashboard.nodebook import Sample
+from stan.monitor.dashboard.node_history import Throughput
 from stan.monitor.dashboard.states import KINDS, State, name_of
 from stan.monitor.dashboard.wording import key_of, millis
 from stan.monitor.words import shown
@@ -145,7 +145,7 @@ def problem(row: HealthProblem) -> Json:
     return {"text": row.text, "level": row.level, "link": row.link, "since": millis(row.since)}
 
 
-def sample(row: Sample) -> list[float | int | None]:
+def sample(row: Throughput) -> list[float | int | None]:
     """A point of the charts of the overview."""
     return [
         millis(row.wall),

@@ -19,7 +19,7 @@ from stan.monitor.dashboard import listing
 from stan.monitor.dashboard.cached import Cached
 from stan.monitor.dashboard.health_summary import HealthInputs, HealthProblem, ProblemTimes, problems
 from stan.monitor.dashboard.listing import Listing
-from stan.monitor.dashboard.nodebook import Failures, NodeBook
+from stan.monitor.dashboard.node_history import Failures, NodeHistory
 from stan.monitor.dashboard.states import State, state_of
 from stan.monitor.dashboard.trends import Trends
 from stan.monitor.view import Breath
@@ -70,7 +70,7 @@ class Survey:
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.cluster_client = cluster_client
-        self.book = NodeBook(me)
+        self.history = NodeHistory(me)
         self.trends = Trends()
         self.nodes = Cached(self._nodes, clock=clock)
         self.cursors = Cached(self._cursors, clock=clock)
@@ -111,20 +111,20 @@ class Survey:
                 with contextlib.suppress(StanError):
                     await cached.get()
             self.health()
-            pause = limits.DASHBOARD_TICK if watched or self.book.doubted() else limits.DASHBOARD_IDLE_TICK
+            pause = limits.DASHBOARD_TICK if watched or self.history.doubted() else limits.DASHBOARD_IDLE_TICK
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause / SECOND):
                     await self._woken.wait()
 
     def health_inputs(self) -> HealthInputs:
         """What the judgement of health is based on, as known at this moment."""
-        book, table = self.book, self.cursors.recent
+        history, table = self.history, self.cursors.recent
         return HealthInputs(
-            nodes=book.present(),
-            fresh=book.fresh(),
-            members=book.members(),
-            silent=book.silent(),
-            deaf=book.deaf(),
+            nodes=history.present(),
+            fresh=history.fresh(),
+            members=history.members(),
+            silent=history.silent(),
+            deaf=history.deaf(),
             own=self._own(),
             pool=self._pool,
             stuck=table.stuck if table else [],
@@ -142,7 +142,7 @@ class Survey:
 
     async def _nodes(self) -> list[admin.NodeStatus]:
         begun, wall = self._clock(), time.time_ns()
-        expected = set(self.book.members()) | {status.node for status in self.book.present()}
+        expected = set(self.history.members()) | {status.node for status in self.history.present()}
         refused: list[admin.NodeStatus] = []
 
         def enough(answers: list[admin.NodeStatus]) -> bool:
@@ -152,7 +152,7 @@ class Survey:
         answers = await self.cluster_client.ask_each(
             "admin.nodes", admin.NodesRequest(version=1), admin.NodeStatus, enough, NODES_WAIT_S, refused
         )
-        self.book.note(answers, [one.node for one in refused], begun, wall)
+        self.history.note(answers, [one.node for one in refused], begun, wall)
         return answers
 
     async def _cursors(self) -> CursorTable:
@@ -199,7 +199,7 @@ class Survey:
         return ChannelTable(found, time.time_ns(), names, rates, lags, counts, compared, busy, *sums)
 
     async def _options(self) -> list[Any]:
-        expected = len(self.book.members()) or 1
+        expected = len(self.history.members()) or 1
         return await self.cluster_client.ask_each(
             "admin.options",
             admin.OptionsRequest(version=1),

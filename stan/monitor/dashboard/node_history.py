@@ -1,7 +1,7 @@
-"""What each node has said of itself last, who failed to answer since when, and how much went through them.
+"""The newest report of each node, which nodes fail to answer since when, and the throughput of the cluster.
 
-Knows nothing of requests: it is told of each round of asking, who answered. Nobody is judged by the age of an answer: a node does
-not answer if it was asked and failed to, several times in a row. Times are ns, monotonic of the clock it is given, or Unix.
+Sends no requests: its owner notes who answered each round. The age of an answer counts for nothing: a node does
+not answer if it failed to do so several times in a row. Times are ns, monotonic of the clock it is given, or Unix.
 """
 
 from collections import deque
@@ -15,15 +15,15 @@ from stan.types import SECOND
 K = TypeVar("K", str, int)
 
 
-class Heard(NamedTuple):
-    """The last word of one node."""
+class NodeReport(NamedTuple):
+    """The newest answer of one node."""
 
     at: int  # ns, monotonic
     wall: int  # Unix ns
     status: admin.NodeStatus
 
 
-class Sample(NamedTuple):
+class Throughput(NamedTuple):
     """What went through the cluster in a second, between two looks."""
 
     wall: int  # Unix ns
@@ -62,13 +62,13 @@ class Failures(Generic[K]):
 _COUNTERS = ("messages_in", "messages_out", "bytes_in", "bytes_out")
 
 
-class NodeBook:
-    """See the module's docstring. *me*: the node that asks. It hears itself: a round in which it did not tells of nobody else."""
+class NodeHistory:
+    """The reports of all nodes. *me*: the node that asks. A round without its own answer says nothing about other nodes."""
 
     def __init__(self, me: str = "") -> None:
-        self.heard: dict[str, Heard] = {}
-        self.samples: deque[Sample] = deque(maxlen=limits.DASHBOARD_SAMPLES_MAX)
-        self.rates: Sample | None = None  # as of the last round; None: not known
+        self.reports: dict[str, NodeReport] = {}
+        self.samples: deque[Throughput] = deque(maxlen=limits.DASHBOARD_SAMPLES_MAX)
+        self.rates: Throughput | None = None  # as of the last round; None: not known
         self._me = me
         self._nodes: Failures[str] = Failures()
         self._rounds: Failures[str] = Failures()  # that I myself was not heard in
@@ -79,15 +79,15 @@ class NodeBook:
         present = {status.node for status in self.present()}
         rates = self._rates(answered.values())
         for name, status in answered.items():
-            self.heard[name] = Heard(now, wall, status)
-        for name in [name for name, heard in self.heard.items() if now - heard.at > limits.NODE_FORGET]:
+            self.reports[name] = NodeReport(now, wall, status)
+        for name in [name for name, report in self.reports.items() if now - report.at > limits.NODE_FORGET]:
             if name not in self.members():
-                del self.heard[name]
+                del self.reports[name]
         there = answered.keys() | set(refused)
         self._rounds.note([] if self._me in there else [self._me], wall)
         if self._me in there:
-            self._nodes.note(sorted({*self.members(), *self.heard} - there), wall)
-        self.rates = None if rates is None else Sample(wall, **rates)
+            self._nodes.note(sorted({*self.members(), *self.reports} - there), wall)
+        self.rates = None if rates is None else Throughput(wall, **rates)
         if self.rates is not None and present <= answered.keys():
             self.samples.append(self.rates)  # a round without somebody would look as if less had gone through
 
@@ -96,7 +96,7 @@ class NodeBook:
         rates = dict.fromkeys(_COUNTERS, 0.0)
         known = False
         for status in answers:
-            before = self.heard.get(status.node)
+            before = self.reports.get(status.node)
             if before is None or before.status.server_id != status.server_id:
                 continue
             span = status.now - before.status.now
@@ -109,10 +109,10 @@ class NodeBook:
 
     def members(self) -> list[str]:
         """The nodes that keep groups, as the newest list says; [""] alone."""
-        if not self.heard:
+        if not self.reports:
             return []
-        newest = max((one.status for one in self.heard.values()), key=lambda status: status.nodes_version)
-        return sorted(newest.nodes) or sorted(name for name, one in self.heard.items() if not one.status.replica)
+        newest = max((one.status for one in self.reports.values()), key=lambda status: status.nodes_version)
+        return sorted(newest.nodes) or sorted(name for name, one in self.reports.items() if not one.status.replica)
 
     def silent(self) -> dict[str, int]:
         """Members that do not answer, and since when (Unix ns): since the first ask that failed after their last answer."""
@@ -130,7 +130,7 @@ class NodeBook:
     def present(self) -> list[admin.NodeStatus]:
         """What those who answer have said last, by name."""
         silent = self._nodes.silent()
-        return [one.status for name, one in sorted(self.heard.items()) if name not in silent]
+        return [one.status for name, one in sorted(self.reports.items()) if name not in silent]
 
     def fresh(self) -> list[admin.NodeStatus]:
         """What those said who have answered the last round that told of anybody."""
