@@ -51,7 +51,7 @@ DASHBOARD_SAMPLES_MAX = 150
 """Points of a chart."""
 DASHBOARD_TRENDS_MAX = 4000
 """Durables and queue groups whose lag is remembered for charts."""
-DASHBOARD_PACES_MAX = 64
+DASHBOARD_RATED_CHANNELS_MAX = 64
 """Channels whose rate is remembered for charts."""
 DASHBOARD_EVENTS_MAX = 200
 """Newest events kept."""

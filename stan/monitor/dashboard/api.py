@@ -16,7 +16,7 @@ from stan.config import Config
 from stan.errors import UNKNOWN_CHANNEL, Refused, StanError
 from stan.monitor.dashboard import actions, listing, messages, rows
 from stan.monitor.dashboard.health_summary import sentence
-from stan.monitor.dashboard.pace import Paces
+from stan.monitor.dashboard.message_rate import MessageRates
 from stan.monitor.dashboard.states import state_of
 from stan.monitor.dashboard.survey import ChannelTable, CursorTable, Survey, searched
 from stan.monitor.dashboard.tables import BadQuestionError, Wanted, chosen, number
@@ -58,7 +58,7 @@ class Api:
         self.events: deque[admin.Event] = deque(maxlen=limits.DASHBOARD_EVENTS_MAX)
         self._config = config
         self._wall = wall
-        self._paces = Paces(survey.cluster_client)
+        self._message_rates = MessageRates(survey.cluster_client)
 
     # --- as a whole ---------------------------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class Api:
             raise UnknownNameError(UNKNOWN_CHANNEL)
         now, trends = self._wall(), self.survey.trends
         trends.note(cursors.rows, now)
-        pace = await self._paces.of(name, row.uid, now)
+        pace = await self._message_rates.of(name, row.uid, now)
         told = rows.channel(row, None, max([one.waiting for one in cursors.rows], default=0), len(cursors.rows))
         told["pace"] = [[millis(at), round(rate, 1)] for at, rate in pace]
         told["rate"] = told["pace"][-1][1]

@@ -1,6 +1,6 @@
-"""How many messages a second a channel got over the last minutes, told from where in its log each moment is.
+"""Messages a second of a channel over the last minutes, computed from the sequence at each moment.
 
-So a chart is there at once, of channels that nobody has watched, and costs nothing before. Messages that are removed already
+A chart is complete at once, also of a channel that was not watched before. Messages that are removed already
 are not counted.
 """
 
@@ -19,7 +19,7 @@ SETTLED = 2 * SECOND
 """What is older is in the log, whatever was on its way."""
 
 
-class Paces:
+class MessageRates:
     """Remembers, of few channels, which sequence each moment has: what is past does not change."""
 
     def __init__(self, cluster_client: ClusterClient) -> None:
@@ -31,7 +31,7 @@ class Paces:
         key = (channel, uid)
         known = self._known.setdefault(key, {})
         self._known.move_to_end(key)
-        if len(self._known) > limits.DASHBOARD_PACES_MAX:
+        if len(self._known) > limits.DASHBOARD_RATED_CHANNELS_MAX:
             self._known.popitem(last=False)
         newest = (now - SETTLED) // STEP * STEP
         moments = [newest - step * STEP for step in range(POINTS, -1, -1)]
