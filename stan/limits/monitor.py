@@ -49,7 +49,7 @@ DASHBOARD_FETCHES_MAX = 16
 """Requests for messages made to answer one of the pages."""
 DASHBOARD_SAMPLES_MAX = 150
 """Points of a chart."""
-DASHBOARD_TRENDS_MAX = 4000
+DASHBOARD_LAG_TRENDS_MAX = 4000
 """Durables and queue groups whose lag is remembered for charts."""
 DASHBOARD_RATED_CHANNELS_MAX = 64
 """Channels whose rate is remembered for charts."""

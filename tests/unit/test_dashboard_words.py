@@ -1,12 +1,12 @@
-"""What the dashboard says: states of durables, health in a sentence, trends, and what is known of nodes."""
+"""What the dashboard says: states of durables, health in a sentence, lag_trends, and what is known of nodes."""
 
 import pytest
 
 from stan import limits
 from stan.monitor.dashboard.health_summary import HealthInputs, ProblemTimes, problems, sentence
+from stan.monitor.dashboard.lag_trend import LagTrends
 from stan.monitor.dashboard.node_history import NodeHistory
 from stan.monitor.dashboard.states import name_of, state_of
-from stan.monitor.dashboard.trends import Trends
 from stan.monitor.dashboard.wording import key_of, listed, name_of_key
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
@@ -64,29 +64,29 @@ def test_names():
     assert name_of(cursor()) == b"c"
 
 
-# --- trends -------------------------------------------------------------------------------------------------------------
+# --- lag_trends -------------------------------------------------------------------------------------------------------------
 
 
 def test_trend_tells_how_long_it_takes():
-    trends = Trends()
+    lag_trends = LagTrends()
     for second, lag in ((0, 1000), (10, 900), (20, 800)):
-        trends.note([cursor(waiting=lag)], NOW + second * SECOND)
-    assert trends.left_s(cursor(waiting=800)) == pytest.approx(80)
-    assert [lag for _, lag in trends.points(cursor())] == [1000, 900, 800]
-    assert trends.left_s(cursor()) is None
-    trends.note([cursor(waiting=5000)], NOW + 30 * SECOND)
-    assert trends.left_s(cursor(waiting=5000)) is None
+        lag_trends.note([cursor(waiting=lag)], NOW + second * SECOND)
+    assert lag_trends.left_s(cursor(waiting=800)) == pytest.approx(80)
+    assert [lag for _, lag in lag_trends.points(cursor())] == [1000, 900, 800]
+    assert lag_trends.left_s(cursor()) is None
+    lag_trends.note([cursor(waiting=5000)], NOW + 30 * SECOND)
+    assert lag_trends.left_s(cursor(waiting=5000)) is None
 
 
 def test_trends_are_bounded(monkeypatch):
-    monkeypatch.setattr(limits, "DASHBOARD_TRENDS_MAX", 3)
+    monkeypatch.setattr(limits, "DASHBOARD_LAG_TRENDS_MAX", 3)
     monkeypatch.setattr(limits, "DASHBOARD_SAMPLES_MAX", 4)
-    trends = Trends()
+    lag_trends = LagTrends()
     for at in range(10):
-        trends.note([admin.CursorStatus(channel=b"c", cursor_id=number) for number in range(5)], NOW + at)
-    kept = [number for number in range(5) if trends.points(admin.CursorStatus(channel=b"c", cursor_id=number))]
+        lag_trends.note([admin.CursorStatus(channel=b"c", cursor_id=number) for number in range(5)], NOW + at)
+    kept = [number for number in range(5) if lag_trends.points(admin.CursorStatus(channel=b"c", cursor_id=number))]
     assert kept == [2, 3, 4]
-    assert len(trends.points(admin.CursorStatus(channel=b"c", cursor_id=4))) <= 4
+    assert len(lag_trends.points(admin.CursorStatus(channel=b"c", cursor_id=4))) <= 4
 
 
 # --- health -------------------------------------------------------------------------------------------------------------

@@ -173,15 +173,15 @@ class Api:
         row = next((row for row in found.rows if row.name == name), None)
         if row is None:
             raise UnknownNameError(UNKNOWN_CHANNEL)
-        now, trends = self._wall(), self.survey.trends
-        trends.note(cursors.rows, now)
+        now, lag_trends = self._wall(), self.survey.lag_trends
+        lag_trends.note(cursors.rows, now)
         pace = await self._message_rates.of(name, row.uid, now)
         told = rows.channel(row, None, max([one.waiting for one in cursors.rows], default=0), len(cursors.rows))
         told["pace"] = [[millis(at), round(rate, 1)] for at, rate in pace]
         told["rate"] = told["pace"][-1][1]
         told["durables"] = [
-            rows.cursor(one, state_of(one, now, trends.left_s(one)), members=True)
-            | {"trend": [[millis(at), lag] for at, lag in trends.points(one)]}
+            rows.cursor(one, state_of(one, now, lag_trends.left_s(one)), members=True)
+            | {"trend": [[millis(at), lag] for at, lag in lag_trends.points(one)]}
             for one in cursors.rows[: limits.DASHBOARD_ROWS_MAX]
         ]
         return told

@@ -18,10 +18,10 @@ from stan.errors import StanError
 from stan.monitor.dashboard import listing
 from stan.monitor.dashboard.cached import Cached
 from stan.monitor.dashboard.health_summary import HealthInputs, HealthProblem, ProblemTimes, problems
+from stan.monitor.dashboard.lag_trend import LagTrends
 from stan.monitor.dashboard.listing import Listing
 from stan.monitor.dashboard.node_history import Failures, NodeHistory
 from stan.monitor.dashboard.states import State, state_of
-from stan.monitor.dashboard.trends import Trends
 from stan.monitor.view import Breath
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
@@ -71,7 +71,7 @@ class Survey:
     ) -> None:
         self.cluster_client = cluster_client
         self.history = NodeHistory(me)
-        self.trends = Trends()
+        self.lag_trends = LagTrends()
         self.nodes = Cached(self._nodes, clock=clock)
         self.cursors = Cached(self._cursors, clock=clock)
         self.channels = Cached(self._channels, clock=clock)
@@ -160,12 +160,12 @@ class Survey:
         found = await listing.cursors(self.cluster_client)
         self._missed.note(found.missing, begun)
         now = time.time_ns()
-        self.trends.note(found.rows, now)
+        self.lag_trends.note(found.rows, now)
         states: list[State] = []
         names: list[str] = []
         breath = Breath()
         for row in found.rows:
-            states.append(state_of(row, now, self.trends.left_s(row)))
+            states.append(state_of(row, now, self.lag_trends.left_s(row)))
             names.append(searched(row.channel, row.durable_name, row.queue_group, row.client_id))
             await breath.take()
         pairs = list(zip(found.rows, states, strict=True))

@@ -9,20 +9,20 @@ from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
 LOOK_BACK: Final = 30 * SECOND
-"""How fast a lag shrinks is told from samples so far back."""
+"""The speed at which a lag shrinks is computed from points at most this old."""
 
 Key = tuple[bytes, int]
 Points = deque[tuple[int, int]]
 
 
-class Trends:
-    """See the module's docstring. Times are Unix ns."""
+class LagTrends:
+    """The lag of each cursor over time, newest points only. Times are Unix ns."""
 
     def __init__(self) -> None:
         self._points: OrderedDict[Key, Points] = OrderedDict()
 
     def note(self, rows: Iterable[admin.CursorStatus], now: int) -> None:
-        """A look was taken."""
+        """Add one point for each cursor of *rows*, seen at *now*."""
         for row in rows:
             key = (row.channel, row.cursor_id)
             points = self._points.get(key)
@@ -30,7 +30,7 @@ class Trends:
                 points = self._points[key] = deque(maxlen=limits.DASHBOARD_SAMPLES_MAX)
             self._points.move_to_end(key)
             points.append((now, int(row.waiting)))
-            if len(self._points) > limits.DASHBOARD_TRENDS_MAX:
+            if len(self._points) > limits.DASHBOARD_LAG_TRENDS_MAX:
                 self._points.popitem(last=False)
 
     def points(self, row: admin.CursorStatus) -> list[tuple[int, int]]:
@@ -38,7 +38,7 @@ class Trends:
         return list(self._points.get((row.channel, row.cursor_id), ()))
 
     def left_s(self, row: admin.CursorStatus) -> float | None:
-        """Seconds until it has caught up if it goes on so; None: it does not, or nobody knows."""
+        """Seconds until the cursor has caught up at its present speed; None if its lag does not shrink, or is not known."""
         points = self.points(row)
         if not points or not row.waiting:
             return None
