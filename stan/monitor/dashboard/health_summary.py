@@ -6,7 +6,7 @@ A problem is `bad` if something is not served, `warn` if it will be, or if nobod
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from stan.monitor.dashboard.states import State, name_of
+from stan.monitor.dashboard.cursor_state import CursorState, name_of
 from stan.monitor.dashboard.wording import listed
 from stan.protocol.proto import admin_pb2 as admin
 from stan.units import counted, size
@@ -38,8 +38,8 @@ class HealthInputs(NamedTuple):
     deaf: int  # since when the node that asks does not hear itself, Unix ns; 0: it does
     own: list[str]  # why the node that is asked is not ready itself
     pool: int  # groups of channels
-    stuck: list[tuple[admin.CursorStatus, State]]
-    lagging: list[tuple[admin.CursorStatus, State]]  # furthest behind first; empty: nobody is
+    stuck: list[tuple[admin.CursorStatus, CursorState]]
+    lagging: list[tuple[admin.CursorStatus, CursorState]]  # furthest behind first; empty: nobody is
     subscribed: bool | None  # whether there is anybody at all; None: not known at the moment
     missing: set[int]  # groups that do not answer when their channels are asked for
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from stan.monitor.dashboard.cursor_state import KINDS, CursorState, name_of
 from stan.monitor.dashboard.health_summary import HealthProblem
 from stan.monitor.dashboard.node_history import Throughput
-from stan.monitor.dashboard.states import KINDS, State, name_of
 from stan.monitor.dashboard.wording import key_of, millis
 from stan.monitor.words import shown
 from stan.protocol.proto import admin_pb2 as admin
@@ -43,7 +43,7 @@ def channel(row: admin.ChannelStatus, rate: float | None, lag: int, cursors: int
     }
 
 
-def cursor(row: admin.CursorStatus, state: State, *, members: bool = False) -> Json:
+def cursor(row: admin.CursorStatus, state: CursorState, *, members: bool = False) -> Json:
     """A row of the table of durables; *members*: with each of its subscriptions."""
     told: Json = {
         "channel": shown(row.channel),

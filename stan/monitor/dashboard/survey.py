@@ -17,11 +17,11 @@ from stan.edge.nats.cluster_client import ClusterClient
 from stan.errors import StanError
 from stan.monitor.dashboard import listing
 from stan.monitor.dashboard.cached import Cached
+from stan.monitor.dashboard.cursor_state import CursorState, state_of
 from stan.monitor.dashboard.health_summary import HealthInputs, HealthProblem, ProblemTimes, problems
 from stan.monitor.dashboard.lag_trend import LagTrends
 from stan.monitor.dashboard.listing import Listing
 from stan.monitor.dashboard.node_history import Failures, NodeHistory
-from stan.monitor.dashboard.states import State, state_of
 from stan.monitor.view import Breath
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
@@ -51,10 +51,10 @@ class CursorTable(NamedTuple):
 
     listing: Listing
     at: int
-    states: list[State]  # of each row
+    states: list[CursorState]  # of each row
     names: list[str]  # as they are searched
-    stuck: list[tuple[admin.CursorStatus, State]]
-    lagging: list[tuple[admin.CursorStatus, State]]  # the furthest behind
+    stuck: list[tuple[admin.CursorStatus, CursorState]]
+    lagging: list[tuple[admin.CursorStatus, CursorState]]  # the furthest behind
 
 
 class Survey:
@@ -161,7 +161,7 @@ class Survey:
         self._missed.note(found.missing, begun)
         now = time.time_ns()
         self.lag_trends.note(found.rows, now)
-        states: list[State] = []
+        states: list[CursorState] = []
         names: list[str] = []
         breath = Breath()
         for row in found.rows:

@@ -12,7 +12,7 @@ KINDS: Final = {admin.PLAIN: "subscription", admin.DURABLE: "durable", admin.QUE
 KINDS[admin.DURABLE_QUEUE] = "durable queue group"
 
 
-class State(NamedTuple):
+class CursorState(NamedTuple):
     """A word to sort and search by, a sentence, and how bad it is."""
 
     word: str
@@ -20,22 +20,22 @@ class State(NamedTuple):
     level: str  # ok, busy, warn, bad
 
 
-def state_of(cursor: admin.CursorStatus, now: int, left_s: float | None = None) -> State:
-    """What a cursor does at *now* (Unix ns); *left_s*: seconds until it has caught up, as far as that can be told."""
+def state_of(cursor: admin.CursorStatus, now: int, left_s: float | None = None) -> CursorState:
+    """The state of a cursor at *now* (Unix ns); *left_s*: seconds until it has caught up, as far as that can be told."""
     waiting = int(cursor.waiting)
     behind = f"{counted(waiting, 'message')} behind" if waiting else "nothing is waiting"
     if cursor.paused:
-        return State("paused", f"Paused by an operator; {behind}", "warn" if waiting else "busy")
+        return CursorState("paused", f"Paused by an operator; {behind}", "warn" if waiting else "busy")
     if not cursor.members:
         return _offline(cursor, behind, now)
     failing = sum(member.failing for member in cursor.members)
     if failing == len(cursor.members):
         who = "Its client does" if failing == 1 else f"All {failing} clients do"
-        return State("silent", f"{who} not answer heartbeats; {behind}", "warn")
+        return CursorState("silent", f"{who} not answer heartbeats; {behind}", "warn")
     return _held(cursor, behind, now) or _moving(cursor, behind, left_s)
 
 
-def _held(cursor: admin.CursorStatus, behind: str, now: int) -> State | None:
+def _held(cursor: admin.CursorStatus, behind: str, now: int) -> CursorState | None:
     """What holds it: what was sent, and is not acknowledged."""
     pending = int(cursor.pending)
     window = sum(member.max_in_flight for member in cursor.members) or cursor.max_in_flight
@@ -43,30 +43,30 @@ def _held(cursor: admin.CursorStatus, behind: str, now: int) -> State | None:
     if pending and (pending >= window or all(member.stalled for member in cursor.members)):
         held = f"{pending:,} of {window:,} messages sent and not acknowledged"
         if still:
-            return State("stuck", f"Stuck: its window is full, {held}, no ack for {span(still)}; {behind}", "bad")
-        return State("window full", f"Its window is full, {held}; {behind}", "busy")
+            return CursorState("stuck", f"Stuck: its window is full, {held}, no ack for {span(still)}; {behind}", "bad")
+        return CursorState("window full", f"Its window is full, {held}; {behind}", "busy")
     if still:
         held = f"{counted(pending, 'message')} sent and not acknowledged for {span(still)}"
-        return State("not acknowledging", f"Not acknowledging: {held}; {behind}", "warn")
+        return CursorState("not acknowledging", f"Not acknowledging: {held}; {behind}", "warn")
     return None
 
 
-def _moving(cursor: admin.CursorStatus, behind: str, left_s: float | None) -> State:
+def _moving(cursor: admin.CursorStatus, behind: str, left_s: float | None) -> CursorState:
     if cursor.waiting:
         left = f", about {span(int(left_s * SECOND))} left" if left_s is not None else ""
-        return State("catching up", f"Catching up: {behind}{left}", "busy")
+        return CursorState("catching up", f"Catching up: {behind}{left}", "busy")
     sent = f"; {cursor.pending:,} sent, not acknowledged yet" if cursor.pending else ""
-    return State("up to date", f"Up to date{sent}", "ok")
+    return CursorState("up to date", f"Up to date{sent}", "ok")
 
 
-def _offline(cursor: admin.CursorStatus, behind: str, now: int) -> State:
+def _offline(cursor: admin.CursorStatus, behind: str, now: int) -> CursorState:
     since = f", last ack {ago(cursor.last_ack, now)}" if cursor.last_ack else ""
     owed = f", {cursor.pending:,} to be sent again" if cursor.pending else ""
-    return State("offline", f"Nobody is online{since}; {behind}{owed}", "warn" if cursor.waiting else "busy")
+    return CursorState("offline", f"Nobody is online{since}; {behind}{owed}", "warn" if cursor.waiting else "busy")
 
 
 def _still(cursor: admin.CursorStatus, now: int) -> int:
-    """For how long nothing was acknowledged although it should have been, in ns; 0: it goes on."""
+    """Nanoseconds without an ack although messages are pending for longer than the ack wait; 0: acks keep coming."""
     if not cursor.pending or not cursor.oldest_pending:
         return 0
     since = now - max(int(cursor.oldest_pending), int(cursor.last_ack))
@@ -75,7 +75,7 @@ def _still(cursor: admin.CursorStatus, now: int) -> int:
 
 
 def name_of(cursor: admin.CursorStatus) -> bytes:
-    """What people call it: the durable's or the queue group's name, else the client's."""
+    """The name of a cursor for people: the durable's or the queue group's, else the client's."""
     return cursor.queue_group or cursor.durable_name or _client(cursor)
 
 
