@@ -27,8 +27,8 @@ from stan.core.state.group import Cursor
 from stan.core.state.meta import ChannelInfo
 from stan.edge.histogram import Histogram
 from stan.edge.process import BrokerProcess
+from stan.monitor.page_format import shown
 from stan.monitor.view import Breath, View, cursors_of
-from stan.monitor.words import shown
 from stan.raft.group import RaftGroup
 from stan.types import SECOND, WallNanos
 from stan.types import Sequence as Number

@@ -16,8 +16,8 @@ from stan.config import ChannelLimits
 from stan.core.context import META_GROUP
 from stan.core.state.group import CursorKind
 from stan.core.state.meta import ChannelInfo, Client
+from stan.monitor.page_format import array, extended, flat, moment, pretty, quoted, shown, uptime
 from stan.monitor.view import Breath, Member, View, cursors_of, members_of
-from stan.monitor.words import array, extended, flat, moment, pretty, quoted, shown, uptime
 from stan.protocol.user_subjects import is_of_user
 from stan.raft.group import RaftGroup
 from stan.types import WallNanos

@@ -22,9 +22,9 @@ from stan.monitor import health
 from stan.monitor.dashboard.routes import Dashboard
 from stan.monitor.guard import CORS, Guard, Handler, readable_by_all
 from stan.monitor.metrics import metrics
+from stan.monitor.page_format import pretty
 from stan.monitor.pages import Pages, Query, UnknownNameError
 from stan.monitor.view import View
-from stan.monitor.words import pretty
 from stan.types import SECOND, WallNanos
 
 ROOT = "/streaming"

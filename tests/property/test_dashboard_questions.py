@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from stan.config import MonitorConfig
 from stan.monitor.dashboard.actions import ACTIONS
+from stan.monitor.dashboard.formatting import key_of, name_of_key
 from stan.monitor.dashboard.tables import BadQuestionError, Wanted, number
-from stan.monitor.dashboard.wording import key_of, name_of_key
 from stan.monitor.guard import Guard
 
 FIELDS = sorted(

@@ -4,10 +4,10 @@ import pytest
 
 from stan import limits
 from stan.monitor.dashboard.cursor_state import name_of, state_of
+from stan.monitor.dashboard.formatting import key_of, listed, name_of_key
 from stan.monitor.dashboard.health_summary import HealthInputs, ProblemTimes, problems, sentence
 from stan.monitor.dashboard.lag_trend import LagTrends
 from stan.monitor.dashboard.node_history import NodeHistory
-from stan.monitor.dashboard.wording import key_of, listed, name_of_key
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 from stan.units import counted, size, span

@@ -9,9 +9,9 @@ import pytest
 
 from stan import limits
 from stan.config import ChannelLimits, ChannelOverride, ClusterConfig, Config, StoreConfig, StoreLimits
+from stan.monitor.page_format import array, extended, flat, moment, pretty, uptime
 from stan.monitor.pages import Pages, UnknownNameError
 from stan.monitor.view import View
-from stan.monitor.words import array, extended, flat, moment, pretty, uptime
 from tests.kit.core_harness import CoreHarness
 
 SECOND = 1_000_000_000

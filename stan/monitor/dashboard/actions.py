@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
+from stan.monitor.dashboard.formatting import name_of_key
 from stan.monitor.dashboard.tables import BadQuestionError
-from stan.monitor.dashboard.wording import name_of_key
 from stan.protocol.kernel.wire_py import varint
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as pb

@@ -16,11 +16,11 @@ from stan.config import Config
 from stan.errors import UNKNOWN_CHANNEL, Refused, StanError
 from stan.monitor.dashboard import actions, listing, messages, rows
 from stan.monitor.dashboard.cursor_state import state_of
+from stan.monitor.dashboard.formatting import millis, name_of_key
 from stan.monitor.dashboard.health_summary import sentence
 from stan.monitor.dashboard.message_rate import MessageRates
 from stan.monitor.dashboard.survey import ChannelTable, CursorTable, Survey, searched
 from stan.monitor.dashboard.tables import BadQuestionError, Wanted, chosen, number
-from stan.monitor.dashboard.wording import millis, name_of_key
 from stan.monitor.pages import UnknownNameError
 from stan.protocol.channels import is_channel_name
 from stan.protocol.proto import admin_pb2 as admin

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from stan.monitor.dashboard.cursor_state import CursorState, name_of
-from stan.monitor.dashboard.wording import listed
+from stan.monitor.dashboard.formatting import listed
 from stan.protocol.proto import admin_pb2 as admin
 from stan.units import counted, size
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
-from stan.monitor.dashboard.wording import millis
-from stan.monitor.words import shown
+from stan.monitor.dashboard.formatting import millis
+from stan.monitor.page_format import shown
 from stan.protocol.fetches import messages
 from stan.protocol.proto import extension_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire

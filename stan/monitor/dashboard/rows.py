@@ -3,10 +3,10 @@
 from typing import Any
 
 from stan.monitor.dashboard.cursor_state import KINDS, CursorState, name_of
+from stan.monitor.dashboard.formatting import key_of, millis
 from stan.monitor.dashboard.health_summary import HealthProblem
 from stan.monitor.dashboard.node_history import Throughput
-from stan.monitor.dashboard.wording import key_of, millis
-from stan.monitor.words import shown
+from stan.monitor.page_format import shown
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
