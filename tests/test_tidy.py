@@ -111,7 +111,7 @@ MANY_FIELDS = {
     "stan.log.files.recovery.Recovery": 19,
     "stan.log.files.segment.Segment": 14,
     "stan.log.sql.sqllog.SqlLog": 19,
-    "stan.monitor.dashboard.survey.Survey": 16,
+    "stan.monitor.dashboard.cluster_snapshot.Survey": 16,
     "stan.protocol.channels.Subjects": 16,
     "stan.protocol.kernel.server_py._Scanner": 15,
     "stan.raft.group.RaftGroup": 24,

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from stan.config import Config
 from stan.monitor.dashboard.api import Api
+from stan.monitor.dashboard.cluster_snapshot import ClusterSnapshot
 from stan.monitor.dashboard.routes import Dashboard
-from stan.monitor.dashboard.survey import Survey
 from stan.monitor.guard import Guard
 from stan.monitor.view import View
 from stan.types import WallNanos
@@ -33,8 +33,10 @@ async def served(fake: FakeCluster, config: Config | None = None) -> AsyncIterat
     view = View(config, "server", None, WallNanos(0))
     guard = Guard(config.monitor)
     dashboard = Dashboard(view, guard, fake.complaints.append)
-    survey = Survey(fake.cluster_client(), fake.groups, list, fake.nodes[0], lambda: time.monotonic_ns() + fake.ahead)
-    api = Api(survey, config)
+    snapshot = ClusterSnapshot(
+        fake.cluster_client(), fake.groups, list, fake.nodes[0], lambda: time.monotonic_ns() + fake.ahead
+    )
+    api = Api(snapshot, config)
     api.events.extend(fake.happened)
     dashboard.serve(api)
     app = web.Application(middlewares=[guard.admit])

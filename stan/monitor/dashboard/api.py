@@ -15,11 +15,11 @@ from stan import limits
 from stan.config import Config
 from stan.errors import UNKNOWN_CHANNEL, Refused, StanError
 from stan.monitor.dashboard import actions, listing, messages, rows
+from stan.monitor.dashboard.cluster_snapshot import ChannelTable, ClusterSnapshot, CursorTable, searched
 from stan.monitor.dashboard.cursor_state import state_of
 from stan.monitor.dashboard.formatting import millis, name_of_key
 from stan.monitor.dashboard.health_summary import sentence
 from stan.monitor.dashboard.message_rate import MessageRates
-from stan.monitor.dashboard.survey import ChannelTable, CursorTable, Survey, searched
 from stan.monitor.dashboard.tables import BadQuestionError, Wanted, chosen, number
 from stan.monitor.pages import UnknownNameError
 from stan.protocol.channels import is_channel_name
@@ -53,19 +53,19 @@ CLIENT_ORDERS: Final = ("name", "subscriptions", "lag")
 class Api:
     """See the module's docstring."""
 
-    def __init__(self, survey: Survey, config: Config, wall: Callable[[], int] = time.time_ns) -> None:
-        self.survey = survey
+    def __init__(self, snapshot: ClusterSnapshot, config: Config, wall: Callable[[], int] = time.time_ns) -> None:
+        self.snapshot = snapshot
         self.events: deque[admin.Event] = deque(maxlen=limits.DASHBOARD_EVENTS_MAX)
         self._config = config
         self._wall = wall
-        self._message_rates = MessageRates(survey.cluster_client)
+        self._message_rates = MessageRates(snapshot.cluster_client)
 
     # --- as a whole ---------------------------------------------------------------------------------------------------
 
     async def overview(self, _query: Query) -> Json:
         """Health in words, rates, the newest events."""
-        survey = self.survey
-        asked = (survey.nodes.get(), survey.cursors.get(), survey.channels.get())
+        snapshot = self.snapshot
+        asked = (snapshot.nodes.get(), snapshot.cursors.get(), snapshot.channels.get())
         asking = [asyncio.ensure_future(one) for one in asked]
         for one in asking:
             one.add_done_callback(_over)
@@ -73,7 +73,7 @@ class Api:
             failed = one.exception()
             if failed is not None and not isinstance(failed, StanError):
                 raise failed  # what is only missing is told among the problems
-        table, cursors = survey.channels.recent, survey.cursors.recent
+        table, cursors = snapshot.channels.recent, snapshot.cursors.recent
         return {
             **self.told(),
             "version": stan.__version__,
@@ -83,8 +83,8 @@ class Api:
             "messages": table.messages if table else None,
             "bytes": table.bytes if table else None,
             "durables": len(cursors.names) if cursors else None,
-            "clients": max((node.clients for node in survey.history.present()), default=0),
-            "history": [rows.sample(sample) for sample in survey.history.samples],
+            "clients": max((node.clients for node in snapshot.history.present()), default=0),
+            "history": [rows.sample(sample) for sample in snapshot.history.samples],
             "worst": [rows.cursor(*pair) for pair in cursors.lagging] if cursors else None,
             "busiest": [_channel(table, row) for row in table.busiest] if table and table.compared else None,
             "events": [rows.event(event) for event in list(self.events)[: -EVENTS_TOLD - 1 : -1]],
@@ -96,8 +96,8 @@ class Api:
 
     def told(self) -> Json:
         """The same for who listens: from what is known, asks nothing."""
-        inputs, found = self.survey.health()
-        rates = self.survey.history.rates
+        inputs, found = self.snapshot.health()
+        rates = self.snapshot.history.rates
         state = "ok" if not found else "bad" if any(problem.level == "bad" for problem in found) else "warn"
         return {
             "now": millis(self._wall()),
@@ -112,7 +112,7 @@ class Api:
     async def channels(self, query: Query) -> Json:
         """Channels: `search`, `sort` (with `-` downwards), `offset`, `limit`."""
         wanted = Wanted.of(query, CHANNEL_ORDERS, "name")
-        table = await self.survey.channels.get()
+        table = await self.snapshot.channels.get()
         order = CHANNEL_ORDERS[wanted.order]
         shown, matching = chosen(table.names, wanted, lambda at: order(table, at))
         found = [_channel(table, table.listing.rows[at]) for at in shown]
@@ -121,7 +121,7 @@ class Api:
     async def durables(self, query: Query) -> Json:
         """Durables, queue groups and subscriptions; `state` a word to filter by, `channel` the key of one."""
         wanted = Wanted.of(query, CURSOR_ORDERS, "state")
-        table = await self.survey.cursors.get()
+        table = await self.snapshot.cursors.get()
         state, channel = query.get("state", ""), name_of_key(query.get("channel", ""))
         words: dict[str, int] = {}
         for each in table.states:
@@ -138,7 +138,7 @@ class Api:
     async def clients(self, query: Query) -> Json:
         """Registered clients, with how many subscriptions each has and how far behind the slowest of them is."""
         wanted = Wanted.of(query, dict.fromkeys(CLIENT_ORDERS), "name")
-        found, table = await asyncio.gather(self.survey.clients.get(), self.survey.cursors.get())
+        found, table = await asyncio.gather(self.snapshot.clients.get(), self.snapshot.cursors.get())
         counts: dict[bytes, int] = {}
         lags: dict[bytes, int] = {}
         for cursor in table.listing.rows:
@@ -163,7 +163,7 @@ class Api:
     async def channel(self, query: Query) -> Json:
         """One channel by its key, with who is subscribed, and how both have moved over the last minutes."""
         name = name_of_key(query.get("name", ""))
-        asking = self.survey.cluster_client
+        asking = self.snapshot.cluster_client
         if not is_channel_name(name):
             raise UnknownNameError(UNKNOWN_CHANNEL)
         try:
@@ -173,7 +173,7 @@ class Api:
         row = next((row for row in found.rows if row.name == name), None)
         if row is None:
             raise UnknownNameError(UNKNOWN_CHANNEL)
-        now, lag_trends = self._wall(), self.survey.lag_trends
+        now, lag_trends = self._wall(), self.snapshot.lag_trends
         lag_trends.note(cursors.rows, now)
         pace = await self._message_rates.of(name, row.uid, now)
         told = rows.channel(row, None, max([one.waiting for one in cursors.rows], default=0), len(cursors.rows))
@@ -199,12 +199,12 @@ class Api:
         )
         if asked.sequence and asked.last and asked.last < asked.sequence:
             raise BadQuestionError("last: not below sequence")
-        return await messages.page(self.survey.cluster_client, asked)
+        return await messages.page(self.snapshot.cluster_client, asked)
 
     async def payload(self, query: Query) -> bytes:
         """A message's payload, all of it."""
         name, sequence = name_of_key(query.get("name", "")), number(query, "sequence", 0, 1 << 62, 1)
-        found = await messages.one(self.survey.cluster_client, name, sequence) if sequence else None
+        found = await messages.one(self.snapshot.cluster_client, name, sequence) if sequence else None
         if found is None:
             raise UnknownNameError("there is no such message")
         return bytes(found.data)
@@ -213,8 +213,8 @@ class Api:
 
     async def cluster(self, _query: Query) -> Json:
         """Nodes, and who leads which group."""
-        await self.survey.nodes.get()
-        history = self.survey.history
+        await self.snapshot.nodes.get()
+        history = self.snapshot.history
         silent = history.silent()
         nodes = [rows.node(status, history.reports[status.node].wall) for status in history.present()]
         for name in sorted(silent):
@@ -230,7 +230,7 @@ class Api:
 
     async def options(self, _query: Query) -> Json:
         """The configuration in force on each node; secrets are left out by the nodes themselves."""
-        answers = await self.survey.options.get()
+        answers = await self.snapshot.options.get()
         return {
             "nodes": [
                 {
@@ -246,9 +246,9 @@ class Api:
     async def act(self, name: str, fields: Mapping[str, Any]) -> Json:
         """Change something; what is said then."""
         try:
-            said = await actions.act(self.survey.cluster_client, name, fields)
+            said = await actions.act(self.snapshot.cluster_client, name, fields)
         finally:
-            self.survey.outdated()
+            self.snapshot.outdated()
         return {"text": said}
 
 

@@ -20,7 +20,7 @@ from stan.edge.standby.standby import STANDBY
 from stan.errors import StanError, Unanswered
 from stan.monitor import health
 from stan.monitor.dashboard.api import Api
-from stan.monitor.dashboard.survey import Survey
+from stan.monitor.dashboard.cluster_snapshot import ClusterSnapshot
 from stan.monitor.dashboard.tables import BadQuestionError
 from stan.monitor.guard import HEADERS, TOKEN_HEADER, Guard
 from stan.monitor.pages import UnknownNameError
@@ -54,8 +54,10 @@ class Dashboard:
         """There is a node to ask with."""
         config = self._view.config
         cluster_client = ClusterClient(node.gateway, config.cluster_id, limits.DASHBOARD_PATIENCE / SECOND)
-        survey = Survey(cluster_client, config.store.raft_groups, lambda: health.ready(self._view), self._name())
-        api = Api(survey, config)
+        snapshot = ClusterSnapshot(
+            cluster_client, config.store.raft_groups, lambda: health.ready(self._view), self._name()
+        )
+        api = Api(snapshot, config)
 
         subscribe_events(node.gateway, api.events.append)
         self.serve(api)
@@ -63,13 +65,13 @@ class Dashboard:
     def serve(self, api: Api) -> None:
         """Answer with *api*."""
         self._api = api
-        self._looking = asyncio.get_running_loop().create_task(self._look(api.survey))
+        self._looking = asyncio.get_running_loop().create_task(self._look(api.snapshot))
 
-    async def _look(self, survey: Survey) -> None:
+    async def _look(self, snapshot: ClusterSnapshot) -> None:
         """For ever, whatever fails: what is shown would not change any more otherwise."""
         while True:
             try:
-                await survey.run()
+                await snapshot.run()
             except Exception as error:  # noqa: BLE001 - a page is not worth the broker, and not worth an end either
                 self._error(f"Error looking at the cluster for the dashboard: {type(error).__name__}: {error}")
                 await asyncio.sleep(limits.DASHBOARD_IDLE_TICK / SECOND)
@@ -143,7 +145,7 @@ class Dashboard:
         if self._api is None:
             standby = self._view.ft_state == STANDBY
             return _json({"error": STANDS_BY if standby else "the store is not open yet"}, 503)
-        self._api.survey.watched()
+        self._api.snapshot.watched()
         try:
             return await make(self._api)
         except Unanswered as error:
@@ -187,7 +189,7 @@ class Dashboard:
             response = web.StreamResponse(headers={**HEADERS, **kind})
             await response.prepare(request)
             while not self._shut.is_set():
-                api.survey.watched()
+                api.snapshot.watched()
                 await response.write(b"data: %b\n\n" % _encoded(api.told()))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(limits.DASHBOARD_TICK / SECOND):

@@ -57,7 +57,7 @@ class CursorTable(NamedTuple):
     lagging: list[tuple[admin.CursorStatus, CursorState]]  # the furthest behind
 
 
-class Survey:
+class ClusterSnapshot:
     """See the module's docstring. *own*: why the node that serves the pages is not ready; *me*: its name, "" alone; *pool*:
     groups of channels; *clock*: monotonic ns."""
 
