@@ -28,7 +28,7 @@ from stan.core.state.meta import ChannelInfo
 from stan.edge.histogram import Histogram
 from stan.edge.process import BrokerProcess
 from stan.monitor.page_format import shown
-from stan.monitor.view import Breath, View, cursors_of
+from stan.monitor.view import CooperativeYield, View, cursors_of
 from stan.raft.group import RaftGroup
 from stan.types import SECOND, WallNanos
 from stan.types import Sequence as Number
@@ -70,26 +70,26 @@ async def _families(view: View, names: Sequence[str], now: WallNanos) -> list[Me
     left_out.add_metric(("channels",), float(many))
     left_out.add_metric(("durables",), float(many or many_cursors))
     channels, cursors = _ChannelSeries(), _CursorSeries()
-    breath = Breath()
+    time_slice = CooperativeYield()
     for info in [] if many else led:
         index, group = view.index(info), view.group(info)
         if index is not None and group is not None:
             channels.add(info, index, view.messages(info, index))
             if not many_cursors:
                 cursors.add_all(node, info, group, index, now)
-        await breath.take()
+        await time_slice.yield_if_due()
     return [*found, left_out, *channels.families, *cursors.families]
 
 
 async def _stored(view: View, led: list[ChannelInfo]) -> tuple[Metric, ...]:
     messages = size = 0
-    breath = Breath()
+    time_slice = CooperativeYield()
     for info in led:
         index = view.index(info)
         if index is not None:
             messages += view.messages(info, index)
             size += index.bytes
-        await breath.take()
+        await time_slice.yield_if_due()
     return (
         _gauge("stored_messages", "Messages kept in the channels that this node leads", messages),
         _gauge("stored_bytes", "Their bytes", size),

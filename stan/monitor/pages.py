@@ -17,7 +17,7 @@ from stan.core.context import META_GROUP
 from stan.core.state.group import CursorKind
 from stan.core.state.meta import ChannelInfo, Client
 from stan.monitor.page_format import array, extended, flat, moment, pretty, quoted, shown, uptime
-from stan.monitor.view import Breath, Member, View, cursors_of, members_of
+from stan.monitor.view import CooperativeYield, Member, View, cursors_of, members_of
 from stan.protocol.user_subjects import is_of_user
 from stan.raft.group import RaftGroup
 from stan.types import WallNanos
@@ -110,13 +110,13 @@ class Pages:
 
     async def _totals(self) -> Json:
         messages = size = 0
-        breath = Breath()
+        time_slice = CooperativeYield()
         for info in self._view.channels():
             index = self._view.index(info)
             if index is not None:
                 messages += self._view.messages(info, index)
                 size += index.bytes
-            await breath.take()
+            await time_slice.yield_if_due()
         return {"total_msgs": messages, "total_bytes": size}
 
     async def storez(self, _query: Query, now: WallNanos) -> str:
@@ -153,20 +153,20 @@ class Pages:
         clients = {} if state is None else state.meta.clients
         with_subs = query.get("subs") == "1"
         name = query.get("client", "")
-        breath = Breath()
+        time_slice = CooperativeYield()
         if name:
             client = clients.get(name.encode("utf-8", "surrogateescape"))
             if client is None:
                 raise UnknownNameError(f"Client {name} not found")
-            return await self._client(client, 0, breath, with_subs=with_subs)
+            return await self._client(client, 0, time_slice, with_subs=with_subs)
         window = Window.of(query)
         ids = sorted(clients)
         items: list[str] = []
         for client_id in ids[window.offset : window.offset + window.limit]:
             client = clients.get(client_id)
             if client is not None:
-                items.append(await self._client(client, 2, breath, with_subs=with_subs))
-            await breath.take()
+                items.append(await self._client(client, 2, time_slice, with_subs=with_subs))
+            await time_slice.yield_if_due()
         head = self._envelope(now, window, len(items), len(ids))
         return extended(flat(head), {"clients": array(items, 1)})
 
@@ -174,8 +174,8 @@ class Pages:
         part = {"offset": window.offset, "limit": window.limit, "count": count, "total": total}
         return {**self._head(now), **part}
 
-    async def _client(self, client: Client, depth: int, breath: Breath, *, with_subs: bool) -> str:
-        members = await self._online(client, breath)
+    async def _client(self, client: Client, depth: int, time_slice: CooperativeYield, *, with_subs: bool) -> str:
+        members = await self._online(client, time_slice)
         head = {
             "id": shown(client.client_id),
             "hb_inbox": shown(client.heartbeat_inbox),
@@ -186,10 +186,10 @@ class Pages:
             return text
         lists: dict[str, str] = {}
         for channel, of_channel in sorted(members.items()):
-            lists[channel] = array(await _subscriptions(of_channel, depth + 3, breath), depth + 2)
+            lists[channel] = array(await _subscriptions(of_channel, depth + 3, time_slice), depth + 2)
         return extended(text, {"subscriptions": extended("{}", lists, depth + 1)}, depth)
 
-    async def _online(self, client: Client, breath: Breath) -> dict[str, list[Member]]:
+    async def _online(self, client: Client, time_slice: CooperativeYield) -> dict[str, list[Member]]:
         """The subscriptions of a client, by channel."""
         state = self._view.state
         found: dict[str, list[Member]] = {}
@@ -202,7 +202,7 @@ class Pages:
                 if cursor is not None and info is not None:
                     mine = [one for one in members_of(group, cursor) if one.sub and one.sub.subscription_id in ids]
                     found.setdefault(shown(info.name), []).extend(mine)
-                await breath.take()
+                await time_slice.yield_if_due()
         return found
 
     # --- channels -------------------------------------------------------------------------------------------------------
@@ -212,10 +212,10 @@ class Pages:
         view = self._view
         with_subs = query.get("subs") == "1"
         name = query.get("channel", "")
-        breath = Breath()
+        time_slice = CooperativeYield()
         if name:
             info = view.channel(name)
-            one = None if info is None else await self._channel(info, 0, breath, with_subs=with_subs)
+            one = None if info is None else await self._channel(info, 0, time_slice, with_subs=with_subs)
             if one is None:
                 raise UnknownNameError(f"Channel {name} not found")
             return one
@@ -223,13 +223,15 @@ class Pages:
         channels = view.channels()
         items: list[str] = []
         for info in channels[window.offset : window.offset + window.limit]:
-            item = await self._channel(info, 2, breath, with_subs=True) if with_subs else quoted(shown(info.name))
+            item = await self._channel(info, 2, time_slice, with_subs=True) if with_subs else quoted(shown(info.name))
             items += [] if item is None else [item]
-            await breath.take()
+            await time_slice.yield_if_due()
         head = flat(self._envelope(now, window, len(items), len(channels)))
         return extended(head, {"channels" if with_subs else "names": array(items, 1)} if items else {})
 
-    async def _channel(self, info: ChannelInfo, depth: int, breath: Breath, *, with_subs: bool) -> str | None:
+    async def _channel(
+        self, info: ChannelInfo, depth: int, time_slice: CooperativeYield, *, with_subs: bool
+    ) -> str | None:
         """None: it has gone meanwhile."""
         index, group = self._view.index(info), self._view.group(info)
         if index is None or group is None:
@@ -248,15 +250,15 @@ class Pages:
             return text
         members = [member for cursor in cursors for member in members_of(group, cursor)]
         return extended(
-            text, {"subscriptions": array(await _subscriptions(members, depth + 2, breath), depth + 1)}, depth
+            text, {"subscriptions": array(await _subscriptions(members, depth + 2, time_slice), depth + 1)}, depth
         )
 
 
-async def _subscriptions(members: list[Member], depth: int, breath: Breath) -> list[str]:
+async def _subscriptions(members: list[Member], depth: int, time_slice: CooperativeYield) -> list[str]:
     found = []
     for member in members:
         found.append(flat(_subscription(member), depth))
-        await breath.take()
+        await time_slice.yield_if_due()
     return found
 
 

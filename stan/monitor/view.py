@@ -131,14 +131,14 @@ def members_of(group: GroupView, cursor: Cursor) -> list[Member]:
     return found
 
 
-class Breath:
-    """In the midst of long work everything else has its turn now and then, and may change what is looked at."""
+class CooperativeYield:
+    """Lets other tasks run now and then during long work; they may change the state that is looked at."""
 
     def __init__(self) -> None:
         self._since = time.monotonic_ns()
 
-    async def take(self) -> None:
-        """Pause, if it is time to."""
+    async def yield_if_due(self) -> None:
+        """Let other tasks run if the time slice is used up."""
         if time.monotonic_ns() - self._since >= limits.PAGE_SLICE:
             await asyncio.sleep(0)
             self._since = time.monotonic_ns()

@@ -22,7 +22,7 @@ from stan.monitor.dashboard.health_summary import HealthInputs, HealthProblem, P
 from stan.monitor.dashboard.lag_trend import LagTrends
 from stan.monitor.dashboard.listing import Listing
 from stan.monitor.dashboard.node_history import Failures, NodeHistory
-from stan.monitor.view import Breath
+from stan.monitor.view import CooperativeYield
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
@@ -163,11 +163,11 @@ class ClusterSnapshot:
         self.lag_trends.note(found.rows, now)
         states: list[CursorState] = []
         names: list[str] = []
-        breath = Breath()
+        time_slice = CooperativeYield()
         for row in found.rows:
             states.append(state_of(row, now, self.lag_trends.left_s(row)))
             names.append(searched(row.channel, row.durable_name, row.queue_group, row.client_id))
-            await breath.take()
+            await time_slice.yield_if_due()
         pairs = list(zip(found.rows, states, strict=True))
         stuck = [pair for pair in pairs if pair[1].word == "stuck"]
         lagging = nlargest(TOLD, (pair for pair in pairs if pair[0].waiting), key=lambda pair: pair[0].waiting)
@@ -180,12 +180,12 @@ class ClusterSnapshot:
         compared = bool(at) and now - at <= 2 * limits.DASHBOARD_AGE_MAX  # else it would not be what goes through now
         rates: dict[int, float] = {}
         names: list[str] = []
-        breath = Breath()
+        time_slice = CooperativeYield()
         for row in found.rows:
             if compared and row.uid in before and now > at:
                 rates[row.uid] = max(0, row.last_sequence - before[row.uid]) * SECOND / (now - at)
             names.append(searched(row.name))
-            await breath.take()
+            await time_slice.yield_if_due()
         self._before = (now, {row.uid: row.last_sequence for row in found.rows})
         lags: dict[bytes, int] = {}
         counts: dict[bytes, int] = {}
@@ -193,7 +193,7 @@ class ClusterSnapshot:
         for cursor in table.listing.rows if table is not None else ():
             lags[cursor.channel] = max(lags.get(cursor.channel, 0), int(cursor.waiting))
             counts[cursor.channel] = counts.get(cursor.channel, 0) + 1
-            await breath.take()
+            await time_slice.yield_if_due()
         busy = nlargest(TOLD, (row for row in found.rows if rates.get(row.uid)), key=lambda row: rates[row.uid])
         sums = sum(row.messages for row in found.rows), sum(row.bytes for row in found.rows)
         return ChannelTable(found, time.time_ns(), names, rates, lags, counts, compared, busy, *sums)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
-from stan.monitor.view import Breath
+from stan.monitor.view import CooperativeYield
 from stan.protocol.proto import admin_pb2 as admin
 
 
@@ -73,19 +73,21 @@ async def _gathered(
     request, response = messages
     found: list[Any] = []
     missing: set[int] = set()
-    breath = Breath()
+    time_slice = CooperativeYield()
     while True:
         answers, unheard = await cluster_client.ask_leaders(kind, request, response)
         missing |= unheard
         more = [getattr(answer, field)[-1] for answer in answers if answer.more and getattr(answer, field)]
         end = min(map(key, more)) if more else None
-        found += await _merged((getattr(answer, field) for answer in answers), key, end, breath)
+        found += await _merged((getattr(answer, field) for answer in answers), key, end, time_slice)
         if end is None or len(found) >= limits.DASHBOARD_LISTED_MAX:
             return Listing(found, missing, end is not None)
         go_on(min(more, key=key))
 
 
-async def _merged(parts: Iterable[Iterable[Any]], key: Callable[[Any], Any], end: Any, breath: Breath) -> list[Any]:
+async def _merged(
+    parts: Iterable[Iterable[Any]], key: Callable[[Any], Any], end: Any, time_slice: CooperativeYield
+) -> list[Any]:
     """The rows up to *end*, each once, in order; of two that tell of the same the later one."""
     by_key: dict[Any, Any] = {}
     for part in parts:
@@ -93,5 +95,5 @@ async def _merged(parts: Iterable[Iterable[Any]], key: Callable[[Any], Any], end
             at = key(row)
             if end is None or at <= end:
                 by_key[at] = row
-            await breath.take()
+            await time_slice.yield_if_due()
     return [by_key[at] for at in sorted(by_key)]
