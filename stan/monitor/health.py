@@ -8,26 +8,26 @@ from collections.abc import Iterator
 
 from stan.edge.process import BrokerProcess
 from stan.errors import NO_LEADER
-from stan.monitor.view import View
+from stan.monitor.view import NodeView
 from stan.raft.consensus import Consensus
 from stan.raft.group import RaftGroup
 from stan.types import GroupId
 
 
-def live(view: View) -> list[str]:
+def live(view: NodeView) -> list[str]:
     """Why it does not live; an answer at all is most of the proof."""
     node = view.node
     return ["the broker has failed, and ends"] if node is not None and node.crash.done() else []
 
 
-def startup(view: View) -> list[str]:
+def startup(view: NodeView) -> list[str]:
     """Why it has not started."""
     if view.node is None:
         return [] if view.ft_state == "FT_STANDBY" else ["the store is not open yet"]
     return [] if view.node.serving else ["clients are not served yet", *_missing(view.node)]
 
 
-def ready(view: View) -> list[str]:
+def ready(view: NodeView) -> list[str]:
     """Why it is not ready."""
     found = live(view) or startup(view)
     node = view.node

@@ -28,7 +28,7 @@ from stan.core.state.meta import ChannelInfo
 from stan.edge.histogram import Histogram
 from stan.edge.process import BrokerProcess
 from stan.monitor.page_format import shown
-from stan.monitor.view import CooperativeYield, View, cursors_of
+from stan.monitor.view import CooperativeYield, NodeView, cursors_of
 from stan.raft.group import RaftGroup
 from stan.types import SECOND, WallNanos
 from stan.types import Sequence as Number
@@ -44,7 +44,7 @@ class _One(Collector):
         return (self._family,)
 
 
-async def metrics(view: View, names: Sequence[str], now: WallNanos) -> bytes:
+async def metrics(view: NodeView, names: Sequence[str], now: WallNanos) -> bytes:
     """The text of /metrics; *names*: channels to tell of one by one, none: all if they are not too many."""
     out = []
     for family in await _families(view, names, now):
@@ -53,7 +53,7 @@ async def metrics(view: View, names: Sequence[str], now: WallNanos) -> bytes:
     return b"".join(out)
 
 
-async def _families(view: View, names: Sequence[str], now: WallNanos) -> list[Metric]:
+async def _families(view: NodeView, names: Sequence[str], now: WallNanos) -> list[Metric]:
     node = view.node
     found: list[Metric] = [*_server(view)]
     if node is None:
@@ -81,7 +81,7 @@ async def _families(view: View, names: Sequence[str], now: WallNanos) -> list[Me
     return [*found, left_out, *channels.families, *cursors.families]
 
 
-async def _stored(view: View, led: list[ChannelInfo]) -> tuple[Metric, ...]:
+async def _stored(view: NodeView, led: list[ChannelInfo]) -> tuple[Metric, ...]:
     messages = size = 0
     time_slice = CooperativeYield()
     for info in led:
@@ -99,7 +99,7 @@ async def _stored(view: View, led: list[ChannelInfo]) -> tuple[Metric, ...]:
 # --- the node -----------------------------------------------------------------------------------------------------------
 
 
-def _server(view: View) -> Iterator[Metric]:
+def _server(view: NodeView) -> Iterator[Metric]:
     node = view.node
     told = {
         "version": stan.__version__,

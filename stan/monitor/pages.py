@@ -17,7 +17,7 @@ from stan.core.context import META_GROUP
 from stan.core.state.group import CursorKind
 from stan.core.state.meta import ChannelInfo, Client
 from stan.monitor.page_format import array, extended, flat, moment, pretty, quoted, shown, uptime
-from stan.monitor.view import CooperativeYield, Member, View, cursors_of, members_of
+from stan.monitor.view import CooperativeYield, CursorMember, NodeView, cursors_of, members_of
 from stan.protocol.user_subjects import is_of_user
 from stan.raft.group import RaftGroup
 from stan.types import WallNanos
@@ -30,14 +30,14 @@ class UnknownNameError(Exception):
     """There is no such client or channel; the text is for who asked."""
 
 
-class Window(NamedTuple):
+class PageWindow(NamedTuple):
     """The part of a list that is wanted."""
 
     offset: int
     limit: int
 
     @classmethod
-    def of(cls, query: Query) -> "Window":
+    def of(cls, query: Query) -> "PageWindow":
         """As the original reads it: what is no number counts as 0."""
         offset, limit = _number(query.get("offset", "")), _number(query.get("limit", ""))
         return cls(max(offset, 0), limit if limit > 0 else limits.PAGE_ITEMS)
@@ -53,7 +53,7 @@ def _number(text: str) -> int:
 class Pages:
     """See the module's docstring."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: NodeView) -> None:
         self._view = view
 
     # --- server and store ---------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Pages:
             if client is None:
                 raise UnknownNameError(f"Client {name} not found")
             return await self._client(client, 0, time_slice, with_subs=with_subs)
-        window = Window.of(query)
+        window = PageWindow.of(query)
         ids = sorted(clients)
         items: list[str] = []
         for client_id in ids[window.offset : window.offset + window.limit]:
@@ -170,7 +170,7 @@ class Pages:
         head = self._envelope(now, window, len(items), len(ids))
         return extended(flat(head), {"clients": array(items, 1)})
 
-    def _envelope(self, now: WallNanos, window: Window, count: int, total: int) -> Json:
+    def _envelope(self, now: WallNanos, window: PageWindow, count: int, total: int) -> Json:
         part = {"offset": window.offset, "limit": window.limit, "count": count, "total": total}
         return {**self._head(now), **part}
 
@@ -189,10 +189,10 @@ class Pages:
             lists[channel] = array(await _subscriptions(of_channel, depth + 3, time_slice), depth + 2)
         return extended(text, {"subscriptions": extended("{}", lists, depth + 1)}, depth)
 
-    async def _online(self, client: Client, time_slice: CooperativeYield) -> dict[str, list[Member]]:
+    async def _online(self, client: Client, time_slice: CooperativeYield) -> dict[str, list[CursorMember]]:
         """The subscriptions of a client, by channel."""
         state = self._view.state
-        found: dict[str, list[Member]] = {}
+        found: dict[str, list[CursorMember]] = {}
         for group in [] if state is None else list(state.groups.values()):
             machine = group.machine
             ids = frozenset(machine.by_incarnation.get(client.incarnation, ()))
@@ -219,7 +219,7 @@ class Pages:
             if one is None:
                 raise UnknownNameError(f"Channel {name} not found")
             return one
-        window = Window.of(query)
+        window = PageWindow.of(query)
         channels = view.channels()
         items: list[str] = []
         for info in channels[window.offset : window.offset + window.limit]:
@@ -254,7 +254,7 @@ class Pages:
         )
 
 
-async def _subscriptions(members: list[Member], depth: int, time_slice: CooperativeYield) -> list[str]:
+async def _subscriptions(members: list[CursorMember], depth: int, time_slice: CooperativeYield) -> list[str]:
     found = []
     for member in members:
         found.append(flat(_subscription(member), depth))
@@ -262,7 +262,7 @@ async def _subscriptions(members: list[Member], depth: int, time_slice: Cooperat
     return found
 
 
-def _subscription(member: Member) -> Json:
+def _subscription(member: CursorMember) -> Json:
     cursor, sub = member.cursor, member.sub
     asked = cursor if sub is None else sub
     found: Json = {

@@ -24,7 +24,7 @@ from stan.monitor.guard import CORS, Guard, Handler, readable_by_all
 from stan.monitor.metrics import metrics
 from stan.monitor.page_format import pretty
 from stan.monitor.pages import Pages, Query, UnknownNameError
-from stan.monitor.view import View
+from stan.monitor.view import NodeView
 from stan.types import SECOND, WallNanos
 
 ROOT = "/streaming"
@@ -50,7 +50,7 @@ _NOT_PASSED: Final = frozenset(
 class Server:
     """See the module's docstring."""
 
-    def __init__(self, view: View, config: MonitorConfig, log: ServerLog, wall: Callable[[], WallNanos]) -> None:
+    def __init__(self, view: NodeView, config: MonitorConfig, log: ServerLog, wall: Callable[[], WallNanos]) -> None:
         self._view = view
         self._config = config
         self._log = log
@@ -148,7 +148,7 @@ class Server:
     async def _is_ft_active(self, _request: web.Request) -> web.Response:
         return web.Response(status=200 if self._pages.state() == "FT_ACTIVE" else 204)
 
-    def _health(self, asked: Callable[[View], list[str]]) -> Handler:
+    def _health(self, asked: Callable[[NodeView], list[str]]) -> Handler:
         async def answer(_request: web.Request) -> web.Response:
             reasons = asked(self._view)
             body = pretty({"status": "unavailable" if reasons else "ok", "reasons": reasons})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stan.edge.process import BrokerProcess
 
 
-class Member(NamedTuple):
+class CursorMember(NamedTuple):
     """One subscription, or a cursor without any: what was asked for, how far it is."""
 
     cursor: Cursor
@@ -37,7 +37,7 @@ class Member(NamedTuple):
         return self.cursor.max_in_flight if self.sub is None else self.sub.max_in_flight
 
 
-class View:
+class NodeView:
     """See the module's docstring. `node` is there once the store is open."""
 
     def __init__(self, config: Config, server_id: str, embedded: EmbeddedNats | None, started: WallNanos) -> None:
@@ -114,10 +114,10 @@ def cursors_of(group: GroupView, info: ChannelInfo) -> list[Cursor]:
     return sorted(found, key=lambda cursor: (cursor.kind.shared, not cursor.members))
 
 
-def members_of(group: GroupView, cursor: Cursor) -> list[Member]:
+def members_of(group: GroupView, cursor: Cursor) -> list[CursorMember]:
     """The members of a cursor; itself if nobody is online."""
     if not cursor.members:
-        return [Member(cursor, None, cursor.last_sent, len(cursor.to_redeliver))]
+        return [CursorMember(cursor, None, cursor.last_sent, len(cursor.to_redeliver))]
     live = group.live(cursor.cursor_id)
     windows = {} if live is None else {one.sub.subscription_id: one.window for one in live.members}
     reached = cursor.last_sent if live is None else live.last_sent
@@ -127,7 +127,7 @@ def members_of(group: GroupView, cursor: Cursor) -> list[Member]:
     for sub in cursor.members:
         window = windows.get(sub.subscription_id, sub.pending)
         last = reached if sub is furthest else max(sub.last_sent, window.last)
-        found.append(Member(cursor, sub, last, len(window) + to_redeliver))
+        found.append(CursorMember(cursor, sub, last, len(window) + to_redeliver))
     return found
 
 

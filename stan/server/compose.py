@@ -35,7 +35,7 @@ from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import new_nuid, recorded_node_id
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError, StartError, go_quote
-from stan.monitor.view import View
+from stan.monitor.view import NodeView
 from stan.protocol.channels import OWN_INBOXES, publication
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
@@ -64,7 +64,7 @@ async def serve(
     log.info(f"Starting nats-streaming-server[{config.cluster_id}] version {stan.COMPATIBLE_VERSION}")
     log.info(f"ServerID: {server_id}")
     log.info(f"Product: stan {stan.__version__}, Python {platform.python_version()}, kernel: {kernel.NAME}")
-    view = View(config, server_id, embedded, WallNanos(time.time_ns()))
+    view = NodeView(config, server_id, embedded, WallNanos(time.time_ns()))
     async with _pages(view, log):
         reloading = reloading or Reloading()
         if not config.ft_group:
@@ -81,7 +81,7 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def _pages(view: View, log: ServerLog) -> AsyncIterator[None]:
+async def _pages(view: NodeView, log: ServerLog) -> AsyncIterator[None]:
     """Serve the monitoring pages, if there shall be any."""
     config = view.config.monitor
     if not config.port:
@@ -98,7 +98,7 @@ async def _pages(view: View, log: ServerLog) -> AsyncIterator[None]:
 
 
 async def _serve(
-    view: View,
+    view: NodeView,
     embedded: EmbeddedNats | None,
     log: ServerLog,
     stop: asyncio.Event,

@@ -25,7 +25,7 @@ from stan.edge.cluster.node import ClusterNode
 from stan.edge.process import BrokerProcess
 from stan.errors import ALONE, BUSY, INVALID_ADMIN, TOO_MANY_REQUESTS, UNKNOWN_VERSION
 from stan.monitor.health import ready, trouble
-from stan.monitor.view import View
+from stan.monitor.view import NodeView
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.protocol.kernel import server as kernel
@@ -43,7 +43,7 @@ OPTIONS_ROOM: Final = 256
 class NodeAdmin:
     """See the module's docstring. Made before the node begins."""
 
-    def __init__(self, view: View, node: BrokerProcess, cluster_node: ClusterNode | None) -> None:
+    def __init__(self, view: NodeView, node: BrokerProcess, cluster_node: ClusterNode | None) -> None:
         """*cluster_node*: of a cluster; None: the node is alone."""
         self._view = view
         self._node = node

@@ -14,7 +14,7 @@ from stan.cli.commands.pubsub import parse_start
 from stan.config import Config, parse_nats_urls
 from stan.errors import ConfigError
 from stan.monitor.pages import Pages, UnknownNameError
-from stan.monitor.view import View
+from stan.monitor.view import NodeView
 from stan.patterns import valid_name
 from stan.settings import go_flags
 from stan.settings.go_flags import FlagError
@@ -106,7 +106,7 @@ def configurations() -> Iterator[Parser]:
 
 def queries() -> Iterator[Parser]:
     """Parameters of the pages, and offsets that Spark gives back."""
-    view = View(Config(), "id", None, SECOND)
+    view = NodeView(Config(), "id", None, SECOND)
     pages = Pages(view)
     loop = asyncio.new_event_loop()
 

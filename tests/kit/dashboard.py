@@ -13,7 +13,7 @@ from stan.monitor.dashboard.api import Api
 from stan.monitor.dashboard.cluster_snapshot import ClusterSnapshot
 from stan.monitor.dashboard.routes import Dashboard
 from stan.monitor.guard import Guard
-from stan.monitor.view import View
+from stan.monitor.view import NodeView
 from stan.types import WallNanos
 from tests.kit.fake_cluster import FakeCluster
 
@@ -30,7 +30,7 @@ stan_group_leads{group="1"} 1.0
 async def served(fake: FakeCluster, config: Config | None = None) -> AsyncIterator[str]:
     """Its address while it is served."""
     config = config or fake.config()
-    view = View(config, "server", None, WallNanos(0))
+    view = NodeView(config, "server", None, WallNanos(0))
     guard = Guard(config.monitor)
     dashboard = Dashboard(view, guard, fake.complaints.append)
     snapshot = ClusterSnapshot(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from stan.config import MonitorConfig
 from stan.monitor.dashboard.actions import ACTIONS
 from stan.monitor.dashboard.formatting import key_of, name_of_key
-from stan.monitor.dashboard.tables import BadQuestionError, Wanted, number
+from stan.monitor.dashboard.tables import BadQuestionError, TableQuery, number
 from stan.monitor.guard import Guard
 
 FIELDS = sorted(
@@ -44,7 +44,7 @@ def test_fields_of_a_change_become_a_request_or_are_refused(name, fields):
 @given(st.dictionaries(st.sampled_from(["search", "sort", "offset", "limit"]), st.text(st.characters(), max_size=30)))
 def test_parameters_of_a_table_are_bounded_or_refused(query):
     try:
-        wanted = Wanted.of(query, {"name": None, "lag": None}, "name")
+        wanted = TableQuery.of(query, {"name": None, "lag": None}, "name")
     except BadQuestionError:
         return
     assert 0 <= wanted.limit <= 500

@@ -12,7 +12,7 @@ from stan.edge.histogram import Histogram
 from stan.log.types import BatchRef
 from stan.monitor import health
 from stan.monitor.metrics import metrics
-from stan.monitor.view import View
+from stan.monitor.view import NodeView
 from stan.raft.group import RaftGroup
 from tests.kit.core_harness import CoreHarness
 
@@ -61,7 +61,7 @@ def node(harness, **told):
 
 
 def view(made=None, config=None):
-    found = View(config or Config(), "SERVER", None, NOW - SECOND)
+    found = NodeView(config or Config(), "SERVER", None, NOW - SECOND)
     found.node = made
     return found
 

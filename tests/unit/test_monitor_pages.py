@@ -11,7 +11,7 @@ from stan import limits
 from stan.config import ChannelLimits, ChannelOverride, ClusterConfig, Config, StoreConfig, StoreLimits
 from stan.monitor.page_format import array, extended, flat, moment, pretty, uptime
 from stan.monitor.pages import Pages, UnknownNameError
-from stan.monitor.view import View
+from stan.monitor.view import NodeView
 from tests.kit.core_harness import CoreHarness
 
 SECOND = 1_000_000_000
@@ -42,7 +42,7 @@ class Scene:
 
     def __init__(self, config: Config | None = None) -> None:
         self.harness = CoreHarness(config=config or Config())
-        self.view = View(self.harness.config, "SERVER", None, NOW - 75 * SECOND)
+        self.view = NodeView(self.harness.config, "SERVER", None, NOW - 75 * SECOND)
         self.view.node = SimpleNamespace(
             broker=self.harness.broker,
             config=self.harness.config,

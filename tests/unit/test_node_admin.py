@@ -8,7 +8,7 @@ import pytest
 
 from stan import errors, limits
 from stan.config import Config, Setting, StoreConfig
-from stan.monitor.view import View
+from stan.monitor.view import NodeView
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
 from stan.raft.group import RaftGroup
@@ -93,7 +93,7 @@ class Rig:
                 groups=self.groups,
                 handovers=SimpleNamespace(hand_over=hand_over, start_transfer_cooldown=self.rests.append),
             )
-        view = View(config, "SERVER", None, 7)
+        view = NodeView(config, "SERVER", None, 7)
         view.node, view.pages = self.node, "http://127.0.0.1:8222"
         self.node_admin = NodeAdmin(view, self.node, self.member)
 

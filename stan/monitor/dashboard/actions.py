@@ -24,7 +24,7 @@ _SMALL_MAX: Final = (1 << 32) - 1
 _MILLIS_MAX: Final = _NUMBER_MAX // MILLISECOND
 
 
-class Action(NamedTuple):
+class OperatorAction(NamedTuple):
     """How an action is asked for, and what is said when it is done."""
 
     kind: str
@@ -115,58 +115,60 @@ def _publish(fields: Fields) -> Any:
     return pb.BatchRequest(channel=_name(fields, "channel"), count=1, producer=PRODUCER, ids=ids, rows=rows)
 
 
-ACTIONS: Final[dict[str, Action]] = {
-    "purge": Action("admin.purge", _purge, _changed("message", "removed")),
-    "delete_message": Action(
+ACTIONS: Final[dict[str, OperatorAction]] = {
+    "purge": OperatorAction("admin.purge", _purge, _changed("message", "removed")),
+    "delete_message": OperatorAction(
         "admin.delete_message",
         lambda f: admin.DeleteMessageRequest(
             version=1, channel=_name(f, "channel"), sequence=_number(f, "sequence", 1)
         ),
         _says("The message is deleted"),
     ),
-    "create_channel": Action(
+    "create_channel": OperatorAction(
         "admin.create_channel",
         lambda f: admin.CreateChannelRequest(version=1, channel=_name(f, "channel")),
         _says("The channel is there"),
     ),
-    "delete_channel": Action(
+    "delete_channel": OperatorAction(
         "admin.delete_channel",
         lambda f: admin.DeleteChannelRequest(
             version=1, channel=_name(f, "channel"), uid=_number(f, "uid", 1, _SMALL_MAX)
         ),
         _says("The channel is deleted"),
     ),
-    "edit_limits": Action("admin.edit_limits", _limits, _says("The limits are in force")),
-    "publish": Action(
+    "edit_limits": OperatorAction("admin.edit_limits", _limits, _says("The limits are in force")),
+    "publish": OperatorAction(
         "batch", _publish, lambda answer: f"Stored with sequence {answer.last_sequence:,}", pb.BatchResponse
     ),
-    "move": Action("admin.move", _move, _says("The position is moved")),
-    "skip": Action("admin.skip", _skip, _changed("message", "skipped")),
-    "redeliver": Action(
+    "move": OperatorAction("admin.move", _move, _says("The position is moved")),
+    "skip": OperatorAction("admin.skip", _skip, _changed("message", "skipped")),
+    "redeliver": OperatorAction(
         "admin.redeliver",
         lambda f: admin.RedeliverRequest(version=1, which=_which(f)),
         _changed("message", "sent again"),
     ),
-    "pause": Action("admin.pause", lambda f: admin.PauseRequest(version=1, which=_which(f)), _says("Paused")),
-    "resume": Action("admin.resume", lambda f: admin.ResumeRequest(version=1, which=_which(f)), _says("Resumed")),
-    "evict_member": Action(
+    "pause": OperatorAction("admin.pause", lambda f: admin.PauseRequest(version=1, which=_which(f)), _says("Paused")),
+    "resume": OperatorAction(
+        "admin.resume", lambda f: admin.ResumeRequest(version=1, which=_which(f)), _says("Resumed")
+    ),
+    "evict_member": OperatorAction(
         "admin.evict_member",
         lambda f: admin.EvictMemberRequest(
             version=1, channel=_name(f, "channel"), subscription_id=_number(f, "subscription", 1)
         ),
         _says("The member is out"),
     ),
-    "delete_cursor": Action(
+    "delete_cursor": OperatorAction(
         "admin.delete_cursor",
         lambda f: admin.DeleteCursorRequest(version=1, which=_which(f)),
         _says("It is deleted, with its position"),
     ),
-    "evict_client": Action(
+    "evict_client": OperatorAction(
         "admin.evict_client",
         lambda f: admin.EvictClientRequest(version=1, client_id=_name(f, "client")),
         _says("The client is out"),
     ),
-    "step_down": Action(
+    "step_down": OperatorAction(
         "admin.step_down",
         lambda f: admin.StepDownRequest(version=1, group=_number(f, "group", 0, _SMALL_MAX)),
         _says("The group is looking for another leader"),

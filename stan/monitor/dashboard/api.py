@@ -20,7 +20,7 @@ from stan.monitor.dashboard.cursor_state import state_of
 from stan.monitor.dashboard.formatting import millis, name_of_key
 from stan.monitor.dashboard.health_summary import sentence
 from stan.monitor.dashboard.message_rate import MessageRates
-from stan.monitor.dashboard.tables import BadQuestionError, Wanted, chosen, number
+from stan.monitor.dashboard.tables import BadQuestionError, TableQuery, chosen, number
 from stan.monitor.pages import UnknownNameError
 from stan.protocol.channels import is_channel_name
 from stan.protocol.proto import admin_pb2 as admin
@@ -111,7 +111,7 @@ class Api:
 
     async def channels(self, query: Query) -> Json:
         """Channels: `search`, `sort` (with `-` downwards), `offset`, `limit`."""
-        wanted = Wanted.of(query, CHANNEL_ORDERS, "name")
+        wanted = TableQuery.of(query, CHANNEL_ORDERS, "name")
         table = await self.snapshot.channels.get()
         order = CHANNEL_ORDERS[wanted.order]
         shown, matching = chosen(table.names, wanted, lambda at: order(table, at))
@@ -120,7 +120,7 @@ class Api:
 
     async def durables(self, query: Query) -> Json:
         """Durables, queue groups and subscriptions; `state` a word to filter by, `channel` the key of one."""
-        wanted = Wanted.of(query, CURSOR_ORDERS, "state")
+        wanted = TableQuery.of(query, CURSOR_ORDERS, "state")
         table = await self.snapshot.cursors.get()
         state, channel = query.get("state", ""), name_of_key(query.get("channel", ""))
         words: dict[str, int] = {}
@@ -137,7 +137,7 @@ class Api:
 
     async def clients(self, query: Query) -> Json:
         """Registered clients, with how many subscriptions each has and how far behind the slowest of them is."""
-        wanted = Wanted.of(query, dict.fromkeys(CLIENT_ORDERS), "name")
+        wanted = TableQuery.of(query, dict.fromkeys(CLIENT_ORDERS), "name")
         found, table = await asyncio.gather(self.snapshot.clients.get(), self.snapshot.cursors.get())
         counts: dict[bytes, int] = {}
         lags: dict[bytes, int] = {}
@@ -190,7 +190,7 @@ class Api:
         """Messages of a channel: `sequence`, `time` (ms) or the newest; `last` an end, `limit` how many."""
         most = limits.DASHBOARD_MESSAGES_MAX
         far = 1 << 62
-        asked = messages.Asked(
+        asked = messages.MessageQuery(
             name_of_key(query.get("name", "")),
             sequence=number(query, "sequence", 0, far, 1),
             time=number(query, "time", 0, far // MILLISECOND) * MILLISECOND,
@@ -256,7 +256,7 @@ def _channel(table: ChannelTable, row: admin.ChannelStatus) -> Json:
     return rows.channel(row, table.rates.get(row.uid), table.lags.get(row.name, 0), table.counts.get(row.name, 0))
 
 
-def _page(wanted: Wanted, found: list[Json], matching: int, total: int, of: ChannelTable | CursorTable) -> Json:
+def _page(wanted: TableQuery, found: list[Json], matching: int, total: int, of: ChannelTable | CursorTable) -> Json:
     return {
         "rows": found,
         "offset": wanted.offset,

@@ -18,7 +18,7 @@ from stan.protocol.proto import wire_pb2 as wire
 Json = dict[str, Any]
 
 
-class Asked(NamedTuple):
+class MessageQuery(NamedTuple):
     """Which messages: from *sequence*, else from *time* (Unix ns), else the newest; up to *last*, 0: the end."""
 
     channel: bytes
@@ -28,15 +28,15 @@ class Asked(NamedTuple):
     limit: int = 50
 
 
-async def page(cluster_client: ClusterClient, asked: Asked) -> Json:
+async def page(cluster_client: ClusterClient, query: MessageQuery) -> Json:
     """Messages in order of their sequences, and where the channel begins and ends. Errors as of `ClusterClient.ask`."""
-    request = pb.FetchRequest(channel=asked.channel, max_messages=asked.limit, last=asked.last)
-    if asked.sequence:
-        request.from_sequence = asked.sequence
-    elif asked.time:
-        request.from_time = asked.time
+    request = pb.FetchRequest(channel=query.channel, max_messages=query.limit, last=query.last)
+    if query.sequence:
+        request.from_sequence = query.sequence
+    elif query.time:
+        request.from_time = query.time
     else:
-        request.newest = asked.limit
+        request.newest = query.limit
     found: list[Json] = []
     first = last = 0
     for _ in range(limits.DASHBOARD_FETCHES_MAX):
@@ -46,14 +46,14 @@ async def page(cluster_client: ClusterClient, asked: Asked) -> Json:
             first, last = int(answer.first_sequence), int(answer.last_sequence)
         elif found:
             answer.next_sequence = found[-1]["sequence"] + 1
-        end = min(asked.last or last, last) if last else asked.last
-        if len(found) >= asked.limit or (last and answer.next_sequence > end) or not answer.next_sequence:
+        end = min(query.last or last, last) if last else query.last
+        if len(found) >= query.limit or (last and answer.next_sequence > end) or not answer.next_sequence:
             break
         request = pb.FetchRequest(
-            channel=asked.channel,
+            channel=query.channel,
             from_sequence=answer.next_sequence,
-            last=asked.last,
-            max_messages=asked.limit - len(found),
+            last=query.last,
+            max_messages=query.limit - len(found),
         )
     return {"first": first, "last": last, "messages": found}
 

@@ -24,7 +24,7 @@ from stan.monitor.dashboard.cluster_snapshot import ClusterSnapshot
 from stan.monitor.dashboard.tables import BadQuestionError
 from stan.monitor.guard import HEADERS, TOKEN_HEADER, Guard
 from stan.monitor.pages import UnknownNameError
-from stan.monitor.view import View
+from stan.monitor.view import NodeView
 from stan.types import SECOND
 
 PAGES: Final = "/dashboard/"
@@ -38,7 +38,7 @@ Json = dict[str, Any]
 class Dashboard:
     """See the module's docstring."""
 
-    def __init__(self, view: View, guard: Guard, error: Callable[[str], None]) -> None:
+    def __init__(self, view: NodeView, guard: Guard, error: Callable[[str], None]) -> None:
         """*guard* has judged every question that comes here; *error* takes a line for the log."""
         self._view = view
         self._error = error

@@ -10,7 +10,7 @@ class BadQuestionError(Exception):
     """A parameter makes no sense; the text is for who asked."""
 
 
-class Wanted(NamedTuple):
+class TableQuery(NamedTuple):
     """The part of a table that is asked for."""
 
     search: str
@@ -20,7 +20,7 @@ class Wanted(NamedTuple):
     limit: int
 
     @classmethod
-    def of(cls, query: Mapping[str, str], orders: Mapping[str, Any], order: str) -> "Wanted":
+    def of(cls, query: Mapping[str, str], orders: Mapping[str, Any], order: str) -> "TableQuery":
         """As the parameters say, else by *order* upwards. Raises BadQuestionError."""
         asked = query.get("sort") or order
         if asked.lstrip("-") not in orders:
@@ -45,7 +45,7 @@ def number(query: Mapping[str, str], name: str, default: int, most: int, least: 
 
 
 def chosen(
-    names: Sequence[str], wanted: Wanted, key: Callable[[int], Any], keep: Callable[[int], bool] | None = None
+    names: Sequence[str], wanted: TableQuery, key: Callable[[int], Any], keep: Callable[[int], bool] | None = None
 ) -> tuple[list[int], int]:
     """The rows to show, as indexes, and how many match; *key* tells what row is ordered by, of equals the first comes first."""
     words = wanted.search.split()
