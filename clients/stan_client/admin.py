@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError, Message
 
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
-from stan_client.asking import Asker
+from stan_client.requester import Requester
 from stan_client.requests import raw
 
 NODES_PATIENCE_S: Final = 3.0
@@ -38,8 +38,8 @@ class Nodes(NamedTuple):
 class Admin:
     """See the module's docstring."""
 
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
 
     # --- what there is ------------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ class Admin:
         request = pb.ChannelsRequest(version=1, pattern=raw(pattern), max=page)
         found: dict[bytes, pb.ChannelStatus] = {}
         while True:
-            answers = await self._asker.ask_leaders("admin.channels", lambda _: request, pb.ChannelsResponse)
+            answers = await self._requester.ask_leaders("admin.channels", lambda _: request, pb.ChannelsResponse)
             found |= {channel.name: channel for answer in answers for channel in answer.channels}
             ends = [answer.channels[-1].name for answer in answers if answer.more and answer.channels]
             if not ends:
@@ -79,7 +79,9 @@ class Admin:
         )
         found: dict[tuple[bytes, int], pb.CursorStatus] = {}
         while True:
-            answers = await self._asker.ask_leaders("admin.subscriptions", lambda _: request, pb.SubscriptionsResponse)
+            answers = await self._requester.ask_leaders(
+                "admin.subscriptions", lambda _: request, pb.SubscriptionsResponse
+            )
             found |= {(cursor.channel, cursor.cursor_id): cursor for answer in answers for cursor in answer.cursors}
             last = [answer.cursors[-1] for answer in answers if answer.more and answer.cursors]
             if not last:
@@ -91,7 +93,7 @@ class Admin:
         request = pb.ClientsRequest(version=1, client_id=raw(client_id), max=page)
         found: list[pb.ClientStatus] = []
         while True:
-            answer = await self._asker.ask("admin.clients", request, pb.ClientsResponse)
+            answer = await self._requester.ask("admin.clients", request, pb.ClientsResponse)
             found += answer.clients
             if not answer.more or not answer.clients:
                 return found
@@ -99,7 +101,7 @@ class Admin:
 
     async def nodes(self, *, patience_s: float = NODES_PATIENCE_S) -> Nodes:
         """What each node tells of itself; who does not answer within *patience_s* is missing."""
-        answers = await self._asker.ask_nodes(
+        answers = await self._requester.ask_nodes(
             "admin.nodes", pb.NodesRequest(version=1), pb.NodeStatus, _all_told, patience_s
         )
         found = {answer.node: answer for answer in answers}
@@ -113,12 +115,12 @@ class Admin:
             return there <= {answer.node for answer in answers}
 
         request = pb.OptionsRequest(version=1)
-        answers = await self._asker.ask_nodes("admin.options", request, pb.OptionsResponse, enough, patience_s)
+        answers = await self._requester.ask_nodes("admin.options", request, pb.OptionsResponse, enough, patience_s)
         return {answer.node: list(answer.options) for answer in sorted(answers, key=lambda answer: answer.node)}
 
     async def verify(self, request: pb.VerifyRequest) -> pb.VerifyResponse:
         """What one node finds in a part of its copy of a channel; go on at `next_sequence`, with its `crc`."""
-        return await self._asker.ask("admin.verify", request, pb.VerifyResponse)
+        return await self._requester.ask("admin.verify", request, pb.VerifyResponse)
 
     async def events(self, kind: str = "*") -> AsyncGenerator[pb.Event, None]:
         """What happens, from now on and until this is closed; events may be lost."""
@@ -133,7 +135,7 @@ class Admin:
                     continue
             news.set()
 
-        async with self._asker.listening(f"events.{kind}", take):
+        async with self._requester.listening(f"events.{kind}", take):
             while True:
                 await news.wait()
                 news.clear()
@@ -144,7 +146,7 @@ class Admin:
 
     async def change(self, kind: str, request: Message, *, patience_s: float | None = None) -> pb.ChangeResponse:
         """Ask for a change: `purge` with a PurgeRequest, ..."""
-        return await self._asker.ask(f"admin.{kind}", request, pb.ChangeResponse, patience_s=patience_s)
+        return await self._requester.ask(f"admin.{kind}", request, pb.ChangeResponse, patience_s=patience_s)
 
     async def purge(self, channel: str, *, up_to: int | None = None, keep: int = 0) -> pb.ChangeResponse:
         """Remove messages: those up to a sequence, or all but the *keep* newest."""

@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable
 
 from stan_client.admin import Admin
-from stan_client.asking import Asker
 from stan_client.connection import Link
 from stan_client.fetching import Fetcher, Pulling
 from stan_client.inbox import Inbox
+from stan_client.requester import Requester
 from stan_client.requests import Requesting
 
 
@@ -18,12 +18,12 @@ class Connected(Pulling, Requesting):
     def __init__(self, ready: Callable[[], Awaitable[Inbox]], cluster_id: str, patience_s: float) -> None:
         """*ready* gives the inbox that answers come to, waiting while there is none; *patience_s*: of every request."""
         self._fetcher = Fetcher(ready, cluster_id, patience_s)
-        self._asker = Asker(ready, cluster_id, patience_s)
+        self._requester = Requester(ready, cluster_id, patience_s)
 
     @property
     def admin(self) -> Admin:
         """What operators ask."""
-        return Admin(self._asker)
+        return Admin(self._requester)
 
     @property
     def max_payload(self) -> int:

@@ -6,18 +6,18 @@ async with Direct("nats://127.0.0.1:4222", "test-cluster") as direct:
             print(found.messages())
 
 Promises: no client id, no heartbeats, nothing that the servers remember of it; a lost NATS connection is made again, and what was
-asked meanwhile is asked again (see stan_client.asking).
+asked meanwhile is asked again (see stan_client.requester).
 """
 
 import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from stan_client.asking import SILENCE_FIRST_S
 from stan_client.connected import Connected
 from stan_client.connection import Connection, for_nats
 from stan_client.errors import BadConnectionError, ConnectionClosedError
 from stan_client.inbox import Inbox
+from stan_client.requester import SILENCE_FIRST_S
 from stan_client.session import check_cluster_id, fresh_id
 
 CONNECT_TIMEOUT_S: Final = 5.0

@@ -23,11 +23,11 @@ from stan.protocol.channels import extension_subject, fetch_subjects
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import decode_message
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position
-from stan_client.asking import RETRY_FIRST_S
 from stan_client.errors import ChannelReplacedError, FetchTimeoutError, ServerError
 from stan_client.inbox import Inbox
 from stan_client.messages import Message
 from stan_client.positions import Start, everything, from_sequence
+from stan_client.requester import RETRY_FIRST_S
 from stan_client.requests import raw
 from stan_client.session import text_of
 

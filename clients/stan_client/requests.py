@@ -1,7 +1,7 @@
 """What a client can do without a registration beside reading: look at channels, store many messages at once, stage and commit
 them, keep named positions.
 
-Every call is repeated until it is answered or the patience ends, see stan_client.asking. Rows are messages without sequence,
+Every call is repeated until it is answered or the patience ends, see stan_client.requester. Rows are messages without sequence,
 encoded: per row u32 little-endian length, then MsgProto's fields reply (3), data (4), headers (16) where they are not empty.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from stan.protocol.proto import extension_pb2 as pb
-from stan_client.asking import Asker, covered, together
+from stan_client.requester import Requester, covered, together
 from stan_client.session import text_of
 
 WAIT_STEP_S: Final = 2.0
@@ -57,7 +57,7 @@ class Requesting:
     """See the module's docstring. Errors of all: ServerError: refused. RequestTimeoutError: no answer in time.
     MessageTooLargeError: NATS would not take it. ConnectionClosedError: the client is closed."""
 
-    _asker: Asker
+    _requester: Requester
 
     async def info(
         self,
@@ -90,7 +90,7 @@ class Requesting:
             if (covered(answers) or known(answers)) and not any(answer.more for answer in answers):
                 return _merged(answers)
         while True:
-            answers = await self._asker.ask_leaders("info", lambda _: request, pb.InfoResponse, enough=known)
+            answers = await self._requester.ask_leaders("info", lambda _: request, pb.InfoResponse, enough=known)
             found |= _merged(answers)
             ends = [answer.channels[-1].name for answer in answers if answer.more and answer.channels]
             if not ends:
@@ -118,14 +118,14 @@ class Requesting:
         until = clock() + wait_s
         while True:
             step = min(until - clock(), WAIT_STEP_S)
-            answers = await self._asker.ask_leaders("info", ask, pb.InfoResponse, enough=news, wait_s=max(0, step))
+            answers = await self._requester.ask_leaders("info", ask, pb.InfoResponse, enough=news, wait_s=max(0, step))
             if news(answers) or clock() >= until:
                 return answers
 
     async def seq_at_time(self, channel: str, time_ns: int) -> int:
         """Sequence of the first message at or after a time (Unix ns); that behind the newest one if there is none."""
         request = pb.SeqAtTimeRequest(channel=raw(channel), time=time_ns)
-        return (await self._asker.ask("seq_at_time", request, pb.SeqAtTimeResponse)).sequence
+        return (await self._requester.ask("seq_at_time", request, pb.SeqAtTimeResponse)).sequence
 
     # --- many messages at once ---------------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class Requesting:
         request = pb.BatchRequest(
             channel=raw(channel), count=count, producer=raw(producer), version=version, ids=ids, rows=rows
         )
-        answer = await self._asker.ask("batch", request, pb.BatchResponse, repeat=bool(ids) or not count)
+        answer = await self._requester.ask("batch", request, pb.BatchResponse, repeat=bool(ids) or not count)
         return BatchAck(answer.first_sequence, answer.last_sequence, answer.duplicates)
 
     # --- transactions ------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Requesting:
             count=count,
             rows=rows,
         )
-        await self._asker.ask("stage", request, pb.StageResponse)
+        await self._requester.ask("stage", request, pb.StageResponse)
 
     async def commit(
         self,
@@ -198,10 +198,10 @@ class Requesting:
         async def commit(channel: str) -> pb.CommitResponse:
             parts = [pb.Txn(txn=raw(txn), parts=parts) for txn, parts in txns[channel]]
             request = pb.CommitRequest(app=raw(app), version=version, channel=raw(channel), txns=parts)
-            return await self._asker.ask("commit", request, pb.CommitResponse, patience_s=timeout_s)
+            return await self._requester.ask("commit", request, pb.CommitResponse, patience_s=timeout_s)
 
         answers = await together(commit, txns)
-        await self._asker.ask("finish", pb.FinishRequest(app=raw(app), version=version), pb.FinishResponse)
+        await self._requester.ask("finish", pb.FinishRequest(app=raw(app), version=version), pb.FinishResponse)
         return {
             channel: Committed(answer.already, answer.first_sequence, answer.last_sequence)
             for channel, answer in zip(txns, answers, strict=True)
@@ -212,14 +212,14 @@ class Requesting:
 
         async def abort(channel: str) -> pb.AbortResponse:
             request = pb.AbortRequest(channel=raw(channel), txns=list(map(raw, txns[channel])))
-            return await self._asker.ask("abort", request, pb.AbortResponse)
+            return await self._requester.ask("abort", request, pb.AbortResponse)
 
         await together(abort, txns)
 
     async def last_committed(self, app: str) -> int:
         """The newest version that is finished; -1: none."""
         request = pb.LastCommittedRequest(app=raw(app))
-        answer = await self._asker.ask("last_committed", request, pb.LastCommittedResponse)
+        answer = await self._requester.ask("last_committed", request, pb.LastCommittedResponse)
         return answer.version if answer.known else -1
 
     # --- named positions ---------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Requesting:
 
         async def note(channel: str) -> pb.CursorSetResponse:
             request = pb.CursorSetRequest(name=raw(name), channel=raw(channel), sequence=positions[channel])
-            return await self._asker.ask("cursor_set", request, pb.CursorSetResponse)
+            return await self._requester.ask("cursor_set", request, pb.CursorSetResponse)
 
         await together(note, positions)
 
@@ -238,7 +238,7 @@ class Requesting:
         request = pb.CursorsRequest(name=raw(name))
         found: dict[str, dict[str, Cursor]] = {}
         while True:
-            answers = await self._asker.ask_leaders("cursors", lambda _: request, pb.CursorsResponse)
+            answers = await self._requester.ask_leaders("cursors", lambda _: request, pb.CursorsResponse)
             for cursor in (cursor for answer in answers for cursor in answer.cursors):
                 of_name = found.setdefault(text_of(cursor.name), {})
                 of_name[text_of(cursor.channel)] = Cursor(cursor.sequence, cursor.last_sequence)

@@ -131,7 +131,7 @@ async def test_evicted_client_loses_its_session(server, direct) -> None:
 
 
 async def test_unknown_versions_and_garbage_are_refused(direct) -> None:
-    asker = direct.admin._asker
+    requester = direct.admin._requester
     for kind, request, answer in (
         ("nodes", pb.NodesRequest, pb.NodeStatus),
         ("options", pb.OptionsRequest, pb.OptionsResponse),
@@ -139,7 +139,7 @@ async def test_unknown_versions_and_garbage_are_refused(direct) -> None:
         ("clients", pb.ClientsRequest, pb.ClientsResponse),
     ):
         with pytest.raises(stan_client.ServerError, match="version"):
-            await asker.ask(f"admin.{kind}", request(version=77), answer)
+            await requester.ask(f"admin.{kind}", request(version=77), answer)
 
 
 # --- a cluster ----------------------------------------------------------------------------------------------------------

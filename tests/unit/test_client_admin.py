@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import stan_client
-from stan_client import asking
+from stan_client import requester
 from stan_client.admin import Admin
-from stan_client.asking import Asker
+from stan_client.requester import Requester
 
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
@@ -64,13 +64,13 @@ class Servers:
 
 @pytest.fixture
 def servers(monkeypatch):
-    monkeypatch.setattr(asking, "RETRY_FIRST_S", 0.0001)
+    monkeypatch.setattr(requester, "RETRY_FIRST_S", 0.0001)
     return Servers()
 
 
 @pytest.fixture
 def admin(servers):
-    return Admin(Asker(servers.ready, "c", 5.0))
+    return Admin(Requester(servers.ready, "c", 5.0))
 
 
 async def test_pages_of_all_leaders_make_one_list(servers, admin) -> None:

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import stan_client
-from stan_client import asking
-from stan_client.asking import Asker, together
+from stan_client import requester
+from stan_client.requester import Requester, together
 from stan_client.requests import Requesting
 
 from stan import errors
@@ -72,12 +72,12 @@ class Servers:
 
 class Client(Requesting):
     def __init__(self, servers, patience_s=30.0):
-        self._asker = Asker(servers.ready, "c", patience_s)
+        self._requester = Requester(servers.ready, "c", patience_s)
 
 
 @pytest.fixture
 def servers(monkeypatch):
-    monkeypatch.setattr(asking, "RETRY_FIRST_S", 0.0001)
+    monkeypatch.setattr(requester, "RETRY_FIRST_S", 0.0001)
     return Servers()
 
 
@@ -225,7 +225,7 @@ async def test_only_so_many_at_once() -> None:
         return -item
 
     assert await together(one, range(500)) == [-item for item in range(500)]
-    assert most == asking.TOGETHER_MAX
+    assert most == requester.TOGETHER_MAX
 
 
 # --- answers of several leaders -----------------------------------------------------------------------------------------

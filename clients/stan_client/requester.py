@@ -1,8 +1,8 @@
-"""Requests to the servers that need no registration: asked again until they are answered, or the patience ends.
+"""Requests to the servers that need no registration, repeated until they are answered or the patience ends.
 
-Whom a request concerns answers it; the others are silent, and nobody answers while a group has no leader. So silence, "nobody
-listens" and answers that say so mean: ask again. Every request may be repeated as it is, except for a batch without ids, which
-is not repeated after a silence: whether it was stored is not known then.
+The server that a request concerns answers it; others are silent, and nobody answers while a group has no leader. So silence,
+"nobody listens" and answers that say so mean: ask again. Every request may be repeated as it is, except for a batch without ids,
+which is not repeated after a silence: whether it was stored is not known then.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from stan.protocol.asking import A, Answer, Attempts, L, missing
+from stan.protocol.asking import A, Attempts, L, Response, missing
 from stan.protocol.channels import extension_subject
 from stan.protocol.frames import Frame
 from stan_client.errors import MessageTooLargeError, OutcomeUnknownError, RequestTimeoutError, ServerError
@@ -34,8 +34,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Asker:
-    """Asks; one for each client. *ready* gives the inbox that answers come to, waiting while there is none."""
+class Requester:
+    """Makes requests; one for each client. *ready* gives the inbox that answers come to, waiting while there is none."""
 
     def __init__(self, ready: Callable[[], Awaitable[Inbox]], cluster_id: str, patience_s: float) -> None:
         self._ready = ready
@@ -63,7 +63,7 @@ class Asker:
                     frame = await inbox.ask(self._subject(kind), payload, silence_s)
                     if frame is not None and not frame.nobody:
                         response = _decoded(frame, answer, kind)
-                        if attempts.heard(response):
+                        if attempts.accept(response):
                             return response
                     elif frame is not None:
                         attempts.nobody()
@@ -114,7 +114,7 @@ class Asker:
                         if frame.nobody:
                             attempts.nobody()
                         else:
-                            attempts.heard(_decoded(frame, answer, kind))
+                            attempts.accept(_decoded(frame, answer, kind))
                     await attempts.pause(silent=not frames)
         except TimeoutError:
             raise attempts.late() from None
@@ -144,7 +144,7 @@ class Asker:
                         if nobody:
                             attempts.nobody()
                         else:
-                            attempts.heard(_decoded(frame, answer, kind))
+                            attempts.accept(_decoded(frame, answer, kind))
                     if not enough(found):
                         await attempts.pause(silent=not nobody)
         except TimeoutError:
@@ -190,8 +190,8 @@ class _Attempts(Attempts):
         self.silence_s = SILENCE_FIRST_S
         self.unknown = False  # a request that is not repeated is on its way
 
-    def heard(self, answer: Answer) -> bool:
-        """Whether an answer is one without error. Raises ServerError if the error does not pass."""
+    def accept(self, answer: Response) -> bool:
+        """True for an answer without error, False for one that asks to retry. Raises ServerError for any other error."""
         if answer.error and not answer.retry:
             raise ServerError(text_of(answer.error))
         return self.told(answer, "surrogateescape")
