@@ -103,7 +103,7 @@ class BlockingClient:
         in_flight: int = 4,
         from_replica: bool = False,
     ) -> Iterator[Fetched]:
-        """As Pulling.read_range; requests go on while the caller works."""
+        """As FetchMethods.read_range; requests go on while the caller works."""
         answers = self._direct.read_range(
             channel, first, last, uid=uid, max_bytes=max_bytes, in_flight=in_flight, from_replica=from_replica
         )

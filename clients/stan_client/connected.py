@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 
 from stan_client.admin import Admin
 from stan_client.connection import Link
-from stan_client.fetching import Fetcher, Pulling
+from stan_client.fetching import Fetcher, FetchMethods
 from stan_client.inbox import Inbox
 from stan_client.requester import Requester
-from stan_client.requests import Requesting
+from stan_client.requests import RequestMethods
 
 
-class Connected(Pulling, Requesting):
+class Connected(FetchMethods, RequestMethods):
     """See the module's docstring."""
 
     _link: Link | None = None

@@ -184,23 +184,23 @@ class Reader:
         if found.count and not self._end:  # a message that has left no room for it
             await self._fetch()
         yield found
-        done, asked_up_to = (
+        done, requested_up_to = (
             found.next_sequence - 1,
             found.next_sequence - 1,
         )  # what is behind the reader, and behind requests
         try:
             while True:
-                while len(self._asked) < options.max_in_flight and asked_up_to < self._end:
-                    first, asked_up_to = asked_up_to + 1, min(asked_up_to + self._step, self._end)
-                    task = asyncio.create_task(self._fetch(from_sequence=first, last=asked_up_to))
-                    self._asked.append((asked_up_to, task))
+                while len(self._asked) < options.max_in_flight and requested_up_to < self._end:
+                    first, requested_up_to = requested_up_to + 1, min(requested_up_to + self._step, self._end)
+                    task = asyncio.create_task(self._fetch(from_sequence=first, last=requested_up_to))
+                    self._asked.append((requested_up_to, task))
                 if self._asked:
                     last, task = self._asked[0]
                     found = await task
                     self._asked.popleft()
                 elif options.follow:
                     last, found = 0, await self._news(done)
-                    asked_up_to = found.next_sequence - 1
+                    requested_up_to = found.next_sequence - 1
                 else:
                     return
                 yield found
@@ -258,7 +258,7 @@ class Reader:
         return found
 
 
-class Pulling:
+class FetchMethods:
     """What a client can do with channels without a subscription."""
 
     _fetcher: Fetcher

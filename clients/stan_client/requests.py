@@ -53,7 +53,7 @@ class Cursor(NamedTuple):
     last: int  # newest message of the channel
 
 
-class Requesting:
+class RequestMethods:
     """See the module's docstring. Errors of all: ServerError: refused. RequestTimeoutError: no answer in time.
     MessageTooLargeError: NATS would not take it. ConnectionClosedError: the client is closed."""
 

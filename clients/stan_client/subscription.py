@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("stan_client")
 
 
-class Owner(Protocol):
+class SubscriptionOwner(Protocol):
     """The client that made a subscription."""
 
     @property
@@ -61,7 +61,11 @@ class Subscription(AsyncIterator[Message]):
     """Made by Client.subscribe; iterate over it unless it has a callback."""
 
     def __init__(
-        self, client: Owner, channel: str, callback: Callback | BatchCallback | None, options: SubscriptionOptions
+        self,
+        client: SubscriptionOwner,
+        channel: str,
+        callback: Callback | BatchCallback | None,
+        options: SubscriptionOptions,
     ) -> None:
         self.channel = channel
         self.options = options

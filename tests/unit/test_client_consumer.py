@@ -6,13 +6,13 @@ import pytest
 import stan_client
 from stan_client import consumer as consumers
 from stan_client.consumer import Position, PullConsumer
-from stan_client.fetching import Fetcher, Pulling
+from stan_client.fetching import Fetcher, FetchMethods
 
 from tests.kit.fake_broker import eventually
 from tests.kit.pulled_channel import PulledChannel
 
 
-class Client(Pulling):
+class Client(FetchMethods):
     """A client of that channel."""
 
     def __init__(self, server):

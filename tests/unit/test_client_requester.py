@@ -7,7 +7,7 @@ import pytest
 import stan_client
 from stan_client import requester
 from stan_client.requester import Requester, together
-from stan_client.requests import Requesting
+from stan_client.requests import RequestMethods
 
 from stan import errors
 from stan.protocol.frames import Frame
@@ -70,7 +70,7 @@ class Servers:
         return [kind for kind, _ in self.asked]
 
 
-class Client(Requesting):
+class Client(RequestMethods):
     def __init__(self, servers, patience_s=30.0):
         self._requester = Requester(servers.ready, "c", patience_s)
 
