@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from stan_client.requests import ChannelInfo
 
-from pyspark_stan.options import EARLIEST, LATEST, SEQUENCE_MAX, Place
+from pyspark_stan.options import EARLIEST, LATEST, SEQUENCE_MAX, ReadBound
 
 SequenceAt = Callable[[str, int], int]
 """The sequence of a channel's first message at or after a time (Unix ns); behind the newest if there is none."""
@@ -97,7 +97,7 @@ class Resolver:
         self._infos = infos
         self._sequence_at = sequence_at
 
-    def resolve(self, channels: Iterable[str], place: Place, option: str) -> tuple[dict[str, int], list[str]]:
+    def resolve(self, channels: Iterable[str], place: ReadBound, option: str) -> tuple[dict[str, int], list[str]]:
         """Sequences by channel, and complaints."""
         found: dict[str, int] = {}
         complaints: list[str] = []

@@ -50,7 +50,7 @@ class OptionsError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ConnectionOptions:
     """How the broker is reached. Hashable, so that connections can be shared; secrets are not shown."""
 
     servers: tuple[str, ...]
@@ -127,7 +127,7 @@ class OptionReader:
         """Keep a complaint."""
         self._complaints.append(text)
 
-    def connection(self) -> Connection:
+    def connection(self) -> ConnectionOptions:
         """Take everything that says how the broker is reached."""
         servers = tuple(filter(None, (part.strip() for part in self.text("servers").split(","))))
         if not servers:
@@ -144,7 +144,7 @@ class OptionReader:
         if bool(tls[1]) != bool(tls[2]):
             self.complain("tls.cert and tls.key: one goes with the other")
         timeout_s = self.number("requestTimeoutMs", 30_000, 1) / 1000
-        return Connection(
+        return ConnectionOptions(
             servers, self.text("clusterId", "test-cluster"), timeout_s, secrets, tls, self._nats_arguments()
         )
 
@@ -169,7 +169,7 @@ class OptionReader:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadBound:
     """Where reading starts or ends."""
 
     default: int = EARLIEST  # EARLIEST or LATEST, for channels without a sequence or time of their own
@@ -183,11 +183,11 @@ class Place:
 class SourceOptions:
     """The source's options, checked."""
 
-    connection: Connection
+    connection: ConnectionOptions
     channels: tuple[str, ...]  # by name, sorted; empty with a pattern
     pattern: str  # or those whose whole name matches this regular expression
-    start: Place
-    end: Place
+    start: ReadBound
+    end: ReadBound
     rows_per_trigger: int  # 0: no limit, as below
     bytes_per_trigger: int
     rows_at_least: int
@@ -235,8 +235,8 @@ def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", 
         for name in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", *BATCH_ONLY[:3]):
             if take.given(name):
                 take.complain(f"{name}: assign says already where to start and end")
-        start = Place(default_start, {channel: first for channel, (first, _) in assigned.items()})
-        end = Place(LATEST, {channel: last for channel, (_, last) in assigned.items()})
+        start = ReadBound(default_start, {channel: first for channel, (first, _) in assigned.items()})
+        end = ReadBound(LATEST, {channel: last for channel, (_, last) in assigned.items()})
         if kind == "stream" and set(end.sequences.values()) - {LATEST}:
             take.complain("assign: a stream has no end")
     if kind == "batch" and (start.default == LATEST or LATEST in start.sequences.values()):
@@ -311,13 +311,13 @@ def _assigned(take: OptionReader) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _start(take: OptionReader, channels: Sequence[str], default: int) -> Place:
+def _start(take: OptionReader, channels: Sequence[str], default: int) -> ReadBound:
     later = take.choice("startingOffsetsByTimestampStrategy", STRATEGIES, "error") == "latest"
     names = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
     return _place(take, names, channels, default, latest_if_later=later)
 
 
-def _end(take: OptionReader, channels: Sequence[str], start: Place) -> Place:
+def _end(take: OptionReader, channels: Sequence[str], start: ReadBound) -> ReadBound:
     names = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
     place = _place(take, names, channels, LATEST, latest_if_later=True)
     if place.default == EARLIEST or EARLIEST in place.sequences.values():
@@ -330,7 +330,7 @@ def _end(take: OptionReader, channels: Sequence[str], start: Place) -> Place:
 
 def _place(
     take: OptionReader, names: tuple[str, str, str], channels: Sequence[str], default: int, *, latest_if_later: bool
-) -> Place:
+) -> ReadBound:
     by_sequence, by_time, by_times = names
     said = [name for name in names if take.given(name)]
     if len(said) > 1:
@@ -349,7 +349,7 @@ def _place(
         for channel, value in _per_channel(take, by_times, channels).items():
             times[channel] = _nanoseconds(take, by_times, str(value))
     time_ns = _nanoseconds(take, by_time, take.text(by_time)) if take.given(by_time) else 0
-    return Place(default, sequences, time_ns, times, latest_if_later)
+    return ReadBound(default, sequences, time_ns, times, latest_if_later)
 
 
 def _per_channel(take: OptionReader, name: str, channels: Sequence[str]) -> dict[str, Any]:

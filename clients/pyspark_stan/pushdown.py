@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_stan.offsets import Range, Resolver
-from pyspark_stan.options import Place, SourceOptions, source_options
+from pyspark_stan.options import ReadBound, SourceOptions, source_options
 from pyspark_stan.schema import check_schema
 from pyspark_stan.source import StanBatchReader
 
@@ -74,7 +74,7 @@ class StanPushdownBatchReader(StanBatchReader):
         starts, ends = dict.fromkeys(names, self._sequences[0]), dict.fromkeys(names, self._sequences[1])
         for bounds, micros, better in ((starts, self._micros[0], max), (ends, self._micros[1], min)):
             if 0 < micros < 1 << 53:  # beyond is no time that nanoseconds can tell
-                place = Place(time_ns=micros * 1000, latest_if_later=True)
+                place = ReadBound(time_ns=micros * 1000, latest_if_later=True)
                 at, _ = resolver.resolve(names, place, "timestamp")
                 bounds.update({name: better(bounds[name], at[name]) for name in names})
         narrow = [

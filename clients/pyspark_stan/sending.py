@@ -21,7 +21,7 @@ IN_FLIGHT_BYTES_MAX: Final = 16 * MiB
 Submit = Callable[[], "Future[Any]"]
 
 
-class Window:
+class InFlightRequests:
     """Requests on their way."""
 
     def __init__(self, in_flight_max: int, retries: int) -> None:

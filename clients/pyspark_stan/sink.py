@@ -23,7 +23,7 @@ from stan_client.errors import StanClientError
 
 from pyspark_stan.identity import ContentIds, Identity, Save, Task, identity_of, refuse_second_save, save_of, this_task
 from pyspark_stan.routing import Request, Router
-from pyspark_stan.sending import Submit, Window
+from pyspark_stan.sending import InFlightRequests, Submit
 from pyspark_stan.sink_options import SinkOptions, sink_options
 from pyspark_stan.transport import client_of
 
@@ -119,7 +119,7 @@ class _Sender:
         self._client = client
         self._message = message
         self._ids = options.delivery == "idempotent"
-        self._window = Window(options.in_flight_max, options.retries)
+        self._window = InFlightRequests(options.in_flight_max, options.retries)
         self._parts: Counter[str] = Counter()
 
     def send(self, request: Request) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_stan.options import Connection, OptionReader
+from pyspark_stan.options import ConnectionOptions, OptionReader
 from stan.protocol.channels import is_channel_name
 from stan.types import KiB, MiB
 
@@ -36,7 +36,7 @@ REQUEST_BYTES_MAX: Final = 8 * MiB
 class SinkOptions:
     """The sink's options, checked."""
 
-    connection: Connection
+    connection: ConnectionOptions
     channel: str  # empty: the column of this name says it for each row
     delivery: Delivery
     app: str  # empty: the query's id

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from stan_client.blocking import BlockingClient
 from stan_client.errors import ConnectionClosedError, RequestTimeoutError
 
-from pyspark_stan.options import Connection
+from pyspark_stan.options import ConnectionOptions
 
 T = TypeVar("T")
 
@@ -26,10 +26,10 @@ class UnreachableError(ConnectionError):
 
 
 _lock = threading.Lock()
-_pool: dict[tuple[int, Connection], BlockingClient] = {}
+_pool: dict[tuple[int, ConnectionOptions], BlockingClient] = {}
 
 
-def client_of(connection: Connection) -> BlockingClient:
+def client_of(connection: ConnectionOptions) -> BlockingClient:
     """The client of this process for *connection*; made when it is asked for first.
 
     Raises:
@@ -43,7 +43,7 @@ def client_of(connection: Connection) -> BlockingClient:
         return client
 
 
-def forget(connection: Connection, client: BlockingClient) -> None:
+def forget(connection: ConnectionOptions, client: BlockingClient) -> None:
     """Close a client that does not work any more, so that the next one who asks gets a new one."""
     key = (os.getpid(), connection)
     with _lock:
@@ -52,13 +52,13 @@ def forget(connection: Connection, client: BlockingClient) -> None:
     client.close()
 
 
-def nats_options(connection: Connection) -> dict[str, Any]:
+def nats_options(connection: ConnectionOptions) -> dict[str, Any]:
     """What stan_client passes on to nats-py."""
     files = zip(("tls_ca", "tls_cert", "tls_key"), connection.tls, strict=True)
     return {**dict(connection.nats), **dict(connection.secrets), **{name: file for name, file in files if file}}
 
 
-def patiently(connection: Connection, retries: int, pause_s: float, call: Callable[[BlockingClient], T]) -> T:
+def patiently(connection: ConnectionOptions, retries: int, pause_s: float, call: Callable[[BlockingClient], T]) -> T:
     """What *call* makes of the client; called again, up to *retries* times, after what may pass.
 
     Raises:
@@ -78,7 +78,7 @@ def patiently(connection: Connection, retries: int, pause_s: float, call: Callab
             time.sleep(pause_s)
 
 
-def _connect(connection: Connection) -> BlockingClient:
+def _connect(connection: ConnectionOptions) -> BlockingClient:
     try:
         return BlockingClient(
             list(connection.servers),

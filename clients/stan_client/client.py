@@ -15,7 +15,7 @@ from typing import Any, Final
 from nats.aio.client import Client as NatsClient
 
 from stan_client.connected import Connected
-from stan_client.connection import CONNECT_FAILURES, BorrowedLink, Connection, Link, for_nats
+from stan_client.connection import CONNECT_FAILURES, BorrowedLink, ClientConnection, NatsLink, for_nats
 from stan_client.errors import (
     BadConnectionError,
     ConnectionClosedError,
@@ -27,7 +27,7 @@ from stan_client.errors import (
 from stan_client.inbox import Inbox
 from stan_client.messages import BatchCallback, Callback, SubscriptionOptions
 from stan_client.positions import Start, new_only
-from stan_client.publishing import PUBLISHES_PER_TURN_MAX, Batch, OnAck, Publisher
+from stan_client.publishing import PUBLISHES_PER_TURN_MAX, OnAck, Publisher, PublishManyResult
 from stan_client.session import Session, SessionOptions, check_cluster_id
 from stan_client.subscription import Subscription
 
@@ -115,7 +115,7 @@ class Client(Connected):
         await self._publisher.attach(session)
         return session
 
-    async def _open_link(self) -> Link:
+    async def _open_link(self) -> NatsLink:
         if self._link is not None and not self._link.closed:
             return self._link
         options = self._options
@@ -125,7 +125,7 @@ class Client(Connected):
             self._link = BorrowedLink(options.nats)
         else:
             nats_options = {"name": self.client_id, **for_nats(options.nats_options)}
-            connection = Connection()
+            connection = ClientConnection()
             await connection.open(options.servers, nats_options, self._session_options.connect_timeout_s)
             connection.on_online = self._publisher.send_again
             self._link = connection
@@ -272,7 +272,7 @@ class Client(Connected):
                 publishing, so that what follows a refused message is not published before it.
             ConnectionClosedError, MessageTooLargeError, InvalidNameError: as of publish(); those published before were sent.
         """
-        batch = Batch()
+        batch = PublishManyResult()
         room = 0
         for place, data in enumerate(messages):
             while not room:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from stan_client.admin import Admin
-from stan_client.connection import Link
+from stan_client.connection import NatsLink
 from stan_client.fetching import Fetcher, FetchMethods
 from stan_client.inbox import Inbox
 from stan_client.requester import Requester
@@ -13,7 +13,7 @@ from stan_client.requests import RequestMethods
 class Connected(FetchMethods, RequestMethods):
     """See the module's docstring."""
 
-    _link: Link | None = None
+    _link: NatsLink | None = None
 
     def __init__(self, ready: Callable[[], Awaitable[Inbox]], cluster_id: str, patience_s: float) -> None:
         """*ready* gives the inbox that answers come to, waiting while there is none; *patience_s*: of every request."""

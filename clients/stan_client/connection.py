@@ -41,7 +41,7 @@ RECONNECT_WAIT_S = 0.25
 """Pause of nats-py between two attempts to reach the same server."""
 
 CONNECT_FAILURES = (NatsError, OSError, TimeoutError)
-"""What Connection.open may raise."""
+"""What ClientConnection.open may raise."""
 
 _SID = itemgetter(0)
 
@@ -65,8 +65,8 @@ def for_nats(options: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-class Link(Protocol):
-    """What a STAN client needs of a NATS connection; two implementations: Connection and BorrowedLink."""
+class NatsLink(Protocol):
+    """What a STAN client needs of a NATS connection; two implementations: ClientConnection and BorrowedLink."""
 
     @property
     def connected(self) -> bool:
@@ -96,7 +96,7 @@ class Link(Protocol):
         """Give the connection up: close it if it is ours, else drop our subscriptions."""
 
 
-class Connection(RepairedClient):
+class ClientConnection(RepairedClient):
     """nats-py's client with the data path of this module; `open` instead of `connect`."""
 
     def __init__(self) -> None:

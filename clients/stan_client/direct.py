@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from stan_client.connected import Connected
-from stan_client.connection import Connection, for_nats
+from stan_client.connection import ClientConnection, for_nats
 from stan_client.errors import BadConnectionError, ConnectionClosedError
 from stan_client.inbox import Inbox
 from stan_client.requester import SILENCE_FIRST_S
@@ -64,7 +64,7 @@ class Direct(Connected):
         Raises:
             nats.errors.Error, OSError, TimeoutError: NATS cannot be reached, as nats-py tells it.
         """
-        link = Connection()
+        link = ClientConnection()
         await link.open(self._servers, for_nats(self._options), CONNECT_TIMEOUT_S)
         inbox = Inbox(link, f"_INBOX.{fresh_id()}", SILENCE_FIRST_S)
         await inbox.open()

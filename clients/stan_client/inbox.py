@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
-from stan_client.connection import Link
+from stan_client.connection import NatsLink
 
 Taker = Callable[[Frame], None]
 
@@ -17,7 +17,9 @@ Taker = Callable[[Frame], None]
 class Inbox:
     """See the module's docstring; usable between `open` and `shut`."""
 
-    def __init__(self, link: Link, subject: str, timeout_s: float, tokens: Mapping[bytes, Taker] | None = None) -> None:
+    def __init__(
+        self, link: NatsLink, subject: str, timeout_s: float, tokens: Mapping[bytes, Taker] | None = None
+    ) -> None:
         """*timeout_s*: of a request that tells no other; *tokens*: who takes what comes under tokens that are no requests."""
         self.link = link
         self.subject = subject

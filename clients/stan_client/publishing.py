@@ -42,7 +42,7 @@ CHANNELS_KNOWN_MAX: Final = 1024
 """Channels whose NATS subject is kept ready."""
 
 
-class Pending(NamedTuple):
+class PendingPublish(NamedTuple):
     """A publish without ack."""
 
     deadline: float  # loop time
@@ -64,7 +64,7 @@ class Publisher:
         self._names: dict[str, tuple[bytes, bytes]] = {}  # channel -> NATS subject of its publishes, encoded name
         prefix = fresh_id()
         self._guids: Iterator[str] = (f"{prefix}{number:x}" for number in count(1))
-        self._pending: dict[bytes, Pending] = {}  # guid -> publish, oldest deadline first
+        self._pending: dict[bytes, PendingPublish] = {}  # guid -> publish, oldest deadline first
         self._room_waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._untaken: set[bytes] = set()  # guids that will be sent again
@@ -132,7 +132,7 @@ class Publisher:
         guid = name.encode()
         frame = self._encode(self._session, guid, channel, data, reply)
         loop = asyncio.get_running_loop()
-        self._pending[guid] = Pending(loop.time() + self._ack_timeout_s, on_ack, (channel, data, reply))
+        self._pending[guid] = PendingPublish(loop.time() + self._ack_timeout_s, on_ack, (channel, data, reply))
         self._session.link.send(frame)
         if self._timer is None:
             self._timer = loop.call_later(self._ack_timeout_s, self._expire)
@@ -233,7 +233,7 @@ def _tell(on_ack: OnAck, guid: bytes, error: StanClientError | None) -> None:
         log.exception("on_ack of publish %s failed", guid.decode())
 
 
-class Batch:
+class PublishManyResult:
     """The outcome of one publish_many, counted as the acks come."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from nats.nuid import NUID
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.protocol.proto import wire_pb2 as wire
-from stan_client.connection import Link
+from stan_client.connection import NatsLink
 from stan_client.errors import (
     BadConnectionError,
     CloseRequestTimeoutError,
@@ -59,7 +59,7 @@ class Session:
     """A registration; usable between `open` and `close` or loss."""
 
     def __init__(
-        self, link: Link, options: SessionOptions, on_lost: Callable[["Session", StanClientError], None]
+        self, link: NatsLink, options: SessionOptions, on_lost: Callable[["Session", StanClientError], None]
     ) -> None:
         self.link = link
         self.options = options

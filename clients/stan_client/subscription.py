@@ -32,7 +32,7 @@ from stan_client.positions import Start, from_sequence
 from stan_client.session import Session, fresh_id, text_of
 
 if TYPE_CHECKING:
-    from stan_client.connection import Link
+    from stan_client.connection import NatsLink
 
 log = logging.getLogger("stan_client")
 
@@ -75,7 +75,7 @@ class Subscription(AsyncIterator[Message]):
         self._callback: Any = callback
         self._waits = callback is not None and _returns_awaitable(callback)
         self._direct = callback is not None and not self._waits
-        self._link: Link | None = None
+        self._link: NatsLink | None = None
         self._sid = 0
         self._ack_inbox = b""  # empty until the server has answered
         self._early: list[Frame] = []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 from nats.aio.client import Client as NatsClient
-from stan_client.connection import BorrowedLink, Connection, for_nats
+from stan_client.connection import BorrowedLink, ClientConnection, for_nats
 
 from stan.protocol.frames import Frame
 from tests.kit.fake_broker import eventually, nats_server
@@ -43,7 +43,7 @@ def tls(tmp_path_factory):
 
 async def round_trip(url: str, options: dict[str, Any]) -> None:
     """Send frames of all sizes to ourselves, in one turn; they come back whole and in order."""
-    nats = Connection()
+    nats = ClientConnection()
     await nats.open(url, options, 5)
     got: list[bytes] = []
     await nats.listen("loop", lambda frames: got.extend(frame.payload for frame in frames))
@@ -67,7 +67,7 @@ def test_frames_of_all_sizes_come_back_in_order_over_tls(tls, runner: Runner) ->
 
 
 async def test_requests_and_flushes_of_nats_py_go_on_beside_it(nats_url) -> None:
-    nats = Connection()
+    nats = ClientConnection()
     await nats.open(nats_url, {}, 5)
 
     async def answer(message: Any) -> None:
@@ -81,7 +81,7 @@ async def test_requests_and_flushes_of_nats_py_go_on_beside_it(nats_url) -> None
 
 
 async def test_unlisten_ends_delivery(nats_url) -> None:
-    nats = Connection()
+    nats = ClientConnection()
     await nats.open(nats_url, {}, 5)
     got: list[Frame] = []
     sid = await nats.listen("one", got.extend)
@@ -97,7 +97,7 @@ async def test_unlisten_ends_delivery(nats_url) -> None:
 
 
 async def test_failing_handler_is_logged_and_the_connection_goes_on(nats_url, caplog) -> None:
-    nats = Connection()
+    nats = ClientConnection()
     await nats.open(nats_url, {}, 5)
     got: list[Frame] = []
 
@@ -131,7 +131,7 @@ async def test_server_that_speaks_no_nats_is_left_and_tried_again(caplog) -> Non
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    nats = Connection()
+    nats = ClientConnection()
     await nats.open(f"nats://127.0.0.1:{port}", {"reconnect_time_wait": 0.01, "flush_timeout": 1}, 5)
 
     await eventually(lambda: connections == 2)
@@ -146,7 +146,7 @@ async def bytes_for_a_closed_socket(url: str) -> None:
     """What is sent while the socket is closed and nats-py does not know it yet."""
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-    nats = Connection()
+    nats = ClientConnection()
     await nats.open(url, {"reconnect_time_wait": 0.01}, 5)
     got: list[Frame] = []
     await nats.listen("loop", got.extend)
@@ -174,7 +174,7 @@ async def test_cancellation_that_meets_a_refused_connect_is_kept(monkeypatch) ->
             raise ConnectionRefusedError from None  # as wait_for of Python 3.11 does it
 
     monkeypatch.setattr(NatsClient, "_connect_to_server", refused)
-    connecting = asyncio.create_task(Connection()._connect_to_server(object()))
+    connecting = asyncio.create_task(ClientConnection()._connect_to_server(object()))
     await asyncio.sleep(0)
     connecting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -182,7 +182,7 @@ async def test_cancellation_that_meets_a_refused_connect_is_kept(monkeypatch) ->
 
 
 async def test_borrowed_link_sends_and_receives_the_same(nats_url) -> None:
-    nats = Connection()
+    nats = ClientConnection()
     await nats.open(nats_url, {}, 5)
     link = BorrowedLink(nats)
     got: list[Frame] = []

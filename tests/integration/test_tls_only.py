@@ -10,9 +10,9 @@ import sys
 import pytest
 import stan_client
 from nats.errors import Error as NatsError
-from pyspark_stan.options import Connection as SparkConnection
+from pyspark_stan.options import ConnectionOptions as SparkConnection
 from pyspark_stan.transport import UnreachableError, client_of
-from stan_client.connection import Connection
+from stan_client.connection import ClientConnection
 from stan_client.direct import Direct
 
 from tests.kit.certificates import Authority
@@ -68,7 +68,7 @@ async def test_server_that_need_not_speak_tls_but_can_is_spoken_to_in_tls(tmp_pa
     file = tmp_path / "nats.conf"
     file.write_text(f'tls {{ cert_file: "{pair.cert}", key_file: "{pair.key}" }}\nallow_non_tls: true\n')
     with NatsServer(tmp_path, "-c", str(file)) as nats:
-        connection = Connection()
+        connection = ClientConnection()
         await connection.open(nats.url, stan_client.connection.for_nats({"tls_ca": str(authority.ca)}), 5)
         assert connection._transport._io_writer.get_extra_info("ssl_object") is not None
         await connection.shut()
@@ -77,7 +77,7 @@ async def test_server_that_need_not_speak_tls_but_can_is_spoken_to_in_tls(tmp_pa
 async def test_server_without_tls_in_place_of_one_with_it_is_told_nothing_at_a_reconnection(tmp_path, authority):
     pair = authority.sign("nats", host="127.0.0.1")
     with NatsServer(tmp_path, "--tls", "--tlscert", str(pair.cert), "--tlskey", str(pair.key)) as nats:
-        connection = Connection()
+        connection = ClientConnection()
         given = {**LOGIN, "tls_ca": str(authority.ca), "max_reconnect_attempts": 3}
         await connection.open(f"tls://127.0.0.1:{nats.port}", stan_client.connection.for_nats(given), 5)
         await connection.listen("orders", print)
@@ -98,7 +98,7 @@ async def test_server_heard_of_from_another_is_told_nothing_in_clear(authority):
         told = {"tls_required": True, "connect_urls": [f"127.0.0.1:{heard_of.port}"]}
         async with Eavesdropper(tls=context, **told) as first:
             for url in (f"nats://127.0.0.1:{first.port}", f"tls://127.0.0.1:{first.port}"):
-                connection, before = Connection(), heard_of.connections
+                connection, before = ClientConnection(), heard_of.connections
                 given = {**LOGIN, "tls_ca": str(authority.ca)}
                 with contextlib.suppress(NatsError, OSError):
                     await connection.open(url, stan_client.connection.for_nats(given), 5)
@@ -110,7 +110,7 @@ async def test_server_heard_of_from_another_is_told_nothing_in_clear(authority):
 async def test_websocket_in_clear_is_not_opened(authority):
     async with Eavesdropper() as nats:
         with pytest.raises(NatsError, match=NOT_THERE):
-            await Connection().open(
+            await ClientConnection().open(
                 f"ws://127.0.0.1:{nats.port}", stan_client.connection.for_nats({"tls_ca": str(authority.ca)}), 5
             )
         assert nats.connections == 0

@@ -16,7 +16,7 @@ from pyspark_stan.examples.orders import STATES, events, table_of
 from pyspark_stan.java import NoJavaError
 from pyspark_stan.pipeline import session
 from pyspark_stan.pipeline.config import parse_pipeline
-from pyspark_stan.pipeline.progress import Report
+from pyspark_stan.pipeline.progress import BatchReport
 from rich.console import Console
 from rich.live import Live
 from stan_client.blocking import BlockingClient
@@ -138,7 +138,7 @@ def test_unix_sockets_are_used_where_their_paths_fit(directory, sockets):
 
 
 def report(batch, rows, published=-1, **lag):
-    return Report(batch=batch, rows=rows, rows_per_s=10.0, batch_ms=5, published=published, lag=lag)
+    return BatchReport(batch=batch, rows=rows, rows_per_s=10.0, batch_ms=5, published=published, lag=lag)
 
 
 def test_lines_are_shown_for_batches_that_did_something(capsys):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark_stan.pipeline.avro import AvroSchemaError, avro_columns
 from pyspark_stan.pipeline.config import ConfigError, parse_pipeline, read_pipeline, summary
-from pyspark_stan.pipeline.lines import Lines
+from pyspark_stan.pipeline.lines import KeyLines
 from pyspark_stan.pipeline.types import TypeTextError, check_type
 
 GOOD = """\
@@ -321,7 +321,7 @@ def test_an_avro_schema_may_be_in_the_file_or_beside_it(tmp_path):
 
 
 def test_lines_of_keys_are_found():
-    lines = Lines('a = 1\n[t."x.y"]\n# b = 2\nb = """\nc = 3\n"""\nd.e = 4\n[[u]]\nf = 5\n')
+    lines = KeyLines('a = 1\n[t."x.y"]\n# b = 2\nb = """\nc = 3\n"""\nd.e = 4\n[[u]]\nf = 5\n')
     found = {key: lines.line_of(key) for key in [("a",), ("t", "x.y", "b"), ("t", "x.y", "d", "e"), ("u", "f")]}
     assert list(found.values()) == [1, 4, 7, 9]
     assert lines.line_of(("t", "x.y", "c")) == 2

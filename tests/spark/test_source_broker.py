@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_stan.datasource import StanDataSource
 from pyspark_stan.offsets import DataLossError
-from pyspark_stan.options import Connection
+from pyspark_stan.options import ConnectionOptions
 from pyspark_stan.transport import UnreachableError, client_of, forget
 from stan_client.blocking import BlockingClient
 
@@ -28,7 +28,7 @@ def source(broker):
 
     def make(server=broker, **options):
         given = {"servers": server.url, "fetch.retryIntervalMs": 20, "requestTimeoutMs": 20_000, **options}
-        connections.add(Connection((server.url,), timeout_s=20.0))
+        connections.add(ConnectionOptions((server.url,), timeout_s=20.0))
         return StanDataSource({key.lower(): str(value) for key, value in given.items()})
 
     connections = set()
@@ -126,9 +126,9 @@ def test_no_server(source):
 
 
 def test_connections_are_shared_by_all_who_ask_for_the_same(broker):
-    one, other = Connection((broker.url,)), Connection((broker.url,), timeout_s=1.0)
+    one, other = ConnectionOptions((broker.url,)), ConnectionOptions((broker.url,), timeout_s=1.0)
     first = client_of(one)
-    assert client_of(Connection((broker.url,))) is first
+    assert client_of(ConnectionOptions((broker.url,))) is first
     assert client_of(other) is not first
     forget(one, first)
     assert client_of(one) is not first

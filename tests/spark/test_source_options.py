@@ -3,7 +3,7 @@
 import pickle
 
 import pytest
-from pyspark_stan.options import EARLIEST, LATEST, Connection, OptionReader, OptionsError, source_options
+from pyspark_stan.options import EARLIEST, LATEST, ConnectionOptions, OptionReader, OptionsError, source_options
 
 SERVERS = {"servers": "nats://a:1"}
 
@@ -21,7 +21,7 @@ def read(kind="any", **options):
 def test_defaults():
     found = read()
     assert found.channels == ("orders",)
-    assert found.connection == Connection(("nats://a:1",))
+    assert found.connection == ConnectionOptions(("nats://a:1",))
     assert found.fail_on_data_loss
     assert not found.headers
     assert not found.from_replica

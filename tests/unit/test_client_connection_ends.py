@@ -3,7 +3,7 @@
 import asyncio
 
 from nats.aio.transport import TcpTransport
-from stan_client.connection import Connection
+from stan_client.connection import ClientConnection
 
 
 async def test_connection_that_ended_while_it_began_gives_nats_py_what_was_said_and_its_end() -> None:
@@ -12,7 +12,7 @@ async def test_connection_that_ended_while_it_began_gives_nats_py_what_was_said_
     reader = transport._io_reader = asyncio.StreamReader()
     reader.feed_data(b"PING\r\n-ERR 'stale'\r\n")
     reader.feed_eof()
-    nats = Connection()
+    nats = ClientConnection()
     nats._take_over(transport)
     assert await reader.read(100) == b"PING\r\n-ERR 'stale'\r\n"
     assert await reader.read(100) == b""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pyspark_stan.options import OptionsError, source_options
-from pyspark_stan.pipeline.lines import Lines
+from pyspark_stan.pipeline.lines import KeyLines
 from pyspark_stan.pipeline.payload import METADATA, Payload, payload_of
 from pyspark_stan.pipeline.queries import Query, query_of
 from pyspark_stan.pipeline.tables import Complaint, Secret, Table
@@ -36,7 +36,7 @@ class ConfigError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class PipelineConnection:
     """How the broker is reached."""
 
     servers: str
@@ -62,7 +62,7 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class PipelineSource:
     """Which messages are read."""
 
     channels: tuple[str, ...]
@@ -107,8 +107,8 @@ class Pipeline:
     checkpoint: str
     every: str  # empty: as fast as it goes
     available_now: bool  # read what is there, and end
-    connection: Connection
-    source: Source
+    connection: PipelineConnection
+    source: PipelineSource
     payload: Payload
     watermark: tuple[str, str] | None  # column, delay
     query: Query
@@ -151,7 +151,7 @@ def parse_pipeline(text: str, directory: Path, environment: Mapping[str, str]) -
         at = _AT.search(str(error))
         raise ConfigError([Complaint(int(at[1]) if at else 0, "", f"not TOML: {_AT.sub('', str(error))}")]) from error
     complaints: list[Complaint] = []
-    root = Table(values, (), Lines(text), complaints, environment)
+    root = Table(values, (), KeyLines(text), complaints, environment)
     pipeline = _pipeline(root, directory)
     if complaints:
         raise ConfigError(complaints)
@@ -185,12 +185,12 @@ def _pipeline(root: Table, directory: Path) -> Pipeline:
     return pipeline
 
 
-def _connection(table: Table, directory: Path) -> Connection:
+def _connection(table: Table, directory: Path) -> PipelineConnection:
     servers = table.text("servers", "nats://127.0.0.1:4222")
     if "@" in servers:
         table.complain("servers", "has a user or password in it: write user and password_env")
         servers = "nats://127.0.0.1:4222"
-    found = Connection(
+    found = PipelineConnection(
         servers=servers,
         cluster_id=table.text("cluster_id", "test-cluster"),
         user=table.text("user"),
@@ -206,7 +206,7 @@ def _connection(table: Table, directory: Path) -> Connection:
 _SOURCE_KEYS: Final = {"max_per_trigger": "maxOffsetsPerTrigger", "min_per_trigger": "minOffsetsPerTrigger"}
 
 
-def _source(table: Table) -> Source:
+def _source(table: Table) -> PipelineSource:
     channels, pattern = table.words("channels"), table.text("pattern")
     if bool(channels) == bool(pattern):
         if not (table.given("channels") or table.given("pattern")):
@@ -223,7 +223,7 @@ def _source(table: Table) -> Source:
             more[option] = str(table.number(key))
     if not table.flag("fail_on_data_loss", default=True):
         more["failOnDataLoss"] = "false"
-    found = Source(channels=channels, pattern=pattern, more={**more, **table.table("options").texts_by_key()})
+    found = PipelineSource(channels=channels, pattern=pattern, more={**more, **table.table("options").texts_by_key()})
     table.finish()
     return found
 

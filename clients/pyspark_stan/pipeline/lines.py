@@ -18,7 +18,7 @@ def parts_of(key: str) -> tuple[str, ...]:
     return tuple(double or single or bare for double, single, bare in _PART.findall(key))
 
 
-class Lines:
+class KeyLines:
     """Where the keys of one file are."""
 
     def __init__(self, text: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class BatchReport:
     """One batch."""
 
     batch: int
@@ -31,9 +31,9 @@ class Report:
         )
 
 
-def report_of(progress: Mapping[str, Any], lag: Mapping[str, int]) -> Report:
+def report_of(progress: Mapping[str, Any], lag: Mapping[str, int]) -> BatchReport:
     """Out of the JSON of a StreamingQueryProgress."""
-    return Report(
+    return BatchReport(
         batch=int(progress.get("batchId", 0)),
         rows=int(progress.get("numInputRows") or 0),
         rows_per_s=_number(progress.get("processedRowsPerSecond")),

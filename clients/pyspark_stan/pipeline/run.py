@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_stan.pipeline.config import Pipeline
-from pyspark_stan.pipeline.progress import Report, report_of
+from pyspark_stan.pipeline.progress import BatchReport, report_of
 from pyspark_stan.pipeline.session import conf_of, first_line, jvm_pid, spark_session
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _CLASS: Final = re.compile(r"^(?:[A-Za-z_$][\w$]*\.)+[\w$]+: ")
 """Of an exception, in front of what it says."""
 
 Tell = Callable[[str], None]
-Show = Callable[[Report], None]
+Show = Callable[[BatchReport], None]
 
 
 class PipelineError(Exception):

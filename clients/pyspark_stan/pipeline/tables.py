@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from pyspark_stan.pipeline.lines import Lines
+from pyspark_stan.pipeline.lines import KeyLines
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NAMES: Final = {str: "a text", int: "a number", bool: "true or false", dict: "a table", list: "a list"}
@@ -55,7 +55,7 @@ class Table:
         self,
         values: Mapping[str, Any],
         path: tuple[str, ...],
-        lines: Lines,
+        lines: KeyLines,
         complaints: list[Complaint],
         environment: Mapping[str, str],
     ) -> None:

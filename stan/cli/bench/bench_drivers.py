@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from stan_client.connection import Connection
+from stan_client.connection import ClientConnection
 from stan_client.errors import ServerError, StanClientError, SubscribeRequestTimeoutError
 from stan_client.positions import everything, new_only
 from stan_client.session import Session, SessionOptions, fresh_id, text_of
@@ -54,7 +54,7 @@ class Job:
         return json.dumps(asdict(self))
 
 
-class LoadConnection(Connection):
+class LoadConnection(ClientConnection):
     """A connection whose reads are counted, not dispatched."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class LoadConnection(Connection):
         return consumed
 
 
-class RawConnection(Connection):
+class RawConnection(ClientConnection):
     """A connection that counts the messages of one plain NATS subscription."""
 
     def __init__(self) -> None:
@@ -275,7 +275,7 @@ class RawPublishDriver(Driver):
 
     async def prepare(self) -> None:
         """Connect."""
-        self.nats = Connection()
+        self.nats = ClientConnection()
         await self.nats.open(self.job.server.split(","), self.job.nats_options, CONNECT_TIMEOUT_S)
 
     async def run(self) -> None:

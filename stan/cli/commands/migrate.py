@@ -17,7 +17,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
-from stan_client.connection import CONNECT_FAILURES, Connection
+from stan_client.connection import CONNECT_FAILURES, ClientConnection
 from stan_client.inbox import Inbox
 from stan_client.session import fresh_id
 
@@ -123,7 +123,7 @@ def _move(plan: Plan) -> Report:
 
 async def _ask(server: str, cluster_id: str) -> Asked:
     """Whether a server of that cluster answers at that NATS, by a request that none can take for a client's."""
-    where, link = without_secrets(server), Connection()
+    where, link = without_secrets(server), ClientConnection()
     try:
         await link.open(server.split(","), {}, ASK_S)
     except CONNECT_FAILURES as error:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyspark_stan.pipeline.progress import Report
+from pyspark_stan.pipeline.progress import BatchReport
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
@@ -23,7 +23,7 @@ class Lines:
         """Show a sentence."""
         out.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def show(self, report: Report) -> None:
+    def show(self, report: BatchReport) -> None:
         """Show a batch."""
         if not report.idle:
             self.batches += 1
@@ -40,9 +40,9 @@ class LiveTable(Lines):
         self._began = time.monotonic()
         self._rows = 0
         self._published = 0
-        self._last: Report | None = None
+        self._last: BatchReport | None = None
 
-    def show(self, report: Report) -> None:
+    def show(self, report: BatchReport) -> None:
         """Count a batch in."""
         if not report.idle:
             self.batches += 1
@@ -52,7 +52,7 @@ class LiveTable(Lines):
         if self._last is not None:
             self._live.update(self._table(self._last, report))
 
-    def _table(self, last: Report, newest: Report) -> Table:
+    def _table(self, last: BatchReport, newest: BatchReport) -> Table:
         seconds = time.monotonic() - self._began
         table = Table(title=f"{escape(self._title)}, {seconds:,.0f} s", title_justify="left", title_style="bold")
         for column in ("", "last batch", "all"):
