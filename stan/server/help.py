@@ -1,7 +1,7 @@
 """The help text of `stan-server`, made from the table of flags; pure."""
 
 from stan.settings.flags import GROUPS
-from stan.settings.go_flags import Flag, Kind, Value
+from stan.settings.go_flags import Flag, FlagKind, Value
 from stan.units import go_duration
 
 _COLUMN = 46
@@ -34,8 +34,8 @@ def _line(flag: Flag) -> str:
 
 def _default(flag: Flag) -> str:
     value: Value = flag.default
-    if flag.kind is Kind.BOOL:
+    if flag.kind is FlagKind.BOOL:
         return "true" if value else ""
-    if flag.kind is Kind.DURATION and isinstance(value, int):
+    if flag.kind is FlagKind.DURATION and isinstance(value, int):
         return go_duration(value) if value else ""
     return str(value) if value else ""

@@ -11,7 +11,7 @@ from stan.config import Config, Setting
 from stan.edge.log import REDACTED, redacted
 from stan.settings.file_schema import FILE_ONLY
 from stan.settings.flags import TABLE
-from stan.settings.go_flags import Kind, Value
+from stan.settings.go_flags import FlagKind, Value
 from stan.units import go_duration
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def effective_settings(
     in_force = _in_force(config)
     for key, default in defaults.items():
         value = given.get(key, default)
-        text = as_text(kinds.get(key, Kind.TEXT), value)
+        text = as_text(kinds.get(key, FlagKind.TEXT), value)
         if key not in given:
             text = in_force.get(key, text)
         yield Setting(key, masked(key, text), sources.get(key, "default"))
@@ -55,11 +55,11 @@ def _in_force(config: Config) -> dict[str, str]:
     return found
 
 
-def as_text(kind: Kind, value: Value) -> str:
+def as_text(kind: FlagKind, value: Value) -> str:
     """A value as the command line takes it."""
     if isinstance(value, bool):
         return str(value).lower()
-    return go_duration(value) if kind is Kind.DURATION and isinstance(value, int) else str(value)
+    return go_duration(value) if kind is FlagKind.DURATION and isinstance(value, int) else str(value)
 
 
 def masked(key: str, text: str) -> str:

@@ -6,9 +6,9 @@ Holds no code that acts.
 """
 # ruff: noqa: FBT003 - a table of values
 
-from stan.settings.go_flags import Flag, Kind
+from stan.settings.go_flags import Flag, FlagKind
 
-_BOOL, _INT, _TEXT, _DURATION, _SIZE = Kind.BOOL, Kind.INT, Kind.TEXT, Kind.DURATION, Kind.SIZE
+_BOOL, _INT, _TEXT, _DURATION, _SIZE = FlagKind.BOOL, FlagKind.INT, FlagKind.TEXT, FlagKind.DURATION, FlagKind.SIZE
 
 NO_ARCHIVE = "this version runs no archive script"
 

@@ -13,7 +13,7 @@ from stan.errors import StanError, go_quote
 from stan.units import INT64_MAX, INT64_MIN, parse_duration
 
 
-class Kind(Enum):
+class FlagKind(Enum):
     """What a flag's value is; SIZE stays text here, because a bad size is another error than a bad value."""
 
     BOOL = "bool"
@@ -30,7 +30,7 @@ class Flag(NamedTuple):
     """One row of a table of flags; the last of `names` is the flag's key."""
 
     names: tuple[str, ...]
-    kind: Kind
+    kind: FlagKind
     default: Value
     argument: str = ""  # how the help shows the value
     help: str = ""  # empty: accepted but not listed
@@ -77,16 +77,16 @@ def scan(argv: Sequence[str], table: Iterable[Flag]) -> Scanned:
         flag = flags.get(name)
         if flag is None:
             raise FlagError(f"flag provided but not defined: -{name}")
-        if not mark and flag.kind is not Kind.BOOL:
+        if not mark and flag.kind is not FlagKind.BOOL:
             if place == len(argv):
                 raise FlagError(f"flag needs an argument: -{name}")
             text = argv[place]
             place += 1
-        values[flag.key] = True if flag.kind is Kind.BOOL and not mark else convert(flag.kind, name, text)
+        values[flag.key] = True if flag.kind is FlagKind.BOOL and not mark else convert(flag.kind, name, text)
     return Scanned(values, tuple(argv[place:]))
 
 
-def convert(kind: Kind, name: str, text: str) -> Value:
+def convert(kind: FlagKind, name: str, text: str) -> Value:
     """Value of *text*; durations become nanoseconds.
 
     Raises:
@@ -94,17 +94,17 @@ def convert(kind: Kind, name: str, text: str) -> Value:
     """
     try:
         match kind:
-            case Kind.BOOL:
+            case FlagKind.BOOL:
                 return parse_bool(text)
-            case Kind.INT:
+            case FlagKind.INT:
                 return parse_int(text)
-            case Kind.DURATION:
+            case FlagKind.DURATION:
                 return parse_duration(text)
-            case Kind.TEXT | Kind.SIZE:
+            case FlagKind.TEXT | FlagKind.SIZE:
                 return text
     except ValueError as error:
-        what = "boolean value" if kind is Kind.BOOL else "value"
-        link = "for" if kind is Kind.BOOL else "for flag"
+        what = "boolean value" if kind is FlagKind.BOOL else "value"
+        link = "for" if kind is FlagKind.BOOL else "for flag"
         raise FlagError(f"invalid {what} {go_quote(text)} {link} -{name}: {error}") from None
 
 

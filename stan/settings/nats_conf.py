@@ -33,12 +33,12 @@ class Moment(str):
     __slots__ = ()
 
 
-Data: TypeAlias = "str | bool | int | float | Moment | list[Node] | Document"
-Document: TypeAlias = dict[str, "Node"]
+Data: TypeAlias = "str | bool | int | float | Moment | list[ConfNode] | Document"
+Document: TypeAlias = dict[str, "ConfNode"]
 
 
 @dataclass(slots=True)
-class Node:
+class ConfNode:
     """One value and where it stands; `line` is that of its key where it has one."""
 
     data: Data
@@ -163,7 +163,7 @@ class _Parser:
         self._size(found.values())
         return found
 
-    def alone(self) -> Node:
+    def alone(self) -> ConfNode:
         """The whole text, as one value."""
         self._skip(_BLANK)
         node = self._value()
@@ -214,72 +214,72 @@ class _Parser:
         found.pop(key, None)  # the entry that counts is the last one, also for its place
         found[key] = node
 
-    def _value(self) -> Node:
+    def _value(self) -> ConfNode:
         line = self._line_now()
         match self._text[self._at : self._at + 1]:
             case "{" | "[" as opening:
                 return self._nested(opening, line)
             case '"':
-                return Node(self._unescaped(self._take(_DOUBLE, "the string has no end")), self._file, line)
+                return ConfNode(self._unescaped(self._take(_DOUBLE, "the string has no end")), self._file, line)
             case "'":
-                return Node(self._take(_SINGLE, "the string has no end"), self._file, line)
+                return ConfNode(self._take(_SINGLE, "the string has no end"), self._file, line)
             case "(":
-                return Node(self._take(_BLOCK, "the block has no `)` on a line by itself"), self._file, line)
+                return ConfNode(self._take(_BLOCK, "the block has no `)` on a line by itself"), self._file, line)
             case _:
                 return self._bare(line)
 
-    def _nested(self, opening: str, line: int) -> Node:
+    def _nested(self, opening: str, line: int) -> ConfNode:
         self._at += 1
         self._depth += 1
         if self._depth > NESTING_MAX:
             raise self._error(f"more than {NESTING_MAX} blocks within each other")
-        data: Document | list[Node] = self._entries("}") if opening == "{" else self._elements()
+        data: Document | list[ConfNode] = self._entries("}") if opening == "{" else self._elements()
         self._depth -= 1
-        return Node(data, self._file, line, size=self._size(data.values() if isinstance(data, dict) else data))
+        return ConfNode(data, self._file, line, size=self._size(data.values() if isinstance(data, dict) else data))
 
-    def _size(self, nodes: Iterable[Node]) -> int:
+    def _size(self, nodes: Iterable[ConfNode]) -> int:
         size = 1 + sum(node.size for node in nodes)
         if size > VALUES_MAX:
             raise self._error(f"more than {VALUES_MAX} values")
         return size
 
-    def _elements(self) -> list[Node]:
-        found: list[Node] = []
+    def _elements(self) -> list[ConfNode]:
+        found: list[ConfNode] = []
         while not self._closed("]"):
             found.append(self._value())
             self._end_of_value()
         return found
 
-    def _bare(self, line: int) -> Node:
+    def _bare(self, line: int) -> ConfNode:
         match = _BARE.match(self._text, self._at)
         if match is None:
             raise self._error("a value was expected")
         self._at = match.end()
         text = match[0]
         if "\\" in text:
-            return Node(self._unescaped(text), self._file, line)
+            return ConfNode(self._unescaped(text), self._file, line)
         if text.startswith("$") and not text.startswith(_HASHED):
             return self._variable(text[1:], line)
         if text.lower() in _SWITCHES:
-            return Node(_SWITCHES[text.lower()], self._file, line)
+            return ConfNode(_SWITCHES[text.lower()], self._file, line)
         if _MOMENT.fullmatch(text):
-            return Node(Moment(text), self._file, line)
+            return ConfNode(Moment(text), self._file, line)
         if not (_INTEGER.fullmatch(text) or _FLOAT.fullmatch(text)):
-            return Node(text, self._file, line)
+            return ConfNode(text, self._file, line)
         try:
             number = float(text) if "." in text else parse_size(text)
         except ValueError:
             number = INT64_MAX + 1
         if not INT64_MIN <= number <= INT64_MAX:
             raise self._error(f"the number {text[:40]} is out of range")
-        return Node(number, self._file, line)
+        return ConfNode(number, self._file, line)
 
-    def _variable(self, name: str, line: int) -> Node:
+    def _variable(self, name: str, line: int) -> ConfNode:
         """The value last given to *name* in this block or one around it, else in the environment."""
         for scope in reversed(self._scopes):
             if name in scope:
                 scope[name].referenced = True
-                return Node(scope[name].data, self._file, line, name, size=scope[name].size)
+                return ConfNode(scope[name].data, self._file, line, name, size=scope[name].size)
         text = self._sources.environ.get(name)
         if text is None:
             raise self._error(f"variable reference for '{name}' can not be found")
@@ -290,7 +290,7 @@ class _Parser:
             node = inner.alone()
         except ConfError as error:
             raise self._error(f"the variable {name} of the environment: {error}") from None
-        return Node(node.data, self._file, line, size=node.size)
+        return ConfNode(node.data, self._file, line, size=node.size)
 
     def _include(self) -> Document:
         self._skip(_BLANK)

@@ -7,7 +7,7 @@ refer to is written as well, and what stood in the file keeps its line if it can
 import re
 from decimal import Decimal
 
-from stan.settings.nats_conf import Document, Moment, Node
+from stan.settings.nats_conf import ConfNode, Document, Moment
 
 _NAMED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
@@ -40,7 +40,7 @@ class _Writer:
             written[key] = node
         self._scopes.pop()
 
-    def _value(self, node: Node) -> None:
+    def _value(self, node: ConfNode) -> None:
         data = node.data
         known = next((scope[node.variable] for scope in reversed(self._scopes) if node.variable in scope), None)
         if node.variable and known is not None and known.data is data:

@@ -6,7 +6,7 @@ from stan.config import EmbeddedConfig, NatsConfig, TlsConfig, parse_nats_urls
 from stan.errors import ConfigError
 from stan.settings.flags import TABLE
 from stan.settings.given import Values, clustered
-from stan.settings.go_flags import Kind
+from stan.settings.go_flags import FlagKind
 
 OWN_USER = "_stan-server"
 """What our own connection is called among the users of the embedded nats-server."""
@@ -120,7 +120,7 @@ def _passed(values: Values, hidden: frozenset[str], *, named: bool) -> Iterator[
     for flag in TABLE:
         if flag.passed and flag.key in values.given and flag.key not in hidden:
             value = values.given[flag.key]
-            text = str(value).lower() if flag.kind is Kind.BOOL else str(value)
+            text = str(value).lower() if flag.kind is FlagKind.BOOL else str(value)
             yield f"--{flag.key}={text}"
     routed = _ROUTES & values.given.keys()
     if clustered(values) and routed and not (named or "cluster_name" in values.given):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from stan.settings.nats_conf import Data, Document, Node
+from stan.settings.nats_conf import ConfNode, Data, Document
 
 _WORDS: Mapping[str, str] = {"user": "user", "username": "user", "pass": "pass", "password": "pass", "token": "auth"}
 _HASH = "$2"
@@ -24,7 +24,7 @@ class Login(NamedTuple):
     password: str
 
 
-def login_of(authorization: Node) -> dict[str, str]:
+def login_of(authorization: ConfNode) -> dict[str, str]:
     """User, pass and auth that clients need, as far as the block tells: a hash does not."""
     block = authorization.data if isinstance(authorization.data, dict) else {}
     return {
@@ -34,7 +34,7 @@ def login_of(authorization: Node) -> dict[str, str]:
     }
 
 
-def with_user(authorization: Node, own: Login) -> Node | None:
+def with_user(authorization: ConfNode, own: Login) -> ConfNode | None:
     """The block with *own* among its users, who may do everything; None if it has no users, or takes no more."""
     block = authorization.data
     if not isinstance(block, dict):
@@ -58,7 +58,7 @@ def with_user(authorization: Node, own: Login) -> Node | None:
     return replace(authorization, data=kept | {"users": _node(first, [theirs, _user(first, own)])}, variable="")
 
 
-def _user(beside: Node, own: Login) -> Node:
+def _user(beside: ConfNode, own: Login) -> ConfNode:
     everything = _node(beside, {"publish": _node(beside, ">"), "subscribe": _node(beside, ">")})
     data: Document = {
         "user": _node(beside, own.user),
@@ -68,5 +68,5 @@ def _user(beside: Node, own: Login) -> Node:
     return _node(beside, data)
 
 
-def _node(beside: Node, data: Data) -> Node:
-    return Node(data, beside.file, beside.line)
+def _node(beside: ConfNode, data: Data) -> ConfNode:
+    return ConfNode(data, beside.file, beside.line)

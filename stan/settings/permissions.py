@@ -8,7 +8,7 @@ from typing import Final
 
 from stan.errors import go_quote
 from stan.permissions import NatsUser, Permissions, Right, Rule
-from stan.settings.nats_conf import Document, Node
+from stan.settings.nats_conf import ConfNode, Document
 
 RIGHTS: Final = {
     "publish": Right.PUBLISH,
@@ -20,7 +20,7 @@ RIGHTS: Final = {
 _USER_KEYS: Final = ("user", "password", "nkey", "clients")
 
 
-def read_permissions(node: Node) -> Permissions:
+def read_permissions(node: ConfNode) -> Permissions:
     """What a block says; what is wrong with it is among the complaints of what is returned."""
     found = _Reader()
     users: list[NatsUser] = []
@@ -46,22 +46,22 @@ class _Reader:
     def __init__(self) -> None:
         self.complaints: list[str] = []
 
-    def complain(self, node: Node, text: str) -> None:
+    def complain(self, node: ConfNode, text: str) -> None:
         self.complaints.append(f"{node.place}: {text}")
 
-    def map(self, node: Node, what: str) -> Document:
+    def map(self, node: ConfNode, what: str) -> Document:
         if isinstance(node.data, dict):
             return node.data
         self.complain(node, f"expected {what} to be a map in braces")
         return {}
 
-    def items(self, node: Node, name: str) -> list[Node]:
+    def items(self, node: ConfNode, name: str) -> list[ConfNode]:
         if isinstance(node.data, list):
             return node.data
         self.complain(node, f"expected {name} to be a list in brackets")
         return []
 
-    def text(self, node: Node, name: str) -> str:
+    def text(self, node: ConfNode, name: str) -> str:
         if isinstance(node.data, int) and not isinstance(node.data, bool):
             return str(node.data)
         if isinstance(node.data, str) and node.data:
@@ -69,11 +69,11 @@ class _Reader:
         self.complain(node, f"expected {name} to be a string that is not empty")
         return ""
 
-    def texts(self, node: Node, name: str) -> tuple[str, ...]:
+    def texts(self, node: ConfNode, name: str) -> tuple[str, ...]:
         nodes = node.data if isinstance(node.data, list) else [node]
         return tuple(filter(None, (self.text(one, name) for one in nodes)))
 
-    def user(self, node: Node) -> NatsUser:
+    def user(self, node: ConfNode) -> NatsUser:
         told: dict[str, str] = {}
         clients: tuple[str, ...] = ()
         for name, each in self.map(node, "a user").items():
@@ -87,7 +87,7 @@ class _Reader:
         password, nkey = told.get("password", ""), told.get("nkey", "")
         return NatsUser(name=name, password=password, nkey=nkey, clients=clients, where=node.place)
 
-    def rule(self, node: Node) -> Rule:
+    def rule(self, node: ConfNode) -> Rule:
         told: dict[str, str] = {}
         rights: dict[Right, tuple[str, ...]] = {}
         for name, each in self.map(node, "a rule").items():

@@ -28,8 +28,8 @@ from stan.settings.file_schema import (
     Want,
 )
 from stan.settings.flags import TABLE
-from stan.settings.go_flags import Kind, Value
-from stan.settings.nats_conf import ConfError, Document, Moment, Node
+from stan.settings.go_flags import FlagKind, Value
+from stan.settings.nats_conf import ConfError, ConfNode, Document, Moment
 from stan.settings.nats_conf_writer import render
 from stan.settings.nats_users import Login, login_of, with_user
 from stan.settings.permissions import read_permissions
@@ -38,7 +38,7 @@ from stan.units import go_duration, parse_duration
 Reader = Callable[[Path], Document]
 
 
-class Place(NamedTuple):
+class KeyPlace(NamedTuple):
     """Where a setting comes from."""
 
     name: str
@@ -50,10 +50,10 @@ class FileSettings:
     """What was found in the files."""
 
     values: dict[str, Value] = field(default_factory=dict)  # by key of a flag, or of FILE_ONLY
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, KeyPlace] = field(default_factory=dict)
     channels: dict[str, ChannelOverride] = field(default_factory=dict)
     overrides: list[Setting] = field(default_factory=list)  # the same, to be shown
-    ignored: list[Place] = field(default_factory=list)  # without effect in this version, and no flag
+    ignored: list[KeyPlace] = field(default_factory=list)  # without effect in this version, and no flag
     complaints: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     own: Login | None = None  # the user to add to those of nats-server
@@ -185,13 +185,13 @@ def _take_pages(rest: Document, found: FileSettings) -> Document:
             )
             continue
         found.values[key] = int(port)
-        found.places[key] = Place(name, node.place)
+        found.places[key] = KeyPlace(name, node.place)
         if host:
             found.values["http_host"] = host.strip("[]")
     return {name: node for name, node in rest.items() if name.lower() not in PAGES}
 
 
-def _map(node: Node, what: str, found: FileSettings) -> Document:
+def _map(node: ConfNode, what: str, found: FileSettings) -> Document:
     if isinstance(node.data, dict):
         return node.data
     found.complaints.append(f"{node.place}: expected {what} to be a map/struct, got {_shown(node)}")
@@ -209,7 +209,7 @@ class _Section:
         for name, node in document.items():
             if name.lower() == "permissions":
                 self._found.permissions = read_permissions(node)
-                self._found.places["permissions"] = Place(name, node.place)
+                self._found.places["permissions"] = KeyPlace(name, node.place)
                 continue
             section = SECTIONS.get(name.lower())
             if section is None:
@@ -218,19 +218,19 @@ class _Section:
             what, keys = section
             inner = _map(node, what, self._found)
             if what == "cluster" and isinstance(node.data, dict):
-                self._set("clustered", Place(name, node.place), value=True)
+                self._set("clustered", KeyPlace(name, node.place), value=True)
             for key, each in inner.items():
                 if what == "store limits" and key.lower() in PER_CHANNEL_NAMES:
                     self._channels(_map(each, "per channel limits", self._found))
                 else:
                     self._entry(key, each, keys)
 
-    def _entry(self, name: str, node: Node, keys: Keys) -> None:
+    def _entry(self, name: str, node: ConfNode, keys: Keys) -> None:
         read = self._read(name, node, keys)
         if read is None:
             return
         key, value = read
-        place = Place(name, node.place)
+        place = KeyPlace(name, node.place)
         if not key:
             self._found.ignored.append(place)
         elif key == "store" and str(value).upper() not in {"MEMORY", "FILE", "SQL"}:
@@ -238,7 +238,7 @@ class _Section:
         else:
             self._set(key, place, value)
 
-    def _set(self, key: str, place: Place, value: Value) -> None:
+    def _set(self, key: str, place: KeyPlace, value: Value) -> None:
         self._found.values[key] = str(value) if key in _SIZES else value
         self._found.places[key] = place
 
@@ -253,7 +253,7 @@ class _Section:
                     self._found.overrides.append(Setting(f"channels.{channel}.{read[0]}", text, node.place))
             self._found.channels[channel] = ChannelOverride(**limits)
 
-    def _read(self, name: str, node: Node, keys: Keys) -> tuple[str, Value] | None:
+    def _read(self, name: str, node: ConfNode, keys: Keys) -> tuple[str, Value] | None:
         """The setting that an entry is and its value; None if it is none, or not as it must be."""
         if name.lower() not in keys:
             if not node.referenced:
@@ -267,7 +267,7 @@ class _Section:
             return None
         return key, ",".join(map(str, values)) if want is Want.LIST else values[0]  # type: ignore[return-value]
 
-    def _value(self, name: str, node: Node, want: Want) -> Value | None:
+    def _value(self, name: str, node: ConfNode, want: Want) -> Value | None:
         """The value of one entry; None, and a complaint, if it is not as it must be."""
         kind = "string" if want is Want.DURATION else want.value
         data = node.data
@@ -287,16 +287,16 @@ class _Section:
         return None
 
 
-_SIZES = {flag.key for flag in TABLE if flag.kind is Kind.SIZE}
+_SIZES = {flag.key for flag in TABLE if flag.kind is FlagKind.SIZE}
 
 
-def _kind(node: Node) -> str:
+def _kind(node: ConfNode) -> str:
     """The kind of a value as Go names it."""
     kinds = {bool: "bool", int: "int64", float: "float64", str: "string", Moment: "struct", list: "slice", dict: "map"}
     return kinds[type(node.data)]
 
 
-def _shown(node: Node) -> str:
+def _shown(node: ConfNode) -> str:
     """A value as Go prints it."""
     if isinstance(node.data, list):
         return f"[{' '.join(_shown(each) for each in node.data)}]"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stan.config import ClusterConfig, Config
 from stan.server.help import help_text
 from stan.settings.flags import GROUPS, TABLE
-from stan.settings.go_flags import Flag, FlagError, Kind, parse_bool, parse_int, scan
+from stan.settings.go_flags import Flag, FlagError, FlagKind, parse_bool, parse_int, scan
 from stan.settings.settings import Action, parse
 from stan.units import parse_duration, parse_size
 
@@ -253,7 +253,7 @@ def test_log_flags_reach_the_config():
 
 @pytest.mark.parametrize("flag", [flag for flag in TABLE if flag.refused], ids=lambda flag: flag.key)
 def test_unserved_flag_is_refused_by_name_and_its_default_is_not(flag):
-    other = {Kind.BOOL: str(not flag.default).lower(), Kind.INT: "77", Kind.TEXT: "x"}[flag.kind]
+    other = {FlagKind.BOOL: str(not flag.default).lower(), FlagKind.INT: "77", FlagKind.TEXT: "x"}[flag.kind]
     assert parse([f"-{flag.key}={other}"]).complaints == (f"-{flag.key}: {flag.refused}",)
     assert parse([f"-{flag.key}={str(flag.default).lower()}"]).complaints == ()
 
@@ -422,7 +422,7 @@ def test_names_and_keys_of_the_table_are_unique():
 
 
 def test_default_of_each_flag_has_the_flags_kind():
-    kinds = {Kind.BOOL: bool, Kind.INT: int, Kind.DURATION: int, Kind.TEXT: str, Kind.SIZE: str}
+    kinds = {FlagKind.BOOL: bool, FlagKind.INT: int, FlagKind.DURATION: int, FlagKind.TEXT: str, FlagKind.SIZE: str}
     wrong = [flag.key for flag in TABLE if type(flag.default) is not kinds[flag.kind]]
     assert wrong == []
 
@@ -473,4 +473,4 @@ def test_any_command_line_is_understood_or_refused(argv):
 
 
 def test_flag_key_is_its_longest_name():
-    assert Flag(("a", "bc"), Kind.INT, 0).key == "bc"
+    assert Flag(("a", "bc"), FlagKind.INT, 0).key == "bc"

@@ -7,13 +7,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stan.settings import nats_conf
-from stan.settings.nats_conf import ConfError, Moment, Node, load, parse
+from stan.settings.nats_conf import ConfError, ConfNode, Moment, load, parse
 from stan.settings.nats_conf_writer import render
 
 
 def plain(data):
     """Values without their places; numbers and switches keep their type."""
-    if isinstance(data, Node):
+    if isinstance(data, ConfNode):
         data = data.data
     if isinstance(data, dict):
         return {key: plain(node) for key, node in data.items()}
@@ -301,7 +301,7 @@ def nodes(data, line=1):
         data = {key: nodes(each, line + place) for place, (key, each) in enumerate(data.items())}
     elif isinstance(data, list):
         data = [nodes(each, line) for each in data]
-    return Node(data, "f", line)
+    return ConfNode(data, "f", line)
 
 
 @given(st.dictionaries(KEYS, DATA, max_size=5))
@@ -317,7 +317,7 @@ def test_what_is_written_keeps_lines_and_variables():
     again, used = render(document, "f")
     assert again == b'"x": "a"\n\n"b": { \n"c": $x\n"d": [ $x, 2 ] }\n\n"e": 5, "f": true\n'
     assert used == {id(document["x"])}
-    document["x"] = Node("other", "f", 1)
+    document["x"] = ConfNode("other", "f", 1)
     assert b'"c": "a"' in render(document, "f")[0]
     del document["x"]
     assert b'"c": "a"' in render(document, "f")[0]
