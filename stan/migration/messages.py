@@ -17,7 +17,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from stan.migration.crypto import Opener
-from stan.migration.records import HEADER, SIZE_MAX, VERSION, Fields, Window
+from stan.migration.records import HEADER, SIZE_MAX, VERSION, FileWindow, ProtoFields
 from stan.migration.report import Note
 from stan.protocol.kernel.wire_py import number, read_varint, text, varint
 from stan.types import KiB
@@ -37,7 +37,7 @@ _NEVER = b"\xff" * 12
 _SEQUENCE_MAX = (1 << 63) - 1
 
 
-class Batch(NamedTuple):
+class MessageRun(NamedTuple):
     """Messages with sequences that follow each other."""
 
     base: int
@@ -72,16 +72,16 @@ class SliceReader:
         self._middle = b""
         self._shapes = _Shapes()
 
-    def read(self, path: Path) -> Iterator[Batch]:
+    def read(self, path: Path) -> Iterator[MessageRun]:
         """The batches of one slice."""
         self._path = str(path)
         try:
-            with Window(path) as window:
+            with FileWindow(path) as window:
                 yield from self._read(window)
         except OSError as error:
             self._tell(0, f"cannot be read: {error.strerror}")
 
-    def _read(self, window: Window) -> Iterator[Batch]:
+    def _read(self, window: FileWindow) -> Iterator[MessageRun]:
         if window.size == 0:
             return
         if not window.load(0, len(VERSION)) or window.bytes_at(0, len(VERSION)) != VERSION:
@@ -100,7 +100,7 @@ class SliceReader:
             self._tell(at, f"{self._fault(window, at)}; readable again from offset {behind}")
             at = behind
 
-    def _take(self, window: Window, at: int) -> Generator[Batch, None, int]:
+    def _take(self, window: FileWindow, at: int) -> Generator[MessageRun, None, int]:
         """Take the right records from *at* on that are in memory; returns the place behind them."""
         data, base = window.data, window.offset
         here, end = at - base, len(window.data)
@@ -136,7 +136,7 @@ class SliceReader:
                 sequence, record, time = message
             if record[-_TIME_HIGH - 1] >> 3 != tick or record[-_TIME_HIGH:] != high or room < 0 or sequence != want:
                 if parts:
-                    yield Batch(first, len(parts) >> 1, stamp or _timestamp(payload), b"".join(parts), gap)
+                    yield MessageRun(first, len(parts) >> 1, stamp or _timestamp(payload), b"".join(parts), gap)
                     parts.clear()
                 gap = sequence != want and self._missing(want, sequence, base + here)
                 first, room, high, tick = sequence, BATCH_BYTES_MAX, record[-_TIME_HIGH:], record[-_TIME_HIGH - 1] >> 3
@@ -147,7 +147,7 @@ class SliceReader:
             want = sequence + 1
             here = stop
         if parts:
-            yield Batch(first, len(parts) >> 1, stamp or _timestamp(payload), b"".join(parts), gap)
+            yield MessageRun(first, len(parts) >> 1, stamp or _timestamp(payload), b"".join(parts), gap)
         self._told = False
         return base + here
 
@@ -178,7 +178,7 @@ class SliceReader:
                 head, data = usual
                 content = text(4, self._opened(payload[data:-_TIME_SIZE]))
                 return _Message(self.last + 1, payload[:head] + content + payload[-_TIME_SIZE:], 0)
-            fields = Fields(payload)
+            fields = ProtoFields(payload)
             sequence, stamp = fields.number(1), fields.number(5) or 1
             if not self.last < sequence <= _SEQUENCE_MAX:
                 raise ValueError(f"sequence {sequence} follows {self.last}")
@@ -194,7 +194,7 @@ class SliceReader:
 
     # --- damage -----------------------------------------------------------------------------------------------------
 
-    def _behind_damage(self, window: Window, at: int) -> int:
+    def _behind_damage(self, window: FileWindow, at: int) -> int:
         """Place of the next right record behind *at*, -1 if there is none.
 
         It is where the damaged one says, or else where the channel's name follows a sequence, a tag and a header.
@@ -212,7 +212,7 @@ class SliceReader:
             found = window.find(self._subject, found + 1)
         return -1
 
-    def _fault(self, window: Window, at: int) -> str:
+    def _fault(self, window: FileWindow, at: int) -> str:
         """What is wrong with the record at *at*."""
         if not window.load(at, HEADER.size):
             return "a record is cut off"
@@ -275,11 +275,11 @@ def sample(path: Path, count: int) -> list[bytes]:
     """Payloads of the first messages of a slice, as far as they are right."""
     found: list[bytes] = []
     try:
-        with Window(path) as window:
+        with FileWindow(path) as window:
             at = len(VERSION)
             while len(found) < count and window.right(at):
                 size = HEADER.unpack(window.bytes_at(at, HEADER.size))[0]
-                found.append(Fields(window.bytes_at(at + HEADER.size, size)).text(4))
+                found.append(ProtoFields(window.bytes_at(at + HEADER.size, size)).text(4))
                 at += HEADER.size + size
     except (OSError, ValueError):
         pass

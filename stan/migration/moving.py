@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stan.errors import StartError
-from stan.migration.company import Watch
 from stan.migration.crypto import Opener, opener
-from stan.migration.messages import Batch, SliceReader, newest_in_index
-from stan.migration.old_store import Channel, OldStore
-from stan.migration.report import ChannelReport, PositionReport, Report
-from stan.migration.subscriptions import Position, read_positions
-from stan.migration.target import Target, TargetChannel
+from stan.migration.messages import MessageRun, SliceReader, newest_in_index
+from stan.migration.old_store import OldChannel, OldStore
+from stan.migration.quiet_watch import QuietWatch
+from stan.migration.report import ChannelReport, MigrationReport, PositionReport
+from stan.migration.subscriptions import OldPosition, read_positions
+from stan.migration.target import MigrationTarget, TargetChannel
 from stan.protocol.channels import folded
 from stan.protocol.kernel.server import seal
 from stan.types import MiB
@@ -49,20 +49,20 @@ Progress = Callable[[int], None]
 _PROGRESS_BYTES = 1 * MiB
 
 
-class Asked(NamedTuple):
+class OldServerCheck(NamedTuple):
     """What came of asking on NATS whether the old server is there."""
 
     runs: str = ""  # who answers, "" if nobody does
     told: str = "nobody was asked"
 
 
-def nobody_asked(_cluster_id: str) -> Asked:
+def nobody_asked(_cluster_id: str) -> OldServerCheck:
     """For who does not know where to ask."""
-    return Asked()
+    return OldServerCheck()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class MigrationPlan:
     """What to do."""
 
     source: Path
@@ -73,18 +73,18 @@ class Plan:
     raft_groups: int = 1
     stopped: bool = False  # the old server, whatever it looks like
     watch_s: float = 0  # for how many seconds at least it is looked whether something changes
-    ask: Callable[[str], Asked] = nobody_asked  # the old server, by its cluster id, on its NATS
+    ask: Callable[[str], OldServerCheck] = nobody_asked  # the old server, by its cluster id, on its NATS
 
 
-def move(plan: Plan, begin: Callable[[int], None], progress: Progress) -> Report:
+def move(plan: MigrationPlan, begin: Callable[[int], None], progress: Progress) -> MigrationReport:
     """Do it. *begin* hears how many bytes there are to read.
 
     Raises:
         StartError: what was asked for cannot be done; a directory that was begun is no store.
         StanError, OSError: the new directory cannot be written.
     """
-    report = Report(str(plan.source))
-    watch = Watch(plan.source, plan.watch_s)
+    report = MigrationReport(str(plan.source))
+    watch = QuietWatch(plan.source, plan.watch_s)
     store = OldStore(plan.source, report.note)
     key = b"" if plan.plain else plan.key
     report.decrypted = _check_encryption(store, key, plain=plan.plain)
@@ -108,7 +108,7 @@ def move(plan: Plan, begin: Callable[[int], None], progress: Progress) -> Report
     if not plan.stopped and (asked := _asked(plan, watch, report.cluster_id)).runs:
         raise StartError(_said(plan, asked.runs, asked))
     begin(store.size)
-    with Target(plan.target, cluster_id, plan.raft_groups) as target:
+    with MigrationTarget(plan.target, cluster_id, plan.raft_groups) as target:
         _move_channels(store, target, report, key, progress)
         if not plan.stopped:  # again: it may have been started meanwhile
             changed, asked = watch.changed(), _asked(plan, watch, report.cluster_id)
@@ -119,13 +119,13 @@ def move(plan: Plan, begin: Callable[[int], None], progress: Progress) -> Report
     return report
 
 
-def _asked(plan: Plan, watch: Watch, cluster_id: str) -> Asked:
+def _asked(plan: MigrationPlan, watch: QuietWatch, cluster_id: str) -> OldServerCheck:
     """Why the old server seems to run, as far as can be seen at this moment."""
     asked = plan.ask(cluster_id)
     return asked._replace(runs="; ".join([*watch.holders()[:HOLDERS_TOLD], *filter(None, [asked.runs])]))
 
 
-def _said(plan: Plan, why: str, asked: Asked) -> str:
+def _said(plan: MigrationPlan, why: str, asked: OldServerCheck) -> str:
     return RUNS.format(source=plan.source, why=why) if why else NOT_SEEN.format(source=plan.source, asked=asked.told)
 
 
@@ -152,7 +152,9 @@ def _opens(open_payload: Opener, payload: bytes) -> bool:
     return True
 
 
-def _move_channels(store: OldStore, target: Target | None, report: Report, key: bytes, progress: Progress) -> None:
+def _move_channels(
+    store: OldStore, target: MigrationTarget | None, report: MigrationReport, key: bytes, progress: Progress
+) -> None:
     names: set[bytes] = set()
     for channel in store.channels:
         if folded(channel.name) in names:
@@ -172,8 +174,8 @@ class _Mover:
 
     def __init__(
         self,
-        channel: Channel,
-        report: Report,
+        channel: OldChannel,
+        report: MigrationReport,
         told: ChannelReport,
         sink: TargetChannel | None,
         open_payload: Opener | None,
@@ -214,7 +216,7 @@ class _Mover:
             if self._sink is not None:
                 self._sink.position(position)
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batch: MessageRun) -> None:
         told = self._told
         told.first = told.first or batch.base
         told.last = batch.base + batch.count - 1
@@ -230,7 +232,7 @@ class _Mover:
         if newest > self._reader.last:
             self._report.note(str(path), path.stat().st_size, f"ends early: its index tells of messages up to {newest}")
 
-    def _end(self, positions: list[Position]) -> None:
+    def _end(self, positions: list[OldPosition]) -> None:
         """Make sure that no sequence that anyone knows of is given out again."""
         last, told = self._reader.last, self._told
         newest = max((position.last_sent for position in positions), default=0)
@@ -242,7 +244,7 @@ class _Mover:
         told.lost += newest - last
         if last:
             filler = seal(self._channel.name, newest, self._time, [bytes(4)])
-            self._take(Batch(newest, 1, self._time, filler, newest > last + 1))
+            self._take(MessageRun(newest, 1, self._time, filler, newest > last + 1))
             return
         told.first, told.last = newest + 1, newest
         if self._sink is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from stan.errors import StartError
 from stan.migration.crypto import looks_encrypted
 from stan.migration.messages import sample
-from stan.migration.records import Fields, read_small
+from stan.migration.records import ProtoFields, read_small
 from stan.migration.report import Note
 from stan.protocol.channels import is_channel_name
 
@@ -22,7 +22,7 @@ _SAMPLE = 20
 """Messages of a channel by which its encryption is judged."""
 
 
-class Channel:
+class OldChannel:
     """One channel's directory."""
 
     def __init__(self, name: bytes, directory: Path, slices: list[Path], indexes: list[Path]) -> None:
@@ -72,7 +72,7 @@ class OldStore:
         path = self.directory / CLIENTS
         for record in read_small(path, self._note, typed=True):
             try:
-                client = Fields(record.payload).text(1)
+                client = ProtoFields(record.payload).text(1)
             except ValueError as error:
                 self._note(str(path), record.offset, f"left out: {error}")
                 continue
@@ -93,13 +93,13 @@ class OldStore:
         path = self.directory / SERVER
         found = list(read_small(path, self._note, typed=False))
         try:
-            info = Fields(found[0].payload if found else b"")
+            info = ProtoFields(found[0].payload if found else b"")
         except ValueError as error:
             self._note(str(path), found[0].offset, str(error))
             return
         self.cluster_id, self.node_id = info.text(1), info.text(9)
 
-    def _channels(self, names: list[str]) -> Iterator[Channel]:
+    def _channels(self, names: list[str]) -> Iterator[OldChannel]:
         for text in names:
             directory = self.directory / text
             if not directory.is_dir():
@@ -109,7 +109,7 @@ class OldStore:
                 self._note(str(directory), 0, "left out: not the name of a channel")
                 continue
             try:
-                channel = Channel(name, directory, self._slices(directory, "dat"), self._slices(directory, "idx"))
+                channel = OldChannel(name, directory, self._slices(directory, "dat"), self._slices(directory, "idx"))
             except OSError as error:
                 self._note(str(directory), 0, f"left out: {error.strerror}")
                 continue

@@ -33,7 +33,7 @@ class Record(NamedTuple):
     offset: int
 
 
-class Fields:
+class ProtoFields:
     """The fields of one protobuf message, by number; the last one counts. Raises ValueError: it is none."""
 
     __slots__ = ("_numbers", "_texts")
@@ -96,7 +96,7 @@ def _right(data: bytes, at: int, *, typed: bool) -> int:
     return size if crc32(memoryview(data)[start : start + size]) == crc else 0
 
 
-class Window:
+class FileWindow:
     """A large file, read from its beginning to its end; places are offsets in the file. Raises OSError."""
 
     def __init__(self, path: Path) -> None:

@@ -45,7 +45,7 @@ class ChannelReport:
 
 
 @dataclass(slots=True)
-class Report:
+class MigrationReport:
     """All of it."""
 
     directory: str

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stan.migration.records import Fields, Record, read_small
+from stan.migration.records import ProtoFields, Record, read_small
 from stan.migration.report import Note
 
 _MAX_IN_FLIGHT, _ACK_WAIT_S = 1, 30
@@ -17,7 +17,7 @@ _INT32_MAX = (1 << 31) - 1
 
 
 @dataclass(slots=True)
-class Position:
+class OldPosition:
     """A durable of one client, or a durable queue group."""
 
     client_id: bytes
@@ -49,12 +49,12 @@ class Position:
 class _State:
     """One subscription of the old server."""
 
-    fields: Fields
+    fields: ProtoFields
     last_sent: int = 0
     pending: set[int] = field(default_factory=set)
 
 
-def read_positions(path: Path, note: Note) -> tuple[list[Position], int]:
+def read_positions(path: Path, note: Note) -> tuple[list[OldPosition], int]:
     """The positions that a subs.dat tells of, and how many subscriptions end because they are not durable."""
     states: dict[int, _State] = {}
     for record in read_small(path, note, typed=True):
@@ -66,7 +66,7 @@ def read_positions(path: Path, note: Note) -> tuple[list[Position], int]:
 
 
 def _apply(states: dict[int, _State], record: Record) -> None:
-    fields = Fields(record.payload)
+    fields = ProtoFields(record.payload)
     subscription = fields.number(1)
     match record.kind:
         case 1 | 2:
@@ -85,8 +85,8 @@ def _apply(states: dict[int, _State], record: Record) -> None:
                 state.last_sent = max(state.last_sent, fields.number(2))
 
 
-def _positions(states: Iterable[_State]) -> tuple[list[Position], int]:
-    found: dict[tuple[bytes, bytes, bytes], Position] = {}
+def _positions(states: Iterable[_State]) -> tuple[list[OldPosition], int]:
+    found: dict[tuple[bytes, bytes, bytes], OldPosition] = {}
     ended = 0
     for state in states:
         fields = state.fields
@@ -101,7 +101,7 @@ def _positions(states: Iterable[_State]) -> tuple[list[Position], int]:
             continue
         position = found.get(key)
         if position is None:
-            position = found[key] = Position(client, durable, group, 0, b"", 0, 0)
+            position = found[key] = OldPosition(client, durable, group, 0, b"", 0, 0)
         position.client_id, position.inbox = client or position.client_id, fields.text(4)
         position.max_in_flight = _bounded(fields.number(6), _MAX_IN_FLIGHT)
         position.ack_wait_s = _bounded(fields.number(7), _ACK_WAIT_S)

@@ -20,8 +20,8 @@ from stan.errors import StartError
 from stan.log.files.disk import OsFiles, write_durably
 from stan.log.files.filelog import FileLog
 from stan.log.types import Entry
-from stan.migration.messages import Batch
-from stan.migration.subscriptions import Position
+from stan.migration.messages import MessageRun
+from stan.migration.subscriptions import OldPosition
 from stan.protocol.entries import Kind, encode_batch
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
@@ -81,7 +81,7 @@ class _Log:
         return index
 
 
-class Target:
+class MigrationTarget:
     """See the module. Closed by leaving its `with` block. Raises StartError, StanError, OSError.
 
     Args:
@@ -108,7 +108,7 @@ class Target:
         self._nuid = new_nuid().encode()
         self._change_meta(cluster_info=pb.ClusterInfo(cluster_id=cluster_id, raft_groups=raft_groups, nuid=self._nuid))
 
-    def __enter__(self) -> "Target":
+    def __enter__(self) -> "MigrationTarget":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -191,7 +191,7 @@ class TargetChannel:
         self._nuid = nuid
         self._first = Sequence(0)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: MessageRun) -> None:
         """The next messages."""
         if batch.gap:
             self._log.skip()
@@ -205,7 +205,7 @@ class TargetChannel:
         """There is no message; the next one comes behind *sequence*."""
         self._change(trim=pb.Trim(first_sequences=[self._uid, sequence + 1]))
 
-    def position(self, position: Position) -> None:
+    def position(self, position: OldPosition) -> None:
         """A durable or durable group as its last member would have left it."""
         before = set(self._machine.subscriptions)
         self._change(

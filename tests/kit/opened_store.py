@@ -6,7 +6,7 @@ from stan.config import Config, LogConfig, StoreConfig
 from stan.core.broker import Broker
 from stan.edge.log import ServerLog
 from stan.edge.storage.storage import Storage
-from stan.migration.records import Fields
+from stan.migration.records import ProtoFields
 
 
 class Opened:
@@ -42,6 +42,6 @@ def unpack(records):
     at, found = 0, []
     while at < len(records):
         size = int.from_bytes(records[at : at + 4], "little")
-        found.append(Fields(records[at + 4 : at + 4 + size]))
+        found.append(ProtoFields(records[at + 4 : at + 4 + size]))
         at += 4 + size
     return found

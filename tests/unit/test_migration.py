@@ -12,7 +12,7 @@ from stan.core.state.group import CursorKind
 from stan.errors import StartError
 from stan.migration import target as target_module
 from stan.migration.crypto import opener
-from stan.migration.moving import Plan, move
+from stan.migration.moving import MigrationPlan, move
 from stan.protocol.kernel.wire_py import number, text
 from tests.kit import old_store
 from tests.kit.old_store import ENCRYPTED, EPOCH, KEY, PLAIN, acked, durable, message, record, sent
@@ -22,7 +22,7 @@ MILLISECOND = 1_000_000
 
 
 def run(source, target=None, **options):
-    return move(Plan(source=source, target=target, **options), lambda _total: None, lambda _size: None)
+    return move(MigrationPlan(source=source, target=target, **options), lambda _total: None, lambda _size: None)
 
 
 def listed(report):

@@ -35,8 +35,8 @@ from stan.cli.support.contexts import without_secrets
 from stan.config import RAFT_GROUPS_ALONE
 from stan.errors import StanError
 from stan.migration.crypto import CIPHERS
-from stan.migration.moving import Asked, Plan, move
-from stan.migration.report import ChannelReport, Report
+from stan.migration.moving import MigrationPlan, OldServerCheck, move
+from stan.migration.report import ChannelReport, MigrationReport
 from stan.types import SECOND
 
 EXIT_INCOMPLETE: Final = 5
@@ -83,7 +83,7 @@ def stan_filestore(
         _fail("encryption cipher not supported", EXIT_USAGE)
     if (to is None) != dry_run:
         _fail("give either --to NEWDIR or --dry-run", EXIT_USAGE)
-    plan = Plan(
+    plan = MigrationPlan(
         source=directory,
         target=to,
         key=(os.environ.get("NATS_STREAMING_ENCRYPTION_KEY") or encryption_key).encode(),
@@ -107,7 +107,7 @@ def stan_filestore(
     raise typer.Exit(EXIT_INCOMPLETE if report.problem_count else 0)
 
 
-def _move(plan: Plan) -> Report:
+def _move(plan: MigrationPlan) -> MigrationReport:
     """Do it, with a bar on a terminal."""
     columns = (
         TextColumn("{task.description}"),
@@ -121,13 +121,13 @@ def _move(plan: Plan) -> Report:
         return move(plan, lambda total: bar.update(task, total=total), lambda size: bar.advance(task, size))
 
 
-async def _ask(server: str, cluster_id: str) -> Asked:
+async def _ask(server: str, cluster_id: str) -> OldServerCheck:
     """Whether a server of that cluster answers at that NATS, by a request that none can take for a client's."""
     where, link = without_secrets(server), ClientConnection()
     try:
         await link.open(server.split(","), {}, ASK_S)
     except CONNECT_FAILURES as error:
-        return Asked(told=f"it could not be asked at {where} ({str(error) or type(error).__name__})")
+        return OldServerCheck(told=f"it could not be asked at {where} ({str(error) or type(error).__name__})")
     try:
         inbox = Inbox(link, f"_INBOX.{fresh_id()}", ASK_S)
         await inbox.open()
@@ -135,8 +135,8 @@ async def _ask(server: str, cluster_id: str) -> Asked:
     finally:
         await link.shut()
     if answer is None or answer.nobody:
-        return Asked(told=f"no server of cluster {cluster_id} answers at {where}")
-    return Asked(f"a server of cluster {cluster_id} answers at {where}")
+        return OldServerCheck(told=f"no server of cluster {cluster_id} answers at {where}")
+    return OldServerCheck(f"a server of cluster {cluster_id} answers at {where}")
 
 
 def _fail(text: str, code: int) -> NoReturn:
@@ -144,13 +144,13 @@ def _fail(text: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _facts(report: Report) -> dict[str, object]:
+def _facts(report: MigrationReport) -> dict[str, object]:
     document = asdict(report)
     document["problems"] = [problem._asdict() for problem in report.problems]
     return document
 
 
-def _show(report: Report, plan: Plan) -> None:
+def _show(report: MigrationReport, plan: MigrationPlan) -> None:
     table = Table(title=f"{escape(report.directory)}, cluster id {escape(report.cluster_id) or 'unknown'}")
     for title in ("channel", "messages", "first", "last", "bytes", "durables and groups", "problems"):
         right = title not in ("channel", "durables and groups")

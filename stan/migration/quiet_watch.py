@@ -16,7 +16,7 @@ PROCESSES: Final = Path("/proc")
 State = dict[Path, tuple[int, int, int, int]]
 
 
-class Watch:
+class QuietWatch:
     """A directory, from now on. *least_s*: for how many seconds at least it is to be looked at."""
 
     def __init__(self, directory: Path, least_s: float) -> None:
