@@ -27,7 +27,7 @@ SET_UP: Final = "Set up"
 MEASURE: Final = "Measure and try"
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """One command."""
 
     name: str
@@ -37,63 +37,73 @@ class Entry(NamedTuple):
 
 
 ENTRIES: Final = (
-    Entry("pub", "stan.cli.commands.pubsub:pub", "Publish messages to a channel and wait for their acks.", MESSAGES),
-    Entry("sub", "stan.cli.commands.pubsub:sub", "Read a channel: payloads, one a line, or JSON.", MESSAGES),
-    Entry(
+    CommandEntry(
+        "pub", "stan.cli.commands.pubsub:pub", "Publish messages to a channel and wait for their acks.", MESSAGES
+    ),
+    CommandEntry("sub", "stan.cli.commands.pubsub:sub", "Read a channel: payloads, one a line, or JSON.", MESSAGES),
+    CommandEntry(
         "channel",
         "stan.cli.commands.channel:app",
         "Channels: list, show, get messages, purge, delete, limits, verify.",
         LOOK,
     ),
-    Entry(
+    CommandEntry(
         "durable",
         "stan.cli.commands.durable:durables",
         "Durables: list, show, why they get nothing, move, skip, redeliver, pause.",
         LOOK,
     ),
-    Entry("queue", "stan.cli.commands.durable:queues", "Queue groups: the same.", LOOK),
-    Entry("subscription", "stan.cli.commands.subscription:app", "Subscriptions that are online: list, evict.", LOOK),
-    Entry("client", "stan.cli.commands.client:app", "Clients: list, show, evict.", LOOK),
-    Entry("node", "stan.cli.commands.node:app", "Nodes: list, show, add, remove.", CLUSTER),
-    Entry("group", "stan.cli.commands.group:app", "Groups of channels and their leaders: list, step-down.", CLUSTER),
-    Entry("top", "stan.cli.commands.top:top", "Rates, lag and redeliveries, live.", WATCH),
-    Entry("events", "stan.cli.commands.events:events", "What happens: leaders, clients, channels, trouble.", WATCH),
-    Entry(
+    CommandEntry("queue", "stan.cli.commands.durable:queues", "Queue groups: the same.", LOOK),
+    CommandEntry(
+        "subscription", "stan.cli.commands.subscription:app", "Subscriptions that are online: list, evict.", LOOK
+    ),
+    CommandEntry("client", "stan.cli.commands.client:app", "Clients: list, show, evict.", LOOK),
+    CommandEntry("node", "stan.cli.commands.node:app", "Nodes: list, show, add, remove.", CLUSTER),
+    CommandEntry(
+        "group", "stan.cli.commands.group:app", "Groups of channels and their leaders: list, step-down.", CLUSTER
+    ),
+    CommandEntry("top", "stan.cli.commands.top:top", "Rates, lag and redeliveries, live.", WATCH),
+    CommandEntry(
+        "events", "stan.cli.commands.events:events", "What happens: leaders, clients, channels, trouble.", WATCH
+    ),
+    CommandEntry(
         "check",
         "stan.cli.commands.check:check",
         "Whether all is well, as an exit code for alerting: 0, 1, 2, 3.",
         WATCH,
     ),
-    Entry("doctor", "stan.cli.commands.doctor:doctor", "What is wrong, and what to do about it, on one page.", WATCH),
-    Entry("backup", "stan.cli.commands.backup:backup", "Save channels with their positions into files.", LOOK),
-    Entry("restore", "stan.cli.commands.backup:restore", "Put channels of a backup back.", LOOK),
-    Entry("export", "stan.cli.commands.exchange:export", "Write a channel's messages as lines.", MESSAGES),
-    Entry("import", "stan.cli.commands.exchange:import_", "Publish lines of a file.", MESSAGES),
-    Entry("context", "stan.cli.commands.context:app", "Clusters by name: how to reach them, as whom.", SET_UP),
-    Entry("completion", "stan.cli.commands.completion:completion", "Completion for bash, zsh or fish.", SET_UP),
-    Entry(
+    CommandEntry(
+        "doctor", "stan.cli.commands.doctor:doctor", "What is wrong, and what to do about it, on one page.", WATCH
+    ),
+    CommandEntry("backup", "stan.cli.commands.backup:backup", "Save channels with their positions into files.", LOOK),
+    CommandEntry("restore", "stan.cli.commands.backup:restore", "Put channels of a backup back.", LOOK),
+    CommandEntry("export", "stan.cli.commands.exchange:export", "Write a channel's messages as lines.", MESSAGES),
+    CommandEntry("import", "stan.cli.commands.exchange:import_", "Publish lines of a file.", MESSAGES),
+    CommandEntry("context", "stan.cli.commands.context:app", "Clusters by name: how to reach them, as whom.", SET_UP),
+    CommandEntry("completion", "stan.cli.commands.completion:completion", "Completion for bash, zsh or fish.", SET_UP),
+    CommandEntry(
         "config", "stan.cli.commands.config:app", "Configuration files of the server: check, show, accounts.", SET_UP
     ),
-    Entry("migrate", "stan.cli.commands.migrate:app", "Move in from another server.", SET_UP),
-    Entry(
+    CommandEntry("migrate", "stan.cli.commands.migrate:app", "Move in from another server.", SET_UP),
+    CommandEntry(
         "bench",
         "stan.cli.bench.bench:bench",
         "Measure how many messages a second the broker takes and delivers.",
         MEASURE,
     ),
-    Entry(
+    CommandEntry(
         "bench failover",
         "stan.cli.bench.bench_failover:bench_failover",
         "Measure what a kill -9 of a node costs: a cluster of its own, under load, one node after the other.",
         MEASURE,
     ),
-    Entry(
+    CommandEntry(
         "demo",
         "stan.cli.demo.demo:demo",
         "Show in half a minute what the broker promises, on a broker of its own that is killed under load.",
         MEASURE,
     ),
-    Entry(
+    CommandEntry(
         "pipeline",
         "stan.cli.commands.pipeline:app",
         "Pipelines on Spark: channels in, SQL or Python, channels out.",
@@ -148,7 +158,7 @@ def _is_number(args: list[str]) -> bool:
         return False
 
 
-def loaded(entry: Entry) -> Any:
+def loaded(entry: CommandEntry) -> Any:
     """The command itself."""
     module, _, attribute = entry.place.partition(":")
     found: Any = getattr(import_module(module), attribute)

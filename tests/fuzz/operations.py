@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from stan.cli.commands.archive import ArchiveError, Index, SavedChannel, Writer, blocks, read_index
+from stan.cli.commands.archive import ArchiveError, BackupIndex, SavedChannel, Writer, blocks, read_index
 from stan.cli.commands.exchange import LineError, _row
 from stan.cli.support import contexts
 from stan.edge.serving.partitioning import decode_list, encode_lists
@@ -54,7 +54,7 @@ def of_operators() -> Iterator[Parser]:
     writer.close()
     file, index_file = directory / "x.messages", directory / "backup.json"
     channel = SavedChannel("foo", "000001", 1, 1, 2, 2, 0, {"max_msgs": 5})
-    index = json.dumps(asdict(Index("cluster", "name", "2026", "stan", [channel]))).encode()
+    index = json.dumps(asdict(BackupIndex("cluster", "name", "2026", "stan", [channel]))).encode()
 
     def read_blocks(data: bytes) -> None:
         assert kept.name  # the directory lives as long as its parsers

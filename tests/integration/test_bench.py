@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from stan.cli.bench.bench import shares
-from stan.cli.bench.bench_report import Report, Sample, add_latency, human_bytes, percentile
+from stan.cli.bench.bench_report import BenchReport, Measurement, add_latency, human_bytes, percentile
 from tests.kit.fake_broker import free_port
 
 
@@ -29,8 +29,8 @@ async def bench(*arguments: str) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-def sample(name: str, messages: int, began_s: float, ended_s: float, **more) -> Sample:
-    return Sample(
+def sample(name: str, messages: int, began_s: float, ended_s: float, **more) -> Measurement:
+    return Measurement(
         name=name, messages=messages, size=128, began_ns=int(began_s * 1e9), ended_ns=int(ended_s * 1e9), **more
     )
 
@@ -42,7 +42,7 @@ def test_report_of_publishers_and_subscribers_has_the_form_of_stan_bench() -> No
     latencies: dict[int, int] = {}
     add_latency(latencies, 1_000_000, 99)
     add_latency(latencies, 64_000_000, 1)
-    report = Report(
+    report = BenchReport(
         publishers=[sample("p1", 1000, 10, 11, latencies=latencies), sample("p2", 1000, 10, 12)],
         subscribers=[sample("s1", 2000, 10, 14)],
     )
@@ -59,7 +59,7 @@ def test_report_of_publishers_and_subscribers_has_the_form_of_stan_bench() -> No
 
 
 def test_report_of_publishers_alone_is_not_indented() -> None:
-    assert Report(publishers=[sample("p1", 1000, 0, 1)]).lines() == [
+    assert BenchReport(publishers=[sample("p1", 1000, 0, 1)]).lines() == [
         "NATS Streaming Pub stats: 1,000 msgs/sec ~ 125.00 KB/sec"
     ]
 
@@ -67,7 +67,7 @@ def test_report_of_publishers_alone_is_not_indented() -> None:
 def test_report_tells_oddities_and_the_share_of_raw_nats() -> None:
     subscribers = [sample("s1", 1000, 0, 1, redelivered=3, out_of_order=True)]
 
-    lines = Report(subscribers=subscribers, raw=[sample("r", 4000, 0, 1)]).lines()
+    lines = BenchReport(subscribers=subscribers, raw=[sample("r", 4000, 0, 1)]).lines()
 
     assert lines[1:] == [
         "Redelivered: 3 msgs",
@@ -91,7 +91,7 @@ def test_latencies_keep_two_digits_and_percentiles_weigh_messages() -> None:
 def test_samples_survive_json() -> None:
     before = sample("p", 3, 1, 2, latencies={1000: 3})
 
-    assert Sample.from_json(json.loads(json.dumps(before.to_json()))) == before
+    assert Measurement.from_json(json.loads(json.dumps(before.to_json()))) == before
 
 
 @pytest.mark.parametrize(

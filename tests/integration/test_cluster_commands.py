@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from stan.cli.bench.bench_failover import FailoverReport, _bench
-from stan.cli.bench.failover import Load, outage, running_load
+from stan.cli.bench.failover import FailoverLoad, outage, running_load
 from stan.cli.demo.demo_cluster import tell_cluster
 from stan.cli.support import local_cluster
 from stan.cli.support.common import CliError
@@ -156,7 +156,7 @@ async def test_cancellation_that_was_swallowed_is_heeded(played):
 
 async def test_outage_under_load_is_measured(played):
     async with LocalCluster(3, "c") as cluster:
-        load = Load(cluster, "x", rate=500, size=64)
+        load = FailoverLoad(cluster, "x", rate=500, size=64)
         async with running_load(load, "test") as figures:
             await load.flow()
             first = await outage(load, "n1")
@@ -173,7 +173,7 @@ async def test_outage_under_load_is_measured(played):
 
 async def test_refused_publishes_are_counted_by_their_text(played):
     async with LocalCluster(3, "c") as cluster:
-        load = Load(cluster, "x", rate=0, size=64)
+        load = FailoverLoad(cluster, "x", rate=0, size=64)
         async with running_load(load, "test") as figures:
             await load.flow()
             played[0].refuse["pub"] = "stan: no"

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from stan_client import Message, StanClientError
 
-from stan.cli.support.demo_tally import Figure, Ledger, Tally, figures_of_log, figures_of_reader
+from stan.cli.support.demo_tally import Figure, PublishLedger, Tally, figures_of_log, figures_of_reader
 
 ROOT = Path(__file__).parents[2]
 END_SECONDS_MAX = 90
@@ -159,8 +159,8 @@ def test_demo_whose_broker_dies_fails_and_leaves_nothing_behind(demo, tmp_path, 
 # --- the figures can fail -------------------------------------------------------------------------------------------
 
 
-def written(count: int) -> Ledger:
-    ledger = Ledger()
+def written(count: int) -> PublishLedger:
+    ledger = PublishLedger()
     for _ in range(count):
         _, settle = ledger.publish()
         settle("guid", None)

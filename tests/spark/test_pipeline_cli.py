@@ -23,7 +23,7 @@ from stan_client.blocking import BlockingClient
 from typer.testing import CliRunner
 
 from stan.cli.commands import pipeline_screen
-from stan.cli.demo.demo_spark import Load, figures_of
+from stan.cli.demo.demo_spark import PublishedClicks, figures_of
 from stan.cli.main import app
 from stan.cli.support.demo_tally import Tally
 from tests.kit.server import ROOT, until
@@ -169,7 +169,7 @@ def test_a_terminal_shows_a_table_with_sums_and_the_lag():
 
 
 def broken(change):
-    load = Load(list(islice(clicks(seed=1), 2000)))
+    load = PublishedClicks(list(islice(clicks(seed=1), 2000)))
     results = [
         b'{"start": "%b", "page": "%b", "clicks": %d}' % (start.encode(), page.encode(), count)
         for (start, page), count in counted(load.acked).items()

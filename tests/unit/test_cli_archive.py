@@ -6,7 +6,7 @@ import pytest
 
 from stan.cli.commands.archive import (
     ArchiveError,
-    Index,
+    BackupIndex,
     SavedChannel,
     Writer,
     blocks,
@@ -31,7 +31,7 @@ def saved(tmp_path):
         run = Run(first_sequence=first, count=count)
         messages.write(FetchResponse(runs=[run], records=b"x" * 40).SerializeToString())
     messages.close()
-    write_index(tmp_path, Index("cluster", "name", "2026-01-01T00:00:00+00:00", "stan 0", [CHANNEL]))
+    write_index(tmp_path, BackupIndex("cluster", "name", "2026-01-01T00:00:00+00:00", "stan 0", [CHANNEL]))
     return tmp_path
 
 

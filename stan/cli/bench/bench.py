@@ -22,7 +22,7 @@ from stan_client.session import fresh_id
 from stan.cli.bench.bench_broker import own_broker, own_cluster
 from stan.cli.bench.bench_drivers import Job
 from stan.cli.bench.bench_fleet import Fleet
-from stan.cli.bench.bench_report import Report, Sample
+from stan.cli.bench.bench_report import BenchReport, Measurement
 from stan.cli.support.common import (
     EXIT_FAILED,
     CliError,
@@ -171,9 +171,9 @@ class Bench:
         self._work = work
         self._id = f"{work.client_id}-{run_id}"
 
-    async def measure(self) -> Report:
+    async def measure(self) -> BenchReport:
         """All phases, one after the other."""
-        work, report = self._work, Report()
+        work, report = self._work, BenchReport()
         kind = "python-" if work.python else ""
         if work.raw:
             report.raw = (await self._phase(self._raw_jobs("rawsub"), self._raw_jobs("rawpub")))["rawsub"]
@@ -187,7 +187,7 @@ class Bench:
         report.subscribers = samples.get(f"{kind}sub", [])
         return report
 
-    async def _phase(self, *waves: list[Job]) -> dict[str, list[Sample]]:
+    async def _phase(self, *waves: list[Job]) -> dict[str, list[Measurement]]:
         """Prepare one wave of jobs after the other, then let all begin."""
         with _progress(not err.is_terminal) as bars:
             tasks = {

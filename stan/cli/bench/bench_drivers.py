@@ -18,7 +18,7 @@ from stan_client.errors import ServerError, StanClientError, SubscribeRequestTim
 from stan_client.positions import everything, new_only
 from stan_client.session import Session, SessionOptions, fresh_id, text_of
 
-from stan.cli.bench.bench_report import Latencies, Sample, add_latency
+from stan.cli.bench.bench_report import Latencies, Measurement, add_latency
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import absorb, count_raw, load_publishes, raw_publishes
 from stan.protocol.proto import wire_pb2 as wire
@@ -96,7 +96,7 @@ class RawConnection(ClientConnection):
         return consumed
 
 
-class Driver:
+class LoadDriver:
     """One client under load; `run` ends when it has done its messages."""
 
     def __init__(self, job: Job, number: int) -> None:
@@ -110,9 +110,9 @@ class Driver:
         self.latencies: Latencies = {}
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def sample(self) -> Sample:
+    def sample(self) -> Measurement:
         """What it did."""
-        return Sample(
+        return Measurement(
             name=self.name,
             messages=self.done,
             size=self.job.size,
@@ -144,7 +144,7 @@ class Driver:
         raise NotImplementedError
 
 
-class StanDriver(Driver):
+class StanDriver(LoadDriver):
     """A driver with a STAN session."""
 
     async def prepare(self) -> None:
@@ -270,7 +270,7 @@ class SubscribeDriver(StanDriver):
             self.finish()
 
 
-class RawPublishDriver(Driver):
+class RawPublishDriver(LoadDriver):
     """Publishes to a plain NATS subject as fast as the socket takes it."""
 
     async def prepare(self) -> None:
@@ -297,7 +297,7 @@ class RawPublishDriver(Driver):
         await self.nats.shut()
 
 
-class RawSubscribeDriver(Driver):
+class RawSubscribeDriver(LoadDriver):
     """Counts the messages of a plain NATS subject."""
 
     async def prepare(self) -> None:
@@ -336,7 +336,7 @@ def _as_read(frame: Frame) -> bytes:
     return b"MSG %b %d %d\r\n%b\r\n" % (frame.subject, frame.sid, len(frame.payload), frame.payload)
 
 
-DRIVERS: Final[dict[str, type[Driver]]] = {
+DRIVERS: Final[dict[str, type[LoadDriver]]] = {
     "pub": PublishDriver,
     "sub": SubscribeDriver,
     "rawpub": RawPublishDriver,

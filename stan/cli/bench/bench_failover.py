@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 from stan_client.session import fresh_id
 
-from stan.cli.bench.failover import Load, Round, outage, running_load
+from stan.cli.bench.failover import FailoverLoad, Round, outage, running_load
 from stan.cli.support.common import DEFAULT_CLUSTER_ID, EXIT_FAILED, run_until_signalled
 from stan.cli.support.demo_tally import Figure
 from stan.cli.support.local_cluster import NODES_MAX, LocalCluster, group_of
@@ -119,7 +119,7 @@ async def _bench(report: FailoverReport, rounds: int, *, as_json: bool) -> int:
         )
         typer.echo(f"Starting failover benchmark [{shown}, rounds={rounds}]")
     async with LocalCluster(settings["nodes"], DEFAULT_CLUSTER_ID, prefix="stan-bench-") as cluster:
-        load = Load(cluster, CHANNEL, settings["rate"], settings["size"])
+        load = FailoverLoad(cluster, CHANNEL, settings["rate"], settings["size"])
         async with running_load(load, f"bench-{fresh_id()}") as figures:
             for number in range(1, rounds + 1):
                 each = await _round(load, Victim(settings["kill"]))
@@ -135,7 +135,7 @@ async def _bench(report: FailoverReport, rounds: int, *, as_json: bool) -> int:
     return 0 if report.holds else EXIT_FAILED
 
 
-async def _round(load: Load, kind: Victim) -> Round:
+async def _round(load: FailoverLoad, kind: Victim) -> Round:
     await load.flow()
     victim = await load.cluster.leader_of(CHANNEL)
     if kind is Victim.FOLLOWER:

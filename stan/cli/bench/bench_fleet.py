@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from stan.cli.bench.bench_drivers import Job
-from stan.cli.bench.bench_report import Sample
+from stan.cli.bench.bench_report import Measurement
 from stan.cli.support.common import CliError
 
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -70,7 +70,7 @@ class Fleet:
         _write(process, job.to_json() + "\n")
         return process
 
-    async def run(self) -> dict[str, list[Sample]]:
+    async def run(self) -> dict[str, list[Measurement]]:
         """Let all begin, wait for all; samples by role.
 
         Raises:
@@ -79,9 +79,9 @@ class Fleet:
         for _, process in self._members:
             _write(process, "go\n")
         answers = await asyncio.gather(*[self._answer(job, process, "samples") for job, process in self._members])
-        samples: dict[str, list[Sample]] = {}
+        samples: dict[str, list[Measurement]] = {}
         for (job, _), answer in zip(self._members, answers, strict=True):
-            samples.setdefault(job.role, []).extend(Sample.from_json(sample) for sample in answer["samples"])
+            samples.setdefault(job.role, []).extend(Measurement.from_json(sample) for sample in answer["samples"])
         return samples
 
     async def _answer(self, job: Job, process: Process, key: str) -> dict[str, Any]:

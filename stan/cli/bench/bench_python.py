@@ -10,14 +10,14 @@ from typing import Final
 
 import stan_client
 
-from stan.cli.bench.bench_drivers import ACK_WAIT_S, Driver, Job
+from stan.cli.bench.bench_drivers import ACK_WAIT_S, Job, LoadDriver
 from stan.cli.bench.bench_report import add_latency
 
 TURN_MESSAGES_MAX: Final = 256
 """Publishes before the event loop gets its turn."""
 
 
-class PythonDriver(Driver):
+class PythonDriver(LoadDriver):
     """A driver with a stan_client."""
 
     client: stan_client.Client
@@ -109,4 +109,4 @@ class PythonSubscribeDriver(PythonDriver):
             self.finish()
 
 
-DRIVERS: Final[dict[str, type[Driver]]] = {"python-pub": PythonPublishDriver, "python-sub": PythonSubscribeDriver}
+DRIVERS: Final[dict[str, type[LoadDriver]]] = {"python-pub": PythonPublishDriver, "python-sub": PythonSubscribeDriver}

@@ -36,7 +36,7 @@ def percentile(latencies: Latencies, share: float) -> int:
 
 
 @dataclass(slots=True, kw_only=True)
-class Sample:
+class Measurement:
     """What one publisher or subscriber did."""
 
     name: str
@@ -63,19 +63,19 @@ class Sample:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Sample":
+    def from_json(cls, data: dict[str, Any]) -> "Measurement":
         """Back again; JSON has made text of the keys of `latencies`."""
         latencies = {int(nanos): count for nanos, count in data.pop("latencies").items()}
         return cls(**data, latencies=latencies)
 
 
-def combined(name: str, samples: list[Sample]) -> Sample:
+def combined(name: str, samples: list[Measurement]) -> Measurement:
     """All samples as one; *samples* is not empty."""
     latencies: Latencies = {}
     for sample in samples:
         for nanos, count in sample.latencies.items():
             latencies[nanos] = latencies.get(nanos, 0) + count
-    return Sample(
+    return Measurement(
         name=name,
         messages=sum(sample.messages for sample in samples),
         size=samples[0].size,
@@ -96,12 +96,12 @@ def human_bytes(count: float) -> str:
     return f"{count:.2f} {UNITS[power]}"
 
 
-def speed(sample: Sample) -> str:
+def speed(sample: Measurement) -> str:
     """169,000 msgs/sec ~ 20.63 MB/sec."""
     return f"{sample.rate:,.0f} msgs/sec ~ {human_bytes(sample.rate * sample.size)}/sec"
 
 
-def spread(samples: list[Sample]) -> str:
+def spread(samples: list[Measurement]) -> str:
     """Minimum, average, maximum and standard deviation of the rates of a group."""
     rates = [sample.rate for sample in samples]
     average = sum(rates) / len(rates)
@@ -110,13 +110,13 @@ def spread(samples: list[Sample]) -> str:
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
+class BenchReport:
     """All of one run; `raw` are the samples of nats-server alone."""
 
     name: str = "NATS Streaming"
-    publishers: list[Sample] = field(default_factory=list)
-    subscribers: list[Sample] = field(default_factory=list)
-    raw: list[Sample] = field(default_factory=list)
+    publishers: list[Measurement] = field(default_factory=list)
+    subscribers: list[Measurement] = field(default_factory=list)
+    raw: list[Measurement] = field(default_factory=list)
 
     def lines(self) -> list[str]:
         """In the form of stan-bench, then latencies, oddities and the comparison with NATS."""
@@ -182,7 +182,7 @@ class Report:
         return rows
 
 
-def _numbers(sample: Sample) -> dict[str, Any]:
+def _numbers(sample: Measurement) -> dict[str, Any]:
     return {
         "messages": sample.messages,
         "seconds": round(sample.seconds, 6),
@@ -191,7 +191,7 @@ def _numbers(sample: Sample) -> dict[str, Any]:
     }
 
 
-def _group(samples: list[Sample]) -> dict[str, Any]:
+def _group(samples: list[Measurement]) -> dict[str, Any]:
     whole = combined("all", samples)
     shown = _numbers(whole)
     if whole.latencies:

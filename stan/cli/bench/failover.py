@@ -1,7 +1,7 @@
 """A load that a node is taken from: a writer and a durable on one channel of a cluster, a kill -9, and what it cost.
 
 For `stan bench failover` and `stan demo --cluster`. Every message has a number; what was acknowledged and what was received is
-counted by Ledger and Tally, pauses by Pauses. Believes nothing that it has not seen come back.
+counted by PublishLedger and Tally, pauses by Pauses. Believes nothing that it has not seen come back.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any, Final
 import stan_client
 from stan_client import Client, Message, StanClientError, everything
 
-from stan.cli.support.demo_tally import Figure, Ledger, Tally, figures_of_log, figures_of_reader
+from stan.cli.support.demo_tally import Figure, PublishLedger, Tally, figures_of_log, figures_of_reader
 from stan.cli.support.local_cluster import LocalCluster, group_of
 
 TURN_S: Final = 0.001
@@ -69,14 +69,14 @@ class Round:
 
 
 @dataclass(slots=True)
-class Load:
+class FailoverLoad:
     """What writer and durable of one channel have seen so far."""
 
     cluster: LocalCluster
     channel: str
     rate: float  # messages a second, 0 for as many as the window lets
     size: int  # payload bytes, at least the digits of the number
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: PublishLedger = field(default_factory=PublishLedger)
     durable: Tally = field(default_factory=Tally)
     errors: Counter[str] = field(default_factory=Counter)
     acks: Pauses = field(default_factory=Pauses)
@@ -161,7 +161,7 @@ async def client_of(cluster: LocalCluster, client_id: str, *, window: int = WIND
 
 
 @contextlib.asynccontextmanager
-async def running_load(load: Load, name: str) -> AsyncIterator[list[Figure]]:
+async def running_load(load: FailoverLoad, name: str) -> AsyncIterator[list[Figure]]:
     """Writer and durable at work within the block; what became of it all is in the list when the block has ended."""
     figures: list[Figure] = []
     window = PACED_WINDOW if load.rate else WINDOW
@@ -181,7 +181,7 @@ async def running_load(load: Load, name: str) -> AsyncIterator[list[Figure]]:
         figures += await _count(load, reader, writer)
 
 
-async def _count(load: Load, reader: Client, writer: Client) -> list[Figure]:
+async def _count(load: FailoverLoad, reader: Client, writer: Client) -> list[Figure]:
     """Read the channel back up to a message that is published last, and hold everything against it."""
     until = load.cluster.until
     await until(lambda: load.ledger.in_flight == 0, "the last acks")
@@ -198,7 +198,7 @@ async def _count(load: Load, reader: Client, writer: Client) -> list[Figure]:
     ]
 
 
-async def outage(load: Load, victim: str) -> Round:
+async def outage(load: FailoverLoad, victim: str) -> Round:
     """Kill *victim* under the load, see it go on, start the node again."""
     cluster, group = load.cluster, group_of(load.channel)
     led = cluster.leader(group) == victim

@@ -14,7 +14,7 @@ from typing import Any, Final
 from stan_client.connection import CONNECT_FAILURES
 from stan_client.errors import StanClientError
 
-from stan.cli.bench.bench_drivers import DRIVERS, Driver, Job
+from stan.cli.bench.bench_drivers import DRIVERS, Job, LoadDriver
 from stan.cli.bench.bench_python import DRIVERS as PYTHON_DRIVERS
 from stan.cli.support.common import run_fast
 
@@ -33,13 +33,13 @@ async def _orders() -> asyncio.StreamReader:
     return orders
 
 
-async def _report_progress(drivers: list[Driver]) -> None:
+async def _report_progress(drivers: list[LoadDriver]) -> None:
     while True:
         await asyncio.sleep(PROGRESS_INTERVAL_S)
         tell(progress=sum(driver.done for driver in drivers))
 
 
-async def _work(orders: asyncio.StreamReader, drivers: list[Driver]) -> None:
+async def _work(orders: asyncio.StreamReader, drivers: list[LoadDriver]) -> None:
     await asyncio.gather(*[driver.prepare() for driver in drivers])
     tell(ready=True)
     if await orders.readline() != b"go\n":

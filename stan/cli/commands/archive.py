@@ -52,7 +52,7 @@ class SavedChannel:
 
 
 @dataclass(slots=True)
-class Index:
+class BackupIndex:
     """What backup.json says."""
 
     cluster_id: str
@@ -125,7 +125,7 @@ def saved_positions(directory: Path, channel: SavedChannel) -> list[CursorStatus
     return found
 
 
-def write_index(directory: Path, index: Index) -> None:
+def write_index(directory: Path, index: BackupIndex) -> None:
     """The backup is whole. Raises OSError."""
     path, new = directory / INDEX, directory / f"{INDEX}.new"
     with new.open("w", encoding="utf-8") as file:
@@ -141,7 +141,7 @@ def write_index(directory: Path, index: Index) -> None:
         os.close(handle)
 
 
-def read_index(directory: Path) -> Index:
+def read_index(directory: Path) -> BackupIndex:
     """What a backup holds. Raises ArchiveError."""
     path = directory / INDEX
     try:
@@ -149,7 +149,7 @@ def read_index(directory: Path) -> Index:
         if said["format"] != FORMAT:
             raise ArchiveError(f"{path}: format {said['format']}, this program reads format {FORMAT}")
         channels = [SavedChannel(**channel) for channel in said.pop("channels")]
-        index = Index(**said, channels=channels)
+        index = BackupIndex(**said, channels=channels)
         for channel in channels:
             for one in fields(channel):
                 if type(getattr(channel, one.name)) is not _TYPES[one.name]:

@@ -22,7 +22,7 @@ from stan_client.session import text_of
 import stan
 from stan.cli.commands.archive import (
     ArchiveError,
-    Index,
+    BackupIndex,
     SavedChannel,
     Writer,
     read_index,
@@ -80,7 +80,7 @@ async def _backup(target: Target, directory: Path, pattern: str, view: View) -> 
     async with session(target, timeout_s=PATIENCE_S) as direct:
         found = await direct.admin.channels(pattern)
         made = datetime.now(UTC).isoformat(timespec="seconds")
-        index = Index(target.cluster_id, secrets.token_hex(16), made, f"stan {stan.__version__}")
+        index = BackupIndex(target.cluster_id, secrets.token_hex(16), made, f"stan {stan.__version__}")
         gone: list[str] = []
         try:
             with bar("Saving", sum(one.messages for one in found)) as advance:
@@ -178,7 +178,7 @@ def restore(
     run(_restore(target, directory, index, view))
 
 
-async def _restore(target: Target, directory: Path, index: Index, view: View) -> int:
+async def _restore(target: Target, directory: Path, index: BackupIndex, view: View) -> int:
     async with session(target, timeout_s=PATIENCE_S) as direct:
         payload_max = direct.max_payload
         with bar("Restoring", sum(one.messages for one in index.channels)) as advance:
@@ -283,7 +283,7 @@ async def _together(work: Iterator[Awaitable[Any]]) -> list[Any]:
     return [task.result() for task in tasks]
 
 
-def _saved_table(index: Index, head: str, gone: list[str]) -> Table:
+def _saved_table(index: BackupIndex, head: str, gone: list[str]) -> Table:
     """What was done, a line each."""
     rows = [
         (one.name, f"{one.messages:,}", f"{one.first_sequence:,}", f"{one.last_sequence:,}", f"{one.positions:,}")

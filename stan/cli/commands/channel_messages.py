@@ -42,11 +42,11 @@ def get(
     if sum(map(bool, (seq, time, newest))) > 1:
         raise CliError("--seq, --time and --newest exclude each other.", EXIT_USAGE)
     time_ns = at_time("--time", time) if time else 0
-    wanted = _range(seq, count) if seq else Wanted(stan_client.newest(newest or max(count, 1)), count)
+    wanted = _range(seq, count) if seq else MessageRange(stan_client.newest(newest or max(count, 1)), count)
     run(_get(target, channel, wanted._replace(time_ns=time_ns), "full" if as_json else shape))
 
 
-class Wanted(NamedTuple):
+class MessageRange(NamedTuple):
     """Which messages."""
 
     start: stan_client.Start
@@ -55,17 +55,17 @@ class Wanted(NamedTuple):
     time_ns: int = 0  # instead of start
 
 
-def _range(seq: str, count: int) -> Wanted:
+def _range(seq: str, count: int) -> MessageRange:
     first, dash, end = seq.partition("-")
     number = parsed("--seq", units.number, first)
     last = parsed("--seq", units.number, end) if end else 0
     if number < 1 or (end and last < number):
         raise CliError(f"--seq: {seq!r} is no sequence from 1 on, and no range of them.", EXIT_USAGE)
     alone = not dash and not count
-    return Wanted(stan_client.from_sequence(number), 1 if alone else count, number if alone else last)
+    return MessageRange(stan_client.from_sequence(number), 1 if alone else count, number if alone else last)
 
 
-async def _get(target: Target, channel: str, wanted: Wanted, shape: str) -> int:
+async def _get(target: Target, channel: str, wanted: MessageRange, shape: str) -> int:
     shown = 0
     start, bound, last, time_ns = wanted
     async with session(target) as direct:

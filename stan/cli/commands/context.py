@@ -42,7 +42,7 @@ def fields_of(
     tls_ca: Annotated[Text, typer.Option(help="File of certificates that are trusted.")] = None,
     tls_cert: Annotated[Text, typer.Option(help="File of our certificate.")] = None,
     tls_key: Annotated[Text, typer.Option(help="File of its key.")] = None,
-) -> "Fields":
+) -> "ContextFields":
     """What is told of a context; "" takes a field back."""
     given = {
         "server": server,
@@ -63,18 +63,18 @@ def fields_of(
         told[key] = typer.prompt(key.capitalize(), hide_input=True, err=True) if _asks(key, value) else value
         if key in contexts.FILES and value:
             told[key] = str(Path(value).expanduser().resolve())
-    return Fields(told)
+    return ContextFields(told)
 
 
 def _asks(key: str, value: str) -> bool:
     return key in contexts.SECRETS and value == "-"
 
 
-class Fields(dict[str, str]):
+class ContextFields(dict[str, str]):
     """What is told of a context on the command line."""
 
 
-builds(fields_of, Fields)
+builds(fields_of, ContextFields)
 
 
 def _named(name: str, call: Any, *arguments: Any) -> Any:
@@ -91,7 +91,7 @@ def add(
     name: Name,
     use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,  # noqa: FBT002
     *,
-    fields: Fields,
+    fields: ContextFields,
 ) -> None:
     """Make a context: `stan context add production -s nats://10.0.0.1:4222 -c orders --creds ops.creds --use`."""
     if name in contexts.names():
@@ -170,7 +170,7 @@ def remove(name: Name, *, confirmation: Confirmation) -> None:
 
 @app.command("edit")
 @injected
-def edit(name: Name, *, fields: Fields) -> None:
+def edit(name: Name, *, fields: ContextFields) -> None:
     """Change what is told, "" takes a field back; told nothing: open it in $EDITOR."""
     if not fields:
         old = contexts.path_of(name).read_text(encoding="utf-8") if name in contexts.names() else ""

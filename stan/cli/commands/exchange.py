@@ -125,7 +125,7 @@ def _text(raw: bytes) -> str:
 # --- import -----------------------------------------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class ImportRow(NamedTuple):
     """One message to be stored."""
 
     data: bytes
@@ -167,7 +167,7 @@ async def _import(target: Target, channel: str, file: Path | None, shape: str, t
     async with session(target, timeout_s=PATIENCE_S) as direct:
         room = direct.max_payload - REQUEST_ROOM - 2 * len(channel.encode("utf-8", "surrogateescape"))
         with _source(file) as source, bar("Importing", total) as advance:
-            pending: list[Row] = []
+            pending: list[ImportRow] = []
             size = read = 0
 
             async def send() -> None:
@@ -218,10 +218,10 @@ def _source(file: Path | None) -> Iterator[BinaryIO]:
         yield source
 
 
-def _row(line: bytes, shape: str) -> Row | None:
+def _row(line: bytes, shape: str) -> ImportRow | None:
     """The message of a line; None for an empty one between JSON. Raises LineError."""
     if shape == "lines":
-        return Row(line.removesuffix(b"\n"), b"", ())
+        return ImportRow(line.removesuffix(b"\n"), b"", ())
     if not line.strip():
         return None
     try:
@@ -230,7 +230,7 @@ def _row(line: bytes, shape: str) -> Row | None:
             raise LineError("a line is an object with either data or data_base64")
         data = _bytes(said["data"]) if "data" in said else base64.b64decode(said["data_base64"], validate=True)
         headers = tuple((_bytes(key), _bytes(value)) for key, value in said.get("headers", ()))
-        return Row(data, _bytes(said.get("reply", "")), headers)
+        return ImportRow(data, _bytes(said.get("reply", "")), headers)
     except (ValueError, TypeError, RecursionError) as error:
         raise LineError(str(error) or type(error).__name__) from None
 
@@ -241,7 +241,7 @@ def _bytes(text: object) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _packed(pending: list[Row]) -> bytes:
+def _packed(pending: list[ImportRow]) -> bytes:
     def column(values: list[bytes]) -> tuple[bytes, bytes]:
         offsets = array("i", [0])
         for value in values:

@@ -49,7 +49,7 @@ PAUSE_MIN_S: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Publishing:
+class PublishJob:
     """What `stan pub` is to do."""
 
     channel: str
@@ -88,7 +88,7 @@ def pub(
     if not any(given) and sys.stdin.isatty():
         raise typer.BadParameter("Give a MESSAGE, --size, --file or --lines, or pipe something in.")
     payloads = _payloads(message, size, file, lines=lines)
-    job = Publishing(channel=channel, count=count, rate=rate, wait=wait, reply=reply)
+    job = PublishJob(channel=channel, count=count, rate=rate, wait=wait, reply=reply)
     run(_publish(target, job, payloads, quiet=quiet))
 
 
@@ -129,7 +129,7 @@ async def _stdin_lines() -> AsyncIterator[bytes]:
         yield rest.removesuffix(b"\r")
 
 
-async def _paced(payloads: AsyncIterator[bytes], job: Publishing) -> AsyncIterator[bytes]:
+async def _paced(payloads: AsyncIterator[bytes], job: PublishJob) -> AsyncIterator[bytes]:
     """Each payload `count` times, at most `rate` a second."""
     loop = asyncio.get_running_loop()
     began, done = loop.time(), 0
@@ -143,7 +143,7 @@ async def _paced(payloads: AsyncIterator[bytes], job: Publishing) -> AsyncIterat
             done += 1
 
 
-class Tally:
+class PublishTally:
     """Counts what was published and what came of it."""
 
     def __init__(self) -> None:
@@ -165,8 +165,8 @@ class Tally:
             self.idle.set()
 
 
-async def _publish(target: Target, job: Publishing, payloads: AsyncIterator[bytes], *, quiet: bool) -> int:
-    tally = Tally()
+async def _publish(target: Target, job: PublishJob, payloads: AsyncIterator[bytes], *, quiet: bool) -> int:
+    tally = PublishTally()
     began = time.monotonic()
     async with target.connect("pub") as client:
         room = 0

@@ -22,7 +22,7 @@ SORTS: Final = ("rate", "lag", "redelivered", "messages", "name")
 HEIGHT: Final = 24
 
 
-class Sample(NamedTuple):
+class TrafficSample(NamedTuple):
     """What there was at one moment."""
 
     at: float  # seconds, monotonic
@@ -98,13 +98,13 @@ def _draw(table: Table, sort: str, *, live: bool) -> None:
     write(text_lines(table))
 
 
-async def sampled(direct: stan_client.Direct, pattern: str) -> Sample:
+async def sampled(direct: stan_client.Direct, pattern: str) -> TrafficSample:
     """Look once."""
     channels, cursors = await asyncio.gather(direct.admin.channels(pattern), direct.admin.subscriptions(pattern))
-    return Sample(time.monotonic(), channels, cursors)
+    return TrafficSample(time.monotonic(), channels, cursors)
 
 
-def measured(before: Sample, after: Sample, now_ns: int) -> list[Line]:
+def measured(before: TrafficSample, after: TrafficSample, now_ns: int) -> list[Line]:
     """What happened between two samples, by channel."""
     took = max(after.at - before.at, 1e-6)
     last = {one.uid: one.last_sequence for one in before.channels}

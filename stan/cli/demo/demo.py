@@ -20,7 +20,7 @@ from stan.cli.demo.demo_cluster import tell_cluster
 from stan.cli.demo.demo_screen import fact, rate, step, verdict
 from stan.cli.demo.demo_spark import tell_spark
 from stan.cli.support.common import run_until_signalled
-from stan.cli.support.demo_tally import Figure, Ledger, Tally, figures_of_log, figures_of_reader
+from stan.cli.support.demo_tally import Figure, PublishLedger, Tally, figures_of_log, figures_of_reader
 
 ORDERS: Final = "orders"
 LOAD: Final = "load"
@@ -165,7 +165,7 @@ async def _redeliver(broker: DemoBroker, client: Client) -> None:
 
 async def _survive(broker: DemoBroker) -> list[Figure]:
     step(7, "kill -9 under load", "Messages flow, the broker is killed in the middle of it and started again.")
-    durable, group, ledger = Tally(), Tally(), Ledger()
+    durable, group, ledger = Tally(), Tally(), PublishLedger()
     async with contextlib.AsyncExitStack() as stack:
         writer = await stack.enter_async_context(_client(broker, "demo-writer"))
         reader = await stack.enter_async_context(_client(broker, "demo-reader"))
@@ -192,7 +192,7 @@ async def _survive(broker: DemoBroker) -> list[Figure]:
     ]
 
 
-async def _write(client: Client, ledger: Ledger) -> None:
+async def _write(client: Client, ledger: PublishLedger) -> None:
     """Publish 1, 2, 3, ... until cancelled, as fast as the window of IN_FLIGHT_MAX without ack allows."""
     while True:
         for _ in range(min(await client.room(), BURST)):
@@ -201,7 +201,7 @@ async def _write(client: Client, ledger: Ledger) -> None:
         await asyncio.sleep(0)
 
 
-async def _kill_and_restart(broker: DemoBroker, ledger: Ledger, durable: Tally, group: Tally) -> None:
+async def _kill_and_restart(broker: DemoBroker, ledger: PublishLedger, durable: Tally, group: Tally) -> None:
     await broker.until(
         lambda: len(ledger.acked) >= KILL_AFTER_ACKS and min(durable.last, group.last) > 1 and ledger.in_flight > 0,
         "the load",

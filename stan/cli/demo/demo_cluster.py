@@ -7,7 +7,7 @@ exit code 0 only if all of it holds, no process and no file left behind.
 import time
 from typing import Final
 
-from stan.cli.bench.failover import Load, Round, outage, running_load
+from stan.cli.bench.failover import FailoverLoad, Round, outage, running_load
 from stan.cli.demo.demo_screen import fact, step, verdict
 from stan.cli.support.local_cluster import LocalCluster, group_of
 
@@ -30,7 +30,7 @@ async def tell_cluster() -> int:
         fact(f"nats-server at {cluster.url}, files in {cluster.directory}")
         for name, node in cluster.nodes.items():
             fact(f"stan-server {name}, pid {node.pid}")
-        load = Load(cluster, CHANNEL, RATE, SIZE)
+        load = FailoverLoad(cluster, CHANNEL, RATE, SIZE)
         async with running_load(load, "demo") as figures:
             await _lead(load)
             await _kill_leader(3, "kill -9 of the leader", load)
@@ -39,7 +39,7 @@ async def tell_cluster() -> int:
     return verdict(figures, time.monotonic() - began)
 
 
-async def _lead(load: Load) -> None:
+async def _lead(load: FailoverLoad) -> None:
     step(2, "A leader", "Each group of channels has one; the other nodes have the same log and can take over.")
     leader = await load.cluster.leader_of(CHANNEL)
     await load.flow()
@@ -48,7 +48,7 @@ async def _lead(load: Load) -> None:
     )
 
 
-async def _kill_leader(number: int, title: str, load: Load) -> None:
+async def _kill_leader(number: int, title: str, load: FailoverLoad) -> None:
     step(
         number,
         title,

@@ -47,7 +47,7 @@ _JVM: Final = re.compile(r"^Spark (\S+) at \S+, pid (\d+)$", re.MULTILINE)
 
 
 @dataclass
-class Load:
+class PublishedClicks:
     """The clicks that were published and acknowledged."""
 
     acked: list[Click] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Load:
         return found
 
 
-class Driver:
+class PipelineProcess:
     """`stan pipeline run` as a process, with a JVM and workers; `async with` ends all of them."""
 
     def __init__(self, broker: DemoBroker) -> None:
@@ -139,8 +139,8 @@ class Driver:
 
 
 @contextlib.asynccontextmanager
-async def _driver(broker: DemoBroker) -> AsyncIterator[Driver]:
-    driver = Driver(broker)
+async def _driver(broker: DemoBroker) -> AsyncIterator[PipelineProcess]:
+    driver = PipelineProcess(broker)
     try:
         yield driver
     finally:
@@ -171,8 +171,8 @@ async def tell_spark() -> int:
     return verdict(figures, time.monotonic() - began)
 
 
-async def _count_clicks(shop: Client, reader: Client, driver: Driver) -> list[Figure]:
-    load, results = Load(), Tally()
+async def _count_clicks(shop: Client, reader: Client, driver: PipelineProcess) -> list[Figure]:
+    load, results = PublishedClicks(), Tally()
     await _begin(driver)
     publishing = asyncio.ensure_future(_publish(shop, load))
     try:
@@ -188,7 +188,7 @@ async def _count_clicks(shop: Client, reader: Client, driver: Driver) -> list[Fi
     return await _finish(shop, driver, load, results)
 
 
-async def _begin(driver: Driver) -> None:
+async def _begin(driver: PipelineProcess) -> None:
     step(
         2,
         "A pipeline",
@@ -198,7 +198,7 @@ async def _begin(driver: Driver) -> None:
     fact(f"Spark {version}, driver pid {driver.pid}, its JVM pid {jvm}")
 
 
-async def _publish(shop: Client, load: Load) -> None:
+async def _publish(shop: Client, load: PublishedClicks) -> None:
     """Publish until cancelled, at RATE."""
     began, source = time.monotonic(), clicks(seed=1, per_s=RATE / WINDOW_S)
     while True:
@@ -212,7 +212,7 @@ async def _publish(shop: Client, load: Load) -> None:
         await asyncio.sleep(max(0.0, began + len(load.acked) / RATE - time.monotonic()))
 
 
-async def _until_results(driver: Driver, results: Tally, count: int) -> None:
+async def _until_results(driver: PipelineProcess, results: Tally, count: int) -> None:
     await driver.until(lambda: len(results.seen) >= count, "results")
 
 
@@ -223,7 +223,7 @@ def _show(results: Tally) -> None:
     fact("...")
 
 
-async def _kill(driver: Driver, results: Tally, load: Load) -> None:
+async def _kill(driver: PipelineProcess, results: Tally, load: PublishedClicks) -> None:
     step(
         4,
         "kill -9 of the driver",
@@ -239,7 +239,7 @@ async def _kill(driver: Driver, results: Tally, load: Load) -> None:
     fact(f"the next result came {time.monotonic() - killed:.1f} s after the kill")
 
 
-async def _finish(shop: Client, driver: Driver, load: Load, results: Tally) -> list[Figure]:
+async def _finish(shop: Client, driver: PipelineProcess, load: PublishedClicks, results: Tally) -> list[Figure]:
     step(5, "The end", "No more clicks; a last one, much later than all others, closes every window.")
     await shop.publish(CHANNEL, load.last().message())
     expected = counted(load.acked)
@@ -261,7 +261,7 @@ def _found(messages: Iterable[bytes]) -> dict[tuple[str, str], list[int]]:
     return found
 
 
-def figures_of(load: Load, results: Tally) -> Iterable[Figure]:
+def figures_of(load: PublishedClicks, results: Tally) -> Iterable[Figure]:
     """Hold what the pipeline has published against what was counted here."""
     expected, found = counted(load.acked), _found(results.seen.values())
     missing = len(expected.keys() - found.keys())

@@ -47,7 +47,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Ledger:
+class PublishLedger:
     """What the writer published, in order, and what became of each message."""
 
     published: int = 0
@@ -82,7 +82,7 @@ class Figure:
     holds: bool | None = None  # None: nothing is promised about it
 
 
-def figures_of_log(ledger: Ledger, stored: list[bytes]) -> Iterable[Figure]:
+def figures_of_log(ledger: PublishLedger, stored: list[bytes]) -> Iterable[Figure]:
     """Hold what was acknowledged against *stored*, the data of the channel in its order; data counts up as it was written."""
     numbers = [int(data) for data in stored]
     once = set(numbers)
