@@ -6,7 +6,7 @@ from stan import errors, limits
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.core_harness import START, CoreHarness, Node
-from tests.kit.positions import answer, begin, change, refusal, replayed, snapshot, stored
+from tests.kit.cursor_admin import answer, begin, change, refusal, replayed, snapshot, stored
 
 DUR = {"durable_name": "dur"}
 

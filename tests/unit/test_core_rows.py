@@ -6,7 +6,7 @@ from stan.state.changes import group_changes
 from stan.state.database import Changes, Database
 from stan.types import GroupId
 from tests.kit.core_harness import CoreHarness
-from tests.kit.positions import change
+from tests.kit.cursor_admin import change
 
 
 async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(tmp_path):
