@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from stan.config import EmbeddedConfig, NatsConfig, TlsConfig, parse_nats_urls
 from stan.errors import ConfigError
 from stan.settings.flags import TABLE
-from stan.settings.given import Values, clustered
 from stan.settings.go_flags import FlagKind
+from stan.settings.settings_reader import SettingsReader, clustered
 
 OWN_USER = "_stan-server"
 """What our own connection is called among the users of the embedded nats-server."""
 
 
-def nats_settings(values: Values) -> NatsConfig:
+def nats_settings(values: SettingsReader) -> NatsConfig:
     """Our own connection to NATS."""
     urls: tuple[str, ...] = ()
     if values.text("nats_server"):
@@ -54,7 +54,7 @@ def nats_settings(values: Values) -> NatsConfig:
     )
 
 
-def _is_own(values: Values) -> bool:
+def _is_own(values: SettingsReader) -> bool:
     """Whether our connection is a user of its own of the embedded nats-server."""
     if values.file and values.file.own_user:
         return True
@@ -62,7 +62,7 @@ def _is_own(values: Values) -> bool:
     return bool(values.own_password and values.text("user") and not named)
 
 
-def _embedded_tls(values: Values) -> TlsConfig | None:
+def _embedded_tls(values: SettingsReader) -> TlsConfig | None:
     """TLS towards our own nats-server: its certificate is known; where it wants one of clients, it is shown its own."""
     file = values.file
     verify = values.flag("tlsverify") or bool(file and file.verify)
@@ -77,7 +77,7 @@ def _embedded_tls(values: Values) -> TlsConfig | None:
     )
 
 
-def embedded_settings(values: Values) -> EmbeddedConfig:
+def embedded_settings(values: SettingsReader) -> EmbeddedConfig:
     """The nats-server that we start."""
     config_file = values.file.nats_file if values.file else values.path("config")
     if values.text("routes") and not (config_file or {"cluster", "cluster_listen"} & values.given.keys()):
@@ -104,7 +104,7 @@ def embedded_settings(values: Values) -> EmbeddedConfig:
 _ROUTES = frozenset({"routes", "cluster", "cluster_listen"})
 
 
-def _hidden(values: Values) -> frozenset[str]:
+def _hidden(values: SettingsReader) -> frozenset[str]:
     """Flags that nats-server must not get as arguments, which everybody on the machine can read: URLs with passwords."""
     told = _ROUTES & values.given.keys()
     if not any("@" in values.text(key) for key in told):
@@ -115,7 +115,7 @@ def _hidden(values: Values) -> frozenset[str]:
     return frozenset(told)
 
 
-def _passed(values: Values, hidden: frozenset[str], *, named: bool) -> Iterator[str]:
+def _passed(values: SettingsReader, hidden: frozenset[str], *, named: bool) -> Iterator[str]:
     """Spell the flags that are nats-server's business for it; *named*: its file may name the NATS cluster."""
     for flag in TABLE:
         if flag.passed and flag.key in values.given and flag.key not in hidden:

@@ -28,10 +28,10 @@ from stan.errors import go_quote
 from stan.permissions import Permissions
 from stan.settings.effective_settings import effective_settings
 from stan.settings.flags import TABLE
-from stan.settings.given import Values, clustered
 from stan.settings.go_flags import FlagError, scan
 from stan.settings.nats_settings import OWN_USER, embedded_settings, nats_settings
 from stan.settings.nats_users import Login
+from stan.settings.settings_reader import SettingsReader, clustered
 
 if TYPE_CHECKING:
     from stan.settings.stream_conf import Reader
@@ -93,7 +93,7 @@ def parse(
         scanned = scan(argv, TABLE)
     except FlagError as error:
         return Parsed(action=Action.HELP, complaint=str(error))
-    values = Values(scanned.values, environ=environ or {})
+    values = SettingsReader(scanned.values, environ=environ or {})
     for argument in scanned.arguments:
         if argument.lower() not in _WORDS:
             text = f"unrecognized command: {go_quote(argument)}"
@@ -109,7 +109,7 @@ def parse(
         from stan.settings.stream_conf import read_files  # noqa: PLC0415 - not needed without a file
 
         own = Login(OWN_USER, own_password) if own_password and not _LOGINS & scanned.values.keys() else None
-        values = Values(scanned.values, read_files(streaming, nats, read, own), environ or {})
+        values = SettingsReader(scanned.values, read_files(streaming, nats, read, own), environ or {})
     values.own_password = own_password
     config = _config(values)
     config = replace(config, settings=tuple(effective_settings(config, values.given, values.sources, values.file)))
@@ -118,7 +118,7 @@ def parse(
     return Parsed(action=action, config=config, files=files, complaints=(*_refused(values), *values.complaints))
 
 
-def _config(values: Values) -> Config:
+def _config(values: SettingsReader) -> Config:
     return Config(
         cluster_id=values.text("cluster_id"),
         discover_prefix=values.text("discover_prefix"),
@@ -151,7 +151,7 @@ def _config(values: Values) -> Config:
     )
 
 
-def _store(values: Values) -> StoreConfig:
+def _store(values: SettingsReader) -> StoreConfig:
     name = values.text("store")
     kind = _STORES.get(name.upper())
     if kind is None:
@@ -178,14 +178,14 @@ def _store(values: Values) -> StoreConfig:
     )
 
 
-def _encryption(values: Values) -> EncryptionConfig | None:
+def _encryption(values: SettingsReader) -> EncryptionConfig | None:
     key = values.text("encryption_key")
     if not (key or values.flag("encrypt")):
         return None
     return EncryptionConfig(key=key.encode("utf-8", "surrogateescape"), cipher=values.text("encryption_cipher"))
 
 
-def _permissions(values: Values) -> Permissions | None:
+def _permissions(values: SettingsReader) -> Permissions | None:
     found = values.file.permissions if values.file else None
     if found is None or not found.users or values.file is None:
         return found
@@ -196,7 +196,7 @@ def _permissions(values: Values) -> Permissions | None:
     return found
 
 
-def _file_complaints(values: Values) -> Iterator[str]:
+def _file_complaints(values: SettingsReader) -> Iterator[str]:
     """Check options of the FILE store, also those without effect here (STAN-SPEC 8.3)."""
     if values.size("file_buffer_size") < 0:
         yield "buffer size value must be a positive number"
@@ -219,7 +219,7 @@ def _file_complaints(values: Values) -> Iterator[str]:
         yield "parallel recovery value must be at least 1"
 
 
-def _cluster(values: Values) -> ClusterConfig | None:
+def _cluster(values: SettingsReader) -> ClusterConfig | None:
     if not clustered(values):
         return None
     if values.text("ft_group"):
@@ -241,7 +241,7 @@ def _cluster(values: Values) -> ClusterConfig | None:
     )
 
 
-def _limits(values: Values) -> StoreLimits:
+def _limits(values: SettingsReader) -> StoreLimits:
     return StoreLimits(
         channels=values.number("max_channels"),
         default=ChannelLimits(
@@ -255,7 +255,7 @@ def _limits(values: Values) -> StoreLimits:
     )
 
 
-def _monitor(values: Values) -> MonitorConfig:
+def _monitor(values: SettingsReader) -> MonitorConfig:
     plain, secure = values.number("http_port"), values.number("https_port")
     if plain and secure:
         values.complaints.append(f"can't specify both HTTP ({plain}) and HTTPs ({secure}) ports")
@@ -271,7 +271,7 @@ def _monitor(values: Values) -> MonitorConfig:
     )
 
 
-def _log(values: Values) -> LogConfig:
+def _log(values: SettingsReader) -> LogConfig:
     both = values.flag("DV") or values.flag("DVV")
     streaming = values.flag("SDV")
     return LogConfig(
@@ -289,7 +289,7 @@ def _log(values: Values) -> LogConfig:
     )
 
 
-def _refused(values: Values) -> list[str]:
+def _refused(values: SettingsReader) -> list[str]:
     """One complaint for each option that this version does not serve and that was set to something else than unset."""
     return [
         f"{values.name(flag.key)}: {flag.refused}"
@@ -298,7 +298,7 @@ def _refused(values: Values) -> list[str]:
     ]
 
 
-def _notices(values: Values) -> Iterator[str]:
+def _notices(values: SettingsReader) -> Iterator[str]:
     ignored = [values.name(flag.key) for flag in TABLE if flag.ignored and flag.key in values.given]
     if values.file:
         yield from values.file.notices

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from pyspark_stan.pipeline.avro import AvroSchemaError, avro_columns
-from pyspark_stan.pipeline.config import ConfigError, parse_pipeline, read_pipeline, summary
+from pyspark_stan.pipeline.config import PipelineConfigError, parse_pipeline, read_pipeline, summary
 from pyspark_stan.pipeline.lines import KeyLines
 from pyspark_stan.pipeline.types import TypeTextError, check_type
 
@@ -51,7 +51,7 @@ def pipeline_of(text: str = GOOD, directory: Path = Path("/etc/pipes"), environm
 
 
 def complaints_of(text: str, directory: Path = Path("/etc/pipes"), environment=None) -> list[str]:
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(PipelineConfigError) as error:
         pipeline_of(text, directory, environment)
     return [str(complaint) for complaint in error.value.complaints]
 
@@ -198,7 +198,7 @@ def test_what_is_not_toml_is_told_with_its_line():
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(ConfigError, match=r"cannot read .*none.toml: No such file"):
+    with pytest.raises(PipelineConfigError, match=r"cannot read .*none.toml: No such file"):
         read_pipeline(tmp_path / "none.toml", {})
 
 

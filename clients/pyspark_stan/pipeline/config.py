@@ -17,7 +17,7 @@ from pyspark_stan.options import OptionsError, source_options
 from pyspark_stan.pipeline.lines import KeyLines
 from pyspark_stan.pipeline.payload import METADATA, Payload, payload_of
 from pyspark_stan.pipeline.queries import Query, query_of
-from pyspark_stan.pipeline.tables import Complaint, Secret, Table
+from pyspark_stan.pipeline.tables import Complaint, Secret, TomlTable
 
 Mode = Literal["append", "update", "complete"]
 MODES: Final = ("append", "update", "complete")
@@ -27,7 +27,7 @@ _DURATION_WANTED: Final = "must be a duration such as '500 milliseconds', '10 se
 _AT: Final = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
 
 
-class ConfigError(Exception):
+class PipelineConfigError(Exception):
     """A file that cannot be used; `complaints` are all there are, in the order of their lines."""
 
     def __init__(self, complaints: list[Complaint]) -> None:
@@ -133,13 +133,13 @@ def read_pipeline(file: Path, environment: Mapping[str, str]) -> Pipeline:
     """The pipeline in *file*.
 
     Raises:
-        ConfigError: with everything that is wrong.
+        PipelineConfigError: with everything that is wrong.
     """
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
-        raise ConfigError([Complaint(0, "", f"cannot read {file}: {reason}")]) from error
+        raise PipelineConfigError([Complaint(0, "", f"cannot read {file}: {reason}")]) from error
     return parse_pipeline(text, file.parent, environment)
 
 
@@ -149,16 +149,18 @@ def parse_pipeline(text: str, directory: Path, environment: Mapping[str, str]) -
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         at = _AT.search(str(error))
-        raise ConfigError([Complaint(int(at[1]) if at else 0, "", f"not TOML: {_AT.sub('', str(error))}")]) from error
+        raise PipelineConfigError(
+            [Complaint(int(at[1]) if at else 0, "", f"not TOML: {_AT.sub('', str(error))}")]
+        ) from error
     complaints: list[Complaint] = []
-    root = Table(values, (), KeyLines(text), complaints, environment)
+    root = TomlTable(values, (), KeyLines(text), complaints, environment)
     pipeline = _pipeline(root, directory)
     if complaints:
-        raise ConfigError(complaints)
+        raise PipelineConfigError(complaints)
     return pipeline
 
 
-def _pipeline(root: Table, directory: Path) -> Pipeline:
+def _pipeline(root: TomlTable, directory: Path) -> Pipeline:
     trigger = root.table("trigger")
     payload = payload_of(root.table("payload"), directory)
     pipeline = Pipeline(
@@ -185,7 +187,7 @@ def _pipeline(root: Table, directory: Path) -> Pipeline:
     return pipeline
 
 
-def _connection(table: Table, directory: Path) -> PipelineConnection:
+def _connection(table: TomlTable, directory: Path) -> PipelineConnection:
     servers = table.text("servers", "nats://127.0.0.1:4222")
     if "@" in servers:
         table.complain("servers", "has a user or password in it: write user and password_env")
@@ -206,7 +208,7 @@ def _connection(table: Table, directory: Path) -> PipelineConnection:
 _SOURCE_KEYS: Final = {"max_per_trigger": "maxOffsetsPerTrigger", "min_per_trigger": "minOffsetsPerTrigger"}
 
 
-def _source(table: Table) -> PipelineSource:
+def _source(table: TomlTable) -> PipelineSource:
     channels, pattern = table.words("channels"), table.text("pattern")
     if bool(channels) == bool(pattern):
         if not (table.given("channels") or table.given("pattern")):
@@ -228,13 +230,13 @@ def _source(table: Table) -> PipelineSource:
     return found
 
 
-def _start(table: Table) -> str:
+def _start(table: TomlTable) -> str:
     if table.holds("start", dict):
         return json.dumps(table.numbers("start"))
     return table.choice("start", ("earliest", "latest"), "earliest")
 
 
-def _watermark(root: Table, payload: Payload) -> tuple[str, str] | None:
+def _watermark(root: TomlTable, payload: Payload) -> tuple[str, str] | None:
     if not root.given("watermark"):
         return None
     table = root.table("watermark")
@@ -248,7 +250,7 @@ def _watermark(root: Table, payload: Payload) -> tuple[str, str] | None:
     return column, delay
 
 
-def _sink(table: Table) -> Sink:
+def _sink(table: TomlTable) -> Sink:
     mode = table.choice("mode", MODES, "append")
     more = {}
     if table.given("delivery"):
@@ -265,7 +267,7 @@ def _sink(table: Table) -> Sink:
     return found
 
 
-def _spark(table: Table) -> Spark:
+def _spark(table: TomlTable) -> Spark:
     master = table.text("master", "local[*]")
     if not re.fullmatch(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn", master):
         table.complain("master", f"must be local[*], local[2], spark://..., k8s://... or yarn, not {master!r}")
@@ -274,7 +276,7 @@ def _spark(table: Table) -> Spark:
     return found
 
 
-def _ask_the_options(pipeline: Pipeline, root: Table) -> None:
+def _ask_the_options(pipeline: Pipeline, root: TomlTable) -> None:
     """Let source and sink look at their options, so that what they would refuse at run time is refused now."""
     checks: list[tuple[str, Callable[[], object]]] = []
     if pipeline.source.channels or pipeline.source.pattern:
@@ -295,7 +297,7 @@ def _ask_the_options(pipeline: Pipeline, root: Table) -> None:
                 told.add(complaint)
 
 
-def _duration(table: Table, key: str, *, required: bool = False) -> str:
+def _duration(table: TomlTable, key: str, *, required: bool = False) -> str:
     value = table.text(key, required=required)
     if value and not _DURATION.fullmatch(value):
         table.complain(key, f"{_DURATION_WANTED}, not {value!r}")

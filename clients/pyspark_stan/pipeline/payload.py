@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pyspark_stan.pipeline.avro import AvroSchemaError, avro_columns
-from pyspark_stan.pipeline.tables import Table
+from pyspark_stan.pipeline.tables import TomlTable
 from pyspark_stan.pipeline.types import TypeTextError, check_type
 
 METADATA: Final = {"_channel": "string", "_sequence": "bigint", "_timestamp": "timestamp"}
@@ -39,7 +39,7 @@ class Payload:
         return f"{self.format}: {shown}" + ("" if self.format == "raw" else f"; {treatment} what is not")
 
 
-def payload_of(table: Table, directory: Path) -> Payload:
+def payload_of(table: TomlTable, directory: Path) -> Payload:
     """The table `payload`, checked."""
     kind = table.choice("format", FORMATS, "json")
     malformed = table.choice("malformed", ("fail", "drop", "keep"), "fail")
@@ -58,7 +58,7 @@ def payload_of(table: Table, directory: Path) -> Payload:
     return Payload(format=kind, columns=columns, avro=avro, malformed=malformed)  # type: ignore[arg-type]
 
 
-def _json_columns(table: Table) -> dict[str, str]:
+def _json_columns(table: TomlTable) -> dict[str, str]:
     if not table.given("schema"):
         table.complain("schema", 'is missing: a table [payload.schema] with lines such as user = "string"')
         return {}
@@ -78,7 +78,7 @@ def _json_columns(table: Table) -> dict[str, str]:
     return found
 
 
-def _avro(table: Table, directory: Path) -> tuple[str, dict[str, str]]:
+def _avro(table: TomlTable, directory: Path) -> tuple[str, dict[str, str]]:
     key = "schema_file" if table.given("schema_file") else "schema"
     if table.given("schema") and table.given("schema_file"):
         table.complain("schema_file", "give schema or schema_file, not both")

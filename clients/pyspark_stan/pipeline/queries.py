@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pyspark_stan.pipeline.tables import Table
+from pyspark_stan.pipeline.tables import TomlTable
 
 VIEW: Final = "events"
 """What the rows are called in SQL, unless the file says otherwise."""
@@ -31,7 +31,7 @@ class Query:
         return f"by the function {self.function} of {self.script or self.module}"
 
 
-def query_of(table: Table, directory: Path) -> Query:
+def query_of(table: TomlTable, directory: Path) -> Query:
     """The table `query`, checked as far as it can be without Spark."""
     given = [key for key in ("sql", "sql_file", "function") if table.given(key)]
     if len(given) != 1:
@@ -51,7 +51,7 @@ def query_of(table: Table, directory: Path) -> Query:
     return Query(view=view, sql=sql.strip().rstrip(";"), module=module, script=script, function=function)
 
 
-def _sql_of(table: Table, directory: Path) -> str:
+def _sql_of(table: TomlTable, directory: Path) -> str:
     path = directory / table.text("sql_file", required=True)
     try:
         sql = path.read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def _sql_of(table: Table, directory: Path) -> str:
     return sql
 
 
-def _function(table: Table, directory: Path) -> tuple[str, str, str]:
+def _function(table: TomlTable, directory: Path) -> tuple[str, str, str]:
     """Module, file and function of `module:function` or `file.py:function`."""
     place, colon, name = table.text("function", required=True).rpartition(":")
     if not (colon and place and name.isidentifier()):

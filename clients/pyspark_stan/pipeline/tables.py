@@ -48,7 +48,7 @@ class Secret:
         return bool(self._text)
 
 
-class Table:
+class TomlTable:
     """One table; `finish` complains of what nobody has asked for."""
 
     def __init__(
@@ -90,9 +90,11 @@ class Table:
         self._known.add(key)
         return key in self._values
 
-    def table(self, key: str) -> "Table":
+    def table(self, key: str) -> "TomlTable":
         """The table under *key*; an empty one if there is none."""
-        return Table(self._take(key, dict, {}), (*self._path, key), self._lines, self._complaints, self._environment)
+        return TomlTable(
+            self._take(key, dict, {}), (*self._path, key), self._lines, self._complaints, self._environment
+        )
 
     def holds(self, key: str, kind: type) -> bool:
         """Whether the file has *key*, with a value of that kind."""

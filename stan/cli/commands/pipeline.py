@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from pyspark_stan.examples import EXAMPLES, Example
-from pyspark_stan.pipeline.config import ConfigError, Pipeline, read_pipeline, summary
+from pyspark_stan.pipeline.config import Pipeline, PipelineConfigError, read_pipeline, summary
 from pyspark_stan.pipeline.run import PipelineError, run
 from pyspark_stan.pipeline.session import SparkMissingError, require_spark
 
@@ -142,7 +142,7 @@ async def _feed(target: Target, example: Example, messages: Iterator[bytes], rat
 def _read(file: Path) -> Pipeline:
     try:
         return read_pipeline(file, os.environ)
-    except ConfigError as error:
+    except PipelineConfigError as error:
         count = len(error.complaints)
         _fail(
             f"{file}: {count} mistake{'s' if count > 1 else ''}\n" + "\n".join(f"  {each}" for each in error.complaints)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stan.settings.stream_conf import FileSettings
 
 
-class Values:
+class SettingsReader:
     """Typed access to the settings; collects what cannot be used."""
 
     def __init__(
@@ -76,6 +76,6 @@ class Values:
         return self.given.get(key, self._defaults[key])
 
 
-def clustered(values: Values) -> bool:
+def clustered(values: SettingsReader) -> bool:
     """Whether the server is to be a node of a cluster."""
     return any(values.flag(key) for key in ("clustered", "join", "replica"))
