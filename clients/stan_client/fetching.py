@@ -18,11 +18,11 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from stan.protocol import fetches
-from stan.protocol.asking import RETRY_MAX_S
 from stan.protocol.channels import extension_subject, fetch_subjects
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import decode_message
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position
+from stan.protocol.retries import RETRY_MAX_S
 from stan_client.errors import ChannelReplacedError, FetchTimeoutError, ServerError
 from stan_client.inbox import Inbox
 from stan_client.messages import Message

@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from stan.protocol.asking import A, Attempts, L, Response, missing
 from stan.protocol.channels import extension_subject
 from stan.protocol.frames import Frame
+from stan.protocol.retries import A, Attempts, L, Response, missing
 from stan_client.errors import MessageTooLargeError, OutcomeUnknownError, RequestTimeoutError, ServerError
 from stan_client.inbox import Inbox
 from stan_client.session import text_of

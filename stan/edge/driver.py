@@ -112,7 +112,7 @@ class Driver:
             return
         self._running = True
         if self.leaderships is not None:
-            self.leaderships.turns.hold()
+            self.leaderships.scheduler.begin_turn()
         try:
             self.turn()
         except BaseException as error:  # noqa: BLE001 - what fails in no group in particular is not survived
@@ -121,7 +121,7 @@ class Driver:
         finally:
             self._running = False
             if self.leaderships is not None:
-                self.leaderships.turns.let_go()
+                self.leaderships.scheduler.end_turn()
 
     def turn(self) -> None:
         """Handle everything that arrived."""
@@ -179,7 +179,7 @@ class Driver:
 
     def _replicate(self) -> None:
         if self.leaderships is not None:
-            self.leaderships.turns.run()
+            self.leaderships.scheduler.run()
 
     def _connection_changes(self) -> bool:
         gateway = self.gateway

@@ -15,7 +15,7 @@ from stan.edge.histogram import SYNC_BOUNDS, Histogram
 from stan.errors import StanError, fault
 from stan.log.types import BatchRef, GroupLog
 from stan.raft.consensus import Consensus
-from stan.raft.scheduler import Scheduler
+from stan.raft.scheduler import SchedulerRuntime
 from stan.types import MILLISECOND, Nanos, RaftIndex, WallNanos
 
 CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -34,7 +34,7 @@ Read = Callable[[list[Fetched] | Exception], None]
 """Called with what was read, or with the error."""
 
 
-class Runtime(Scheduler, Protocol):
+class Runtime(SchedulerRuntime, Protocol):
     """Port of the driver. Every callback comes on the event loop, never from inside the call that asked for it."""
 
     def wall(self) -> WallNanos:

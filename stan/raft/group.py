@@ -46,7 +46,7 @@ class GroupPorts(NamedTuple):
     random: Random  # election timeouts
     wake: Callable[["RaftGroup"], None]  # run a turn of the group soon
     note: Callable[[str, str], None]  # level, text for the operator
-    needs_snapshot: Callable[["RaftGroup", str], None]  # the peer lacks entries that the log no longer has
+    needs_snapshot: Callable[["RaftGroup", str], None]  # the peer on_snapshot_needed entries that the log no longer has
     listens_since: Callable[[], Nanos] = lambda: Nanos(0)  # see Mux
 
 

@@ -14,7 +14,7 @@ from stan.raft.transport.mux import Mux
 from stan.types import GroupId, Nanos
 
 
-class Scheduler(Protocol):
+class SchedulerRuntime(Protocol):
     """Time and a next turn. Callbacks never come from inside the call that asked for them."""
 
     def now(self) -> Nanos:
@@ -31,7 +31,7 @@ class Scheduler:
     """The groups of one node. `news` tells the owner that a group has something for it; `crashed` gets what nothing survives."""
 
     def __init__(
-        self, runtime: Scheduler, *, news: Callable[[], None], crashed: Callable[[BaseException], None]
+        self, runtime: SchedulerRuntime, *, news: Callable[[], None], crashed: Callable[[BaseException], None]
     ) -> None:
         self.groups: dict[GroupId, RaftGroup] = {}
         self._runtime = runtime

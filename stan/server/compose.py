@@ -288,7 +288,7 @@ class ClusterProcess(BrokerProcess):
         """Recover, connect, take part; clients are served once the cluster has an identity."""
         cluster_node, log = self.cluster_node, self.log
         log.info(
-            f"Cluster node {cluster_node.me}, voters: {', '.join(cluster_node.relocation.names)}, groups of channels: "
+            f"Cluster node {cluster_node.me}, voters: {', '.join(cluster_node.reconfiguration.names)}, groups of channels: "
             f"{self.config.store.raft_groups}"
         )
         log.info("Recovering the state...")
@@ -319,7 +319,7 @@ class ClusterProcess(BrokerProcess):
     async def before_stop(self) -> None:
         """Hand leaderships over, so that nobody has to notice that we are gone."""
         cluster_node = self.cluster_node
-        if not cluster_node.leaderships.led or len(cluster_node.relocation.names) == 1:
+        if not cluster_node.leaderships.led or len(cluster_node.reconfiguration.names) == 1:
             return
         self.log.info("Handing leaderships over")
         drained = asyncio.Event()

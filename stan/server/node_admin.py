@@ -143,11 +143,13 @@ class NodeAdmin:
         )
         if self._cluster_node is not None:
             membership = self._cluster_node.membership
-            status.nodes.extend(self._cluster_node.relocation.names)
+            status.nodes.extend(self._cluster_node.reconfiguration.names)
             status.nodes_version = state.meta.nodes.version
             status.replica = membership.me.replica
             replicas = membership.read_replicas(node.runtime.now())
-            status.read_replicas.extend(name for name in replicas if name not in self._cluster_node.relocation.names)
+            status.read_replicas.extend(
+                name for name in replicas if name not in self._cluster_node.reconfiguration.names
+            )
         return status
 
     def _group(self, number: GroupId, group: Consensus) -> pb.GroupStatus:

@@ -53,12 +53,12 @@ class Rig:
         self.node.feed_channel()
         self.node.gateway.listens = True
         self.groups = {0: Group(), 1: Group()}
-        self.turns = Scheduler()
+        self.scheduler = Scheduler()
         self.notes = []
         self.leaderships = Leaderships(
             self.node.broker,
             self.groups,
-            self.turns,
+            self.scheduler,
             self.node.gateway,
             nuid=b"NUID",
             now=lambda: self.node.now,
@@ -66,7 +66,7 @@ class Rig:
         )
 
     def turn(self):
-        self.turns.touched = {0, 1}
+        self.scheduler.touched = {0, 1}
         self.leaderships.before_commit()
         self.node.commit()
         self.leaderships.after_commit()
@@ -108,7 +108,7 @@ def test_a_leader_of_another_term_has_followed_in_between(rig):
     rig.turn()
     life = rig.context.groups[1].leadership_epoch
     rig.groups[1].term = 3
-    rig.turns.touched = {1}
+    rig.scheduler.touched = {1}
     rig.leaderships.before_commit()
     assert not rig.context.leads(1)
     rig.leaderships.after_commit()
@@ -217,25 +217,25 @@ def test_a_group_that_leaves_the_node_while_it_is_led_is_silent_until_its_role_h
 
 
 def test_a_group_that_freezes_is_looked_at(rig):
-    rig.turns.touched = set()
+    rig.scheduler.touched = set()
     rig.leaderships.freeze(1, "disk")
-    assert rig.turns.touched == {1}
+    assert rig.scheduler.touched == {1}
     assert rig.groups[1].frozen == "disk"
 
 
 def test_only_groups_that_something_happened_to_are_looked_at(rig):
     rig.groups[1].leads = True
-    rig.turns.touched = set()
+    rig.scheduler.touched = set()
     rig.leaderships.before_commit()
     rig.leaderships.after_commit()
     assert rig.leaderships.led == {}
-    rig.turns.touched = {1}
+    rig.scheduler.touched = {1}
     rig.leaderships.settle()
-    assert rig.turns.touched == {1}, "its role has not begun yet"
+    assert rig.scheduler.touched == {1}, "its role has not begun yet"
     rig.leaderships.after_commit()
     assert set(rig.leaderships.led) == {1}
     rig.leaderships.settle()
-    assert rig.turns.touched == set()
+    assert rig.scheduler.touched == set()
 
 
 def test_a_leader_that_can_write_nothing_lets_another_one_lead(rig):

@@ -88,7 +88,7 @@ class Rig:
         if clustered:
             hand_over = lambda number, to, told: self.groups[number].transfers.append((to, told))  # noqa: E731
             self.member = SimpleNamespace(
-                relocation=SimpleNamespace(names=("n1", "n2", "n3")),
+                reconfiguration=SimpleNamespace(names=("n1", "n2", "n3")),
                 membership=membership,
                 groups=self.groups,
                 handovers=SimpleNamespace(hand_over=hand_over, start_transfer_cooldown=self.rests.append),

@@ -17,7 +17,7 @@ from stan.core.boundary.view import BrokerView
 from stan.core.state.tombstones import behind, below_newest
 from stan.errors import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL
 from stan.protocol import fetches
-from stan.protocol.fetches import Batch
+from stan.protocol.fetches import FetchedBatch
 from stan.protocol.frames import Frame
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 from stan.protocol.requests import because, decode
@@ -98,7 +98,7 @@ class FetchRules:
         place.response.uid = uid
         return place
 
-    def answer(self, asked: FetchAsked, place: Place, batches: list[Batch]) -> list[fetches.Records]:
+    def answer(self, asked: FetchAsked, place: Place, batches: list[FetchedBatch]) -> list[fetches.Records]:
         """The encoded answer, in pieces, out of the batches that hold what *place* names. Ask `holds` behind it."""
         view = self._view
         deleted = view.deleted(view.group_number(asked.request.channel), ChannelUid(place.response.uid))
@@ -131,7 +131,7 @@ def locate(request: FetchRequest, seen: Index, payload_max: int, deleted: Runs |
 
 
 def answer(
-    request: FetchRequest, place: Place, batches: list[Batch], payload_max: int, deleted: Runs | None = None
+    request: FetchRequest, place: Place, batches: list[FetchedBatch], payload_max: int, deleted: Runs | None = None
 ) -> list[fetches.Records]:
     """The encoded answer to *request*, in pieces; *batches* are those that hold what *place* names."""
     response, first, last, _ = place
@@ -157,11 +157,13 @@ def answer(
     return fetches.encode(response, [])
 
 
-def _select(batches: list[Batch], place: Place, deleted: Runs | None, messages_max: int, bytes_max: int) -> list[Batch]:
+def _select(
+    batches: list[FetchedBatch], place: Place, deleted: Runs | None, messages_max: int, bytes_max: int
+) -> list[FetchedBatch]:
     """As `fetches.select`, without what was deleted."""
     if deleted is None or not batches:
         return fetches.select(batches, place.first, place.last, messages_max, bytes_max)
-    chosen: list[Batch] = []
+    chosen: list[FetchedBatch] = []
     end = min(place.last, batches[-1].first + batches[-1].count - 1)
     for first, last in deleted.missing(place.first, end):
         while batches and batches[0].first + batches[0].count <= first:

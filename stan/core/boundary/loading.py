@@ -28,7 +28,7 @@ def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> BrokerContex
         context.authorizer = PermissionAuthorizer(context, config.permissions)
     if config.partitioning:
         context.partition = Partition(config.limits.per_channel)
-    return shared
+    return context
 
 
 def reset(context: BrokerContext, number: GroupId) -> None:

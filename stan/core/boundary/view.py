@@ -38,7 +38,7 @@ class GroupView(Protocol):
 class BrokerView:
     """See the module's docstring."""
 
-    __slots__ = ("_publishing", "_shared")
+    __slots__ = ("_context", "_publishing")
 
     def __init__(self, context: BrokerContext, publishing: Publishing) -> None:
         self._context = context

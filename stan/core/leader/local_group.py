@@ -17,11 +17,11 @@ class ChannelGroup:
     machine: GroupMachine
     dispatch: Dispatch
     leadership: Leadership | None = None  # while this node leads it
-    marked: ReplayFilter = field(default_factory=ReplayFilter)  # which publishes of late are in the log
+    replay_filter: ReplayFilter = field(default_factory=ReplayFilter)  # which publishes of late are in the log
     report_at: int = 0  # Nanos: the next progress entry of a replicated group
-    told: int = 0  # deliveries when the last one was made
+    reported_deliveries: int = 0  # deliveries when the last one was made
     loaded: int = 0  # RaftIndex: newest entry that the log had when this node began to listen
-    life: int = 0  # how often this node began to lead it
+    leadership_epoch: int = 0  # how often this node began to lead it
     joined: dict[tuple[bytes, bytes], tuple[Nanos, int]] = field(default_factory=dict)
     """Subscriptions made of late, by client id and inbox: when, and their id; oldest first."""
 
@@ -32,7 +32,7 @@ class ChannelGroup:
 
     def lead(self) -> Leadership:
         """This node leads it from now on."""
-        self.life += 1
+        self.leadership_epoch += 1
         self.leadership = Leadership()
         return self.leadership
 

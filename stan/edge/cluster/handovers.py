@@ -16,9 +16,9 @@ from stan.types import GroupId, Nanos
 class Handovers:
     """Of one node. *is_up*: whether messages reach a peer."""
 
-    def __init__(self, member: Host, balance: Balance, is_up: Callable[[str], bool]) -> None:
+    def __init__(self, node: Host, balance: Balance, is_up: Callable[[str], bool]) -> None:
         self.drained: Callable[[], None] | None = None  # called while this node leads nothing
-        self._node = member
+        self._node = node
         self._balance = balance
         self._is_up = is_up
         self._transfer_cooldowns: dict[GroupId, Nanos] = {}  # until when
@@ -29,24 +29,24 @@ class Handovers:
 
     def spread(self, now: Nanos) -> None:
         """Begin what is due."""
-        member = self._node
-        if not member.leaderships.led:
+        node = self._node
+        if not node.leaderships.led:
             if self.drained is not None:
                 self.drained()
             return
-        resting = set() if member.membership.me.draining else member.membership.in_transfer_cooldown(now)
+        cooling = set() if node.membership.me.draining else node.membership.in_transfer_cooldown(now)
         led = {
             number: since
-            for number, since in member.leaderships.led.items()
-            if number not in resting
-            and not member.groups[number].transferring
-            and not member.groups[number].change_under_way
-            and (member.groups[number].is_steady or member.membership.me.draining)
+            for number, since in node.leaderships.led.items()
+            if number not in cooling
+            and not node.groups[number].transferring
+            and not node.groups[number].change_under_way
+            and (node.groups[number].is_steady or node.membership.me.draining)
         }
         lag = {number: self.lag_of_voters(number) for number in led}
-        moves = self._balance.moves(now, led, member.membership.alive_since(now), member.membership.draining(now), lag)
+        moves = self._balance.moves(now, led, node.membership.alive_since(now), node.membership.draining(now), lag)
         for number, to in moves:  # between two turns, so that none is half in the old role
-            member.environment.runtime.soon(partial(self.hand_over, number, to))
+            node.environment.runtime.soon(partial(self.hand_over, number, to))
 
     def lag_of_voters(self, number: GroupId) -> dict[str, int]:
         """Of those who are there and can catch up by entries alone: who needs the state first takes its time, and so would a
@@ -65,17 +65,17 @@ class Handovers:
         """Let another voter lead a group, if this one does still; *told*: whether this one leads no more.
 
         Not while its voters change: who takes over would have to hand over, too."""
-        member = self._node
-        if number not in member.leaderships.led or number not in member.groups:
+        node = self._node
+        if number not in node.leaderships.led or number not in node.groups:
             if told is not None:
                 told(True)  # noqa: FBT003 - the answer
             return
         ended = told or partial(self._handed_over, number, to)
-        if member.groups[number].change_under_way:
+        if node.groups[number].change_under_way:
             ended(False)  # noqa: FBT003 - the answer
             return
-        member.environment.note("DBG", f"group {number}: is handed over to {to}")
-        member.groups[number].transfer(to, ended)
+        node.environment.note("DBG", f"group {number}: is handed over to {to}")
+        node.groups[number].transfer(to, ended)
 
     def _handed_over(self, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
         if not done:

@@ -13,7 +13,7 @@ from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
 from stan.edge.storage.storage import Storage
 from stan.raft.group import RaftGroup
-from stan.raft.scheduler import Scheduler
+from stan.raft.scheduler import SchedulerRuntime
 from stan.types import GroupId
 
 Done = Callable[[Exception | None], None]
@@ -24,7 +24,7 @@ class Environment(NamedTuple):
     """What a cluster node needs of the outside."""
 
     runtime: Runtime  # the driver's
-    ticker: Scheduler  # the groups', with an alarm of its own
+    ticker: SchedulerRuntime  # the groups', with an alarm of its own
     random: Random
     note: Callable[[str, str], None]
     crashed: Callable[[BaseException], None]

@@ -161,7 +161,7 @@ class Reconfiguration:
         if found is None:
             return
         if found.successor:
-            member.handovers.hand_over(number, found.successor)
+            node.handovers.hand_over(number, found.successor)
             return
         others = (found.voters & seen.voters & seen.alive) - {node.me}
         if others and all(now - alive[name] < limits.BALANCE_SETTLE for name in others):

@@ -13,10 +13,10 @@ from google.protobuf.message import DecodeError, Message
 
 from stan.edge.nats.gateway import Gateway
 from stan.errors import Refused, Unanswered
-from stan.protocol.asking import A, Attempts, L, missing
 from stan.protocol.channels import extension_subject
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.retries import A, Attempts, L, missing
 
 PATIENCE_S: Final = 5.0
 """How long a request is repeated."""

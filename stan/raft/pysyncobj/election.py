@@ -38,7 +38,7 @@ class RaftHost(NamedTuple):
     listens_since: Callable[
         [], Nanos
     ]  # since when this node hears what others say; now, if it was stopped or busy until now
-    lacks: Callable[[str], None]  # the peer needs entries that the log no longer has: it wants a snapshot
+    on_snapshot_needed: Callable[[str], None]  # the peer needs entries that the log no longer has: it wants a snapshot
     note: Callable[[str], None]  # for the operator
 
 

@@ -10,7 +10,7 @@ RETRY_MAX_S = 0.5
 """The longest pause before a request is made again."""
 
 
-class Answer(Protocol):
+class Response(Protocol):
     """What every answer begins with."""
 
     error: bytes
@@ -21,7 +21,7 @@ class Answer(Protocol):
         """Decode."""
 
 
-class LeadersAnswer(Answer, Protocol):
+class LeadersResponse(Response, Protocol):
     """An answer of a leader for the groups that it leads."""
 
     pool: int
@@ -31,8 +31,8 @@ class LeadersAnswer(Answer, Protocol):
         """Numbers of these groups."""
 
 
-A = TypeVar("A", bound=Answer)
-L = TypeVar("L", bound=LeadersAnswer)
+A = TypeVar("A", bound=Response)
+L = TypeVar("L", bound=LeadersResponse)
 
 
 def missing(answers: list[L]) -> set[int]:
@@ -50,7 +50,7 @@ class Attempts:
         self.pause_s = pause_s
         self.said = ""
 
-    def told(self, answer: Answer, errors: str) -> bool:
+    def told(self, answer: Response, errors: str) -> bool:
         """Whether an answer is one without error; *errors* is what becomes of bytes that are no text."""
         self.said = answer.error.decode("utf-8", errors)
         return not answer.error
