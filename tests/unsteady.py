@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -33,7 +34,12 @@ async def run_once(command: list[str], directory: Path) -> tuple[int, tuple[str,
             stderr=asyncio.subprocess.STDOUT,
             env=os.environ | {"TMPDIR": str(temporary)},
         )
-        code = await process.wait()
+        try:
+            code = await process.wait()
+        except asyncio.CancelledError:
+            process.send_signal(signal.SIGINT)  # it ends what its tests have started
+            await process.wait()
+            raise
     failed = failed_ones(directory / "cache")
     if code == 0:
         shutil.rmtree(directory, ignore_errors=True)
@@ -43,6 +49,9 @@ async def run_once(command: list[str], directory: Path) -> tuple[int, tuple[str,
 async def look(paths: list[str], options: list[str], runs: int, hogs: int) -> Counter[str]:
     """How often each test failed."""
     kept = Path(tempfile.mkdtemp(prefix="stan-unsteady-"))
+    running = asyncio.current_task()
+    assert running is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     command = [sys.executable, "-m", "pytest", *paths, *options]
     failures: Counter[str] = Counter()
     busy = [await asyncio.create_subprocess_exec(sys.executable, "-c", HOG) for _ in range(hogs)]
