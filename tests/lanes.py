@@ -11,7 +11,6 @@ once. They run again, alone, and are named; everything else, and what fails twic
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import re
@@ -122,12 +121,20 @@ async def run(lane: Lane, directory: Path) -> Result:
     try:
         code = await process.wait()
     except asyncio.CancelledError:
-        process.send_signal(signal.SIGINT)  # it ends what its tests have started
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), END_SECONDS_MAX)
+        await end(process)
         print(f"\n=== {lane.name}: interrupted ===\n{output.read_text(errors='replace')}", flush=True)
         raise
     return Result(lane, code, output.read_text(errors="replace"), time.monotonic() - began, failed_ones(cache))
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """Interrupt a pytest, which ends what its tests have started, and kill it if it does not end."""
+    process.send_signal(signal.SIGINT)
+    try:
+        await asyncio.wait_for(process.wait(), END_SECONDS_MAX)
+    except TimeoutError:  # whoever runs in the background ignores interrupts
+        process.kill()
+        await process.wait()
 
 
 def failed_ones(cache: Path) -> tuple[str, ...]:

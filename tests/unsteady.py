@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.lanes import ROOT, failed_ones
+from tests.lanes import ROOT, end, failed_ones
 
 HOG = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
 """Ends when the one who has started it has ended."""
@@ -37,8 +37,7 @@ async def run_once(command: list[str], directory: Path) -> tuple[int, tuple[str,
         try:
             code = await process.wait()
         except asyncio.CancelledError:
-            process.send_signal(signal.SIGINT)  # it ends what its tests have started
-            await process.wait()
+            await end(process)
             raise
     failed = failed_ones(directory / "cache")
     if code == 0:
