@@ -22,7 +22,7 @@ from stan.core.admin.channel_queries import ChannelQueries
 from stan.core.admin.cursor_admin import CursorAdmin
 from stan.core.admin.restore_requests import RestoreRequests
 from stan.core.base.admin_events import Clock
-from stan.core.base.ready import Delivery, Fetch, Fetched, Indexes, Proposal, Ready
+from stan.core.base.ready import Delivery, Fetch, Indexes, Proposal, ReadResult, Ready
 from stan.core.boundary import loading
 from stan.core.boundary.view import BrokerView
 from stan.core.clients.clients import Clients
@@ -375,7 +375,7 @@ class Broker:
             self.committing.ended(number, applied.of_part)
         return applied
 
-    def step_fetched(self, fetch: Fetch, batches: list[Fetched]) -> None:
+    def step_fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
         """The answer to a Fetch."""
         if fetch.uid == STAGING_UID:
             self.committing.fetched(fetch, batches)

@@ -6,7 +6,7 @@ Pure look-ups, for the event loop. A place that was given out may be gone when i
 from collections.abc import Sequence as Seq
 
 from stan import limits
-from stan.core.base.ready import Fetched
+from stan.core.base.ready import ReadResult
 from stan.log.types import BatchRef, ChannelIndex, GroupLog
 from stan.types import Sequence
 
@@ -53,12 +53,12 @@ def refs_that_fill(
     return refs
 
 
-def from_memory(log: GroupLog, refs: list[BatchRef]) -> list[Fetched] | None:
+def from_memory(log: GroupLog, refs: list[BatchRef]) -> list[ReadResult] | None:
     """The batches if all of them are in memory; None if the disk has to be read."""
     batches = []
     for ref in refs:
         records = log.recent(ref)
         if records is None:
             return None
-        batches.append(Fetched(ref.base_sequence, ref.count, records))
+        batches.append(ReadResult(ref.base_sequence, ref.count, records))
     return batches

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeVarTuple
 
 from stan import limits
-from stan.core.base.ready import Delivery, Fetch, Fetched, Proposal, Ready
+from stan.core.base.ready import Delivery, Fetch, Proposal, ReadResult, Ready
 from stan.core.broker import Broker
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.nats.gateway import Gateway
@@ -377,7 +377,7 @@ class Driver:
             return
         self.runtime.read(log, refs, lambda result: self._fetched(fetch, attempt, result))
 
-    def _fetched(self, fetch: Fetch, attempt: int, result: list[Fetched] | Exception) -> None:
+    def _fetched(self, fetch: Fetch, attempt: int, result: list[ReadResult] | Exception) -> None:
         if self._stopped:
             return
         if isinstance(result, list):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from stan.core.base.ready import Fetched
+from stan.core.base.ready import ReadResult
 from stan.edge.histogram import SYNC_BOUNDS, Histogram
 from stan.errors import StanError, fault
 from stan.log.types import BatchRef, GroupLog
@@ -30,7 +30,7 @@ READERS = 2
 
 Synced = Callable[[RaftIndex | None, str], None]
 """Called with the durable index, or with None and why the sync failed."""
-Read = Callable[[list[Fetched] | Exception], None]
+Read = Callable[[list[ReadResult] | Exception], None]
 """Called with what was read, or with the error."""
 
 
@@ -150,9 +150,9 @@ class AsyncRuntime(Ticker):
         """Read record batches in a worker thread."""
 
         def work() -> None:
-            result: list[Fetched] | Exception
+            result: list[ReadResult] | Exception
             try:
-                result = [Fetched(ref.base_sequence, ref.count, log.read(ref)) for ref in refs]
+                result = [ReadResult(ref.base_sequence, ref.count, log.read(ref)) for ref in refs]
             except Exception as error:  # noqa: BLE001 - somebody waits for the answer
                 result = error
             self._loop.call_soon_threadsafe(done, result)

@@ -46,7 +46,7 @@ def cipher_of(name: str) -> int:
         name = "AES" if platform.machine().lower() in {"x86_64", "amd64", "i386", "i686"} else "CHACHA"
     found = CIPHERS.get(name.upper())
     if found is None:
-        raise StartError("encryption algorithm not supported")
+        raise StartError("encryption cipher not supported")
     return found
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from stan.config import ClusterConfig, Config, StoreConfig
-from stan.core.base.ready import Delivery, Fetched, LeaseAnswer
+from stan.core.base.ready import Delivery, LeaseAnswer, ReadResult
 from stan.core.broker import Broker
 from stan.edge.nats.gateway import Gateway
 from stan.protocol.entries import Kind, decode_batches
@@ -179,7 +179,7 @@ class CoreHarness:
             for fetch in ready.fetches:
                 index = self.indexes[fetch.group, fetch.uid]
                 found = [
-                    Fetched(base, count, records)
+                    ReadResult(base, count, records)
                     for base, count, _, records in index.batches
                     if records
                     and base + count > index.first

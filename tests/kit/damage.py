@@ -44,7 +44,7 @@ def damage(files, directory, kind, draw, *, durable, flushed):
     _settle(files)
     at = [place for place in places(files, directory) if place.index <= durable]
     at = [place for place in at if place.index > flushed][:1] if kind == "flushed" else at[-NEWEST:]
-    if kind in ("flip", "zeros"):  # of older segments a start trusts the sidecar, and each read looks for itself
+    if kind in ("flip", "zeros"):  # of older segments a start trusts the index_file, and each read looks for itself
         newest = max(path for path in files.paths() if path.startswith(f"{directory}/") and path.endswith(".log"))
         at = [place for place in at if place.path == newest]
     if not at:

@@ -137,7 +137,7 @@ def test_log_segment_with_any_bit_flipped_invents_nothing(written, which, sideca
         assert lost == [index for a, b in report.quarantined for index in range(a, b + 1)], bit
         aside = [name for name in files.paths() if "lost+found" in name]
         assert [files.content(name) for name in aside] == [bytes(flipped)], bit
-    assert bool(found_late) == (sidecars and which < 2)  # a sidecar vouches for its segment until that is read
+    assert bool(found_late) == (sidecars and which < 2)  # a index_file vouches for its segment until that is read
     assert [text for text in found_late if path not in text] == []
 
 
@@ -169,8 +169,8 @@ def test_log_recovery_interrupted_at_any_call_ends_the_same(written):
     path = segment_paths(contents)[1]
     flipped = bytearray(contents[path])
     flipped[150] ^= 1
-    sidecar = path.replace(".log", ".idx")
-    broken = {path: bytes(flipped), sidecar: None}
+    index_file = path.replace(".log", ".idx")
+    broken = {path: bytes(flipped), index_file: None}
     quiet, _ = reopen(disk(contents, **broken))
     expected = read_back(quiet)
     assert len(expected[0]) < len(made)

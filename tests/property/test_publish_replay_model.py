@@ -80,7 +80,7 @@ def test_what_is_new_what_is_acknowledged_and_who_is_waited_for(logged, heard):
     logged = [(applied * SECOND, channel, sent) for applied, channel, sent in sorted(logged, key=lambda told: told[0])]
     replay_filter = ReplayFilter()
     for applied, channel, sent in logged:
-        replay_filter._told.append((applied, encode([batch_of(channel, sent)]), False))
+        replay_filter._applied.append((applied, encode([batch_of(channel, sent)]), False))
     sorted_ = replay_filter.begin([batch_of(channel, sent) for channel, sent in heard], NOW, SINCE)
     fates, waited = told_one_by_one(logged, heard)
     assert set(replay_filter.lagging) == {(*channel, *PEOPLE[publisher]) for channel, publisher in waited}

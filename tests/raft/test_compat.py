@@ -54,7 +54,7 @@ def journal(term):
 def test_each_instance_has_a_clock_and_a_journal_of_its_own_and_the_library_keeps_its_own():
     before = dict(vars(library))
     conf = SyncObjConf(autoTick=False, commandsWaitLeader=False)
-    clocks, journals = (compat.Clock(12 * SECOND), compat.Clock(5000 * SECOND)), (journal(1), journal(2))
+    clocks, journals = (compat.LibraryClock(12 * SECOND), compat.LibraryClock(5000 * SECOND)), (journal(1), journal(2))
     nodes = [
         compat.Library(compat.Peer("me"), [], conf, Transport(None, None, None), clock, journal)
         for clock, journal in zip(clocks, journals, strict=True)

@@ -3,7 +3,7 @@
 import heapq
 import random
 
-from stan.core.base.ready import Fetched
+from stan.core.base.ready import ReadResult
 from stan.errors import StanError
 from stan.types import MICROSECOND, MILLISECOND, SECOND
 
@@ -94,7 +94,7 @@ class SimRuntime:
     def read(self, log, refs, done):
         def work():
             try:
-                result = [Fetched(ref.base_sequence, ref.count, log.read(ref)) for ref in refs]
+                result = [ReadResult(ref.base_sequence, ref.count, log.read(ref)) for ref in refs]
             except (OSError, StanError) as error:
                 result = error
             done(result)

@@ -13,7 +13,7 @@ from stan.core.broker import Broker
 from stan.core.state.state_codec import snapshot_group
 from stan.edge.driver import Driver
 from stan.edge.nats.gateway import Gateway
-from stan.edge.process import Node as EdgeNode
+from stan.edge.process import BrokerProcess
 from stan.edge.storage.groupfiles import Disk
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
@@ -109,7 +109,7 @@ class Node:
 
     def stop(self):
         """Asked to stop, it writes everything down, as far as there is room."""
-        clean = run_now(EdgeNode._settle(self, self.driver))
+        clean = run_now(BrokerProcess._settle(self, self.driver))
         self.link.cut()
         run_now(self.storage.close(clean=clean))
         self.kill()

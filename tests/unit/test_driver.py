@@ -35,7 +35,7 @@ def test_a_change_of_the_voters_that_cannot_be_written_down_is_left_to_the_next_
     broker = SimpleNamespace(
         step_committed=lambda _number, index, _kind, _body: stepped.append(index),
         freeze=frozen.append,
-        say=lambda kind, _text, **_about: said.append(kind),
+        emit=lambda kind, _text, **_about: said.append(kind),
     )
     nothing = lambda *_: None  # noqa: E731
     driver = Driver(broker, groups, None, None, applied=applied, note=nothing, crashed=nothing)
@@ -75,7 +75,7 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
         no_room=progress_blocked.add,
         progress_blocked=progress_blocked,
         not_sent=not_sent.extend,
-        say=lambda *_, **__: None,
+        emit=lambda *_, **__: None,
     )
 
     def send(sends, silent):
@@ -110,7 +110,7 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
 def test_a_sync_that_ends_when_its_group_has_left_the_node_freezes_nothing(now_there, durable):
     """The log was closed under it, and the process ended with a KeyError; or the copy in its place froze."""
     frozen = []
-    broker = SimpleNamespace(freeze=frozen.append, say=lambda *_, **__: None)
+    broker = SimpleNamespace(freeze=frozen.append, emit=lambda *_, **__: None)
     driver = Driver(broker, now_there, None, None, applied={}, note=lambda *_: None, crashed=None)
     driver.leaderships = SimpleNamespace(freeze=lambda number, _why: frozen.append(number))
     left = FakeGroup()
@@ -126,7 +126,7 @@ def test_what_is_to_be_done_for_a_group_that_has_left_the_node_in_the_same_turn_
         in_doubt=in_doubt.append,
         progress_blocked=set(),
         not_sent=lambda _: None,
-        say=lambda *_, **__: None,
+        emit=lambda *_, **__: None,
     )
     driver = Driver(broker, {}, None, None, applied={}, note=lambda *note: notes.append(note), crashed=None)
     driver.leaderships = SimpleNamespace(is_left_open=lambda *_: True)
@@ -166,7 +166,7 @@ def test_who_publishes_is_not_told_where_the_files_of_the_server_are_and_the_log
     broker = SimpleNamespace(
         refused=lambda _proposal, why: refused.append(why),
         freeze=lambda _number: None,
-        say=lambda *_, **__: None,
+        emit=lambda *_, **__: None,
         progress_blocked=set(),
         not_sent=lambda _deliveries: None,
     )

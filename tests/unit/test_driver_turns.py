@@ -35,7 +35,7 @@ class World:
         self.unsent, self.connection, self.view, self.uncommitted_bytes, self.has_work = 0, self, self, 0, False
         self.driver = Driver(self, self.groups, self, self, applied={}, note=print, crashed=self.crashed)
         if clustered:
-            self.driver.leaderships = self.turns = self
+            self.driver.leaderships = self.scheduler = self
 
     def crashed(self, error):
         raise error

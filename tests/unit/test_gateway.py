@@ -233,7 +233,7 @@ def test_links_that_somebody_resets_again_and_again_fill_no_log():
     made, notes = gateway()
     cluster = SimpleNamespace(raft_logging=False)
     member = SimpleNamespace(
-        gateway=made, cluster=cluster, world=SimpleNamespace(note=lambda *note: notes.append(note))
+        gateway=made, cluster=cluster, environment=SimpleNamespace(note=lambda *note: notes.append(note))
     )
     for _ in range(1000):
         ClusterNode._debug(member, "WRN", "link to b is reset: a frame that is none")

@@ -40,7 +40,7 @@ class Scheduler:
     def __init__(self):
         self.touched = {0, 1}
 
-    def between_steps(self):
+    def heartbeat_if_due(self):
         pass
 
 

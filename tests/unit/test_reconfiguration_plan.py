@@ -4,14 +4,16 @@ import itertools
 
 import pytest
 
-from stan.edge.cluster.reconfiguration_plan import CopyView, GroupView, Step, may_close, next_step, observers
+from stan.edge.cluster.reconfiguration_plan import CopyView, ReconfigurationView, Step, may_close, next_step, observers
 
 EVERYBODY = "abcdef"
 
 
 def seen(voters, target, *, me="a", alive=EVERYBODY, close=EVERYBODY, counting=None):
     counting = voters if counting is None else counting
-    return GroupView(me, frozenset(voters), tuple(target), frozenset(alive), frozenset(close), frozenset(counting))
+    return ReconfigurationView(
+        me, frozenset(voters), tuple(target), frozenset(alive), frozenset(close), frozenset(counting)
+    )
 
 
 def voters(names):

@@ -83,7 +83,7 @@ async def test_standby_waits_for_silence_and_then_takes_the_lease(member, files,
     watch = LeaseWatch(files)
     assert not member._try(files, watch)
     clock.go(1)
-    member._heard(heartbeat("OTHER", 1))
+    member._on_message(heartbeat("OTHER", 1))
     clock.go(1)
     assert not member._try(files, watch)
     clock.go(1)
@@ -142,17 +142,17 @@ async def test_error_of_the_store_is_told_and_tried_again(member, clock, monkeyp
 
 async def test_server_that_was_active_earlier_over_another_store_wins(member, files):
     activate(member, files, at=50 * SECOND)
-    member._heard(heartbeat("OTHER", 40 * SECOND))
+    member._on_message(heartbeat("OTHER", 40 * SECOND))
     assert not member._lost.done()  # one may have been on its way for long
     assert member._log.texts() == ['ft: serverID "OTHER" claims to be active']
-    member._heard(heartbeat("OTHER", 40 * SECOND))
+    member._on_message(heartbeat("OTHER", 40 * SECOND))
     assert str(member._lost.result()) == 'ft: serverID "OTHER" claims to be active, aborting'
 
 
 async def test_claim_of_a_later_server_is_only_told(member, files):
     activate(member, files, at=50 * SECOND)
     for _ in range(5):
-        member._heard(heartbeat("OTHER", 60 * SECOND))
+        member._on_message(heartbeat("OTHER", 60 * SECOND))
     assert not member._lost.done()
     assert member._log.texts() == ['ft: serverID "OTHER" claims to be active'] * 5
 
@@ -160,7 +160,7 @@ async def test_claim_of_a_later_server_is_only_told(member, files):
 async def test_who_has_lost_the_lease_gives_up_at_the_first_claim(member, files, clock):
     activate(member, files)
     Lease.take(files, 1, "OTHER", clock)
-    member._heard(heartbeat("OTHER", 60 * SECOND))
+    member._on_message(heartbeat("OTHER", 60 * SECOND))
     assert str(member._lost.result()) == 'ft: serverID "OTHER" claims to be active, aborting'
 
 
@@ -170,6 +170,6 @@ async def test_who_has_lost_the_lease_gives_up_at_the_first_claim(member, files,
 async def test_what_claims_nothing_changes_nothing(member, files, payload):
     activate(member, files)
     for _ in range(5):
-        member._heard(payload)
+        member._on_message(payload)
     assert not member._lost.done()
     assert member._log.texts() == []

@@ -27,8 +27,8 @@ def damage(node, path, position):
     data = bytearray(node.files.content(path))
     data[position] ^= 0xFF
     node.files.put(path, bytes(data))
-    if (sidecar := path.replace(".log", ".idx")) in node.files.names:
-        node.files.unlink(sidecar)  # else the segment is trusted until it is read
+    if (index_file := path.replace(".log", ".idx")) in node.files.names:
+        node.files.unlink(index_file)  # else the segment is trusted until it is read
         node.files.sync_directory("/a/groups/1")
 
 

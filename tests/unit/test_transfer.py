@@ -450,9 +450,9 @@ def test_full_disk_while_entries_are_carried_over_leaves_the_old_log(a, b):
 def forget_the_term(header, content):
     """As after a truncation into a hole, when a log does not know what came before."""
     if header.verb == Verb.READ and header.part == 2:
-        header = decode_segment_header(content)
-        assert header.previous_term == 5
-        content = dataclasses.replace(header, previous_term=0).encode() + content[SEGMENT_HEADER_SIZE:]
+        first = decode_segment_header(content)
+        assert first.previous_term == 5
+        content = dataclasses.replace(first, previous_term=0).encode() + content[SEGMENT_HEADER_SIZE:]
     return header, content
 
 
@@ -579,7 +579,7 @@ def test_what_is_in_clear_where_all_is_encrypted_goes_to_no_other_node():
     a, b = (StorageNode(name, cipher=Cipher(b"k")).boot() for name in "ab")
     a.publish(2)
     a.flush()
-    a.log._sealer = a.log._segments._vault = None  # somebody without the key writes to the disk
+    a.log._encryptor = a.log._segments._cipher = None  # somebody without the key writes to the disk
     a.publish(1)
     a.flush()
     receiver = b.storage.receiver(GroupId(1))

@@ -20,7 +20,7 @@ from stan.cli.commands.cursors import full_name, in_vain, lag, state_of
 from stan.cli.support.args import checked_pattern, parsed
 from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, run
 from stan.cli.support.groups import (
-    GroupView,
+    GroupSummary,
     behind,
     format_leaderless,
     groups_of,
@@ -181,7 +181,7 @@ def judge_nodes(nodes: Nodes, bounds: Bounds, findings: Findings) -> None:
     judge_groups(groups_of(nodes), bounds, findings)
 
 
-def judge_groups(groups: list[GroupView], bounds: Bounds, findings: Findings) -> None:
+def judge_groups(groups: list[GroupSummary], bounds: Bounds, findings: Findings) -> None:
     """Leaders and copies."""
     without = leaderless(groups)
     findings.figures["groups_without_leader"] = len(without)

@@ -14,7 +14,7 @@ def name_of(node: pb.NodeStatus) -> str:
     return node.node or "(alone)"
 
 
-class GroupView(NamedTuple):
+class GroupSummary(NamedTuple):
     """One group, as all nodes see it."""
 
     number: int
@@ -29,7 +29,7 @@ class GroupView(NamedTuple):
         return next((status for node, status in self.copies if node == self.leader), None)
 
 
-def groups_of(nodes: Nodes) -> list[GroupView]:
+def groups_of(nodes: Nodes) -> list[GroupSummary]:
     """The groups, by number. A leader is who says so of itself, in the newest term."""
     numbers = sorted({group.group for one in nodes.answers for group in one.groups})
     found = []
@@ -38,16 +38,16 @@ def groups_of(nodes: Nodes) -> list[GroupView]:
         leading = [(group.term, node) for node, group in copies if group.role == "leader"]
         term, leader = max(leading, default=(max(group.term for _, group in copies), ""))
         products = frozenset(one.product for one in nodes.answers)
-        found.append(GroupView(number, leader, term, copies, products))
+        found.append(GroupSummary(number, leader, term, copies, products))
     return found
 
 
-def leaderless(groups: Iterable[GroupView]) -> list[GroupView]:
+def leaderless(groups: Iterable[GroupSummary]) -> list[GroupSummary]:
     """Those that nobody leads."""
     return [group for group in groups if not group.leader]
 
 
-def format_leaderless(groups: Iterable[GroupView]) -> str:
+def format_leaderless(groups: Iterable[GroupSummary]) -> str:
     """`group 3 has no leader`, `groups 0, 1 and 3 have no leader`; "" if all have one."""
     names = [str(group.number) if group.number else "0 (metadata)" for group in leaderless(groups)]
     if len(names) < 2:
@@ -55,7 +55,7 @@ def format_leaderless(groups: Iterable[GroupView]) -> str:
     return f"groups {', '.join(names[:-1])} and {names[-1]} have no leader"
 
 
-def troubles(group: GroupView) -> list[tuple[str, str]]:
+def troubles(group: GroupSummary) -> list[tuple[str, str]]:
     """Node and trouble of its copies; that it has no leader is told once for all of them."""
     told = {""} if group.leader else {"", NO_LEADER}
     return [(node, status.trouble) for node, status in group.copies if status.trouble not in told]
@@ -67,13 +67,13 @@ def reasons(node: pb.NodeStatus, without: Iterable[int]) -> list[str]:
     return [reason for reason in node.not_ready if not any(reason.startswith(begin) for begin in known)]
 
 
-def behind(group: GroupView) -> int:
+def behind(group: GroupSummary) -> int:
     """Entries that the copy lacks which is furthest behind."""
     head = group.of_leader
     return max((max(0, head.committed - status.applied) for _, status in group.copies), default=0) if head else 0
 
 
-def odd_hashes(group: GroupView) -> bool:
+def odd_hashes(group: GroupSummary) -> bool:
     """Whether copies that have applied the same have another state: that must never be. Versions may write it differently."""
     by_entry: dict[int, set[bytes]] = {}
     for _, status in group.copies if len(group.products) < 2 else ():
@@ -82,7 +82,7 @@ def odd_hashes(group: GroupView) -> bool:
     return any(len(hashes) > 1 for hashes in by_entry.values()) or any(status.differs for _, status in group.copies)
 
 
-def odd_words(group: GroupView) -> str:
+def odd_words(group: GroupSummary) -> str:
     """Whose state differs, as far as nodes have told."""
     told = [f"{node}: {status.differs}" for node, status in group.copies if status.differs]
     return "; ".join(told) or "nodes that have applied the same have another state"

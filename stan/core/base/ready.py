@@ -54,7 +54,7 @@ class Fetch(NamedTuple):
     number: int  # of this Fetch in its group
 
 
-class Fetched(NamedTuple):
+class ReadResult(NamedTuple):
     """One record batch of an answer to a Fetch."""
 
     base_sequence: int

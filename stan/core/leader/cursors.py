@@ -7,7 +7,7 @@ only and is made anew from it when leadership begins. Nothing says "stalled": it
 from collections import deque
 from dataclasses import dataclass, field
 
-from stan.core.base.ready import Fetched
+from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs
 from stan.core.state.group import Cursor, Subscription
 from stan.protocol.proto import entries_pb2 as pb
@@ -53,7 +53,7 @@ class LiveCursor:
     last_sent: int
     to_redeliver: Runs
     members: list[LiveMember] = field(default_factory=list)
-    batches: deque[Fetched] = field(default_factory=deque)  # in hand, contiguous, for new messages only
+    batches: deque[ReadResult] = field(default_factory=deque)  # in hand, contiguous, for new messages only
     fetching: int = 0  # number of the Fetch under way; 0 = none
     maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry tells of it
     skip: Runs = field(default_factory=Runs)  # not to be sent: acked, as the last leader had sent them, or skipped

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from stan import limits
-from stan.core.base.ready import Delivery, Fetch, Fetched, Index, Indexes, Ready
+from stan.core.base.ready import Delivery, Fetch, Index, Indexes, ReadResult, Ready
 from stan.core.base.runs import Run, Runs, pairs
 from stan.core.base.timers import PartTimers, Timers
 from stan.core.leader.cursor_override_live import adopt_override, follow
@@ -170,7 +170,7 @@ class Dispatch:
 
     # --- events -----------------------------------------------------------------------------------------------------
 
-    def committed(self, uid: ChannelUid, batch: Fetched) -> None:
+    def committed(self, uid: ChannelUid, batch: ReadResult) -> None:
         """New messages are visible: cursors that are at the end take them from memory."""
         for live in self.by_channel.get(uid, {}).values():
             if live.batches:
@@ -206,7 +206,7 @@ class Dispatch:
         self._schedule(live)
         return True
 
-    def fetched(self, fetch: Fetch, batches: list[Fetched], now: Nanos) -> list[Delivery]:
+    def fetched(self, fetch: Fetch, batches: list[ReadResult], now: Nanos) -> list[Delivery]:
         """The answer to a Fetch: redeliveries are made at once, new messages are kept in hand for the next pump."""
         live = self.cursors.get(fetch.cursor_id)
         if live is None or live.fetching != fetch.number:  # asked for in another life of the cursor
@@ -358,7 +358,7 @@ class Dispatch:
         return sent
 
     def _deliver_new(
-        self, live: LiveCursor, member: LiveMember, batch: Fetched, run: Run, ready: Ready, now: Nanos
+        self, live: LiveCursor, member: LiveMember, batch: ReadResult, run: Run, ready: Ready, now: Nanos
     ) -> int:
         maybe_sent_until = live.maybe_sent_until
         if run.first <= maybe_sent_until < run.last:  # the unconfirmed part is flagged, the rest is not
@@ -369,7 +369,7 @@ class Dispatch:
         live.last_sent = run.last
         return max(1, len(batch.records) * run.size // batch.count)
 
-    def _send(self, live: LiveCursor, member: LiveMember, batch: Fetched, run: Run, now: Nanos) -> Delivery:
+    def _send(self, live: LiveCursor, member: LiveMember, batch: ReadResult, run: Run, now: Nanos) -> Delivery:
         """One delivery, and what it does to the window; `run.count` is the number of redeliveries, this one included."""
         member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
         live.mark_unreported(run.first, run.last)
@@ -396,7 +396,7 @@ class Dispatch:
         return limits.READ_BYTES_MAX // 4
 
     def _redeliver(
-        self, live: LiveCursor, wanted: list[tuple[int, int]], batches: list[Fetched], now: Nanos
+        self, live: LiveCursor, wanted: list[tuple[int, int]], batches: list[ReadResult], now: Nanos
     ) -> list[Delivery]:
         """Send those of the fetched batches that are still to be redelivered, oldest first; what no longer exists counts as
         acked."""
@@ -415,7 +415,7 @@ class Dispatch:
                     self._mark_unreported(live)
         return out
 
-    def _hand_out(self, live: LiveCursor, batch: Fetched, run: Run, now: Nanos) -> list[Delivery]:
+    def _hand_out(self, live: LiveCursor, batch: ReadResult, run: Run, now: Nanos) -> list[Delivery]:
         out = []
         first = run.first
         while first <= run.last:

@@ -13,7 +13,7 @@ from functools import partial
 from operator import attrgetter
 
 from stan import errors, limits
-from stan.core.base.ready import Fetch, Fetched, Ready
+from stan.core.base.ready import Fetch, ReadResult, Ready
 from stan.core.context import BrokerContext, nobody_waits, shown
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannel, LiveChannels
@@ -281,7 +281,7 @@ class Committing:
         runs = tuple((sequence, sequence) for sequence in wanted)
         return Fetch(carrier.channel.info.group, STAGING_UID, 0, runs, limits.READ_BYTES_MAX, self.fetches)
 
-    def fetched(self, fetch: Fetch, batches: list[Fetched]) -> None:
+    def fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
         """The answer to a Fetch: messages of the hidden channel."""
         carrier = self._reader(fetch)
         if carrier is None:
@@ -375,7 +375,7 @@ def _sequences(known: Transactions, uid: ChannelUid, user: bytes, request: ext.C
     return sequences
 
 
-def _records(batches: list[Fetched], wanted: list[int]) -> list[bytes]:
+def _records(batches: list[ReadResult], wanted: list[int]) -> list[bytes]:
     """The stored messages that were asked for, as far as they came without a gap."""
     records: list[bytes] = []
     for batch in batches:

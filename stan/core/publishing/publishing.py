@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from stan import errors, limits
 from stan.core.base import payload_limit as oversize
-from stan.core.base.ready import Fetched, Proposal
+from stan.core.base.ready import Proposal, ReadResult
 from stan.core.context import META_GROUP, BrokerContext, InDoubt, nobody_waits, text
 from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels
@@ -428,7 +428,7 @@ class Publishing:
             if batch.uid in self.context.watched:
                 self.context.news.add(batch.uid)
             if batch.uid not in part.machine.transactions.under_way:  # else it is not visible yet
-                part.dispatch.committed(batch.uid, Fetched(batch.base_sequence, batch.count, batch.records))
+                part.dispatch.committed(batch.uid, ReadResult(batch.base_sequence, batch.count, batch.records))
 
 
 def _parts(channel: LiveChannel, batches: list[Publishes | RowBatch]) -> Iterator[list[Publishes | RowBatch]]:

@@ -14,7 +14,7 @@ from stan import limits
 from stan.core.context import META_GROUP
 from stan.edge.cluster.host import Host
 from stan.edge.cluster.membership import difference
-from stan.edge.cluster.reconfiguration_plan import CopyView, GroupView, may_close, next_step, observers
+from stan.edge.cluster.reconfiguration_plan import CopyView, ReconfigurationView, may_close, next_step, observers
 from stan.edge.storage import manifest
 from stan.errors import NotNow
 from stan.raft.group import RaftGroup
@@ -149,7 +149,7 @@ class Reconfiguration:
         if group.change_under_way or group.transferring or group.failed or not self._is_migrating(number):
             return
         lag, alive = group.lag(), node.membership.alive_since(now)
-        seen = GroupView(
+        seen = ReconfigurationView(
             node.me,
             frozenset(group.members),
             self.placement[number].voters,

@@ -13,7 +13,7 @@ from stan.core.context import META_GROUP
 from stan.types import GroupId
 
 
-class GroupView(NamedTuple):
+class ReconfigurationView(NamedTuple):
     """A group as its leader sees it."""
 
     me: str
@@ -31,7 +31,7 @@ class Step(NamedTuple):
     successor: str = ""
 
 
-def next_step(view: GroupView) -> Step | None:
+def next_step(view: ReconfigurationView) -> Step | None:
     """The next step; None if the group is where it belongs, or has to wait for somebody."""
     voters, target = view.voters, frozenset(view.target)
     superfluous = sorted(voters - target)
@@ -53,12 +53,12 @@ def next_step(view: GroupView) -> Step | None:
     return None
 
 
-def _may_drop(name: str, view: GroupView) -> bool:
+def _may_drop(name: str, view: ReconfigurationView) -> bool:
     rest = view.voters - {name}
     return rest <= view.alive and _has_majority(rest, view)
 
 
-def _has_majority(voters: frozenset[str], view: GroupView) -> bool:
+def _has_majority(voters: frozenset[str], view: ReconfigurationView) -> bool:
     return 2 * len(voters & view.alive & view.counting) > len(voters)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from stan import limits
-from stan.core.base.ready import Fetched
+from stan.core.base.ready import ReadResult
 from stan.core.boundary.fetches import AGAIN, FetchAsked, FetchRules, Place, Refusal
 from stan.core.broker import Broker
 from stan.core.context import shown
@@ -112,7 +112,7 @@ class Fetching:
         place: Place,
         refs: list[BatchRef],
         attempt: int,
-        result: list[Fetched] | Exception,
+        result: list[ReadResult] | Exception,
     ) -> None:
         self._under_way -= 1
         if isinstance(result, StaleRef) and attempt < LOOKUP_ATTEMPTS:
@@ -127,7 +127,7 @@ class Fetching:
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def _answer(self, asked: FetchAsked, place: Place, refs: list[BatchRef], found: list[Fetched]) -> None:
+    def _answer(self, asked: FetchAsked, place: Place, refs: list[BatchRef], found: list[ReadResult]) -> None:
         batches = [
             FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, fetched.records)
             for ref, fetched in zip(refs, found, strict=True)

@@ -156,7 +156,7 @@ def _groups(inputs: HealthInputs) -> Iterator[HealthProblem]:
 
 
 def _named(groups: list[int]) -> str:
-    return f"ChannelGroup{'' if len(groups) == 1 else 's'} {listed([str(number) for number in groups])}"
+    return f"Group{'' if len(groups) == 1 else 's'} {listed([str(number) for number in groups])}"
 
 
 def _disks(inputs: HealthInputs) -> Iterator[HealthProblem]:
