@@ -108,7 +108,7 @@ class MemberWorld(ClusterWorld):
                 name not in self.members
                 and node.running
                 and not node.kept_down
-                and node.cluster_node.reconfiguration._spare
+                and node.cluster_node.reconfiguration._is_replica
             ):
                 node.kept_down = True
                 self.loop.after(0, self._bury, node)

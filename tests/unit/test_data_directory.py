@@ -75,7 +75,7 @@ class Directory:
         if self.clustered:
             for number in (0, 1):
                 storage.hard_state(GroupId(number)).save(3, "a")
-                storage.hard_state(GroupId(number)).settle()
+                storage.hard_state(GroupId(number)).mark_readmitted()
                 storage.set_voters(GroupId(number), Voters(["a", "b", "c"], 1))
 
     def catch_up(self):
