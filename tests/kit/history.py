@@ -1,7 +1,7 @@
 """What clients saw of a broker under faults, and checkers that say what of it breaks the broker's promises.
 
 Modelled on Jepsen's histories: the workload only records, the checkers only read. A checker gives one line per violation and
-nothing if all is well; each is proven by histories that it must catch (tests/unit/test_history.py).
+nothing if all is well; each is proven by histories that it must catch (tests/unit/kit/test_history.py).
 """
 
 from bisect import bisect_right

@@ -406,7 +406,7 @@ def test_without_a_reader_no_file_is_looked_at():
 
 
 def test_file_of_the_page_about_configuration_is_accepted():
-    page = (Path(__file__).parents[2] / "docs/configuration.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/configuration.md").read_text(encoding="utf-8")
     text = re.search(r"^```conf\n(port: .*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
     config = serve(text, NODE="a")
     assert (config.validate(), config.notices) == ([], ())

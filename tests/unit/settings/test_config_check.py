@@ -12,7 +12,7 @@ from stan.settings.config_check import examine
 from stan.settings.nats_conf import ConfError
 from stan.settings.nats_conf import parse as parse_conf
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from stan.config import Config
 from stan.settings.settings import parse
-from tests.unit.test_stream_conf import serve
+from tests.unit.settings.test_stream_conf import serve
 
 HIDDEN = "swordfish"
 

@@ -10,8 +10,8 @@ from stan.permissions import NatsUser, Permissions, Rule
 from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import extension_pb2 as ext
-from tests.unit.test_core_batching import request as batch_of
-from tests.unit.test_transactions import Transacting
+from tests.unit.core.test_core_batching import request as batch_of
+from tests.unit.core.test_transactions import Transacting
 
 NO = errors.APP_OF_ANOTHER.encode()
 

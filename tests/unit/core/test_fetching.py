@@ -4,7 +4,7 @@ import pytest
 
 from stan import errors, limits
 from stan.config import ClusterConfig, Config
-from stan.core.base.ready import Fetched
+from stan.core.base.ready import ReadResult
 from stan.core.broker import Broker
 from stan.edge.nats.gateway import FIRST_REQUEST_SID, Gateway
 from stan.edge.serving.fetching import Fetching
@@ -68,7 +68,7 @@ class Disk:
 
     def finish(self, error=None):
         refs, done = self.reads.pop(0)
-        done(error or [Fetched(ref.base_sequence, ref.count, RECORDS) for ref in refs])
+        done(error or [ReadResult(ref.base_sequence, ref.count, RECORDS) for ref in refs])
 
 
 class Node:

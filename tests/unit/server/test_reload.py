@@ -9,8 +9,8 @@ from stan.server.reload import LIVE, plan
 from stan.settings.settings import parse
 from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
-from tests.unit.test_core_channels import exists, kept
-from tests.unit.test_stream_conf import serve
+from tests.unit.core.test_core_channels import exists, kept
+from tests.unit.settings.test_stream_conf import serve
 
 # --- what changes ------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 QUICK = "import sys\nfrom stan.edge.lazy_import import lazy_nats\nwith lazy_nats(web_sockets={}):\n    import nats.aio.client\n"
 
 

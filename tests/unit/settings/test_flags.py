@@ -441,7 +441,7 @@ def test_help_has_what_the_original_does_not_know():
     assert all(f"    --{name}" in text for name in ("join", "replica ", "replicas <count>", "raft_groups"))
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = [
     command

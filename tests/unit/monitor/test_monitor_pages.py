@@ -16,7 +16,7 @@ from tests.kit.core_harness import CoreHarness
 
 SECOND = 1_000_000_000
 NOW = 1_700_000_000 * SECOND
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "stan-monitoring"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "stan-monitoring"
 ADDED = {"subs_count", "in_msgs", "in_bytes", "out_msgs", "out_bytes"}  # the fixtures are of version 0.16.2
 OF_SUBSCRIPTION = [
     *(("client_id", str), ("inbox", str), ("ack_inbox", str), ("is_durable", bool), ("is_offline", bool)),

@@ -15,7 +15,7 @@ from stan.protocol.proto import wire_pb2 as wire
 from stan.settings.settings import parse
 from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
-from tests.unit.test_stream_conf import serve
+from tests.unit.settings.test_stream_conf import serve
 
 TOO_MANY = b"stan: too many requests, try again later"
 
