@@ -41,7 +41,7 @@ _AHEAD = b"\0\0\0\0"
 
 
 def cipher_of(name: str) -> int:
-    """The number of a algorithm: AES where processors have instructions for it, if none is named. Raises StartError."""
+    """The number of an algorithm: AES where processors have instructions for it, if none is named. Raises StartError."""
     if not name:
         name = "AES" if platform.machine().lower() in {"x86_64", "amd64", "i386", "i686"} else "CHACHA"
     found = CIPHERS.get(name.upper())

@@ -72,7 +72,7 @@ def test_batch_of_another_channel_does_not_open_in_its_place():
 def test_what_is_needed_is_said():
     with pytest.raises(StartError, match=r"^encryption key required$"):
         Cipher(b"")
-    with pytest.raises(StartError, match=r"^encryption algorithm not supported$"):
+    with pytest.raises(StartError, match=r"^encryption cipher not supported$"):
         Cipher(KEY, "ROT13")
     assert "secret" not in repr(Cipher(KEY))
 
