@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 from pyspark_stan.offsets import Offset, from_json
 
+from stan import units
 from stan.cli.commands.pubsub import parse_start
 from stan.config import Config, parse_nats_urls
 from stan.errors import ConfigError
@@ -88,8 +89,8 @@ def configurations() -> Iterator[Parser]:
     words = (NUL, b"-", b"--", b"=", b"true", b"-sc", b"1h", b"10mb", b"-SDV", b"help")
     yield Parser("command lines of the server", good, _flags, (), words)
     for name, call, samples in (
-        ("durations", go_flags.parse_duration, (b"1h30m", b"1.5s", b"-2us", b"300ms")),
-        ("sizes", go_flags.parse_size, (b"10kb", b"1GB", b"64")),
+        ("durations", units.parse_duration, (b"1h30m", b"1.5s", b"-2us", b"300ms")),
+        ("sizes", units.parse_size, (b"10kb", b"1GB", b"64")),
         ("switches", go_flags.parse_bool, (b"true", b"F", b"0")),
         ("numbers", go_flags.parse_int, (b"10", b"0x1f", b"1_000", b"-7")),
     ):

@@ -54,7 +54,9 @@ def test_a_group_that_was_handed_over_by_an_operator_rests_and_then_returns(worl
     old = world.leader(1)
     assert old.cluster_node.reconfiguration.placement[1].preferred == old.name
     to = next(name for name in old.cluster_node.groups[1].members if name != old.name)
-    old.run(old.member.handovers.hand_over, 1, to, lambda _done: old.member.handovers.start_transfer_cooldown(1))
+    old.run(
+        old.cluster_node.handovers.hand_over, 1, to, lambda _done: old.cluster_node.handovers.start_transfer_cooldown(1)
+    )
     world.run_for(6)
     assert world.leader(1).name == to
     world.run_for(12)

@@ -204,7 +204,7 @@ def test_a_role_that_cannot_begin_freezes_the_group():
     old = world.leader(number)
     node = next(node for node in world.nodes.values() if node is not old)
     wrap(broker, "lead_group", of_group)(node, number)
-    old.run(old.member.handovers.hand_over, number, node.name)
+    old.run(old.cluster_node.handovers.hand_over, number, node.name)
     world.run_for(5)
     assert node.alive
     assert node.cluster_node.groups[number].failed.startswith(FAULT)

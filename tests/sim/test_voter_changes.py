@@ -62,8 +62,8 @@ def test_a_leader_whose_successor_refuses_asks_the_next_one(world):
 def test_nothing_is_handed_over_while_its_voters_change(world):
     leader, other = leave_one_out(world)
     told = []
-    leader.run(leader.member.handovers.hand_over, 1, other.name, told.append)
+    leader.run(leader.cluster_node.handovers.hand_over, 1, other.name, told.append)
     assert told == [False]
-    leader.run(leader.member.handovers.hand_over, 1, other.name)
+    leader.run(leader.cluster_node.handovers.hand_over, 1, other.name)
     world.loop.run_until(world.loop.now + 50 * MILLISECOND)
     assert world.leader(1) is leader
