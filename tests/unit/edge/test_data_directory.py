@@ -161,7 +161,7 @@ async def test_damaged_file_is_healed_or_told(filled, name, how, tmp_path, capfd
     if directory.clustered and name.endswith("hard_state"):
         number = GroupId(int(file.parent.name))
         state = storage.hard_state(number)
-        assert (state.term, state.voted_for) == (3, "a") or state.fresh
+        assert (state.term, state.voted_for) == (3, "a") or state.amnesiac
     await directory.close()
     again = await directory.open()  # it is healed for good
     await again.close()
