@@ -34,7 +34,7 @@ ROUNDS_PER_TURN = 8
 """Rounds of commit and Ready inside one turn; what is left goes on in the next, after the sockets were looked at."""
 
 LEFT = "the group has left this node"
-"""Why a proposal that was made in the same turn is not written; whoever leads the group has heard what it was about."""
+"""Reason for not writing a proposal whose group left this node in the same turn; the group's leader heard its request too."""
 
 
 class Driver:
@@ -58,16 +58,16 @@ class Driver:
         self.applied = applied
         self._note = note
         self._crashed = crashed
-        self._refusals: dict[GroupId, str] = {}  # why proposals of a group are refused, as last logged
+        self._refusals: dict[GroupId, str] = {}  # by group: the reason for refusing proposals, as last logged
         self._frozen: set[GroupId] = set()
         self._scheduled = False
         self._wanted = False  # the next turn has a reason besides what arrived
         self._running = False
         self._stopped = False
         self._down_since = 0
-        self.leaderships: Leaderships | None = None  # who leads what, in a cluster; alone this node leads everything
-        self.hash_state: Callable[[GroupId], None] | None = None  # for others to compare, at the same entry everywhere
-        self.fence: Callable[[], None] | None = None  # raises if another server may have the store meanwhile
+        self.leaderships: Leaderships | None = None  # only in a cluster; a node alone leads every group
+        self.hash_state: Callable[[GroupId], None] | None = None  # called at the same entries on all nodes
+        self.fence: Callable[[], None] | None = None  # raises Aborted if another server may hold the store
 
     def wake(self) -> None:
         """Run a turn soon."""
@@ -75,12 +75,12 @@ class Driver:
         self.look()
 
     def news(self) -> None:
-        """A group has something to do; a turn that runs looks for itself."""
+        """A group has something to do: run a turn soon. A turn that is running finds the group's work by itself."""
         if not self._running:
             self.wake()
 
     def look(self) -> None:
-        """Something arrived: look at it soon, and run a turn if it asks for one."""
+        """Something arrived: take it in soon; the turn ends early if nothing in it needs one."""
         if not self._scheduled and not self._stopped:
             self._scheduled = True
             self.runtime.soon(self._turn_safely)
@@ -96,12 +96,12 @@ class Driver:
 
     @property
     def frozen(self) -> dict[GroupId, str]:
-        """Groups that do nothing until a restart, and why: their disk failed, or the program did in them."""
+        """Frozen groups and the reason: a failed disk, or a program error in the group. They do nothing until a restart."""
         return {number: group.failed for number, group in self.groups.items() if group.failed}
 
     @property
     def refusals(self) -> dict[GroupId, str]:
-        """Groups that refuse what is proposed, and why."""
+        """Groups that refuse proposals, and the reason."""
         return self._refusals
 
     # --- the turn -------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Driver:
             self.leaderships.scheduler.begin_turn()
         try:
             self.turn()
-        except BaseException as error:  # noqa: BLE001 - what fails in no group in particular is not survived
+        except BaseException as error:  # noqa: BLE001 - an error outside of any group ends the process
             self._stopped = True
             self._crashed(error)
         finally:
@@ -134,12 +134,12 @@ class Driver:
         wanted |= gateway.take_in()
         if leaderships is not None:
             if not wanted and leaderships.at_rest:
-                self._replicate()  # links have something to say now and then
+                self._replicate()  # links have periodic work even when no group does
                 return
-            for group in leaderships.woken():  # a follower's answer waits for its disk
+            for group in leaderships.woken():  # a follower answers its leader only after its own sync
                 if group.wants_sync and not group.leads:
                     runtime.sync_now(group)
-        self._replicate()  # what the other nodes said may have committed something
+        self._replicate()  # messages of the other nodes may have advanced a commit index
         ready = self._rounds()
         self._replicate()
         if self._sync_touched() and leaderships is None:
@@ -153,11 +153,11 @@ class Driver:
             self.wake()
         if ready.deadline is not None:
             runtime.alarm(ready.deadline, self.wake)
-        if leaderships is None:  # in a cluster the majority's answers come the same way
+        if leaderships is None:  # not in a cluster: the followers' answers come over the same connection
             gateway.connection.hold_reading(broker.view.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX)
 
     def _rounds(self) -> Ready:
-        """Commit, and do what follows from it, until nothing does; returns the last Ready."""
+        """Apply committed entries and carry out what the broker decides, until neither brings more; returns the last Ready."""
         broker, runtime = self.broker, self.runtime
         for _ in range(ROUNDS_PER_TURN):
             if self.leaderships is not None:
@@ -174,7 +174,7 @@ class Driver:
         return ready
 
     def _touched(self) -> Iterable[tuple[GroupId, Consensus]]:
-        """Groups that something may have happened to."""
+        """Groups in which something may have changed since the last turn; without a cluster all groups."""
         return self.groups.items() if self.leaderships is None else self.leaderships.touched()
 
     def _replicate(self) -> None:
@@ -207,7 +207,7 @@ class Driver:
                 self._freeze(number, group.failed)
             if not entries:
                 continue
-            if self.fence is not None:  # after they became durable, before anybody hears of it
+            if self.fence is not None:  # after the entries became durable, before any client gets an answer
                 self.fence()
             self._within(number, self._apply, number, group, entries)
 
@@ -222,7 +222,9 @@ class Driver:
                 self.hash_state(number)
 
     def _configured(self, number: GroupId, entry: Entry) -> bool:
-        """Have a change of the voters written down; if that fails, the next life applies it and what follows."""
+        """Store a committed change of the group's voters; False if the disk failed.
+
+        The group is then frozen: this entry and the later ones are applied after the restart."""
         if self.leaderships is None:
             return True
         try:
@@ -250,7 +252,7 @@ class Driver:
             self._fetch(fetch)
 
     def _let_go(self, ready: Ready) -> None:
-        """Of what is not kept any more, in groups that have not left this node since."""
+        """Trim and drop channels in the logs of the groups that are still on this node."""
         for number, uid, first in ready.trims:
             if number in self.groups:
                 self._within(number, self.groups[number].log.trim, uid, first)
@@ -259,9 +261,12 @@ class Driver:
                 self._within(number, self.groups[number].log.drop, uid)
 
     def _silent(self, groups: Set[GroupId]) -> Set[GroupId]:
-        """Which of *groups* say nothing now, neither messages nor answers: their disk failed, or the lease ended while the turn
-        ran, as it does in a process that is stopped and goes on. The next leader counts the messages as sent, this one owes them
-        if it still leads then; an answer would be of the past, and whoever asked asks again."""
+        """Groups of *groups* whose deliveries and answers must be dropped this turn: the group is frozen, or its lease expired
+        while the turn ran (for example after SIGSTOP and SIGCONT).
+
+        The next leader treats the deliveries as sent; this node redelivers them if it still leads. A dropped answer could be
+        outdated; the client repeats its request.
+        """
         if self.fence is not None:
             self.fence()
         if not groups:
@@ -270,14 +275,17 @@ class Driver:
         return silent if self.leaderships is None else silent | self.leaderships.lapsed(groups)
 
     def _still_frozen(self) -> set[GroupId]:
-        """Another one may have taken the place of a frozen group: its copy was received anew."""
+        """Groups that are frozen now. A group that was replaced by a copy received from another node is not frozen anymore."""
         if self._frozen:
             self._frozen = {number for number in self._frozen if number in self.groups and self.groups[number].failed}
         return self._frozen
 
     def _propose_all(self, proposals: list[Proposal]) -> None:
-        """Write them. A change that follows upon progress must not be in the log without it: what it moves elsewhere, as a
-        subscription that ends, would be sent again unflagged there."""
+        """Write the proposals to their groups' logs.
+
+        A change must not be in the log without the progress entry before it: a subscription that ends, for example, moves its
+        messages to another member, which would get them without the redelivered flag. After a refused progress entry the later
+        proposals of the group are therefore refused too."""
         untold: dict[GroupId, NotNow] = {}
         for (number, urgent), some in groupby(proposals, key=lambda p: (p.group, p.urgent)):
             together = list(some)
@@ -293,7 +301,7 @@ class Driver:
                 self.wake()
 
     def _propose(self, number: GroupId, proposals: list[Proposal], *, urgent: bool) -> NotNow | None:
-        """Write them in one go, or say why not."""
+        """Write proposals of one group in one go; returns None, or the refusal if nothing was written."""
         if number not in self.groups:
             return NotNow(LEFT)
         try:
@@ -314,7 +322,7 @@ class Driver:
             self.leaderships is not None and group is not None and self.leaderships.is_left_open(number, error)
         )
         if isinstance(error, InDoubt) or is_left_open or group is None or not group.leads:
-            # It may be there after a restart, or the next leader has heard it too: no answer is the only true one.
+            # The entry may be in the log after a restart, or the next leader may accept the request: any answer could be wrong.
             for proposal in proposals:
                 self.broker.in_doubt(proposal)
             return
@@ -325,8 +333,8 @@ class Driver:
             self.broker.refused(proposal, f"stan: {error.told or why}")
 
     def _freeze(self, number: GroupId, why: str) -> None:
-        """A write or sync failed, or the program did: the group acknowledges and sends nothing more until a restart has looked
-        at its log."""
+        """A write, a sync or the program failed in the group: it acknowledges and sends nothing until a restart recovers its
+        log."""
         if number not in self._frozen and number in self.groups:
             self._frozen.add(number)
             self._refusals[number] = why
@@ -338,9 +346,9 @@ class Driver:
             self._trouble(number, f"{why}; it does nothing more until a restart")
 
     def fail(self, number: GroupId, error: Exception) -> None:
-        """The program failed in a group, which ends its part on this node; the process and its other groups go on.
+        """The program failed in a group: this node takes no part in the group until a restart; its other groups go on.
 
-        An entry may be half applied: without an applied index nothing of the group's state is written or sent to others."""
+        An entry may be half applied. Without an applied index the group's state is neither flushed nor sent to other nodes."""
         self.applied.pop(number, None)
         if number not in self.groups:
             self._note("ERR", f"group {number}: {fault(error)}, when it had left this node")
@@ -351,7 +359,7 @@ class Driver:
         self.broker.fail(number, self.groups[number].failed)
 
     def _within(self, number: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:
-        """Do something for a group, which alone fails if that does."""
+        """Call *call* for a group; an error fails this group only. Aborted is raised: it ends the process."""
         try:
             call(*args)
         except Aborted:
@@ -390,13 +398,13 @@ class Driver:
         self.wake()
 
     def apply_committed(self) -> None:
-        """Take what the last sync committed into the replicated state, without answering anybody: on the way out."""
+        """Apply what the last sync committed to the replicated state, without answering clients. For the end of the process."""
         self._commit()
 
     # --- syncs ------------------------------------------------------------------------------------------------------------
 
     def _sync_touched(self) -> bool:
-        """Sync what somebody waits for; whether some of it was done at once."""
+        """Sync the logs with entries that are waited for; True if a sync was done at once, on the event loop."""
         at_once = False
         for _, group in self._touched():
             if not group.wants_sync:
@@ -415,19 +423,19 @@ class Driver:
         if durable is None and self._is_fenced():
             return
         if self.groups.get(group.group) is not group:
-            return  # its log was closed meanwhile: the group has left this node, or another copy has its place
+            return  # its log was closed meanwhile: the group has left this node, or another copy has replaced it
         if durable is None:
             self._freeze(group.group, why)
         else:
             group.synced(durable)
-            self._replicate()  # the leader waits for the answer
+            self._replicate()  # sends this follower's answer, which the leader waits for
             if group.wants_sync and not self._stopped:
                 self._sync(group)
-        if self.leaderships is None or group.has_committed:  # a follower has said what it had to say
+        if self.leaderships is None or group.has_committed:  # a follower's answer is sent already
             self.wake()
 
     def _is_fenced(self) -> bool:
-        """Whether another server may have the store: then it is not the disk that failed, and this one ends."""
+        """True if another server may hold the shared store. The failed sync is then no disk failure, and this process ends."""
         try:
             if self.fence is not None:
                 self.fence()

@@ -1,9 +1,9 @@
-"""The replicated groups of this node as the driver sees them: who leads what, and what may be proposed and sent now.
+"""The replicated groups of this node as the driver sees them: which of them this node leads, what may be proposed and sent now.
 
     before_commit: roles that ended       after_commit: roles that begin, gates       run: replicate, one frame per peer
 
-Promises: what is applied between the end of one leadership and the beginning of the next is applied as a follower does; a role
-begins only when every earlier entry is applied; nothing is sent without a lease.
+Promises: entries between the end of one leadership and the beginning of the next are applied as a follower applies them; a
+leadership begins only when every earlier entry is applied; nothing is sent without a lease.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,9 @@ from stan.types import GroupId, Nanos, RaftIndex, Term
 
 
 class Leaderships:
-    """See the module's docstring. *groups* may change while it runs: a group is replaced after a transfer of its state."""
+    """Begins and ends this node's leaderships, and checks their leases and room for proposals.
+
+    The mapping *groups* may change meanwhile: a group is replaced after a transfer of its state."""
 
     def __init__(
         self,
@@ -34,7 +36,7 @@ class Leaderships:
         note: Callable[[str, str], None],
     ) -> None:
         """*nuid*: the identity of a cluster that this node founds."""
-        self.led: dict[GroupId, Nanos] = {}
+        self.led: dict[GroupId, Nanos] = {}  # groups that this node leads, and since when
         self._broker = broker
         self._groups = groups
         self.scheduler = scheduler
@@ -43,16 +45,15 @@ class Leaderships:
         self._now = now
         self._note = note
         self._terms: dict[GroupId, Term] = {}
-        self._leases: dict[
-            GroupId, Nanos
-        ] = {}  # of the groups led, as last looked at; they end earlier only by our own doing
-        self._entered = False  # a role was taken on in this turn
-        self._waiting: set[GroupId] = set()  # for room, with nobody to hand over to
-        self.configured: Callable[[GroupId, RaftIndex, bytes], None]  # an entry that says who votes is committed
+        # End of the lease of each group led, as last read; a lease ends earlier only if this node hands the leadership over.
+        self._leases: dict[GroupId, Nanos] = {}
+        self._entered = False  # a leadership began in this turn
+        self._waiting: set[GroupId] = set()  # groups with a full disk here and no successor
+        self.configured: Callable[[GroupId, RaftIndex, bytes], None]  # an entry with the group's voters is committed
         self.fault: Callable[[GroupId, Exception], None]  # the program failed in a group
 
     def touched(self) -> list[tuple[GroupId, RaftGroup]]:
-        """Groups that something may have happened to since `settle`: nothing has to be done for the others."""
+        """Groups in which something may have changed since `settle`; the others need no work."""
         return [(number, self._groups[number]) for number in sorted(self.scheduler.touched) if number in self._groups]
 
     @property
@@ -65,7 +66,7 @@ class Leaderships:
         return [self._groups[number] for number in sorted(self.scheduler.dirty) if number in self._groups]
 
     def settle(self) -> bool:
-        """End of a turn. The touched groups were looked at; those that still want something stay. Whether there are any."""
+        """End a turn: keep only those touched groups that still need work. Returns True if there are any."""
         self._entered = False
         self.scheduler.touched = {
             number
@@ -75,7 +76,7 @@ class Leaderships:
         return bool(self.scheduler.touched)
 
     def before_commit(self) -> None:
-        """Leave the roles that have ended."""
+        """End the leaderships that this node has lost."""
         for number, group in self.touched():
             if self._has_ended(number, group):
                 self.leave(number)
@@ -86,7 +87,7 @@ class Leaderships:
         return number in self.led and (not group.leads or group.term != self._terms[number])
 
     def leave(self, number: GroupId) -> None:
-        """This node leads the group no more, if it did."""
+        """End this node's leadership of the group, if it has it."""
         if self.led.pop(number, None) is None:
             return
         del self._leases[number]
@@ -104,10 +105,10 @@ class Leaderships:
         self._gateway.roles_changed()
 
     def after_commit(self) -> None:
-        """Take on the roles that begin, and see what may be done in those that last."""
+        """Begin at most one new leadership, and update leases and room for proposals of the groups led."""
         for number, group in self.touched():
             if number not in self.led and group.leads and not self._entered:
-                self._entered = True  # what was heard is looked at for each: the links get their turn in between
+                self._entered = True  # one per turn: each scans the replay buffer, and links need a turn in between
                 try:
                     self._enter(number, group)
                 except Exception as error:  # noqa: BLE001 - the border of the group
@@ -132,20 +133,22 @@ class Leaderships:
         self._gateway.replay(number, self.scheduler.heartbeat_if_due)
 
     def _limit_proposals(self, number: GroupId, group: RaftGroup) -> None:
-        """Whether the group takes proposals, and how many."""
+        """Report to the broker whether the group takes proposals and has room for more."""
         closed = group.transferring
         self._broker.step_room(number, closed=closed, full=not closed and not group.has_room)
 
     def check_leases(self) -> None:
-        """See which leases last; also before what arrived is handled: a process that was stopped and goes on has none. Who
-        does not hear clients yet delivers nothing either: their acks would be lost."""
+        """Report to the broker which leases hold.
+
+        Also called before input is handled: in a process that was stopped and continued, the leases have expired. A node that
+        does not listen to clients yet delivers nothing either, because their acks would be lost."""
         now = self._now()
         for number in self.led:
             holds = self._leases[number] > now and number in self._groups
             self._broker.step_lease(number, holds=holds and (number == META_GROUP or self._gateway.listens))
 
     def lapsed(self, groups: Iterable[GroupId]) -> set[GroupId]:
-        """Those of *groups* that are led without a lease, now, or have left this node."""
+        """Groups of *groups* that this node leads with an expired lease, or led and does not hold anymore."""
         now = self._now()
         led = {number: self._groups.get(number) for number in groups if number in self.led}
         return {number for number, group in led.items() if group is None or group.lease_until() <= now}
@@ -174,18 +177,18 @@ class Leaderships:
         self._broker.emit("trouble", f"group {number}: {what}", group=number)
 
     def _look_again(self, number: GroupId, term: Term, _now: Nanos) -> None:
-        """There may be room by now."""
+        """Try again after a full disk without a successor: there may be room by now."""
         self._waiting.discard(number)
         self._transfer_ended(number, term, gone=False)
 
     def _transfer_ended(self, number: GroupId, term: Term, gone: bool) -> None:  # noqa: FBT001 - an answer
-        """Nobody took over: what was left to the next leader is for this one, which begins anew."""
+        """If no other node took over, begin the leadership anew here: what was left open for the next leader is replayed."""
         if not gone and number in self.led and self._terms[number] == term:
             self._terms[number] = Term(-1)
             self.scheduler.touched.add(number)
             self._gateway.wake()
 
     def freeze(self, number: GroupId, why: str) -> None:
-        """The group's disk failed, or the program did in it."""
+        """Freeze a group after a failure of its disk or of the program."""
         self.scheduler.touched.add(number)
         self._groups[number].freeze(why)

@@ -25,9 +25,9 @@ PUB_SID, ACK_SID, REPLY_SID, ASK_SID, FIRST_NODE_SID, FIRST_REQUEST_SID = 1, 2, 
 PENDING_BYTES_MAX = 128 * MiB
 """Bytes kept of one incomplete frame; more means that the stream is broken."""
 SERVERS_REPLIES = (b"_INBOX.", b"_STAN.reply.", b"_STAN.node.")
-"""Where servers want their answers from each other."""
+"""Prefixes of the reply subjects of servers' requests to each other."""
 SHOWN_BYTES = 100
-"""Of a subject, in the log."""
+"""Bytes of a subject that are shown in a log line."""
 
 
 class NatsPort(Protocol):
@@ -57,14 +57,14 @@ class NatsPort(Protocol):
         """Cut the connection; it is made again."""
 
     def ponged(self) -> None:
-        """A PONG came."""
+        """A PONG arrived."""
 
     def informed(self, info: dict[str, Any]) -> None:
-        """NATS told something new about itself: its cluster has changed."""
+        """NATS sent an INFO: its cluster has changed."""
 
 
 class Unconnected:
-    """There is no connection yet: whatever is written is gone, as when one was lost."""
+    """Stands in before the first connection: bytes that are written are lost, as on a lost connection."""
 
     up = False
     max_payload = 0
@@ -74,20 +74,20 @@ class Unconnected:
         self.subscriptions: dict[int, str] = {}
 
     def write(self, data: bytes) -> bool:  # noqa: ARG002 - it is gone
-        """Nobody takes it."""
+        """Always False: there is no connection."""
         return False
 
     def hold_reading(self, hold: bool) -> None:  # noqa: FBT001 - a switch
-        """Nothing is read."""
+        """Does nothing: nothing is read."""
 
     def break_off(self) -> None:
-        """There is nothing to cut."""
+        """Does nothing: there is no connection to cut."""
 
     def ponged(self) -> None:
-        """Nobody could have sent it."""
+        """Does nothing: no PONG can arrive."""
 
     def informed(self, info: dict[str, Any]) -> None:
-        """Nobody could have told it."""
+        """Does nothing: no INFO can arrive."""
 
 
 class Gateway:
@@ -104,33 +104,34 @@ class Gateway:
         users = self.authorizer is not None and self.authorizer.with_users
         self._heard_as: Callable[[str], str] = from_any_user if users else str
         self.rules = rules(view.config)
-        self.judged: set[int] = set()  # sids of what clients ask
+        self.judged: set[int] = set()  # sids of the clients' requests, which are authorised
         covered = ">" if view.partition is None else view.partition.cover()
         subjects = {PUB_SID: self._heard_as(f"{view.subjects.pub_prefix}.{covered}"), ACK_SID: ack_subject}
         subjects[REPLY_SID] = view.reply_prefix.decode() + (">" if users else "*")
         self.inbox = view.reply_prefix.replace(OWN_INBOXES, b"_INBOX.")
-        """What begins where other servers answer to this one, as to any client: without users nothing tells them apart."""
+        """Prefix of the subjects on which other servers answer to this one, as to any client: without users the servers cannot
+        tell servers and clients apart."""
         if self.inbox != view.reply_prefix:
             subjects[ASK_SID] = self.inbox.decode() + "*"
         for at, subject in enumerate(broker.requests):
             subjects[FIRST_REQUEST_SID + at] = self._judge(FIRST_REQUEST_SID + at, subject.decode())
         self.subscriptions = subjects
         self.handlers: dict[int, Callable[[Frame], None]] = {}  # by sid
-        if users:  # another server of the same name, which looks for company before it knows of users
+        if users:  # another server of the same name, which sends its discovery before it knows of users
             subjects[max(subjects) + 1] = view.subjects.discover
             self.judged.add(max(subjects))
-        self.quiet: set[int] = set()  # sids whose handlers tell the broker nothing
+        self.quiet: set[int] = set()  # sids whose handlers never step the broker
         for name, asked in broker.routes.items():
             self.serve_requests(name, asked)
         self.clustered = view.clustered
         self.replay_buffer: ReplayBuffer | None = ReplayBuffer() if view.clustered else None
         self.channel_filter: dict[bytes, bool] | None = ChannelFilter(view) if view.clustered else view.partition
-        self.on_info: Callable[[dict[str, Any]], None] | None = None  # who wants to know what NATS says about itself
+        self.on_info: Callable[[dict[str, Any]], None] | None = None  # called with each INFO of NATS
         self.led: frozenset[int] | None = frozenset() if view.clustered else None  # groups whose acks are taken
         self.connection: NatsPort = Unconnected()
         self.wake: Callable[[], None]
         self._chunks: list[bytes | None] = []  # None: a new connection begins here
-        self._asked: dict[bytes, Callable[[Frame], None]] = {}  # who takes the answers, by the subject they come on
+        self._asked: dict[bytes, Callable[[Frame], None]] = {}  # by reply subject: takes the answers to an own request
         self._rest = b""
         self.went_up = False
         self.went_down = False
@@ -145,7 +146,7 @@ class Gateway:
     def on_up(self) -> None:
         """Connected."""
         self.went_up = True
-        self._chunks.append(None)  # what was said before is not heard any more
+        self._chunks.append(None)  # frames sent before this connection was made are missed
         self.wake()
 
     def on_down(self) -> None:
@@ -157,7 +158,7 @@ class Gateway:
     # --- in ---------------------------------------------------------------------------------------------------------------
 
     def take_in(self) -> bool:
-        """Step everything that was read; whether the broker may have been told anything."""
+        """Step everything that was read; returns True if the broker may have been stepped."""
         told = False
         while self._chunks:
             end = self._chunks.index(None) if None in self._chunks else len(self._chunks)
@@ -165,14 +166,14 @@ class Gateway:
             if chunks:
                 told |= self._scan(self._rest + b"".join(chunks) if self._rest or len(chunks) > 1 else chunks[0])
             if end < len(self._chunks):
-                self._rest = b""  # what was cut off by the end of a connection never gets its other half
+                self._rest = b""  # the rest of a frame that was cut off by the end of its connection never arrives
                 if self.replay_buffer is not None:
                     self.replay_buffer.gap(self.broker.view.now)
             del self._chunks[: end + 1]
         return told
 
     def _scan(self, data: bytes) -> bool:
-        at, told, matters = 0, False, False  # for who leads next
+        at, told, matters = 0, False, False  # matters: a next leader may have to replay it
         try:
             while at < len(data):
                 scan = kernel.scan(
@@ -205,7 +206,7 @@ class Gateway:
         self._rest = data[at:] if at < len(data) else b""
         if self.replay_buffer is not None and at:
             now = self.broker.view.now
-            if matters:  # what nodes say to each other does not
+            if matters:  # messages between nodes are not replayed
                 self.replay_buffer.add(Chunk(now, data, at))
             self.broker.step_heard_since(self.replay_buffer.since(now))
         if len(self._rest) > PENDING_BYTES_MAX:
@@ -249,10 +250,11 @@ class Gateway:
             self.broker.step_frame(frame)
 
     def _hand(self, heard: Callable[[Frame], None], frame: Frame) -> None:
-        """What fails in a question is that question's fault: it has no answer, and all others have."""
+        """Call a handler. If a client's request fails, only this request stays without an answer; errors in messages between
+        nodes are raised."""
         try:
             heard(frame)
-        except Exception as error:  # what nodes say to each other belongs to all their groups
+        except Exception as error:  # a message between nodes concerns all groups, so its error is no single request's
             if frame.sid < FIRST_REQUEST_SID:
                 raise
             self.complain("ERR", f"the request {_cut(frame.subject)} failed: {fault(error)}")
@@ -277,20 +279,21 @@ class Gateway:
     # --- leadership ---------------------------------------------------------------------------------------------------------
 
     def roles_changed(self) -> None:
-        """This node begins or ends to lead a group."""
+        """The set of groups that this node leads has changed."""
         if self.channel_filter is not None:
             self.channel_filter.clear()
             self.led = frozenset(self.broker.view.led())
 
     def forget_replay(self, group: GroupId) -> None:
-        """The replay buffer's publishes of a group cannot be told from those in its log."""
+        """Never replay the publishes read so far for a group: they cannot be told apart from those in its log."""
         if self.replay_buffer is not None:
             self.replay_buffer.forget_group(group, self.broker.view.now)
 
     def replay(self, group: GroupId, between_steps: Callable[[], None] = lambda: None) -> None:
-        """This node leads *group* from now on: step again what it heard of it, which another leader may not have handled.
+        """This node begins to lead *group*: step the group's buffered frames again, as the previous leader may not have handled
+        them.
 
-        *between_steps* is called now and then: there may be seconds of a busy cluster to look at."""
+        *between_steps* is called for each joined chunk, because seconds of a busy cluster's traffic may have to be scanned."""
         if self.replay_buffer is None:
             return
         view = self.broker.view
@@ -307,7 +310,7 @@ class Gateway:
                 if not scan.consumed:
                     break
                 at += scan.consumed
-                steps += scan.acks  # known again or not, they change nothing twice
+                steps += scan.acks  # acks are idempotent
                 if arrived_at <= forgotten:
                     continue
                 steps += scan.publishes
@@ -321,8 +324,10 @@ class Gateway:
     def send(
         self, sends: Iterable[Send], silent: Callable[[Set[GroupId]], Set[GroupId]] = lambda _groups: frozenset()
     ) -> list[Delivery]:
-        """Write *sends* in their order, as one piece. *silent* is asked when there is nothing to be done any more but to write,
-        with the groups that have something to say: what those that it names say does not leave. Returns the deliveries in it."""
+        """Write *sends* in their order, as one piece.
+
+        *silent* is called right before the write with the groups of *sends*, and returns those whose deliveries and answers must
+        not be sent. Returns the deliveries that were left out for that reason."""
         shown: list[tuple[Send, bytes]] = []
         most = self.broker.view.payload_bytes_max
         for send in sends:
@@ -353,12 +358,12 @@ class Gateway:
     # --- before the broker leads --------------------------------------------------------------------------------------------
 
     def reply_subscription(self) -> dict[int, str]:
-        """Only what `ask` needs, and what other nodes say."""
+        """Subscriptions (sid: subject) before the broker leads: only the answers to `ask`, and messages of other nodes."""
         early = {REPLY_SID, ASK_SID, *range(FIRST_NODE_SID, FIRST_REQUEST_SID)}
         return {sid: name for sid, name in self.subscriptions.items() if sid in early}
 
     def subscribe(self, subject: str, heard: Callable[[Frame], None], *, quiet: bool = False) -> None:
-        """Hand frames on *subject* to *heard*; call before the connection is made. *quiet*: it tells the broker nothing."""
+        """Hand frames on *subject* to *heard*; call before the connection is made. *quiet*: *heard* never steps the broker."""
         sid = FIRST_NODE_SID + sum(other < FIRST_REQUEST_SID for other in self.handlers)
         invariant(sid < FIRST_REQUEST_SID, "subscriptions between nodes have numbers of their own", subject=subject)
         self.subscriptions[sid] = self._judge(sid, subject)
@@ -367,13 +372,14 @@ class Gateway:
             self.quiet.add(sid)
 
     def serve_requests(self, subject: str, asked: Callable[[Frame], None]) -> None:
-        """Hand frames on *subject* to *asked*, from `listen` on; of those who take "<subject> <group>" only one gets each."""
+        """Hand frames on *subject* to *asked*, from `listen` on. Of the servers that subscribe to "<subject> <group>", which is
+        a NATS queue group, only one gets each frame."""
         sid = max(self.subscriptions) + 1
         self.subscriptions[sid] = self._judge(sid, subject)
         self.handlers[sid] = asked
 
     def _judge(self, sid: int, subject: str) -> str:
-        """What to subscribe to for *subject*; requests of clients are judged from now on."""
+        """Subject to subscribe to for *subject*. If clients send requests on it, its frames are authorised from now on."""
         subjects = self.broker.view.subjects
         asked = subject.startswith(f"{subjects.extension}.") and not subject.startswith(f"{subjects.extension}.events.")
         asked |= subject.encode() in self.broker.requests and subject != subjects.meta
@@ -383,8 +389,10 @@ class Gateway:
         return self._heard_as(subject)
 
     def _admitted(self, frame: Frame) -> Frame | None:
-        """The frame as it is to be handled; None: it is not. One that could not be answered is dropped: NATS ends the
-        connection that sends too long a line; and so is one whose answer would go where servers listen."""
+        """The frame to handle, or None if it must be dropped.
+
+        A frame is dropped if its answer could not be sent (NATS closes a connection that sends too long a line), if its answer
+        would go to a subject that servers listen on, or if the authoriser does not admit it."""
         if not can_be_answered(frame):
             return None
         if frame.sid not in self.judged:
@@ -403,7 +411,7 @@ class Gateway:
         view = self.broker.view
         self.rules = rules(view.config, view.nuid)
         if self.replay_buffer is not None:
-            self.replay_buffer.gap(view.now)  # nothing before was heard
+            self.replay_buffer.gap(view.now)  # clients' frames before this were not read
         self.listens = True
         new = self.subscriptions.keys() - self.connection.subscriptions.keys()
         self.connection.subscriptions = self.subscriptions
@@ -411,7 +419,7 @@ class Gateway:
         self.connection.write(b"".join(lines))
 
     async def ask(self, subject: str, payload: bytes, timeout_s: float) -> bytes | None:
-        """Send one request; the answer's payload, or None if there is nobody or no answer in time."""
+        """Send one request; returns the payload of the first answer, or None without a responder or an answer in time."""
         answers: list[Frame] = []
 
         def take(frame: Frame) -> bool:
@@ -422,8 +430,8 @@ class Gateway:
         return answers[0].payload if answers and not answers[0].nobody else None
 
     async def ask_all(self, subject: str, payload: bytes, take: Callable[[Frame], bool], timeout_s: float) -> None:
-        """Send one request, and give its answers to *take* until that says that it is enough, or the time is over."""
-        reply = self.inbox + token_hex(12).encode()  # nobody else can have another server answer to it
+        """Send one request, and pass its answers to *take* until *take* returns True or *timeout_s* seconds have passed."""
+        reply = self.inbox + token_hex(12).encode()  # random: no third party can make another server answer to it
         enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def taken(frame: Frame) -> None:
@@ -444,19 +452,19 @@ class Gateway:
 
 
 def _groups(send: Send) -> tuple[GroupId, ...]:
-    """Those whose leader alone may say it."""
+    """Groups of which this node must be the leader to send this; empty if any node may."""
     if isinstance(send, bytes):
         return ()
     return send.groups if isinstance(send, LeaseAnswer) else (send.group,)
 
 
 def _cut(subject: bytes) -> str:
-    """For the log."""
+    """The beginning of a subject, quoted, for a log line."""
     return go_quote(subject[:SHOWN_BYTES].decode("utf-8", "replace"))
 
 
 class _OfGroup(dict[bytes, bool]):
-    """Which channels belong to one group."""
+    """By channel: True if the channel belongs to the given group."""
 
     def __init__(self, group: GroupId, number_of: Callable[[bytes], GroupId]) -> None:
         super().__init__()

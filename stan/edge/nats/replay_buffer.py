@@ -32,8 +32,8 @@ class ReplayBuffer:
         self._chunks: deque[Chunk] = deque()
         self._bytes = 0
         self._dropped = Nanos(0)  # nothing older is complete
-        self._gap = Nanos(0)  # the end of the last one
-        self._forgotten: dict[GroupId, Nanos] = {}  # what of a group is not looked at again
+        self._gap = Nanos(0)  # end of the last gap
+        self._forgotten: dict[GroupId, Nanos] = {}  # by group: publishes up to this time are not replayed
 
     def joined(self, *bounds: Nanos) -> Iterator[tuple[Nanos, bytes]]:
         """Yield (arrival time, bytes) with adjacent chunks joined up to JOINED_BYTES, so that the scanner is called rarely.
@@ -53,17 +53,19 @@ class ReplayBuffer:
                 yield first, b"".join(run)
 
     def since(self, now: Nanos, group: GroupId | None = None) -> Nanos:
-        """Everything that was heard from then on is here, and may be looked at for *group*."""
+        """Time from which on the buffer holds all frames read, and may replay them for *group*."""
         forgotten = Nanos(0) if group is None else self.forgotten(group)
         return Nanos(max(self._dropped, self._gap, forgotten, now - limits.REPLAY_AGE_MAX))
 
     def forgotten(self, group: GroupId) -> Nanos:
-        """Of what was heard up to then only acks are looked at again: publishes cannot be told from what the group's log has, or
-        others of the same publishers were not heard."""
+        """Time up to which only acks of the group are replayed, and no publishes.
+
+        Up to then a publish cannot be told apart from one that is in the group's log already, or earlier publishes of the same
+        publisher were missed."""
         return max(Nanos(self._gap - 1), self._forgotten.get(group, Nanos(0)))
 
     def add(self, chunk: Chunk) -> None:
-        """Frames were handled."""
+        """Keep a chunk of frames that were handled; drops the oldest chunks beyond the limits of bytes and age."""
         self._chunks.append(chunk)
         self._bytes += len(chunk.data)
         oldest = chunk.at - limits.REPLAY_AGE_MAX
@@ -75,20 +77,20 @@ class ReplayBuffer:
                 break
 
     def gap(self, now: Nanos) -> None:
-        """Publishes until *now* are missing from the buffer in part."""
+        """Some of the publishes until *now* are missing from the buffer."""
         self._gap, before = now, Nanos(now - 1)
         for at in reversed(range(len(self._chunks))):
             if self._chunks[at].at < now:
                 break
-            self._chunks[at] = self._chunks[at]._replace(at=before)  # of this turn, as what comes behind the gap
+            self._chunks[at] = self._chunks[at]._replace(at=before)  # same turn, same time as the chunks after the gap
 
     def forget_group(self, group: GroupId, now: Nanos) -> None:
-        """What one group's log holds came by another way: which of the publishes heard are in it is not known."""
+        """A group's log was received from another node: it is unknown which of the buffered publishes are in it."""
         self._forgotten[group] = now
 
 
 class ChannelFilter(Remembered[bytes, bool]):
-    """Whether this node takes publishes on a channel; `clear` when it begins or ends to lead a group."""
+    """By channel: True if this node leads the channel's group and takes publishes. `clear` when a leadership begins or ends."""
 
     def __init__(self, view: BrokerView) -> None:
         super().__init__()
