@@ -17,22 +17,22 @@ class Consensus(Protocol):
     group: GroupId
     log: GroupLog
     failed: str
-    """Why this node takes part in the group no more, until a restart; "" while it does."""
+    """Reason for which this node takes no part in the group until a restart; "" while it takes part."""
 
     def freeze(self, why: str) -> None:
-        """Take part in nothing any more: propose and commit nothing, lead nobody."""
+        """Take no further part in the group until a restart: propose and commit nothing, lead nobody. *why* becomes `failed`."""
 
     @property
     def leads(self) -> bool:
-        """Whether this node may propose."""
+        """True if this node leads the group and may propose."""
 
     @property
     def wants_sync(self) -> bool:
-        """Whether somebody waits for entries that are written but not durable."""
+        """True if entries that are written but not durable are waited for."""
 
     @property
     def has_committed(self) -> bool:
-        """Whether `take_committed` would give something."""
+        """True if `take_committed` would return entries."""
 
     def propose(self, bodies: Seq[tuple[int, bytes]], *, urgent: bool) -> RaftIndex:
         """Write entries (kind, body) in one go; returns the index of the first. They are committed later, in order, or never.

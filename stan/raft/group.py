@@ -1,11 +1,12 @@
-"""One replicated group on this node: the Consensus port over PySyncObj in its shell.
+"""One replicated group on this node: the Consensus port over PySyncObj in its safety shell (`SafeRaft`).
 
     propose ─► log ─► followers ─► their fsync ─► answers ─► commit ─► take_committed        (leader)
                 └──► own fsync ────────────────────────────────┘
 
-Promises: an entry is handed out once, in order, when it is committed and durable here (S9); nobody waits for one that is not
-(S10). A group whose disk failed, or in which the program failed, takes part in nothing until a restart: its calls do
-nothing, and raise nothing but Frozen, so that the other groups go on. Never applies, never forwards, never waits.
+Promises: an entry is handed out once, in order, when it is committed and durable here (S9); an entry that is never committed
+counts as pending for a bounded time only (S10). A group whose disk failed, or in which the program failed, takes part in nothing
+until a restart: its calls do nothing, and raise nothing but Frozen, so that the other groups go on. Never applies, never
+forwards, never waits.
 """
 
 from collections.abc import Callable
@@ -37,21 +38,23 @@ Result = TypeVar("Result")
 
 
 class GroupPorts(NamedTuple):
-    """What a group asks its owner for, and tells it."""
+    """Callbacks of a group into its owner."""
 
-    send: Callable[
-        [GroupId, str, Message], None
-    ]  # queue for a peer; it leaves with the turn if the peer is up, else it is lost
+    # Queue a message for a peer. It leaves at the end of the turn if the link to the peer is up, else it is lost.
+    send: Callable[[GroupId, str, Message], None]
     now: Callable[[], Nanos]  # monotonic
     random: Random  # election timeouts
     wake: Callable[["RaftGroup"], None]  # run a turn of the group soon
     note: Callable[[str, str], None]  # level, text for the operator
-    needs_snapshot: Callable[["RaftGroup", str], None]  # the peer on_snapshot_needed entries that the log no longer has
-    listens_since: Callable[[], Nanos] = lambda: Nanos(0)  # see Mux
+    needs_snapshot: Callable[["RaftGroup", str], None]  # the peer needs entries that the log no longer has
+    # Since when this node has listened to its peers without being stopped or busy for long (`Mux.listens_since`).
+    listens_since: Callable[[], Nanos] = lambda: Nanos(0)
 
 
 class RaftGroup:
-    """See raft.consensus.Consensus; beyond it, what a group with peers knows of them."""
+    """This node's member of a replicated group: the `Consensus` port, and what only a group with peers has.
+
+    That is leadership, lease and hand-over, changes of the voters, observers, and the messages of peers."""
 
     def __init__(
         self,
@@ -72,14 +75,14 @@ class RaftGroup:
 
         Args:
             group: its number, the same on all nodes.
-            me: name of this node; one that is not among the voters observes.
+            me: name of this node; if it is not among the voters, this node is an observer.
             voters: names of all voting members.
             log: opened, and with everything durable that it has.
             hard_state: opened.
-            ports: what it asks its owner for.
+            ports: callbacks into the owner.
             observers: names of nodes that take entries and neither vote nor count.
             applied: entries up to here are in the replicated state already; the first one handed out is the next.
-            configured: entry that made these the voters; changes up to there are none.
+            configured: index of the entry that set *voters*; changes of the voters up to this entry are ignored.
             sync: with other than "always" an entry counts as durable once it is written.
             intact: False if the log has lost entries to damage: this node must not lead.
 
@@ -96,9 +99,10 @@ class RaftGroup:
         self._applied = Applied(me, voters, configured, applied)
         self._proposals = Proposals()
         self._durability = Durability(log, always=sync == "always")
-        self._told: object = None
-        self.not_before = Nanos(0)  # nor campaigns earlier, once it met a leader, which has heard more
-        self._due = Nanos(0)  # when something has to be looked at
+        self._told: object = None  # the role as last reported by `take_news`
+        # Once this member has met a leader, which has heard more of the clients, it does not campaign before this time.
+        self.not_before = Nanos(0)
+        self._due = Nanos(0)  # when the next turn is due
         outside = RaftHost(
             partial(ports.send, group),
             self._durability.index,
@@ -121,28 +125,30 @@ class RaftGroup:
 
     @property
     def leader(self) -> str | None:
-        """Who leads, as far as this node knows."""
+        """Name of the leader, as far as this node knows."""
         return self._raft.leader
 
     @property
     def leads(self) -> bool:
-        """Whether this node leads and every entry of earlier terms was handed out."""
+        """True if this node leads and has handed out every entry of earlier terms."""
         return not self.failed and self._raft.is_leader and self._applied.index >= self._raft.term_begins
 
     @property
     def amnesiac(self) -> bool:
-        """Whether this node does not know what it may have promised: see hard_state."""
+        """True if this node does not know what it may have promised in an earlier life: votes and acknowledged entries."""
         return self._raft.journal.hard_state.amnesiac
 
     @property
     def votes(self) -> bool:
-        """Whether this node votes, and counts for a majority: a voter that is not amnesiac."""
+        """True if this node votes and counts for a majority: it is a voter and not amnesiac."""
         return self._raft.votes and not self.failed
 
     def found(self, *, first: bool = False) -> None:
-        """The group is new on all nodes: nobody can have forgotten anything. Once a leader was heard, it decides (Readmit).
+        """The group is new on all nodes, so no member can have forgotten a promise: this member votes from now on.
 
-        *first*: this member had better lead, and campaigns before the others do."""
+        Does nothing if this member has a term or an entry: then the leader decides when it is readmitted (Readmit).
+
+        *first*: this member should lead, and campaigns before the others do."""
         if self.term == 0 and self.log.last_index == 0:
             self._guarded(self._raft.journal.hard_state.mark_readmitted)
             if first:
@@ -155,27 +161,29 @@ class RaftGroup:
         return self._raft.commit
 
     def lease_until(self) -> Nanos:
-        """Until when no other node can lead, on this node's clock; 0 if it does not lead. It may end early: ask again."""
+        """End of the lease: until then no other node can lead, on this node's clock; 0 if this node does not lead.
+
+        A lease may end early, when a hand-over begins: do not keep the value."""
         return self._guarded(self._raft.lease_until) or Nanos(0) if self.leads else Nanos(0)
 
     @property
     def has_room(self) -> bool:
-        """Whether a proposal would travel at once; if not it had better wait and grow."""
+        """True if a proposal would be sent at once; otherwise the caller should wait and batch more into it."""
         return self._proposals.has_room
 
     @property
     def wants_sync(self) -> bool:
-        """Whether somebody waits for entries that are written but not durable."""
+        """True if entries that are written but not durable are waited for."""
         return not self.failed and self._durability.wants_sync
 
     @property
     def has_committed(self) -> bool:
-        """Whether `take_committed` would give something."""
+        """True if `take_committed` would return entries."""
         return not self.failed and min(self._raft.commit, self._durability.index()) > self._applied.index
 
     @property
     def has_news(self) -> bool:
-        """Whether the owner has something to do: a sync, entries, room for proposals, another role."""
+        """True if the owner has something to do: a sync, committed entries, room for proposals, a change of role."""
         return self.has_committed or self.wants_sync or self._proposals.expired or self._told != self._role()
 
     def _role(self) -> object:
@@ -194,42 +202,49 @@ class RaftGroup:
         return [str(node.id) for node, progress in self._raft.progress.items() if progress.needs_snapshot]
 
     def best_successor(self) -> str | None:
-        """Leader: who had better take over: the voter with a link that is furthest; None if there is none."""
+        """Leader: the voter that should take over: of those with a link, the most up-to-date; None if there is none."""
         return self._raft.successor()
 
     @property
     def transferring(self) -> bool:
-        """Whether leadership is being handed over; proposals are refused meanwhile."""
+        """True while leadership is handed over, or a new member has to replace this one; proposals are refused meanwhile."""
         return bool(self._handover) or self.reconfigured is not None
 
     # --- members ------------------------------------------------------------------------------------------------------------
 
     @property
     def is_steady(self) -> bool:
-        """Whether elections have not failed lately, nor leaders that were only slow been replaced: then it is no time to move
-        a leadership without need."""
+        """False if elections failed lately, or leaders were replaced that were only slow: leadership should not be moved then
+        without need."""
         return self._raft.patience == 1
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Who votes."""
+        """Names of the voters, sorted."""
         return self._applied.voters
 
     @property
     def reconfigured(self) -> tuple[RaftIndex, tuple[str, ...]] | None:
-        """Entry and voters of a change in force: another object has to take the place of this one."""
+        """Entry and voters of a change that took effect: the owner has to replace this object. None without such a change."""
         return self._applied.newer
 
     @property
     def change_under_way(self) -> bool:
-        """Whether a change of the voters was proposed here and did not take effect yet."""
+        """True if a change of the voters was proposed here and is not handed out yet, or this object is about to be replaced."""
         return self._applied.changes
 
     def change(self, voters: Seq[str]) -> RaftIndex:
-        """Propose other voters, one more or one less; see raft.configuration. Raises NotNow with the reason why not.
+        """Propose new voters that differ from the current ones by one member (see `raft.configuration`).
 
-        When the entry is handed out, `reconfigured` names them: from then on this object neither campaigns nor takes proposals,
-        and its owner puts a new one in its place."""
+        When the entry is handed out, `reconfigured` names the new voters: from then on this object neither campaigns nor takes
+        proposals, and its owner replaces it.
+
+        Returns:
+            Index of the proposed entry.
+
+        Raises:
+            NotNow: the change must not be proposed now; the text says why.
+        """
         self._applied.check(voters)
         if self.leads and 2 * len(self.counting() & set(voters)) <= len(voters):
             raise NotNow("the new voters could decide nothing: too few of them are there and whole")
@@ -237,27 +252,34 @@ class RaftGroup:
         return index
 
     def counting(self) -> set[str]:
-        """Leader: members, itself and observers included, whose answers are good: a new disk's are not before it is whole."""
+        """Leader: members whose acknowledgements count, itself and observers included; not amnesiac members with a new disk."""
         return self._raft.counting()
 
     def may_campaign(self, commit: RaftIndex, *, met_leader: bool) -> bool:
-        """See election.RaftHost."""
+        """True if this member may campaign: everything up to *commit* was handed out here, no change of the voters took effect,
+        and, if it has met a leader, `not_before` has passed."""
         hears = not met_leader or self._ports.now() >= self.not_before
         return self.reconfigured is None and self._applied.index >= commit and hears
 
     def listen_until(self, moment: Nanos) -> None:
-        """There was a leader, which has heard more: do not campaign earlier."""
+        """Do not campaign before *moment*: there was a leader, and it has heard more of the clients than this node."""
         self.not_before, self._raft.met_leader = moment, True
 
     def set_observers(self, names: Seq[str]) -> None:
-        """Read replicas come and go: these take entries from now on, and no others."""
+        """Replace the observers (read replicas): these nodes get entries from now on, and no others."""
         self._guarded(self._raft.observe, names)
         self._ports.wake(self)
 
     # --- Consensus --------------------------------------------------------------------------------------------------------
 
     def propose(self, bodies: Seq[tuple[int, bytes]], *, urgent: bool) -> RaftIndex:
-        """Write entries; see raft.consensus."""
+        """Write entries (kind, body) to the log; returns the index of the first. They are committed later, in order, or never.
+
+        Raises:
+            NotNow: nothing was written (DiskFull, no leadership, a hand-over, a change of the voters, too much uncommitted).
+            Frozen: the group takes part in nothing until a restart, which may find a part of the entries in the log.
+            InDoubt: the write failed unexpectedly; the entries may be in the log after a restart.
+        """
         self._refuse()
         for _, body in bodies:
             invariant(len(body) <= limits.RAFT_COMMAND_BYTES_MAX, "a command is bounded", length=len(body))
@@ -280,7 +302,7 @@ class RaftGroup:
         return first
 
     def _refuse(self) -> None:
-        """Raise why nothing can be proposed, if so."""
+        """Raise NotNow or Frozen if nothing can be proposed now."""
         if self.failed:
             raise Frozen(self.failed)
         if not self.leads:
@@ -291,13 +313,13 @@ class RaftGroup:
             raise NotNow("the voters of the group change")
         self._proposals.check()
 
-    def synced(self, durable: RaftIndex) -> None:  # noqa: ARG002 - a truncation since may have made less of it
-        """The log may be durable further than before; the next turn looks how far."""
+    def synced(self, durable: RaftIndex) -> None:  # noqa: ARG002 - a truncation may have lowered it since
+        """The log may be durable further than before; the next turn reads how far."""
         if self._durability.moved and (self._handover or self._raft.waits_for_disk):
             self._ports.wake(self)
 
     def take_committed(self) -> list[Entry]:
-        """Entries committed since the last call, at most a turn's worth of bytes."""
+        """Entries committed since the last call, at most TURN_BYTES_MAX bytes of them."""
         return self._guarded(self._take_committed) or [] if self.has_committed else []
 
     def _take_committed(self) -> list[Entry]:
@@ -311,40 +333,41 @@ class RaftGroup:
     # --- leadership -------------------------------------------------------------------------------------------------------
 
     def transfer(self, to: str, done: Callable[[bool], None], within: int = limits.RAFT_TRANSFER_TIMEOUT) -> None:
-        """Hand leadership over to *to* within that many ns; proposals are refused meanwhile.
+        """Hand leadership over to *to*, within *within* nanoseconds; proposals are refused meanwhile.
 
-        *done* gets whether this node leads no more; called from a later turn, exactly once."""
+        *done* is called exactly once, from a later turn, with True if this node does not lead anymore."""
         self._handover.begin(to, Nanos(self._ports.now() + within), done)
         self._durability.want(self.log.last_index)
         self._ports.wake(self)
 
     def freeze(self, why: str) -> None:
-        """The group's disk failed, or the program did in it: take part in nothing any more. Also for the owner, when a sync or
-        the application of an entry fails."""
+        """Stop taking part in the group until a restart, because its disk failed or the program failed in it. The owner calls
+        this too, when a sync or the application of an entry fails."""
         if not self.failed:
             self._ports.note("ERR", f"group {self.group}: {why}; this node takes no part in it until a restart")
             self._leave(why)
             self._ports.wake(self)
 
     def garbled(self, peer: str, why: str) -> None:
-        """A peer goes on saying what cannot be understood."""
+        """Freeze the group: a peer keeps sending messages that cannot be decoded."""
         self.freeze(f"{peer} says what cannot be understood: {why}")
 
     def close(self) -> None:
-        """Take part no more; whoever waits for a hand-over is told. The log stays open."""
+        """Take no further part, and call back a hand-over that is under way. The log stays open."""
         self._leave(self.failed or "this node left the group")
         self._handover.give_up()
 
     def _leave(self, why: str) -> None:
         self.failed = why
-        with suppress(Exception):  # it may be what failed; nobody asks it any more
+        with suppress(Exception):  # the library may be what failed; nothing calls it from now on
             self._raft.step_down()
 
     # --- what drives it -----------------------------------------------------------------------------------------------------
 
     def turn(self) -> Nanos | None:
-        """Do what is due; called soon after `wake`, and by the ticker. Messages queued here leave at the end of the turn. Returns
-        when followers that were passed over need the next turn, if there are any."""
+        """Do what is due; called soon after `wake`, and by the ticker. Messages queued here leave at the end of the turn.
+
+        Returns the time of the next turn that lazy followers need, or None if there are none."""
         self._guarded(self._turn, self._ports.now())
         if self.failed:
             self._handover.give_up()
@@ -352,7 +375,7 @@ class RaftGroup:
         return self._raft.lazy_followers.due
 
     def _turn(self, now: Nanos) -> None:
-        if self._durability.moved:  # sealing a segment makes durable, too
+        if self._durability.moved:  # sealing a segment makes its entries durable, too
             self._durability.look()
             self._raft.synced()
         self._raft.turn(now)
@@ -363,7 +386,7 @@ class RaftGroup:
         self._due = now if waits else self._raft.rest(now)
 
     def tick(self, now: Nanos) -> bool:
-        """Whether a turn is due. A leader at rest only sends its heartbeats."""
+        """Returns True if a turn is due. A leader at rest only sends its heartbeats."""
         if self.failed:
             return False
         if now >= self._due or self._durability.moved:
@@ -371,24 +394,24 @@ class RaftGroup:
         return self._raft.is_leader and not self._guarded(self._raft.heartbeat_at_rest, now)
 
     def take_news(self) -> bool:
-        """Whether the owner has something to do; a change of role is told once."""
+        """Returns True if the owner has something to do (`has_news`); a change of role is reported once."""
         news, self._told = self.has_news, self._role()
         self._proposals.expired = False
         return news
 
     def receive(self, peer: str, message: Message) -> None:
-        """A message of a peer."""
+        """Handle a message of a peer."""
         self._guarded(self._raft.receive, peer, message, self._ports.now())
         self._guarded(self._want)
         self._ports.wake(self)
 
     def on_heartbeat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
-        """A heartbeat of a leader: see codec."""
+        """Handle a leader's heartbeat (see `codec`): quickly if it has no news, else as an AppendEntries without entries."""
         if not self._guarded(self._raft.take_heartbeat_quickly, peer, term, commit, seq, self._ports.now()):
             self.receive(peer, heartbeat(term, commit, prev_term, seq))
 
     def answered(self, peer: str, answer: AppendAnswer) -> None:
-        """An answer of a follower."""
+        """Handle a follower's answer to an AppendEntries, quickly if nothing follows from it."""
         if self._handover or not self._guarded(self._raft.take_answer_quickly, peer, answer, self._ports.now()):
             self.receive(peer, answer)
 
@@ -403,13 +426,16 @@ class RaftGroup:
         self._ports.wake(self)
 
     def _want(self) -> None:
-        """Somebody waits for what a follower has, and for the first entry of a leader."""
+        """Request a sync of the entries that are waited for: of a follower's whole log, or of a leader's first entry of its term
+        and the newest entry that the leader itself waits for (`SafeRaft.wanted`)."""
         leads = self._raft.is_leader
         wanted = max(self._raft.term_begins, self._raft.wanted) if leads else self.log.last_index
         self._durability.want(wanted)
 
     def _guarded(self, call: Callable[[*Parts], Result], *args: *Parts) -> Result | None:
-        """Nothing happens in a group that failed; whatever fails in it, its disk or the program, fails the group alone."""
+        """Call *call* unless the group has failed. An error in it, of the disk or the program, freezes this group only.
+
+        Returns None if the group had failed or fails now. Raises Aborted: it ends the process."""
         if self.failed:
             return None
         try:

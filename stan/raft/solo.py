@@ -30,12 +30,12 @@ class Solo:
 
     @property
     def wants_sync(self) -> bool:
-        """Whether somebody waits for entries that are written but not durable."""
+        """True if entries that are written but not durable are waited for."""
         return self._always and not self.failed and self._wanted > self.log.durable_index
 
     @property
     def has_committed(self) -> bool:
-        """Whether `take_committed` would give something."""
+        """True if `take_committed` would return entries."""
         return bool(self._committed) and not self.failed
 
     def freeze(self, why: str) -> None:

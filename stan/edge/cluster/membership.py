@@ -1,18 +1,18 @@
 """Membership (gossip): what the nodes of a cluster tell each other about themselves, and what this node concludes from it.
 
-    receive(hello) ─► nodes ─► refusal: this node must not run     notes: another one should not
-                       └──► is_new: the cluster has no past     settings: what a node that joins is told
+    receive(hello) ─► nodes ─► refusal: this node must not run     notes: another node should not
+                       └──► is_new: the cluster has no past     settings: what a node that joins adopts
     tick ─► hellos to broadcast
 
 Promises:
     R1  If two live processes share a node id, the one started later exits, but only after the other has answered it: a restart
         is not ended by the last message of its predecessor.
-    R2  Who disagrees about the cluster is refused as long as it is a newcomer; an established node only says so.
-    R3  A cluster is taken for new by a node with an empty disk only, and only as long as nobody was heard who has a past. A voter
-        that forgot what it voted, because its disk was emptied meanwhile, does not take part in founding again.
+    R2  A newcomer that disagrees about the cluster refuses to run; an established node only logs the disagreement.
+    R3  Only a node with an empty disk takes a cluster for new, and only as long as it has heard no node with a past. A voter
+        that forgot its votes, because its disk was emptied meanwhile, does not take part in founding again.
 
-No clock, no network, no chance but the one given. A hello that is due must leave before anything that is done because of it:
-whoever hears that a node votes has heard why it may.
+Uses no clock, no network, and only the random numbers that are passed in. A hello that is due must leave before anything that is
+done because of it: a node that hears this node's vote has then heard why this node may vote.
 """
 
 from collections.abc import Iterable
@@ -32,13 +32,13 @@ from stan.types import GroupId, Nanos
 
 @dataclass(slots=True)
 class PeerInfo:
-    """Another node."""
+    """Another node, as this node has heard it."""
 
     hello: NodeHello  # the newest
-    first: Nanos  # when this instance was heard first
-    since: Nanos  # when it was heard first without a break
-    heard: Nanos  # when it was heard last
-    noted: str = ""  # what was said about it last
+    first: Nanos  # first hello of this instance
+    since: Nanos  # first hello of the current unbroken series
+    heard: Nanos  # newest hello
+    noted: str = ""  # newest warning that was logged about it
 
 
 class Settings(NamedTuple):
@@ -47,11 +47,11 @@ class Settings(NamedTuple):
     voters: tuple[str, ...]  # sorted
     raft_groups: int
     replicas: int
-    version: int = 0  # of the voters: 0 as the nodes were started, else as the metadata has them
+    version: int = 0  # of the voters: 0 if they come from the nodes' configuration, else from the metadata
 
 
 class Membership:
-    """One node's view. Look at `refusal`, `take_notes`, `is_new` and `next_tick` after each call."""
+    """One node's view of the membership. Look at `refusal`, `take_notes`, `is_new` and `next_tick` after each call."""
 
     def __init__(self, me: NodeHello, now: Nanos, random: Random) -> None:
         """Begin to listen.
@@ -65,7 +65,7 @@ class Membership:
         self.me = NodeHello()
         self.me.CopyFrom(me)
         self.nodes: dict[str, PeerInfo] = {}
-        self.refusal = ""  # why this node must not run; once said it stays. Send what `tick` returns, then stop
+        self.refusal = ""  # why this node must not run; stays once set. Send what `tick` returns, then stop
         self._random = random
         self._notes: list[str] = []
         self._noted_rival = 0
@@ -76,31 +76,31 @@ class Membership:
 
     @property
     def is_new(self) -> bool:
-        """Whether the cluster has no past, so that this node may vote although it remembers nothing.
+        """True if the cluster has no past, so that this node may vote although it has an empty disk.
 
-        Stays when the cluster has formed; is taken back if a voter with a past shows up before that.
+        Stays True after the cluster has formed; becomes False if a voter with a past is heard before that.
         """
         return bool(self.me.founders)
 
     def alive(self, name: str, now: Nanos) -> bool:
-        """Whether the node was heard lately; this one always is."""
+        """True if the node was heard within NODE_TIMEOUT; always True for this node."""
         peer = self.nodes.get(name)
         return name == self.me.node or (peer is not None and now - peer.heard < limits.NODE_TIMEOUT)
 
     def alive_since(self, now: Nanos) -> dict[str, Nanos]:
-        """Nodes that are there, and since when without a break; with this one."""
+        """Live nodes, this one included, and since when each was heard without a break."""
         return {self.me.node: self._began} | {name: self.nodes[name].since for name in self._living(now)}
 
     def draining(self, now: Nanos) -> set[str]:
-        """Nodes that are there and want to lead nothing; with this one."""
+        """Live nodes, this one included, that are draining: they want to lead nothing."""
         return {hello.node for hello in self._hellos(now) if hello.draining}
 
     def read_replicas(self, now: Nanos) -> list[str]:
-        """Read replicas that are there; with this one."""
+        """Live read replicas, sorted; this node included if it is one."""
         return sorted(hello.node for hello in self._hellos(now) if hello.replica)
 
     def settings(self, now: Nanos) -> Settings | None:
-        """What the established nodes say the cluster is; None while nobody says so or they disagree."""
+        """Newest settings that established nodes announce for the cluster; None without such a node, or if they disagree."""
         told = [
             Settings(tuple(hello.voters), hello.raft_groups, hello.replicas, hello.nodes_version)
             for hello in self._hellos(now)
@@ -111,15 +111,15 @@ class Membership:
         return agreed.pop() if len(agreed) == 1 else None
 
     def holders(self, group: GroupId, now: Nanos) -> list[str]:
-        """Nodes that are there and have a copy of a group; with this one."""
+        """Live nodes, this one included, that hold a copy of a group; sorted."""
         return sorted(hello.node for hello in self._hellos(now) if group in hello.held)
 
     def in_transfer_cooldown(self, now: Nanos) -> set[GroupId]:
-        """Groups that somebody was told to hand over a short while ago."""
+        """Groups whose leadership some node was asked to hand over recently."""
         return {GroupId(number) for hello in self._hellos(now) for number in hello.resting}
 
     def led_by(self, group: GroupId, now: Nanos) -> NodeHello | None:
-        """What the node says that leads a group; None while nobody says so."""
+        """Hello of the node that leads a group; None while no live node announces that it does."""
         return next((hello for hello in self._hellos(now) if group in hello.led), None)
 
     def take_notes(self) -> list[str]:
@@ -141,7 +141,7 @@ class Membership:
         return self._next_hello if self._listened else min(self._next_hello, self._listen_until)
 
     def announce(self, now: Nanos) -> None:
-        """The connection is (again) there: say hello at once, and listen before anything is concluded from silence."""
+        """The connection is up (again): say hello at once, and draw no conclusions from silence for HELLO_LISTEN."""
         self._began = self._next_hello = now
         self._listen_until = Nanos(now + limits.HELLO_LISTEN)
         self._listened = False
@@ -161,7 +161,7 @@ class Membership:
         return [self.me.SerializeToString(deterministic=True)]
 
     def receive(self, payload: bytes, now: Nanos) -> None:
-        """A hello, possibly an own one."""
+        """Take in a hello, which may be this node's own."""
         try:
             hello = NodeHello.FromString(payload)
         except DecodeError:
@@ -187,8 +187,21 @@ class Membership:
         resting: Iterable[GroupId] | None = None,
         hashes: Iterable[StateHash] | None = None,
     ) -> None:
-        """Something about this node changed: the identity of its cluster, whether it is fresh or draining, the groups that it
-        leads, holds or was told to hand over, their state. Groups wait for the next hello, all else is told at once."""
+        """Update this node's own hello; arguments that are None leave it as it is.
+
+        A change of identity, fresh or draining is announced at once; groups and state hashes go out with the next hello.
+
+        Args:
+            now: monotonic.
+            identity: of the cluster; never changes once set.
+            fresh: no group has a term, a vote or an entry on this node's disk.
+            draining: this node wants to lead nothing.
+            led: groups that this node leads.
+            held: groups of which this node holds a copy.
+            walking: groups led here that are migrating.
+            resting: groups that this node was asked to hand over recently.
+            hashes: state hashes of groups, for the other nodes to compare.
+        """
         me = self.me
         if hashes is not None:
             del me.hashes[:]
@@ -207,13 +220,13 @@ class Membership:
             self._judge(now)
 
     def adopt(self, settings: Settings, now: Nanos) -> None:
-        """This node joins the cluster that it was told of."""
+        """Join the cluster with the settings that its nodes announce."""
         self.me.raft_groups = settings.raft_groups
         self.me.replicas = settings.replicas
         self.set_nodes(settings.voters, settings.version, now, replica=self.me.replica)
 
     def set_nodes(self, names: Iterable[str], version: int, now: Nanos, *, replica: bool) -> None:
-        """The metadata tells which nodes there are; *replica*: this one is not among them and only keeps a copy."""
+        """Take over the voters that the metadata names; *replica*: this node is not among them and only keeps a copy."""
         self.me.voters[:] = sorted(names)
         self.me.nodes_version = version
         self.me.replica = replica
@@ -224,16 +237,16 @@ class Membership:
         self._next_hello = min(self._next_hello, deadline)
 
     def _take(self, hello: NodeHello, now: Nanos) -> bool:
-        """Note a hello; returns whether it says anything new."""
+        """Note another node's hello; returns True if it has news."""
         peer, alive = self.nodes.get(hello.node), self.alive(hello.node, now)
         if peer is None or peer.hello.instance != hello.instance:
             if peer is not None and alive and hello.started < peer.hello.started:
-                return False  # the last words of a process that was replaced
+                return False  # the last message of a process that was replaced
             if peer is None and len(self.nodes) >= limits.NODES_MAX and hello.node not in self.me.voters:
                 return False
             peer = self.nodes[hello.node] = PeerInfo(hello, now, now, now)
             alive = False
-        if not alive:  # it may know as little of us
+        if not alive:  # it may not have heard this node either: answer with a hello
             peer.since = now
             self._hello_by(Nanos(now + self._random.randrange(limits.HELLO_ANSWER_MAX)))
         news = not alive or hello != peer.hello
@@ -251,10 +264,10 @@ class Membership:
 
     def _refuse(self, why: str, now: Nanos) -> None:
         self.refusal = why
-        self._hello_by(now)  # whoever has to stop for the same reason must hear of us
+        self._hello_by(now)  # other nodes that must stop for the same reason need to hear this node
 
     def _meet_rival(self, hello: NodeHello, now: Nanos) -> None:
-        """Another process with our node id spoke; it lives if it tells that it has heard us (R1)."""
+        """Handle a hello of another process with this node's id (R1). It is alive if its hello names this process as rival."""
         me = self.me
         if me.rival != hello.instance:
             me.rival = hello.instance
@@ -272,7 +285,7 @@ class Membership:
             self._notes.append(text)
 
     def _dispute(self, now: Nanos) -> set[str]:
-        """Nodes that disagree with this one about the cluster; refuses this one if it has to give way (R2)."""
+        """Live nodes that disagree with this one about the cluster. Sets `refusal` if this node has to give way (R2)."""
         me, living = self.me, self._living(now)
         for hello in (self.nodes[name].hello for name in living):
             if _founds_alone(me) and _founds_alone(hello):
@@ -281,7 +294,7 @@ class Membership:
         disputes = {name: text for name in living if (text := difference(me, self.nodes[name].hello))}
         members = [name for name in living if not self.nodes[name].hello.replica and self.nodes[name].hello.voters]
         against = sum(name in disputes for name in members)
-        outvoted = 2 * against > len(members)  # of half and half, counting this node, both give way
+        outvoted = 2 * against > len(members)  # if the nodes, this one included, are split in halves, both give way
         for name, text in disputes.items():
             peer = self.nodes[name]
             newcomer = not me.established and (peer.hello.established or outvoted)
@@ -303,7 +316,7 @@ class Membership:
             self._hello_by(now)
 
     def _found(self, now: Nanos) -> None:
-        """Whether the cluster is new (R3). `founders` remembers which instances were there without a past."""
+        """Conclude that the cluster is new, or take that back (R3). `founders` remembers the instances without a past."""
         me = self.me
         if not _is_pastless(me) or me.node not in me.voters:
             return
@@ -317,31 +330,31 @@ class Membership:
             there = {name for name in me.voters if self.alive(name, now)}
             told = any(_founds_alone(hello) for hello in (me, *others)) and now >= self._listen_until
             if len(there) < len(me.voters) and not (told and self._can_lead_all(there)):
-                return  # its flag may be older than the cluster; and who comes later never gets a vote in a group without leader
+                return  # the bootstrap flag may be older than the cluster; and a later node gets no vote in a leaderless group
         for hello in (me, *others):
             if hello.node not in me.founders:
                 me.founders[hello.node] = hello.instance
                 self._hello_by(now)
 
     def _can_lead_all(self, there: set[str]) -> bool:
-        """Whether these voters are a majority of all, and of each group's."""
+        """True if *there* holds a majority of all voters and of each group's voters."""
         me = self.me
         groups = [placed.voters for placed in place(me.raft_groups, tuple(me.voters), me.replicas).values()]
         return all(2 * len(there.intersection(voters)) > len(voters) for voters in (*groups, me.voters))
 
     def _is_blank(self, hello: NodeHello) -> bool:
-        """Whether a voter has no past, agrees with us, and does not remember another process of ours as a founder."""
+        """True if a voter has no past, agrees with this node, and does not remember another process of this node as a founder."""
         me = self.me
         nobody_else = hello.founders.get(me.node, me.instance) == me.instance
         return _is_pastless(hello) and nobody_else and not difference(me, hello)
 
     def _founded_with(self, hello: NodeHello) -> bool:
-        """Whether all that a voter remembers began with this very founding: one knew the other while neither had a past."""
+        """True if a voter's past began with this very founding: one of the two knew the other while neither had a past."""
         return hello.node in self.me.founders or hello.founders.get(self.me.node) == self.me.instance
 
 
 def difference(me: NodeHello, other: NodeHello) -> str:
-    """How another node's cluster differs from ours, and what to do; "" if it does not as far as both know."""
+    """Text for the operator: how another node's cluster differs from this one's, and what to do; "" if no difference is known."""
     name = go_quote(other.node)
     if me.raft_groups and other.raft_groups and me.raft_groups != other.raft_groups:
         return (
@@ -368,12 +381,12 @@ def difference(me: NodeHello, other: NodeHello) -> str:
 
 
 def _seniority(hello: NodeHello) -> tuple[bool, int, int]:
-    """Of two processes with one node id the smaller stays. The same on both sides, whatever their clocks say."""
+    """Order of processes with one node id: the smaller one stays. Both sides compute the same, whatever their clocks say."""
     return not hello.established, hello.started, hello.instance
 
 
 def _is_pastless(hello: NodeHello) -> bool:
-    """Whether a node began with an empty disk and knows of no cluster; a founder that has voted is such a one, too."""
+    """True if a node began with an empty disk and knows of no cluster; also for a founder that has voted."""
     return (hello.fresh or bool(hello.founders)) and not hello.identity
 
 

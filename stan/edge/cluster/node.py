@@ -1,9 +1,9 @@
-"""A node of a cluster: what a broker alone has, and its replicated groups, its links to the other nodes, and its view of them.
+"""A node of a cluster: a broker with its replicated groups, its links to the other nodes, and its view of the membership.
 
     gateway ─► driver ─► broker            membership ─► found, observers, refusal
        └─ frames of nodes ─► mux ─► groups ─► leaderships ─► driver          balance ─► handovers
 
-Everything real comes from outside (connection, runtime, storage, chance), so that the simulation runs this very class.
+Connection, runtime, storage and random numbers are passed in, so that the simulation runs this very class.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ NEVER = Nanos(1 << 63)
 
 
 def held_groups(cluster: ClusterConfig, node_id: str, raft_groups: int) -> list[GroupId]:
-    """Groups that a node keeps: the metadata, which every node needs, and those it votes in; a read replica keeps all."""
+    """Groups that a node keeps: the metadata group, which every node needs, and those it votes in; a read replica keeps all."""
     placement = place(raft_groups, cluster.voters(node_id), cluster.replicas)
     return [
         group
@@ -57,12 +57,14 @@ def held_groups(cluster: ClusterConfig, node_id: str, raft_groups: int) -> list[
 
 
 class ClusterNode:
-    """See the module's docstring. Made, `load`ed, given a connection by `gateway.connection`, then `start`ed."""
+    """One node. Life cycle: construct, `load`, assign `gateway.connection`, `start`; at the end `drain` and `stop`.
+
+    Begins, replaces, reconfigures and ends the groups of this node; its parts do the rest (see the diagram above)."""
 
     def __init__(
         self, config: Config, storage: Storage, environment: Environment, *, reply_prefix: bytes, identity: bytes
     ) -> None:
-        """*identity*: of the cluster, should this node found it."""
+        """*identity*: the cluster's identity, used if this node founds the cluster."""
         cluster = config.cluster
         if cluster is None:
             raise StartError("a node of a cluster needs the cluster's settings")
@@ -136,7 +138,7 @@ class ClusterNode:
     def _debug(self, level: str, text: str) -> None:
         if level == "INF":
             self.environment.note("INF" if self.cluster.raft_logging else "DBG", text)
-        else:  # whoever can speak to the nodes can make them say it
+        else:  # anybody who can publish to the nodes can cause these lines: they are bounded
             self.gateway.complain(level, text)
 
     def _hello(self) -> NodeHello:
@@ -157,7 +159,7 @@ class ClusterNode:
         )
 
     def make_group(self, number: GroupId) -> RaftGroup:
-        """This node's part in a group, from what the storage has of it."""
+        """Make the Raft member of this node in a group, from the log, hard state and voters in the storage."""
         environment, storage, voters = self.environment, self.storage, self.storage.voters(number)
         self.broker.step_loaded(number, storage.logs[number].last_index)
         return RaftGroup(
@@ -184,23 +186,25 @@ class ClusterNode:
     # --- start and stop -----------------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Bring the broker to the state that the storage has. Raises StanError, OSError."""
+        """Load the broker's state from the storage and make the groups. Raises StanError, OSError."""
         await self.storage.load(self.broker, self.config.cluster_id, replicated=True)
         for number in sorted(self.storage.logs):
             group = self.groups[number] = self.make_group(number)
             if not self._needs_no_clients(number):
-                group.not_before = NEVER  # until it hears clients
+                group.not_before = NEVER  # until this node listens to clients
         info = self.broker.view.meta.info
         if info is not None:
             self.membership.update(self.environment.runtime.now(), identity=info.nuid)
 
     def _needs_no_clients(self, number: GroupId) -> bool:
-        """Before the metadata has the cluster's identity nobody hears clients, and somebody must lead to put it there. A node
-        that knows nothing waits until the cluster turns out to be new."""
+        """True if the group may be led before this node listens to clients.
+
+        Only the metadata group, as long as it lacks the cluster's identity: no node listens to clients before a leader has
+        written the identity. A node with an empty disk waits until the cluster turns out to be new."""
         return number == META_GROUP and self.broker.view.meta.info is None and not self.storage.fresh
 
     def start(self) -> None:
-        """The connection is there: take part."""
+        """Take part in the cluster; the connection is up."""
         runtime = self.environment.runtime
         self.wire.publish = self.gateway.connection.write
         self.broker.start(runtime.now(), runtime.wall())
@@ -210,12 +214,12 @@ class ClusterNode:
         self.driver.wake()
 
     def stop(self) -> None:
-        """Take part in nothing any more."""
+        """Stop the driver and the scheduler: this node takes part in no group."""
         self.driver.stop()
         self.scheduler.stop()
 
     def drain(self, done: Callable[[], None]) -> None:
-        """Hand every leadership over, and take none; *done* is called when this node leads nothing."""
+        """Hand every leadership over and take on none; *done* is called when this node leads no group."""
         self.handovers.drained = done
         self.membership.update(self.environment.runtime.now(), draining=True)
         self.tick(self.environment.runtime.now())
@@ -228,7 +232,7 @@ class ClusterNode:
     # --- a group received from another node -------------------------------------------------------------------------------------
 
     def replace_group(self, number: GroupId, done: Done) -> None:
-        """Take part in a group with what was received of it instead of what this node had."""
+        """Replace this node's copy of a group by the copy that was received from another node."""
 
         def put_in(problem: Exception | None) -> None:
             if not isinstance(problem, Exception) or isinstance(problem, NotNow):
@@ -244,7 +248,10 @@ class ClusterNode:
         self.environment.run(self._replace(number), put_in)
 
     def _begun(self, number: GroupId) -> RaftGroup:
-        """Take part in a group, of which nothing was heard until now that could be told from what is in its log."""
+        """Make and keep the Raft member of a new copy.
+
+        Publishes heard until now cannot be told apart from those in its log, so the member leads only after it has listened to
+        clients for LISTEN_BEFORE_LEADING."""
         group = self.groups[number] = self.make_group(number)
         hears_no_clients = number != META_GROUP and not self._listening
         group.listen_until(
@@ -262,7 +269,7 @@ class ClusterNode:
     # --- groups that come and go ------------------------------------------------------------------------------------------------
 
     def begin_group(self, number: GroupId, done: Done) -> None:
-        """Hold a group from now on, empty at first."""
+        """Begin to hold a group, with an empty log."""
 
         def begun(problem: Exception | None) -> None:
             if problem is None:
@@ -276,25 +283,28 @@ class ClusterNode:
     async def _begin(self, number: GroupId) -> None:
         await self.storage.begin_group(number)
         others = [name for name in self.reconfiguration.first_voters(number) if name != self.me]
-        self.storage.set_voters(number, Voters(others))  # whatever was: with an empty log this node is none
+        self.storage.set_voters(number, Voters(others))  # with an empty log this node must not vote
         self.broker.reset(number)
         await self.storage.load_group(self.broker, number, replicated=True)
 
     def _configured(self, number: GroupId, index: RaftIndex, body: bytes) -> None:
-        """An entry that is committed says who votes in a group: take part in it as such, after this turn.
+        """A committed entry changes the voters of a group: store them, and make a new Raft member after this turn.
 
-        A leader first lets the others hear that the entry is committed, then hands over: as a new member it would lead no more.
+        A leader waits VOTERS_TOLD first, so that the followers learn of the commit, and then hands the leadership over: its new
+        member would not be the leader.
         """
         self.storage.set_voters(number, Voters(list(decode(body)), index))
         soon = self.environment.runtime.soon
-        if not self.groups[number].leads:  # who is elected with the change in its log leads before the leaderships know
+        if not self.groups[number].leads:  # not `leaderships.led`: a leader that has just been elected is not in it yet
             soon(partial(self._reconfigure, number))
             return
         at = Nanos(self.environment.runtime.now() + limits.VOTERS_TOLD)
         self.broker.step_alarm(at, lambda _now: soon(partial(self._yield, number)))
 
     def _yield(self, number: GroupId, asked: frozenset[str] = frozenset()) -> None:
-        """Hand over to one after the other, until one takes it, and go on as a new member."""
+        """Ask the new voters one after the other to take over, until one does; then go on as a new member.
+
+        *asked*: the voters that were asked already."""
         group = self.groups.get(number)
         if group is None or group.reconfigured is None:
             return
@@ -303,7 +313,8 @@ class ClusterNode:
         now, preferred = self.environment.runtime.now(), self.reconfiguration.placement[number].preferred
         since = self.membership.alive_since(now)
         if group.leads and lag:
-            lately = {peer for peer in lag if now - since.get(peer, now) < limits.BALANCE_SETTLE}  # these may refuse
+            # Nodes that came lately may refuse.
+            lately = {peer for peer in lag if now - since.get(peer, now) < limits.BALANCE_SETTLE}
             to = min(lag, key=lambda peer: (peer in lately, lag[peer], peer != preferred))
             again = partial(self._yield, number, asked | {to})
             group.transfer(to, lambda _done: self.environment.runtime.soon(again), limits.VOTERS_SUCCESSION)
@@ -324,7 +335,7 @@ class ClusterNode:
         self.driver.wake()
 
     def end_group(self, number: GroupId, done: Done) -> None:
-        """Hold a group no more, which this node does not lead."""
+        """Stop holding a group, which this node must not lead; its files are moved aside."""
         self.scheduler.remove(number)
         del self.groups[number]
         self.environment.run(self._end(number), done)
@@ -341,7 +352,8 @@ class ClusterNode:
         self._follow_membership()
 
     def tick(self, now: Nanos) -> None:
-        """Now and then: tell and learn who is there, spread leaderships, let clients in once the cluster has an identity."""
+        """Every MEMBER_TICK_INTERVAL: exchange hellos, spread leaderships, and listen to clients once the cluster has an
+        identity."""
         if self.driver.stopped:
             return
         self.broker.step_alarm(now + limits.MEMBER_TICK_INTERVAL, self.tick)
@@ -378,7 +390,7 @@ class ClusterNode:
             self.environment.listening()
 
     def _note_incomplete(self) -> None:
-        """Say in which groups this node has no vote, or cannot lead, for what it lost or forgot, and when that is over."""
+        """Log the groups in which this node has no vote or cannot lead, because it lost entries or votes; log when that ends."""
         intact = self.storage.intact
         lacking = {
             number
@@ -398,7 +410,7 @@ class ClusterNode:
 
     def _follow_membership(self) -> None:
         membership, now = self.membership, self.environment.runtime.now()
-        hellos = membership.tick(now)  # what follows from it comes after it has left
+        hellos = membership.tick(now)  # hellos leave before anything that follows from them is done
         for hello in hellos:
             self.gateway.connection.write(publication(self._hello_subject, hello))
         for note in membership.take_notes():
@@ -410,15 +422,15 @@ class ClusterNode:
             self._founded = True
             self.environment.note("INF", "the cluster is new: every node begins with an empty disk")
             for number, group in self.groups.items():
-                group.not_before = Nanos(0) if number == META_GROUP else NEVER  # it bars nobody from leading first
+                group.not_before = Nanos(0) if number == META_GROUP else NEVER  # holds only after a leader was met
                 group.found(first=self.reconfiguration.placement[number].preferred == self.me)
         if hellos:
             self._observe()
 
     def _observe(self) -> None:
-        """Nodes come and go: speak with those that belong to the cluster, and send copies to who wants them."""
+        """Update links and observers to the nodes that belong to the cluster now."""
         for name in self.reconfiguration.peers(self.environment.runtime.now()):
-            with contextlib.suppress(ConfigError):  # a name that no subject can hold: of no node of ours
+            with contextlib.suppress(ConfigError):  # a name that is no valid subject token: no node of this cluster
                 self.wire.add_peers(name)
                 self.mux.add_peer(name)
         for number, group in self.groups.items():

@@ -86,15 +86,15 @@ class FileLog(Visible):
         self._durable = self._tip  # goes up under the lock around fdatasync, and down with the tip
         self._committed = RaftIndex(0)
         self._released = RaftIndex(0)
-        self._sync_lock = Lock()  # one fdatasync at a time: the kernel tells of a failed write-back only once
+        self._sync_lock = Lock()  # one fdatasync at a time: the kernel reports a failed write-back only once
         self._clean_lock = Lock()  # held while a segment is chosen to be cleaned or deleted, not while it is rewritten
-        # Held while one is rewritten: a closed log touches no file, whoever owns the names then.
+        # Held while a segment is rewritten: a closed log touches no file, as another log may own the names by then.
         self._rewrite_lock = Lock()
         self._closed = False
         self._cleaning: Segment | None = None  # being rewritten, or its rewritten file not yet in use
         self._rewritten: tuple[Rewritten, Pin] | None = None
         self._on_damage: Callable[[], None] | None = None
-        self._frozen = ""  # why the log takes nothing any more
+        self._frozen = ""  # reason for which the log refuses all writes; "" while it does not
         self._first_index = self._segments.first_index()
 
     @classmethod
@@ -125,15 +125,18 @@ class FileLog(Visible):
             segment_bytes_max: a segment is rolled once it holds this much.
             tail_cache_bytes_max: newest record batches kept in memory.
             overhead: bytes that a channel accounts per message on top of its encoding (STAN-SPEC 7.1).
-            on_damage: called before a damaged segment is moved away, after which nothing here tells of it any more, and,
-                in the reader's thread, when a read finds something else than was written.
-            on_loss: called with the words for it before anything is changed that shows that entries are lost which had been
-                written; what it raises ends the opening.
-            power_lost: power may have been lost since the log was last open: what no sync covered may be there in parts.
-            cipher: encrypts the record batches that are appended, and decrypts what was encrypted; by default they are in clear.
+            on_damage: called before a damaged segment is moved away, which removes the last trace of the damage here, and, in
+                the reader's thread, when a read finds something else than was written.
+            on_loss: called with a text for the operator if entries were lost that had been written, before the evidence of the
+                loss is changed; an exception that it raises ends the opening.
+            power_lost: power may have been lost since the log was last open: writes that no sync covered may be there in parts.
+            cipher: encrypts the record batches that are appended, and decrypts encrypted ones; without it they are in clear.
+
+        Returns:
+            The log, and the report of its recovery.
 
         Raises:
-            StartError: the files belong to someone else, or the disk refuses; the text says which file and why.
+            StartError: the files belong to another group or store, or the disk fails; the text names the file and the reason.
         """
         files = files or OsFiles()
         aside = str(lost_found or directory.parent / "lost+found")
@@ -157,27 +160,27 @@ class FileLog(Visible):
     # --- where the log begins and ends -----------------------------------------------------------------------------
     @property
     def first_index(self) -> RaftIndex:
-        """See GroupLog; older entries may exist, with holes between them."""
+        """Oldest entry from which on the log has no hole; older entries may exist, with holes between them."""
         return self._first_index
 
     @property
     def last_index(self) -> RaftIndex:
-        """See GroupLog."""
+        """Newest written entry; 0 if none."""
         return self._active.last_index
 
     @property
     def last_term(self) -> Term:
-        """See GroupLog."""
+        """Term of the newest entry; 0 if none."""
         return self._active.last_term
 
     @property
     def durable_index(self) -> RaftIndex:
-        """See GroupLog."""
+        """Newest entry known to be on stable storage (L1)."""
         return self._durable
 
     @property
     def sealed_index(self) -> RaftIndex:
-        """See GroupLog."""
+        """Newest entry of a sealed segment; 0 if none is sealed."""
         sealed = self._segments.sealed()
         return sealed[-1].last_index if sealed else RaftIndex(0)
 
@@ -188,7 +191,13 @@ class FileLog(Visible):
 
     # --- writing ---------------------------------------------------------------------------------------------------
     def append(self, entries: Seq[Entry]) -> None:
-        """See GroupLog."""
+        """Write consecutive entries, the first at last_index + 1, in one write; a full segment is sealed before.
+
+        Raises:
+            DiskFull: nothing was written; the log goes on.
+            InDoubt: the write or a sync failed otherwise; the log is frozen from now on.
+            Frozen: the log was frozen before.
+        """
         self._check()
         if not entries:
             return
@@ -211,7 +220,7 @@ class FileLog(Visible):
         self._tip = segment.last_index
 
     def sync(self) -> RaftIndex:
-        """See GroupLog."""
+        """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises InDoubt, Frozen."""
         with self._sync_lock:
             return self._sync()
 
@@ -232,7 +241,9 @@ class FileLog(Visible):
         return self._durable
 
     def skip(self, first: RaftIndex | None = None) -> None:
-        """Leave out the entries before *first*, by default one: behind such a hole sequences of channels may be missing."""
+        """Begin a new segment at *first*, so that the entries before it stay a hole; by default the hole is one entry long.
+
+        Behind a hole, sequences of channels may be missing."""
         self._roll(first or RaftIndex(self.last_index + 2))
 
     def _roll(self, first: RaftIndex) -> None:
@@ -262,9 +273,11 @@ class FileLog(Visible):
         self._index_file = IndexFileWriter(self._files, index_file_path(segment.path))
 
     def _take_back(self, error: OSError) -> DiskFull | InDoubt:
-        """A write failed: restore the file's end if the disk is only full, else take nothing more. The caller holds the lock, so
-        that what its fdatasync is told, no other one is kept from hearing."""
-        if self._frozen:  # by a sync that it had to wait for
+        """After a failed write: restore the file's end if the disk is only full, else freeze the log; returns the error to raise.
+
+        The caller holds `_sync_lock`: a failed write-back is reported to one fdatasync only, and it must not be hidden from
+        a sync that runs beside this one."""
+        if self._frozen:  # by a sync that the caller had to wait for
             return InDoubt(self._frozen)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return self._freeze(error)
@@ -284,7 +297,9 @@ class FileLog(Visible):
             raise Frozen(self._frozen)
 
     def truncate_after(self, index: RaftIndex) -> None:
-        """See GroupLog; if *index* lies in a hole the log ends before it."""
+        """Remove every entry after *index*, durably; if *index* lies in a hole, the log ends before the hole.
+
+        Never removes committed entries (L3). Raises Frozen; InDoubt if the disk fails now, which freezes the log."""
         self._check()
         invariant(index >= self._committed, "L3: committed entries stay", index=index, committed=self._committed)
         if index >= self.last_index:
@@ -296,13 +311,13 @@ class FileLog(Visible):
                 self._mark.advance(self.last_index)
             except OSError as error:
                 raise self._freeze(error) from error
-            self._tip = self._durable = self.last_index  # a sync that waits for the lock finds nothing of what was cut
+            self._tip = self._durable = self.last_index  # a sync that waits for the lock must not count what was cut
         self._uncommitted.truncate_after(index)
         self._tail.clear()  # the places behind *index* are about to be written again
         self._first_index = self._segments.first_index()
 
     def _truncate(self, index: RaftIndex) -> None:
-        """Remove whole segments, the newest first, so that a crash in between leaves a beginning; then cut the last."""
+        """Delete whole segments, the newest first, so that a crash in between leaves a prefix of the log; then cut the last."""
         self._index_file.drop()
         segments = self._segments
         while segments.all and segments.all[-1].first_index > index + 1:
@@ -318,7 +333,7 @@ class FileLog(Visible):
         self._active.named = True
 
     def _reopen(self, segment: Segment, index: RaftIndex) -> None:
-        """Cut a segment behind *index* and make it the active one."""
+        """Cut off the end of a segment after *index* and make the segment the active one."""
         pin = self._segments.descriptors.pin(segment.number, segment.path)
         shorter = Segment(
             segment.number,
@@ -343,16 +358,23 @@ class FileLog(Visible):
 
     # --- reading ---------------------------------------------------------------------------------------------------
     def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
-        """See GroupLog; below first_index there may be holes, which are left out."""
+        """Entries [first, last], cut off after *bytes_max* bytes of bodies but at least one. Raises Damage.
+
+        Below first_index there may be holes, which are left out."""
         with self._telling_of_damage():
             return self._segments.entries(first, last, bytes_max)
 
     def term_at(self, index: RaftIndex) -> Term:
-        """See GroupLog."""
+        """Term of the entry at *index*, also of the one before first_index if it is known; 0 if it is not there."""
         return self._segments.term_at(index) if self._first_index - 1 <= index <= self.last_index else Term(0)
 
     def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:
-        """See GroupLog."""
+        """The records of one batch, CRC verified; *stored*: from the file even if the tail cache has them.
+
+        Raises:
+            Damage: the file has something else than was written; the text gives file and position.
+            StaleRef: the segment was rewritten or deleted; ask the channel's index again.
+        """
         cached = None if stored else self.recent(ref)
         if cached is not None:
             return bytes(cached)
@@ -360,17 +382,19 @@ class FileLog(Visible):
             return self._segments.read(ref)
 
     def sealed_from(self, index: RaftIndex) -> None:
-        """What is in clear, or sealed as the first version did it, is damage from the entry at *index* on."""
+        """From the entry at *index* on, batches in clear, or encrypted in the format of the first version, count as damage."""
         if self._cipher is not None:
             self._cipher.since = index
 
     def check_key(self) -> None:
-        """Open a batch of each segment that has been encrypted. Raises WrongKey, Damage, OSError."""
+        """Decrypt one batch of each segment that has encrypted ones. Raises WrongKey, Damage, OSError."""
         self._segments.check_key()
 
     @contextmanager
     def _telling_of_damage(self) -> Iterator[None]:
-        """What the medium lost is told; that it could not be asked, for want of a descriptor or memory, is not."""
+        """Call `on_damage` if a read in the block finds data lost on the medium.
+
+        Not called if the read failed for another reason: a wrong key, or no descriptor or memory left."""
         try:
             yield
         except Damage as damage:
@@ -381,13 +405,18 @@ class FileLog(Visible):
             raise
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
-        """See GroupLog."""
+        """The records of one batch if the tail cache has them, else None. Never blocks."""
         return self._tail.get(ref.segment, ref.position)
 
     def export(self, index: RaftIndex, directory: str) -> list[Extent]:
-        """Link the files that hold the committed entries up to *index* into *directory*, under the names they have here.
+        """Hard-link the files that hold the committed entries up to *index* into *directory*, under their names in this log.
 
-        The log goes on as if nothing had happened; the extents do not change. Raises NotNow, OSError, Damage.
+        The log goes on unchanged, and the returned extents stay valid.
+
+        Raises:
+            NotNow: a segment is being cleaned; try again.
+            OSError: a link failed.
+            Damage: a segment has something else than was written.
         """
         invariant(index <= self._committed, "only a committed prefix never changes", index=index, at=self._committed)
         self._swap()
@@ -401,7 +430,7 @@ class FileLog(Visible):
 
     # --- what is visible, what is kept -----------------------------------------------------------------------------
     def commit(self, index: RaftIndex) -> None:
-        """See GroupLog."""
+        """Everything up to *index* is committed: its record batches enter the channels' indexes, hence are visible."""
         self._swap()
         super().commit(index)
 
@@ -423,7 +452,9 @@ class FileLog(Visible):
 
     # --- getting rid of what is not kept ---------------------------------------------------------------------------
     def release(self, index: RaftIndex) -> None:
-        """See GroupLog; a file that cannot be deleted now is tried again by the next call."""
+        """Entries up to *index* are covered by durable state: delete the sealed segments that nothing needs (L4).
+
+        A file that cannot be deleted now is tried again by the next call."""
         if self._closed:
             return
         self._swap()
@@ -436,7 +467,9 @@ class FileLog(Visible):
         self._first_index = self._segments.first_index()
 
     def clean(self) -> str | None:
-        """See GroupLog; the old file stays readable until the event loop takes the new one into use."""
+        """Rewrite one sealed, released segment that is mostly dead; returns a line about it, or None if there is none. Blocking.
+
+        The old file stays readable until the next `commit`, `release` or `export` takes the new one into use."""
         with self._rewrite_lock:
             return None if self._closed else self._clean()
 
@@ -459,7 +492,7 @@ class FileLog(Visible):
             segment.clean_below = segment.kept_bytes // 2
             self._cleaning = None
             return f"{segment.path}: not cleaned: {error}"
-        with suppress(OSError):  # a crash may bring the old file back, which is as right
+        with suppress(OSError):  # a crash may bring the old file back, which is equally correct
             self._files.sync_directory(self._directory)
         self._rewritten = (done, pin)
         return f"{segment.path}: cleaned, {done.old.end} bytes became {done.new.end}"
@@ -484,7 +517,9 @@ class FileLog(Visible):
         self._first_index = self._segments.first_index()
 
     def close(self) -> None:
-        """See GroupLog; raises Frozen after closing if the last sync fails. Waits for a rewrite; places become stale."""
+        """Sync and close the files. Waits for a rewrite that is running; places (`BatchRef`) become stale.
+
+        If the last sync fails, its error (InDoubt) is raised after the files are closed."""
         with self._rewrite_lock:
             self._closed = True
         try:

@@ -1,15 +1,15 @@
-"""PySyncObj inside a safety shell that keeps Raft's rules: its election and commit logic is used, its mistakes are kept out.
+"""PySyncObj inside a safety shell that keeps Raft's rules: its election and commit logic is used, its errors are kept out.
 
 Every message passes a filter before the library's handler sees it, every answer is made here, and the journal writes when the
-handler is done. The letters are those of the hazards that tests/raft/test_hazards.py shows on the bare library:
+handler is done. The hazards S1 to S16 are those that tests/raft/test_hazards.py shows on the bare library:
 
-    S1 S5  what a follower holds already is cut off a message; only an entry of another term is ever replaced
+    S1 S5  entries that a follower holds already are cut off a message; only an entry of another term is ever replaced
     S2     the commit index covers only what the message has verified, and never goes back
     S3     answers carry term and number; old ones are dropped, newer terms make a leader step down
     S4     one vote per voter and term
     S11    a conflict is answered with the first entry of the conflicting term
     S15    a window per follower
-    S16    a stale leader is told; before an election the voters are asked whether it could be won
+    S16    a stale leader gets an answer with the newer term; before an election, a pre-vote asks whether it could be won
 
 Promises: term and vote are durable before a message that shows them leaves; a follower's answer covers only what is durable
 there; a leader counts itself only as far as its own log is durable. Never calls the library from inside one of its handlers.
@@ -48,10 +48,10 @@ class SafeRaft(Election):
         random: Random,
         now: Nanos,
     ) -> None:
-        self.progress: dict[Peer, Progress] = {}  # while it leads
+        self.progress: dict[Peer, Progress] = {}  # of each follower and observer; empty unless this member leads
         self._verified = RaftIndex(0)  # equal to the log of this term's leader up to here
         self._seq = 0  # of the newest AppendEntries of this term
-        self._owes: Peer | None = None  # the leader waits for an answer until the log is durable
+        self._owes: Peer | None = None  # the leader that gets an answer once this member's log is durable
         self._reset_to: RaftIndex | None = None  # what the running handler answers instead of success
         self._heartbeat_due = False  # a heartbeat is due
         self._up: set[str] = set()  # peers with a link
@@ -82,7 +82,7 @@ class SafeRaft(Election):
         self.journal.flush()
 
     def synced(self) -> None:
-        """The own log is durable further than before."""
+        """More of this member's log is durable than before: count it, and send an answer that waited for it."""
         for node in self._others.values() if self.is_leader else ():
             self._count(node, self.progress[node])
         if self._owes is not None:
@@ -90,14 +90,14 @@ class SafeRaft(Election):
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether there is something to say or to commit once the own log is durable further."""
+        """True if an answer or a commit may wait for more of this member's log to become durable."""
         if not self.is_leader:
             return self._owes is not None
         commit = self.commit
         return not self._others or any(progress.acked > commit for progress in self.progress.values())
 
     def hand_over(self, peer: str) -> None:
-        """Ask a follower to campaign now, if it holds the whole log and was not asked already."""
+        """Ask a follower to campaign now (TimeoutNow), if it holds the whole log and was not asked already."""
         node = self._others[peer]
         progress = self.progress[node]
         if progress.is_asked or node not in self._SyncObj__connectedNodes:
@@ -108,11 +108,11 @@ class SafeRaft(Election):
             self._heartbeat_due = True  # the answer to what is sent from now on is a refusal
 
     def counting(self) -> set[str]:
-        """Leader: members whose answers are good, itself included; observers, too."""
+        """Leader: names of the members whose acknowledgements count, itself and observers included."""
         return {self._me} | {str(node.id) for node, progress in self.progress.items() if progress.counts}
 
     def successor(self) -> str | None:
-        """The voter with a link that is furthest, if any can take over at all."""
+        """Leader: of the voters with a link whose answers count, the one with the newest durable log; None without one."""
         fit = [
             (not progress.needs_snapshot, progress.acked, name)
             for name, node in self._others.items()
@@ -122,12 +122,16 @@ class SafeRaft(Election):
 
     @property
     def handing_over(self) -> bool:
-        """Whether a follower that was asked to campaign has not refused yet."""
+        """True while a follower that was asked to campaign has not refused."""
         return any(progress.is_asked for progress in self.progress.values())
 
     def lease_until(self) -> Nanos:
-        """Until when nobody else can be elected: a majority promised it when it answered what was sent that long before. A
-        follower that was asked to campaign is exempt, and so are those that vote for it."""
+        """End of the lease: until then no other member can be elected; 0 if this member does not lead or hands over.
+
+        Every follower that answers an AppendEntries promises not to vote for another member for RAFT_ELECTION_TIMEOUT_MIN. The
+        lease counts from the time when the newest message that a majority answered was sent, less RAFT_CLOCK_MARGIN. There is no
+        lease while a follower is asked to campaign: that follower, and the members that vote for it, are exempt from the promise.
+        """
         if not self.is_leader or self.handing_over:
             return Nanos(0)
         if self.majority == 1:
@@ -139,7 +143,7 @@ class SafeRaft(Election):
     # --- peers ------------------------------------------------------------------------------------------------------------
 
     def peer_up(self, peer: str, now: Nanos) -> None:
-        """A link to the peer begins: whatever was on the way is lost."""
+        """A link to the peer begins: messages that were on the way are lost."""
         self.tell_time(now)
         self._up.add(peer)
         self._greet(peer)
@@ -150,7 +154,7 @@ class SafeRaft(Election):
         elif peer in self._observers and self._votes_at_all:
             node = self._observers[peer]
             self._SyncObj__onReadonlyNodeConnected(node)
-            if self.is_leader:  # the one it had in this term, if any: its numbers go on
+            if self.is_leader:  # a Progress of this term is kept: its sequence numbers continue
                 self.progress.setdefault(node, Progress(RaftIndex(self.journal.end + 1)))
         node = Peer(peer)
         progress = self.progress.get(node)
@@ -184,7 +188,8 @@ class SafeRaft(Election):
                 self._greet(name)
 
     def receive(self, peer: str, message: Message, now: Nanos) -> None:
-        """Handle one message; what it says about matters of others is ignored."""
+        """Handle one message. From a peer that is no voter here only AppendEntries, vote requests and Readmit are handled, and
+        from an observer its answers."""
         self.tell_time(now)
         node = self._others.get(peer)
         if node is None:
@@ -192,7 +197,7 @@ class SafeRaft(Election):
                 self._on_append_answer(self._observers[peer], message)
             if not isinstance(message, AppendEntries | VoteRequest | Readmit):
                 return
-            node = Peer(peer)  # a voter that this member's configuration does not know yet, or no more
+            node = Peer(peer)  # a voter that this member's configuration does not have yet, or has removed
         match message:
             case AppendEntries():
                 self._on_append_entries(node, message)
@@ -212,7 +217,7 @@ class SafeRaft(Election):
     # --- follower ---------------------------------------------------------------------------------------------------------
 
     def _on_append_entries(self, node: Peer, message: AppendEntries) -> None:
-        if message.term < self.term:  # S16; it was only slow, or cut off
+        if message.term < self.term:  # S16: the leader was only slow, or cut off
             self._was_wrong(self.term)
             self._host.send(node.id, AppendAnswer(self.term, message.seq, RaftIndex(0), success=False, reset=False))
             return
@@ -256,7 +261,7 @@ class SafeRaft(Election):
             self._answer(node)
 
     def _without_known(self, message: AppendEntries) -> tuple[RaftIndex, Term, list[Entry]]:
-        """S1, S5: the message's previous entry and entries, without those that are here already."""
+        """S1, S5: previous index, previous term and entries of the message, without the entries that are here already."""
         journal, entries = self.journal, message.entries
         prev_index, prev_term = message.prev_index, message.prev_term
         floor = max(self.commit, journal.base)
@@ -278,9 +283,9 @@ class SafeRaft(Election):
         return prev_index, prev_term, entries[known_count:]
 
     def _compare(self, index: RaftIndex, term: Term) -> None:
-        """A leader says that a committed entry is of *term*. Raises Damage if the one here is of another."""
+        """Compare the term of a committed entry with the leader's *term* for it. Raises Damage if they differ."""
         known = self.journal.term_at(index) if index >= self.journal.base else Term(0)
-        if known and known != term:  # 0: not known here any more
+        if known and known != term:  # 0: the log does not have the entry anymore
             raise Damage(
                 f"entry {index} of term {known} is committed here, for the leader it is of term {term}: "
                 "another node has lost what it had acknowledged"
@@ -293,7 +298,7 @@ class SafeRaft(Election):
         nextNodeIdx: int | None = None,  # noqa: N803
         success: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
-        """Library: answer an AppendEntries. Kept until the handler is done."""
+        """Library: answer an AppendEntries. The answer is kept until the handler is done."""
         if success and nextNodeIdx is not None:
             self._verified = max(self._verified, RaftIndex(nextNodeIdx - 1))
         elif reset and nextNodeIdx is None:
@@ -305,7 +310,7 @@ class SafeRaft(Election):
             raise InvariantError("the library answers an AppendEntries in a way it never does")
 
     def _answer(self, node: Peer) -> None:
-        """Tell the leader what is durable and equal to its log."""
+        """Acknowledge to the leader the entries that are durable here and equal to its log."""
         safe = min(self._verified, self._host.durable())
         if safe == self._verified:
             self._owes = None
@@ -315,7 +320,7 @@ class SafeRaft(Election):
         self._host.send(node.id, answer)
 
     def take_heartbeat_quickly(self, peer: str, term: Term, commit: RaftIndex, seq: int, now: Nanos) -> bool:
-        """A heartbeat that says nothing new is answered at once; False: it has to be looked at (`receive`)."""
+        """Answer a heartbeat without news at once. Returns False if the heartbeat has to go through `receive`."""
         leader = self._SyncObj__raftLeader
         if (
             leader is None
@@ -347,7 +352,7 @@ class SafeRaft(Election):
         if message.success:
             progress.answered(RaftIndex(message.next_index - 1))
         elif message.reset and progress.reset(message.seq, message.next_index) and message.next_index <= progress.most:
-            if self.is_voter(str(node.id)):  # another one may have closed its copy, and begins anew
+            if self.is_voter(str(node.id)):  # an observer may have closed its copy, and begins anew
                 self._host.note(
                     f"{node.id} has lost entries {message.next_index} to {progress.most}, which it had acknowledged"
                 )
@@ -368,13 +373,14 @@ class SafeRaft(Election):
         )
 
     def _count(self, node: Peer, progress: Progress) -> None:
-        """How far a member helps to commit: no further than this leader's own log is durable, and not before it counts."""
+        """Set a member's match index: at most what is durable in this leader's own log, and 0 if the member does not count."""
         counted = min(progress.acked, self._host.durable()) if progress.counts else RaftIndex(0)
         self._SyncObj__raftMatchIndex[node] = counted
 
     def take_answer_quickly(self, peer: str, answer: AppendAnswer, now: Nanos) -> bool:
-        """An answer after which nothing can be committed or sent that could not before: the follower is there, and has what is
-        committed without it. False: it has to be looked at (`receive`)."""
+        """Take an answer that lets nothing new be committed or sent: it acknowledges only entries that are committed already.
+
+        Returns False if the answer has to go through `receive`."""
         node = self._others.get(peer)
         progress = None if node is None else self.progress.get(node)
         if (
@@ -395,7 +401,8 @@ class SafeRaft(Election):
         return True
 
     def heartbeat_at_rest(self, now: Nanos) -> bool:
-        """Send heartbeats if they are due, where there is nothing else to say; False: a turn has to look after somebody."""
+        """Send the heartbeats that are due, if there is nothing else to send: all is committed, and sent to every follower with a
+        link. Returns False if a turn has to look after a follower."""
         if now / SECOND <= self._SyncObj__newAppendEntriesTime:
             return True
         end = self.journal.end
@@ -412,10 +419,10 @@ class SafeRaft(Election):
         return True
 
     def rest(self, now: Nanos) -> Nanos:
-        """When the next turn is due if nothing happens."""
+        """Time of the next turn if no message arrives before."""
         if self.is_leader:
             return Nanos(now + limits.RAFT_LOOK_INTERVAL)
-        left = self._SyncObj__raftElectionDeadline - now / SECOND  # without end if an election is due
+        left = self._SyncObj__raftElectionDeadline - now / SECOND  # minus infinity if an election is due
         return Nanos(now + int(min(max(0.0, left * SECOND), limits.RAFT_REST_MAX)))
 
     def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
@@ -453,7 +460,7 @@ class SafeRaft(Election):
             self._send_entries(node, progress, heartbeat=heartbeat)
 
     def _send_entries(self, node: Peer, progress: Progress, *, heartbeat: bool) -> None:
-        """Send a follower what it lacks and its window holds; at least a heartbeat if one is due."""
+        """Send a follower the entries that it lacks, as far as its window has room; if there are none, a due heartbeat."""
         journal = self.journal
         while progress.next_index > journal.base and progress.next_index <= journal.end and progress.has_room:
             first = progress.next_index
@@ -491,7 +498,7 @@ class SafeRaft(Election):
             self.progress = {node: Progress(RaftIndex(self.journal.end + 1)) for node in nodes}
 
     def _settle(self) -> None:
-        """A handler is done: write what it added (a new leader's first entry)."""
+        """After a handler: write the entries that it added (a new leader's first entry)."""
         try:
             self.journal.flush()
         except DiskFull as error:
