@@ -91,7 +91,7 @@ class Driver:
 
     @property
     def stopped(self) -> bool:
-        """Whether there are no more turns."""
+        """True after `stop`, or after a crash: no more turns run."""
         return self._stopped
 
     @property

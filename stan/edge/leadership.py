@@ -58,7 +58,7 @@ class Leaderships:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing has happened to any group since `settle`."""
+        """True if nothing has happened to any group since `settle`."""
         return not (self.scheduler.touched or self.scheduler.dirty)
 
     def woken(self) -> list[RaftGroup]:

@@ -1,4 +1,4 @@
-"""What a running broker does, alone or in a cluster: connect, flush, stop, close."""
+"""The process around a running broker, alone or in a cluster: connect, flush, stop, close."""
 
 import asyncio
 from typing import Any
@@ -34,7 +34,7 @@ class BrokerProcess:
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def begin(self, embedded: EmbeddedNats | None) -> None:
-        """Start; what crashes meanwhile ends it."""
+        """Start; raises the error of a crash that happens meanwhile."""
         starting = asyncio.ensure_future(self.start(embedded))
         try:
             await asyncio.wait({starting, self.crash}, return_when=asyncio.FIRST_COMPLETED)
@@ -50,21 +50,21 @@ class BrokerProcess:
         raise NotImplementedError
 
     async def stopping(self, stop: asyncio.Event) -> None:
-        """Until there is a reason to stop."""
+        """Return when there is a reason to stop."""
         await stop.wait()
 
     async def before_stop(self) -> None:
-        """Asked to stop: what should be done while this node still takes part."""
+        """Hook: called when the process was asked to stop, while this node still takes part."""
 
     def note(self, level: str, line: str) -> None:
         """A line for the log; level INF, WRN, ERR or DBG."""
         {"INF": self.log.info, "WRN": self.log.warning, "ERR": self.log.error, "DBG": self.log.debug}[level](line)
 
     def crashed(self, error: BaseException) -> None:
-        """Nothing survives *error*: `run` ends with it."""
+        """The process cannot go on after *error*: `run` ends with it."""
         if not self.crash.done():
             self.crash.set_exception(error)
-            self.crash.exception()  # seen: nobody may come to look at it, when this node is given up for another reason
+            self.crash.exception()  # mark as retrieved: if the node ends for another reason, no code reads it
 
     async def connect(self, embedded: EmbeddedNats | None) -> NatsConnection:
         """Connect the gateway to NATS."""

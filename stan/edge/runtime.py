@@ -1,4 +1,4 @@
-"""What the driver needs of the world: time, a next turn, worker threads. The simulator has a twin with virtual time.
+"""The driver's runtime: time, a next turn, worker threads. The simulator has a twin with virtual time.
 
 One fsync serves everything that was written while the previous one ran: at most one runs per group, off the event loop unless
 it is quick; reads that are not in memory run in other threads, so that a slow read delays no ack.
@@ -19,7 +19,8 @@ from stan.raft.scheduler import SchedulerRuntime
 from stan.types import MILLISECOND, Nanos, RaftIndex, WallNanos
 
 CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Goes on while the machine sleeps: what others have promised for some seconds ends meanwhile. On macOS CLOCK_MONOTONIC does."""
+"""A clock that goes on while the machine sleeps, because promises of other nodes, which last for some seconds, end meanwhile. On
+macOS CLOCK_MONOTONIC does."""
 SYNCERS_MAX = 4
 """Threads that sync logs."""
 SYNC_AT_ONCE_NS = 1 * MILLISECOND
@@ -29,9 +30,9 @@ READERS = 2
 """Threads that read records from the disk."""
 
 Synced = Callable[[RaftIndex | None, str], None]
-"""Called with the durable index, or with None and why the sync failed."""
+"""Called with the durable index and "", or with None and the reason why the sync failed."""
 Read = Callable[[list[ReadResult] | Exception], None]
-"""Called with what was read, or with the error."""
+"""Called with the batches read, or with the error."""
 
 
 class Runtime(SchedulerRuntime, Protocol):
@@ -44,13 +45,13 @@ class Runtime(SchedulerRuntime, Protocol):
         """Make the group's log durable, off the event loop; a call while one runs for the group is ignored."""
 
     def sync_now(self, group: Consensus) -> bool:
-        """Make the group's log durable if that is quick; False: it is for `sync` to do, and to tell what is wrong."""
+        """Make the group's log durable if that is quick. False: it is not, or failed; call `sync`, which reports the error."""
 
     def read(self, log: GroupLog, refs: list[BatchRef], done: Read) -> None:
         """Read record batches, off the event loop."""
 
     def work(self, call: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Do something that takes long, off the event loop; *done* gets what went wrong with it (StanError, OSError)."""
+        """Run *call*, which may take long, off the event loop; *done* gets its error (StanError, OSError) or None."""
 
 
 def _nothing() -> None:
@@ -97,7 +98,7 @@ class Ticker:
             self._alarm_call()
 
     def silence(self) -> None:
-        """No alarm any more."""
+        """Cancel the alarm."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -132,7 +133,7 @@ class AsyncRuntime(Ticker):
         started = time.monotonic_ns()
         try:
             return group.log.sync(), ""
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may count on the log any more
+        except Exception as error:  # noqa: BLE001 - after any error the log cannot be relied on
             return None, fault(error)
         finally:
             took = time.monotonic_ns() - started

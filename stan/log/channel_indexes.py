@@ -74,7 +74,7 @@ class ChannelIndexes:
             self._trim(channel, Sequence(channel.last_sequence + 1))
 
     def is_kept(self, row: BatchRow) -> bool:
-        """Whether a committed batch still holds a message; may be asked by any thread and then lags behind the loop."""
+        """True if a committed batch still holds a kept message. In other threads the answer lags behind the event loop."""
         channel = self._channels.get(row.uid)
         return channel is not None and row.base_sequence + row.count > channel.floor
 

@@ -91,7 +91,7 @@ class Cipher:
         return (salt + self.aead(salt, 1).encrypt(bytes(12), _CHECKED, note)).hex()
 
     def fits(self, check: str, note: bytes | None) -> bool:
-        """Whether *check* was made with this key and that note."""
+        """True if *check* was made with this key and *note*."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - it is there, else there were no cipher
 
         try:

@@ -66,7 +66,7 @@ class GroupLog(Protocol):
     worker thread beside them."""
 
     syncs_alone: bool
-    """Whether a sync waits for nothing but the disk. If not it must not run on the event loop, which may have to go on first."""
+    """True if a sync waits for nothing but the disk. Otherwise a sync must not run on the event loop, on which it may depend."""
 
     @property
     def first_index(self) -> RaftIndex:

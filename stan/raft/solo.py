@@ -12,7 +12,7 @@ SOLO_TERM = Term(1)
 
 
 class Solo:
-    """See raft.consensus. With `sync` other than "always" an entry is committed as soon as it is written."""
+    """`Consensus` of a single node. With `sync` other than "always" an entry is committed as soon as it is written."""
 
     def __init__(self, group: GroupId, log: GroupLog, sync: Literal["always", "interval", "never"]) -> None:
         self.group = group
@@ -39,7 +39,7 @@ class Solo:
         return bool(self._committed) and not self.failed
 
     def freeze(self, why: str) -> None:
-        """The disk failed, or the program did in this group: nothing is committed or proposed any more."""
+        """The disk failed, or the program did in this group: nothing is committed or proposed until a restart."""
         self.failed = self.failed or why
 
     def propose(self, bodies: Seq[tuple[int, bytes]], *, urgent: bool) -> RaftIndex:

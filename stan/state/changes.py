@@ -1,4 +1,4 @@
-"""What changed in the machines since the last flush, as rows of the database."""
+"""The changes of the state machines since the last flush, as rows of the database."""
 
 from stan.core.state.components import StateComponent
 from stan.core.state.group import GroupMachine

@@ -176,7 +176,7 @@ class Database:
         return self
 
     async def _check(self) -> None:
-        """Whether pages and indexes fit together; what the rows say is looked at when they are loaded. Raises Damage."""
+        """Check that pages and indexes fit together; rows are checked when they are loaded. Raises Damage."""
         try:
             ((found,),) = await self.rows("pragma_integrity_check(1)", "*")
         except aiosqlite.Error as error:

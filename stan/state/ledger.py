@@ -1,4 +1,4 @@
-"""What the rows of a group must add up to: a checksum of each row, and the sum of all of them.
+"""The ledger of a group's rows: a checksum of each row, and the sum of all of them.
 
 A row's checksum covers the table, the key and every column, so that no row can stand in for another; the sum (exclusive or) tells
 that one is missing, or one too many. It is a hash of the group's whole state that costs a little per row that changes and never

@@ -1,7 +1,7 @@
-"""Whether the nodes of a cluster have the same state: each tells hashes of its groups in its hellos, and looks at others'.
+"""Checks that the nodes of a cluster have the same state: each sends hashes of its groups in its hellos and compares the others'.
 
-What is compared is the state as of the same entry, between nodes of the same version, whose rows are the same bytes. A difference
-must never be: it is a line in the log, and trouble of the group on each node that has noticed it until the two are seen to agree
+States are compared as of the same entry, and between nodes of the same version, whose rows are the same bytes. A difference is a
+defect: each node that notices it writes a line to its log, and reports trouble of the group until the two nodes are seen to agree
 again. No clock, no network.
 """
 
@@ -16,16 +16,16 @@ TOLD_MAX = 2
 
 
 class Agreement:
-    """Of one node."""
+    """The comparison of states on one node."""
 
     def __init__(self, storage: Storage, note: Note, version: str) -> None:
         self._storage = storage
         self._note = note
         self._version = version
-        self._odd: dict[tuple[GroupId, str], RaftIndex] = {}  # where the state of another node was seen to differ
+        self._odd: dict[tuple[GroupId, str], RaftIndex] = {}  # by group and node: entry at which its state differed
 
     def told(self, groups: Iterable[GroupId]) -> list[StateHash]:
-        """What the next hello says."""
+        """State hashes for the next hello."""
         return [
             StateHash(group=number, index=index, hash=mark)
             for number in sorted(groups)

@@ -64,7 +64,7 @@ class GroupSync:
     # --- for this node ------------------------------------------------------------------------------------------------------
 
     def receives(self, number: GroupId) -> bool:
-        """Whether a group is on its way here."""
+        """True while a group is being received."""
         return self._receiver is not None and self._receiver.group == number
 
     def _on_hint(self, payload: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What a cluster node offers to its parts, and what it needs of its environment. Ports only."""
+"""Ports of a cluster node: what it offers to its parts, and what it needs of its environment."""
 
 from collections.abc import Callable, Coroutine
 from random import Random
@@ -17,11 +17,11 @@ from stan.raft.scheduler import SchedulerRuntime
 from stan.types import GroupId
 
 Done = Callable[[Exception | None], None]
-"""Called with what went wrong, None if nothing did."""
+"""Called with the error, or None if there was none."""
 
 
 class Environment(NamedTuple):
-    """What a cluster node needs of the outside."""
+    """Everything that a cluster node needs of its environment."""
 
     runtime: Runtime  # the driver's
     ticker: SchedulerRuntime  # the groups', with an alarm of its own
@@ -30,18 +30,18 @@ class Environment(NamedTuple):
     crashed: Callable[[BaseException], None]
     listening: Callable[[], None]  # clients are served from now on
     run: Callable[[Coroutine[None, None, None], Done], None]  # to its end; not from inside the call
-    ended: Callable[[], None] = lambda: None  # this node is needed no more
+    ended: Callable[[], None] = lambda: None  # this node is not needed anymore
 
 
 class GroupReceiver(Protocol):
-    """Who gets groups from other nodes."""
+    """The part that receives groups from other nodes."""
 
     def receives(self, number: GroupId) -> bool:
-        """Whether a group is being received."""
+        """True while a group is being received."""
 
 
 class HandsOver(Protocol):
-    """Who hands leaderships to other nodes."""
+    """The part that hands leaderships to other nodes."""
 
     def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
         """Let another voter lead a group, if this one does still."""

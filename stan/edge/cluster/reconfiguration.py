@@ -23,7 +23,7 @@ from stan.types import GroupId, Nanos
 
 
 class Reconfiguration:
-    """Of one node."""
+    """The reconfiguration as one node carries it out."""
 
     def __init__(self, node: Host) -> None:
         cluster, storage = node.cluster, node.storage
@@ -48,7 +48,7 @@ class Reconfiguration:
 
     @property
     def is_removed(self) -> bool:
-        """Whether this node was one of the nodes and is none any more."""
+        """True if this node was removed from the cluster's nodes."""
         return bool(self.version) and self._node.me not in self.names and not self._is_replica
 
     def first_voters(self, number: GroupId) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class Reconfiguration:
         return place(config.store.raft_groups, self._founders, cluster.replicas)[number].voters
 
     def observers(self, number: GroupId, voters: frozenset[str]) -> list[str]:
-        """Who gets a copy of a group without a vote."""
+        """Names of the nodes that get a copy of a group without a vote."""
         membership, now = self._node.membership, self._node.environment.runtime.now()
         holding = {*membership.read_replicas(now), *membership.holders(number, now)}
         return observers(number, voters, self.placement[number].voters, self.names, holding)
@@ -178,7 +178,7 @@ class Reconfiguration:
     # --- groups that this node holds ------------------------------------------------------------------------------------------
 
     def _is_useless(self, number: GroupId, now: Nanos) -> bool:
-        """Whether the copy of a group may be closed; it has been so for a while."""
+        """True if this node's copy of a group may be closed, and has not been needed for a while."""
         node = self._node
         leader = node.membership.led_by(number, now)
         agreed = leader is not None and leader.nodes_version == self.version and number not in leader.walking

@@ -82,5 +82,5 @@ class CopyView(NamedTuple):
 
 
 def may_close(copy: CopyView) -> bool:
-    """Whether a copy is of no use any more. Who is named in a configuration keeps its promises."""
+    """True if a copy is not needed anymore. A node that is named as a voter keeps its copy, because it must keep its promises."""
     return not copy.placed and not copy.votes and copy.agreed

@@ -19,9 +19,9 @@ from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.retries import A, Attempts, L, missing
 
 PATIENCE_S: Final = 5.0
-"""How long a request is repeated."""
+"""Time for which a request is repeated."""
 SILENCE_S: Final = 2.0
-"""How long an answer is waited for before a request is made again."""
+"""Time to wait for an answer before the request is repeated."""
 RETRY_FIRST_S: Final = 0.02
 """The first pause before a request is made again."""
 
@@ -133,7 +133,7 @@ class _Attempts(Attempts):
 
     @property
     def silence_s(self) -> float:
-        """How long to wait for the next answer."""
+        """Time to wait for the next answer."""
         return max(0.01, min(SILENCE_S, self._until - self._clock()))
 
     def take_in(self, frame: Frame, answer: type[A], found: list[A], refused: list[A] | None = None) -> bool:

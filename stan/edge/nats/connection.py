@@ -173,7 +173,7 @@ class NatsConnection(RepairedClient):
 
     @property
     def up(self) -> bool:
-        """Whether bytes can be written now."""
+        """True if bytes can be written now."""
         return self._socket is not None and not self._socket.is_closing()
 
     @property
@@ -221,12 +221,12 @@ class NatsConnection(RepairedClient):
 
 
 def _is_alone(config: NatsConfig) -> bool:
-    """Whether no other nats-server of the cluster than ours knows our user, or shows the certificate that we trust."""
+    """True if no other nats-server of the cluster than ours knows our user, or shows the certificate that we trust."""
     return config.own or (config.tls is not None and config.tls.pinned is not None)
 
 
 def hint(config: NatsConfig, error: Exception) -> str:
-    """What may help against *error* while connecting, to be put behind its text; "" if that says it all."""
+    """Advice against *error* while connecting, to be appended to its text; "" if the text says it all."""
     tls = config.tls
     if tls is not None and tls.pinned is not None and isinstance(error, ssl.SSLCertVerificationError):
         return f" (it is that of nats-server, {tls.pinned})"

@@ -153,7 +153,7 @@ async def _end_of(process: NatsProcess) -> None:
 
 
 async def _accepts(host: str, port: int) -> bool:
-    """Whether somebody listens there; connects and hangs up."""
+    """True if a server listens there; connects and hangs up."""
     loop = asyncio.get_running_loop()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -37,7 +37,7 @@ class NatsPort(Protocol):
 
     @property
     def up(self) -> bool:
-        """Whether bytes can be written now."""
+        """True if bytes can be written now."""
 
     @property
     def max_payload(self) -> int:

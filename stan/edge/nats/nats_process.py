@@ -86,12 +86,12 @@ class NatsProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
+        """True while the nats-server process runs."""
         return not self._ended.is_set()
 
     @property
     def exit_code(self) -> int | None:
-        """As subprocess tells it; None while it runs."""
+        """Exit code as `subprocess` reports it; None while nats-server runs."""
         return self._child.returncode if self._ended.is_set() else None
 
     def address(self) -> tuple[str, int] | None:
@@ -238,7 +238,7 @@ def local_host(host: str) -> str:
 
 
 def decides_port(config: EmbeddedConfig) -> bool:
-    """Whether only nats-server knows where it will listen: it picks the port, or a file of the user says it."""
+    """True if only nats-server knows where it will listen: it picks the port, or the user's configuration file names it."""
     return config.port < 0 or (config.config_file is not None and not (config.host and config.port))
 
 

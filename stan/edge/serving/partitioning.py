@@ -170,7 +170,7 @@ class Partitioning:
             self._checking = None
 
     async def _heard_news(self, pause_s: float) -> bool:
-        """Whether there are news before *pause_s* is over."""
+        """Wait for news; False if there are none within *pause_s* seconds."""
         try:
             await asyncio.wait_for(self._news.wait(), pause_s)
         except TimeoutError:

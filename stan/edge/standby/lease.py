@@ -35,7 +35,7 @@ _NAME = re.compile(r"lease-(\d{10})")
 
 @dataclass(slots=True)
 class Holder:
-    """What a lease says about who has it."""
+    """The holder of a lease, as the lease's file describes it."""
 
     server_id: str
     host: str = ""
@@ -52,12 +52,12 @@ class Holder:
 
     @property
     def is_of_this_machine(self) -> bool:
-        """Whether it runs, or ran, under the very kernel that this process runs under."""
+        """True if the holder runs, or ran, on this machine under the kernel that is running now (same host name and boot)."""
         return bool(self.boot) and (self.host, self.boot) == (socket.gethostname(), boot_id())
 
     @classmethod
     def read(cls, content: bytes) -> "Holder | None":
-        """What a lease's file says; None if it says nothing yet."""
+        """Parse the content of a lease's file; None if it names no holder yet."""
         try:
             return cls(**json.loads(content))
         except (ValueError, TypeError):
@@ -96,7 +96,7 @@ class LeaseFiles:
         return Holder.read(self.read(epoch))
 
     def is_abandoned(self, epoch: int, holder: Holder | None) -> bool:
-        """Whether the holder has let go, or is known to be gone: it ran on this machine, and its lock is free."""
+        """True if the holder has released the lease, or is known to be gone: it ran on this machine, and its lock is free."""
         if holder is None or holder.released:
             return holder is not None
         if not (holder.locked and holder.is_of_this_machine):
@@ -145,7 +145,7 @@ def write_record(handle: int, holder: Holder) -> None:
 
 
 def _lock(handle: int) -> bool:
-    """Whether the file is locked now; some file systems have no locks."""
+    """Try to lock the file; False if another process has the lock, or the file system has no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -154,7 +154,7 @@ def _lock(handle: int) -> bool:
 
 
 class LeaseWatch:
-    """What a standby sees of the lease."""
+    """A standby's view of the lease."""
 
     def __init__(self, files: LeaseFiles) -> None:
         self._files = files
@@ -221,7 +221,7 @@ class Lease:
             raise LostLock(f"lost store lock, aborting: {error}") from error
 
     def holds(self) -> bool:
-        """Whether `check` finds nothing."""
+        """True if `check` raises nothing: the lease is still held."""
         try:
             self.check()
         except (LostLock, OSError):

@@ -107,7 +107,7 @@ class StoreGenerations:
         return self.root
 
     def has_plain(self) -> bool:
-        """Whether a lone server has left something to be shared."""
+        """True if the root holds the data of a lone server, which can be shared."""
         return (self.root / MANIFEST).exists()
 
     def refuse_foreign(self) -> None:

@@ -66,7 +66,7 @@ class Disk:
 
 @dataclass(slots=True)
 class Voters:
-    """Who votes in a group."""
+    """The voters of a group."""
 
     names: list[str] = field(default_factory=list)
     index: int = 0  # of the entry that says so; 0: it was begun with them
@@ -96,7 +96,7 @@ class GroupFiles:
         return f"{self._groups}/{number}{ending}"
 
     def log_cipher(self, number: GroupId) -> LogCipher | None:
-        """What seals and opens the batches of a group's log; None if they are in clear."""
+        """Cipher of a group's log, which encrypts and decrypts its batches; None if they are in clear."""
         if self.cipher is None:
             return None
         since = NEVER if self.sealed_from is None else RaftIndex(self.sealed_from.get(str(number), 1))
@@ -158,11 +158,11 @@ class GroupFiles:
     # --- whole or not ---------------------------------------------------------------------------------------------------
 
     def raft_path(self, number: GroupId) -> str:
-        """Where the group's term and vote are, which no transfer touches."""
+        """Directory of the group's term and vote, which no transfer touches."""
         return f"{self._disk.directory}/raft/{number}"
 
     def is_intact(self, number: GroupId) -> bool:
-        """Whether no entry was lost since the log was begun or received."""
+        """True if the log has lost no entry since it was begun or received."""
         if not self._clustered:
             return True
         self.files.makedirs(self.raft_path(number))

@@ -1,4 +1,4 @@
-"""What a node keeps: one log per group and the state database; opening, replaying, flushing, closing.
+"""Storage of a node: one log per group and the state database; opening, replaying, flushing, closing.
 
 Layout of a data directory: `stan.json` (manifest), `lock`, `state.db`, `groups/<number>/` (segments and snapshots),
 `raft/<number>/` (term and vote of a cluster's node), `lost+found/` (what could not be used; nothing is ever deleted because
@@ -66,8 +66,8 @@ class Storage:
         self.database: Database | None = None
         self.manifest: Manifest | None = None
         self.doubt = False
-        self.fresh = False  # this node knows nothing and has promised nothing: no entry, no term, no vote
-        self.differs: dict[GroupId, str] = {}  # whose state is another one, as far as others told
+        self.fresh = False  # this node has an empty disk and has promised nothing: no entry, no term, no vote
+        self.differs: dict[GroupId, str] = {}  # groups whose state differs from other nodes', as far as they report
         self.intact = dict.fromkeys(logs, True)  # False: the log has lost entries, until another one is installed
         self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # kept up to date by the driver
         self.failed: dict[GroupId, Exception] = {}  # groups of a node alone whose log the program could not replay

@@ -433,11 +433,11 @@ class Receiver:
 
 
 def goes_on(old: GroupLog, offer: Offer) -> bool:
-    """Whether what the old log holds behind the offer's end belongs behind it; raises NotNow if it cannot tell."""
+    """True if the old log's entries after the offer's end continue the offer. Raises NotNow if the old log cannot show it."""
     if old.last_index <= offer.index:
         return True
     term = old.term_at(offer.index)
     if old.first_index - 1 > offer.index or (offer.index and not term):
         held = f"[{old.first_index}, {old.last_index}]"
         raise NotNow(f"group {offer.group} was received up to entry {offer.index}, the log here holds {held}")
-    return term == offer.term  # else nothing from there on was ever committed
+    return term == offer.term  # else the old log's entries from there on were never committed

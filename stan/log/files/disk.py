@@ -89,7 +89,7 @@ class Directories:
         self._named.add(path)
 
     def is_directory(self, path: str) -> bool:
-        """Whether there is a directory of that name."""
+        """True if there is a directory of that name."""
         raise NotImplementedError
 
     def mkdir(self, path: str) -> None:

@@ -253,7 +253,7 @@ class Recovery:
         self._next_term = segment.last_term
 
     def _is_torn(self, segment: Segment, scan: SegmentScan, size: int) -> bool:
-        """Whether an end that is not right is that of a write that ended too soon, and that no sync covered."""
+        """True if a faulty end of a segment is a torn tail: an unfinished write that no sync covered."""
         cut_off = scan.cut_off or size < SEGMENT_HEADER_SIZE
         return segment.last_index >= self.mark.index and (self._power_lost or cut_off)
 

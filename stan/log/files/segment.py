@@ -116,7 +116,7 @@ def rows_of(entry: Entry, position: int) -> list[BatchRow]:
 
 
 def is_sealed(found: EntryInSegment) -> bool:
-    """Whether the entry holds a batch that is encrypted."""
+    """True if the entry holds an encrypted batch."""
     body, starts = found.entry.body, (row.position - found.position - ENTRY_HEADER_SIZE for row in found.rows)
     return any(BATCH_HEADER.unpack_from(body, start - BATCH_HEADER.size)[7] for start in starts)
 
@@ -153,7 +153,7 @@ def outline(found: EntryInSegment) -> list[bytes]:
 
 @dataclass(slots=True)
 class Segment:
-    """What is known in memory of one segment file."""
+    """The in-memory knowledge of one segment file."""
 
     number: int  # inside its log; a rewritten segment gets another one
     path: str
@@ -180,7 +180,7 @@ class Segment:
 
     @property
     def mostly_dead(self) -> bool:
-        """Whether a rewrite pays; one that keeps nothing is deleted instead."""
+        """True if a rewrite pays; a segment without kept batches is deleted instead."""
         return 0 < self.kept_bytes < min(self.clean_below, self.end * CLEAN_BELOW_PERCENT // 100)
 
     @property

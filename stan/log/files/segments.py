@@ -261,7 +261,7 @@ class Segments:
                 self._opened(segment, found)
 
     def _is_current(self, segment: Segment) -> bool:
-        """Whether the file that has the segment's name is still the one meant; asked while it is pinned."""
+        """True if the segment is still in use, so that the file of its name is the one meant; called while it is pinned."""
         return not self._closed and self.by_number.get(segment.number) is segment
 
     def placed(self, active_outlines: bytearray) -> Iterator[Placed]:

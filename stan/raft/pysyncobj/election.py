@@ -23,27 +23,26 @@ from stan.types import SECOND, Nanos, RaftIndex, Term
 
 
 class MayCampaign(Protocol):
-    """Asks the group."""
+    """Callback that asks the group whether it may campaign."""
 
     def __call__(self, commit: RaftIndex, *, met_leader: bool) -> bool:
-        """Whether everything up to *commit*, which is known to be committed, took effect here, and nothing else is against it."""
+        """True if everything up to *commit*, which is known to be committed, took effect here, and nothing else is against it."""
 
 
 class RaftHost(NamedTuple):
-    """What the shell needs of its group. Called inside the library's handlers: may only take notes and queue messages."""
+    """Callbacks of the shell into its group. Called inside the library's handlers: may only take notes and queue messages."""
 
     send: Callable[[str, Message], None]  # queue a message for a peer that is up
     durable: Callable[[], RaftIndex]  # newest entry of the own log that counts
     may_campaign: MayCampaign
-    listens_since: Callable[
-        [], Nanos
-    ]  # since when this node hears what others say; now, if it was stopped or busy until now
+    # Since when this node has read its peers' messages; the current time if it was stopped or busy until now.
+    listens_since: Callable[[], Nanos]
     on_snapshot_needed: Callable[[str], None]  # the peer needs entries that the log no longer has: it wants a snapshot
     note: Callable[[str], None]  # for the operator
 
 
 class Election(Library):
-    """Of one group. One whose name is not among the voters (an observer) never campaigns."""
+    """Election of one member of a group. A member that is not among the voters (an observer) never campaigns."""
 
     def __init__(
         self,
@@ -109,7 +108,7 @@ class Election(Library):
 
     @property
     def is_leader(self) -> bool:
-        """Whether it leads as far as it knows."""
+        """True if this member leads, as far as it knows."""
         return bool(self._SyncObj__raftState == LEADER)
 
     @property
@@ -125,25 +124,25 @@ class Election(Library):
 
     @property
     def majority(self) -> int:
-        """Voters that decide."""
+        """Number of voters that form a quorum."""
         return (len(self._others) + 1) // 2 + 1
 
     @property
     def knows_its_votes(self) -> bool:
-        """Whether this member knows all that it may have promised: its votes and answers are good for whoever counts them."""
+        """True if this member is not amnesiac: it knows all that it may have promised, so its votes and answers count."""
         return not self.journal.hard_state.amnesiac
 
     @property
     def votes(self) -> bool:
-        """Whether this member votes and counts, as far as it knows."""
+        """True if this member votes and counts for a majority, as far as it knows."""
         return self._votes_at_all and self.knows_its_votes
 
     def is_voter(self, peer: str) -> bool:
-        """Whether it is another voting member."""
+        """True if *peer* is another voter of the group."""
         return peer in self._others
 
     def step_down(self) -> None:
-        """Lead no more, and wait before campaigning again."""
+        """Become a follower, and wait an election timeout before campaigning again."""
         if self._SyncObj__raftState != FOLLOWER:
             self._SyncObj__setState(FOLLOWER)
         self._SyncObj__raftLeader = None
@@ -173,12 +172,13 @@ class Election(Library):
 
     @property
     def patience(self) -> int:
-        """How many times as long as usual it waits for a leader, a majority or votes."""
+        """Factor by which this member waits longer than usual for a leader, a majority or votes."""
         return self._backoff.factor(self._now)
 
     def _believes(self) -> bool:
-        """Whether there is a leader that it would not desert (S16). Who was stopped or busy listens first: what the leader said
-        meanwhile may be read behind what a candidate says."""
+        """True if this member leads or believes in a live leader, against which it helps no candidate (S16).
+
+        A member that was stopped or busy listens first: it may read a candidate's message before the leader's earlier ones."""
         silence = self._clock() - self._heard
         return (
             self.is_leader
@@ -187,13 +187,13 @@ class Election(Library):
         )
 
     def _listens_still(self) -> Nanos:
-        """How long this member, which was stopped or busy, has yet to listen before it takes a leader for silent."""
+        """Nanoseconds that this member, after it was stopped or busy, has yet to listen before it takes a leader for silent."""
         if self._clock() - self._heard >= limits.RAFT_SILENCE_MAX / SECOND:
             return Nanos(0)
         return Nanos(max(0, self._host.listens_since() + limits.RAFT_LISTEN - self._now))
 
     def _was_wrong(self, term: Term) -> None:
-        """What happened in *term* says that elections come too soon: each term counts once."""
+        """Count a setback: events in *term* show that elections come too soon. Each term counts once."""
         if term > self._replaced:
             self._replaced = term
             self._backoff.setback(self._now)
@@ -318,7 +318,7 @@ class Election(Library):
             self._SyncObj__raftElectionDeadline = float("-inf")
 
     def _takes_its_chance(self) -> bool:
-        """Whether it has won a pre-vote, and that still says something. Between the last answer and this turn links may have
+        """True if this member has won a pre-vote that is still valid. Between the last answer and this turn, links may have
         ended, this process may have been stopped, and another configuration may have come into force."""
         won_at, self._won_at = self._won_at, None
         if won_at is None or self._clock() - won_at >= limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND:

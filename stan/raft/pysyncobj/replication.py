@@ -1,4 +1,4 @@
-"""What a leader knows of one follower: how far it is, what is on the way to it, and which of its answers are old.
+"""A leader's knowledge of one follower: how far it is, what is on the way to it, and which of its answers are old.
 
 Promises: at most a window of bodies and messages is on the way (S15); an answer to an older AppendEntries never undoes what a
 newer one said (S3, S5), and a reset answers only what was sent after the last reset. `confirmed` is never later than the time
@@ -37,7 +37,7 @@ class Progress:
 
     @property
     def has_room(self) -> bool:
-        """Whether another message with entries may leave; one always may."""
+        """True if the window has room for another message with entries; an empty window always has."""
         return self._bytes < limits.RAFT_WINDOW_BYTES_MAX and len(self._flights) < limits.RAFT_WINDOW_APPENDS_MAX
 
     @property
@@ -47,11 +47,11 @@ class Progress:
 
     @property
     def is_asked(self) -> bool:
-        """Whether it was asked to campaign, and has answered nothing since."""
+        """True if the follower was asked to campaign, and has answered nothing since."""
         return self.echoed <= self.asked_seq
 
     def ask(self) -> None:
-        """It is asked to campaign."""
+        """Note that the follower is asked to campaign."""
         self.asked_seq = self.seq
 
     def sent(self, entries: list[Entry], now: Nanos) -> int:
@@ -69,7 +69,7 @@ class Progress:
         return self.seq
 
     def is_news(self, seq: int) -> bool:
-        """Whether an answer with that seq may be believed; notes it."""
+        """True if an answer with that seq is not older than one taken before; notes the seq."""
         if not self.echoed <= seq <= self.seq:
             return False
         self.echoed = seq
@@ -102,7 +102,7 @@ class Progress:
         self.counts, self.amnesiac, self.readmit_index = False, False, None
 
     def restart(self, next_index: RaftIndex) -> None:
-        """Whatever was on the way is lost."""
+        """Begin again at *next_index*: messages on the way are lost."""
         self.next_index = next_index
         self._flights.clear()
         self._bytes = 0

@@ -1,1 +1,1 @@
-"""What one member of a group keeps beside its log: proposals, what it handed out, durability, hand-over of leadership."""
+"""State of one member of a group beside its log: proposals, entries handed out, durability, hand-over of leadership."""

@@ -1,4 +1,4 @@
-"""How far a member has handed entries out, and who votes by what it has handed out (see stan.raft.configuration). Pure."""
+"""The entries that a member has handed out, and the voters according to them (see stan.raft.configuration). Pure."""
 
 from collections.abc import Sequence as Seq
 
@@ -11,7 +11,7 @@ from stan.types import RaftIndex
 
 
 class Applied:
-    """Of one member of a group: *voters* by entry *configured*, and entries up to *index* handed out."""
+    """State of one member of a group: *voters* according to entry *configured*, and entries up to *index* handed out."""
 
     def __init__(self, me: str, voters: Seq[str], configured: int, index: RaftIndex) -> None:
         self.index = index
@@ -23,7 +23,7 @@ class Applied:
 
     @property
     def changes(self) -> bool:
-        """Whether a change of the voters was proposed here and did not take effect yet."""
+        """True if a change of the voters is under way: proposed here, or handed out since this object was made."""
         return self.proposed > self.index or self.newer is not None
 
     def check(self, voters: Seq[str]) -> None:

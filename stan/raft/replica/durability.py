@@ -1,41 +1,41 @@
-"""How far the own log counts as durable, and whether somebody waits for more of it. Pure."""
+"""How far a member's own log counts as durable, and whether more of it is waited for. Pure."""
 
 from stan.log.types import GroupLog
 from stan.types import RaftIndex
 
 
 class Durability:
-    """Of one member of a group. Unless `always`, an entry counts as durable once it is written."""
+    """Durability of one member's log. Unless *always*, an entry counts as durable once it is written."""
 
     def __init__(self, log: GroupLog, *, always: bool) -> None:
         self._log = log
         self._always = always
-        self._wanted = RaftIndex(0)  # newest entry that somebody waits for
-        self._seen = RaftIndex(-1)
+        self._wanted = RaftIndex(0)  # newest entry that is waited for
+        self._seen = RaftIndex(-1)  # durable index at the last `look`
 
     def index(self) -> RaftIndex:
-        """Newest entry that counts."""
+        """Newest entry that counts as durable."""
         return self._log.durable_index if self._always else self._log.last_index
 
     def want(self, index: RaftIndex) -> None:
-        """Somebody waits for everything up to *index*."""
+        """Entries up to *index* are waited for."""
         self._wanted = max(self._wanted, index)
 
     def want_all(self) -> None:
-        """Somebody waits for what the log holds now, and nobody for more."""
+        """All entries that the log holds now are waited for, and no more."""
         self._wanted = self._log.last_index
 
     @property
     def wants_sync(self) -> bool:
-        """Whether somebody waits for entries that are written but not durable."""
+        """True if entries that are written but not durable are waited for."""
         wanted = min(self._wanted, self._log.last_index)  # it may have been truncated since
         return self._always and wanted > self._log.durable_index
 
     @property
     def moved(self) -> bool:
-        """Whether the log became durable further, or was cut, since `look`."""
+        """True if the log's durable index has changed since `look`: it rose, or the log was cut."""
         return self._seen != self._log.durable_index
 
     def look(self) -> None:
-        """How far it is now is known."""
+        """Note the log's durable index."""
         self._seen = self._log.durable_index

@@ -1,4 +1,4 @@
-"""One hand-over of leadership at a time: to whom, until when, and who is told what came of it."""
+"""One hand-over of leadership at a time: its target, its deadline, and the callback that gets its outcome."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,24 +15,24 @@ class _Transfer(NamedTuple):
 
 
 class Handover:
-    """Of one member of a group. *done* gets whether it leads no more, exactly once."""
+    """The hand-over of one member of a group. *done* is called exactly once, with True if the member does not lead anymore."""
 
     def __init__(self, shell: SafeRaft) -> None:
         self._raft = shell
         self._transfer: _Transfer | None = None
 
     def __bool__(self) -> bool:
-        """Whether one is under way."""
+        """True while a hand-over is under way."""
         return self._transfer is not None
 
     def begin(self, to: str, deadline: Nanos, done: Callable[[bool], None]) -> None:
-        """Let *to* lead; takes the place of one that is under way."""
+        """Begin to hand over to *to*; replaces a hand-over that is under way, whose callback gets False."""
         if self._transfer is not None:
             self._transfer.done(False)  # noqa: FBT003 - the answer to the question
         self._transfer = _Transfer(to, deadline, done)
 
     def advance(self, now: Nanos) -> None:
-        """Ask, look for an answer, or end it."""
+        """Ask the target to campaign, look for its answer, or end the hand-over."""
         transfer, shell = self._transfer, self._raft
         if transfer is None:
             return
@@ -40,14 +40,14 @@ class Handover:
         over = now >= transfer.deadline or not (asks or is_asked)
         if not shell.is_leader or over or not shell.is_voter(transfer.to):
             self._transfer = None
-            if is_asked:  # nobody knows whether it was refused: only an election brings a lease back
+            if is_asked:  # the target may still campaign: only after an election can there be a lease again
                 shell.step_down()
             transfer.done(not shell.is_leader)
         elif asks:
             shell.hand_over(transfer.to)
 
     def give_up(self) -> None:
-        """This member takes part no more."""
+        """End the hand-over: this member leaves the group. The callback gets True."""
         transfer, self._transfer = self._transfer, None
         if transfer is not None:
             transfer.done(True)  # noqa: FBT003 - it leads no more

@@ -1,4 +1,4 @@
-"""What a leader has proposed and not handed out yet, and whether more would travel at once. Pure.
+"""Proposals of a leader that are not handed out yet, and whether there is room to send more at once. Pure.
 
 Promises: nothing is counted for longer than RAFT_PROPOSAL_TIMEOUT, whether it is committed or not (S10).
 """
@@ -18,7 +18,7 @@ class _Proposal(NamedTuple):
 
 
 class Proposals:
-    """Of one member of a group. `expired`: some were given up since somebody looked, so that there may be room again."""
+    """Proposals of one member of a group. `expired`: some were given up since the owner reset it, so there may be room again."""
 
     def __init__(self) -> None:
         self.expired = False
@@ -27,16 +27,16 @@ class Proposals:
         self._bytes = 0
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """True if there are pending proposals."""
         return bool(self._pending)
 
     @property
     def has_room(self) -> bool:
-        """Whether another one would travel at once; if not it had better wait and grow."""
+        """True if another proposal would be sent at once; otherwise the caller should wait and batch more into it."""
         return self._count < limits.RAFT_PROPOSALS_IN_FLIGHT and self._bytes < limits.RAFT_PROPOSAL_BYTES_IN_FLIGHT
 
     def check(self) -> None:
-        """Raise NotNow if another one must not be made at all."""
+        """Raise NotNow if no proposal must be made: too many bytes are uncommitted."""
         if self._bytes > limits.RAFT_UNCOMMITTED_BYTES_MAX:
             raise NotNow("too much waits for a majority")
 

@@ -113,11 +113,11 @@ class Link:
         self._end(0)
 
     def is_silent(self, now: Nanos, patience: int = limits.RAFT_PEER_TIMEOUT) -> bool:
-        """Whether the peer counts as down for its silence, longer than *patience*."""
+        """True if the peer counts as down, because it was silent for longer than *patience* nanoseconds."""
         return self.up and now - self.heard_at > patience
 
     def is_due(self, now: Nanos) -> bool:
-        """Whether this end has been silent for too long, or has something to say about the session."""
+        """True if this end has been silent for too long, or has something to send about the session."""
         return self.wants_to_speak or now - self.spoke_at >= limits.RAFT_PING_INTERVAL
 
     def _end(self, theirs: int) -> None:

@@ -28,11 +28,12 @@ _AWAY = limits.RAFT_TICK_INTERVAL + limits.RAFT_AWAY
 
 
 class Wire(Protocol):
-    """What carries frames: it may lose, delay and repeat them, and need not say so."""
+    """Port to the network that carries frames; it may lose, delay and repeat them without notice."""
 
     def write(self, frames: Seq[tuple[str, bytes]]) -> bool:
-        """Send frames, each to its peer and of at most RAFT_FRAME_BYTES_MAX bytes and a header. Whether that showed that the wire
-        was lost, which is told once."""
+        """Send frames, each to its peer and of at most RAFT_FRAME_BYTES_MAX bytes and a header.
+
+        Returns True if the wire turned out to be lost; a loss is reported once."""
 
 
 class GroupEndpoint(Protocol):
@@ -48,13 +49,13 @@ class GroupEndpoint(Protocol):
         """An answer to an AppendEntries."""
 
     def garbled(self, peer: str, why: str) -> None:
-        """Again and again a peer says what cannot be understood."""
+        """A peer keeps sending messages that cannot be decoded."""
 
     def peer_up(self, peer: str) -> None:
         """Messages reach the peer from now on."""
 
     def peer_down(self, peer: str) -> None:
-        """What was on the way is lost."""
+        """The link to the peer ended; messages on the way are lost."""
 
 
 class _Out:
@@ -144,7 +145,7 @@ class Mux:
             self._out[peer] = _Out()
 
     def is_up(self, peer: str) -> bool:
-        """Whether messages reach the peer, as far as one can know."""
+        """True if the link to the peer is up: messages reach it, as far as this node knows."""
         link = self._links.get(peer)
         return link is not None and link.up
 
@@ -174,7 +175,7 @@ class Mux:
 
     @property
     def speaks(self) -> bool:
-        """Whether something may have to leave."""
+        """True if something may have to be sent."""
         return bool(self._speaks)
 
     def flush(self) -> None:
