@@ -23,7 +23,7 @@ class SpaceAccounting(Protocol):
         """A batch was committed of which everything had been removed before."""
 
     def removed(self, removed: Removed) -> None:
-        """These batches are not kept any more."""
+        """These batches are no longer kept."""
 
 
 class ChannelIndexes:
@@ -105,7 +105,7 @@ class Visible:
 
     @property
     def last_index(self) -> RaftIndex:
-        """See GroupLog."""
+        """Newest written entry; 0 if none."""
         raise NotImplementedError
 
     def commit(self, index: RaftIndex) -> None:
@@ -116,17 +116,17 @@ class Visible:
         self._committed = max(self._committed, index)
 
     def channel(self, uid: ChannelUid) -> BatchIndex:
-        """See GroupLog."""
+        """Index of a channel; an empty one for a channel that never had a committed batch."""
         return self._channels.get(uid)
 
     def channels(self) -> list[ChannelUid]:
-        """See GroupLog."""
+        """Channels that have an index."""
         return self._channels.uids()
 
     def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
-        """See GroupLog."""
+        """Messages below *first_sequence* are gone (a committed decision); lower values are ignored."""
         self._channels.trim(uid, first_sequence)
 
     def drop(self, uid: ChannelUid) -> None:
-        """See GroupLog; a batch that is committed later makes the channel anew."""
+        """The channel is gone; its messages no longer hold a segment. A batch that is committed later makes the channel anew."""
         self._channels.drop(uid)

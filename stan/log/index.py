@@ -213,7 +213,7 @@ class BatchIndex:
     # --- what readers ask ------------------------------------------------------------------------------------------
     @property
     def first_sequence(self) -> Sequence:
-        """See ChannelIndex."""
+        """Sequence of the oldest kept message; 0 if the channel never held a message, last + 1 if all were removed."""
         rows = self._rows
         if rows is None:
             last = self.last_sequence
@@ -222,12 +222,12 @@ class BatchIndex:
 
     @property
     def last_sequence(self) -> Sequence:
-        """See ChannelIndex."""
+        """Sequence of the newest committed message; 0 if none."""
         return max(self._written, Sequence(self.floor - 1))
 
     @property
     def bytes(self) -> int:
-        """See ChannelIndex; exact but for the share of a partly kept first batch."""
+        """Bytes kept. Exact but for the share of a partly kept first batch."""
         rows = self._rows
         if rows is None:
             return 0
@@ -237,17 +237,17 @@ class BatchIndex:
         return self._size - rows.size_before[head] - size + -(-size * kept // count)
 
     def accounted(self, record_bytes: int, count: int) -> int:
-        """See ChannelIndex."""
+        """Bytes that *count* messages in *record_bytes* of records add to `bytes`."""
         return record_bytes + (self._overhead - LENGTH_PREFIX) * count
 
     @property
     def last_timestamp(self) -> WallNanos:
-        """See ChannelIndex."""
+        """Timestamp of the newest message ever; 0 if none."""
         return self._last_timestamp
 
     @property
     def first_timestamp(self) -> WallNanos:
-        """See ChannelIndex."""
+        """Timestamp of the oldest kept message; 0 if none."""
         rows = self._rows
         return WallNanos(rows.timestamp[rows.head] if rows else 0)
 
@@ -288,7 +288,7 @@ class BatchIndex:
         return max(self.floor, Sequence(rows.base[row]))
 
     def first_within_bytes(self, bytes_max: int) -> Sequence:
-        """See ChannelIndex."""
+        """Smallest first sequence with which the kept bytes are within *bytes_max*; the newest message always stays."""
         rows = self._rows
         if rows is None:
             return self.first_sequence

@@ -133,7 +133,7 @@ class GroupLog(Protocol):
         the next commit() or release() takes the new file into use."""
 
     def channels(self) -> list[ChannelUid]:
-        """ChannelIndexes that have an index. After a start, those that the registry does not know any more want a drop()."""
+        """Channels that have an index. After a start, the owner must drop() those that the registry does not know anymore."""
 
     def close(self) -> None:
         """Sync and close the files."""

@@ -94,7 +94,7 @@ class RaftGroup:
         hard_state.hint(known_committed(log, applied))
         self.group = group
         self.log = log
-        self.failed = ""  # why this group takes part in nothing any more
+        self.failed = ""  # reason for which this group takes part in nothing until a restart
         self._ports = ports
         self._applied = Applied(me, voters, configured, applied)
         self._proposals = Proposals()

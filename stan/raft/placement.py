@@ -1,4 +1,4 @@
-"""Which nodes keep a group, and which of them had better lead it (DESIGN 5). Pure.
+"""Placement: the nodes that keep each group, and its preferred leader (DESIGN 5). Pure.
 
 Promises: the same answer on every node, whatever the order of the names; another node takes groups over from others, but no group
 changes hands between two nodes that were there before; preferred leaders are spread as evenly as the voters allow.
@@ -17,7 +17,7 @@ from stan.types import GroupId
 
 
 class Placement(NamedTuple):
-    """Where one group lives."""
+    """The placement of one group."""
 
     voters: tuple[str, ...]  # heaviest first
     preferred: str  # the voter that leads it if nothing speaks against it

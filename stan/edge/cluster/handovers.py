@@ -62,7 +62,7 @@ class Handovers:
         self._node.membership.update(now, resting=[*self._transfer_cooldowns])
 
     def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
-        """Let another voter lead a group, if this one does still; *told*: whether this one leads no more.
+        """Hand a group's leadership to another voter, if this node still leads it; *told* gets True if it does not lead anymore.
 
         Not while its voters change: who takes over would have to hand over, too."""
         node = self._node

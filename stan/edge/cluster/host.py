@@ -76,7 +76,7 @@ class Host(Protocol):
         """Hold a group from now on, empty at first."""
 
     def end_group(self, number: GroupId, done: Done) -> None:
-        """Hold a group no more, which this node does not lead."""
+        """Stop holding a group, which this node must not lead."""
 
     @property
     def handovers(self) -> HandsOver:

@@ -482,7 +482,7 @@ class Storage:
             raise failed
 
     def _fail(self, broker: Broker, number: GroupId, error: Exception) -> None:
-        """Nothing is written of a group any more in which the program failed; the driver freezes it."""
+        """Write nothing more of a group in which the program failed; the driver freezes the group."""
         self.applied.pop(number, None)
         self._stuck.add(number)
         broker.step_fault(number, error)
@@ -638,7 +638,7 @@ class Storage:
         self._open_group(number)
 
     async def end_group(self, number: GroupId) -> str:
-        """Hold a group no more, which nothing uses any more; returns where it was put aside."""
+        """Stop holding a group that nothing uses anymore; returns the directory into which its files were moved aside."""
         log = self.logs.pop(number)
         for known in (self.applied, self.intact, self._flushed, self._snapshots, self._receivers, self._voters):
             known.pop(number, None)

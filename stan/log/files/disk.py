@@ -105,19 +105,19 @@ class OsFiles(Directories):
     """`Files` over the operating system."""
 
     def open(self, path: str) -> int:
-        """See Files."""
+        """Open an existing file for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def create(self, path: str) -> int:
-        """See Files."""
+        """Open an empty file for reading and writing; what was there under that name is gone."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def close(self, descriptor: int) -> None:
-        """See Files."""
+        """Give the descriptor back; says nothing about durability."""
         os.close(descriptor)
 
     def size(self, descriptor: int) -> int:
-        """See Files."""
+        """Length of the file."""
         return os.fstat(descriptor).st_size
 
     def pwritev(self, descriptor: int, buffers: Sequence[bytes | memoryview], position: int) -> None:
@@ -133,15 +133,15 @@ class OsFiles(Directories):
             position += length
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
-        """See Files."""
+        """Read *length* bytes; fewer only at the end of the file."""
         return os.pread(descriptor, length, position)
 
     def ftruncate(self, descriptor: int, size: int) -> None:
-        """See Files."""
+        """Cut the file to *size*."""
         os.ftruncate(descriptor, size)
 
     def fdatasync(self, descriptor: int) -> None:
-        """See Files; on macOS only F_FULLFSYNC reaches the medium."""
+        """Return once the file's bytes and size are on stable storage. On macOS only F_FULLFSYNC reaches the medium."""
         if sys.platform == "darwin":
             import fcntl  # noqa: PLC0415 - exists on Unix only
 
@@ -150,19 +150,19 @@ class OsFiles(Directories):
             os.fdatasync(descriptor)
 
     def rename(self, source: str, target: str) -> None:
-        """See Files."""
+        """Give a file another name, replacing atomically what has that name; or a directory, with all that is in it."""
         os.replace(source, target)  # noqa: PTH105 - paths are strings in this port
 
     def link(self, source: str, target: str) -> None:
-        """See Files."""
+        """Give a file a second name, which lives on if the first one is removed or replaced."""
         os.link(source, target)
 
     def unlink(self, path: str) -> None:
-        """See Files."""
+        """Remove a name; open descriptors go on reading the file."""
         os.unlink(path)  # noqa: PTH108 - paths are strings in this port
 
     def listdir(self, path: str) -> list[str]:
-        """See Files."""
+        """Names in a directory."""
         return os.listdir(path)  # noqa: PTH208 - paths are strings in this port
 
     def is_directory(self, path: str) -> bool:
@@ -174,7 +174,7 @@ class OsFiles(Directories):
         os.mkdir(path, 0o750)  # noqa: PTH102 - same
 
     def rmdir(self, path: str) -> None:
-        """See Files."""
+        """Remove an empty directory."""
         os.rmdir(path)  # noqa: PTH106 - paths are strings in this port
 
     def sync_directory(self, path: str) -> None:

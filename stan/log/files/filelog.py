@@ -444,7 +444,7 @@ class FileLog(Visible):
         """SpaceAccounting: nothing of the batch was kept; its bytes count as dead already."""
 
     def removed(self, removed: Removed) -> None:
-        """SpaceAccounting: batches are not kept any more."""
+        """SpaceAccounting: batches are no longer kept."""
         for number, batches, size in removed.by_segment():
             holder = self._segments.by_number[number]
             holder.kept_batches -= batches

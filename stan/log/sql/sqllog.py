@@ -132,22 +132,22 @@ class SqlLog(Visible):
 
     @property
     def first_index(self) -> RaftIndex:
-        """See GroupLog."""
+        """Oldest entry that can still be read by `entries`; last_index + 1 if none."""
         return RaftIndex(self._before[0] + 1)
 
     @property
     def last_index(self) -> RaftIndex:
-        """See GroupLog."""
+        """Newest written entry; 0 if none."""
         return RaftIndex(self._before[0] + len(self._terms))
 
     @property
     def last_term(self) -> Term:
-        """See GroupLog."""
+        """Term of the newest entry; 0 if none."""
         return self._terms[-1] if self._terms else self._before[1]
 
     @property
     def durable_index(self) -> RaftIndex:
-        """See GroupLog."""
+        """Newest entry known to be on stable storage."""
         return self._durable
 
     @property
@@ -180,7 +180,7 @@ class SqlLog(Visible):
             self._terms.append(entry.term)
 
     def sync(self) -> RaftIndex:
-        """See GroupLog."""
+        """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises Frozen."""
         with self._sync_lock:
             self._check()
             entries = list(self._unwritten)
@@ -231,7 +231,7 @@ class SqlLog(Visible):
             raise Frozen(self._frozen)
 
     def truncate_after(self, index: RaftIndex) -> None:
-        """See GroupLog."""
+        """Remove every entry after *index*, durably (Raft: a conflicting suffix). Never below a committed index."""
         self._check()
         invariant(index >= self._committed, "L3: committed entries stay", index=index, committed=self._committed)
         if index >= self.last_index:
@@ -260,7 +260,7 @@ class SqlLog(Visible):
     # --- reading ------------------------------------------------------------------------------------------------------------
 
     def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
-        """See GroupLog."""
+        """Entries [first, last], cut off after *bytes_max* bytes of bodies but at least one. Raises Damage."""
         found: list[Entry] = []
         size = 0
         for entry in self._walk(max(first, self.first_index), min(last, self.last_index)):
@@ -320,7 +320,7 @@ class SqlLog(Visible):
         return records
 
     def term_at(self, index: RaftIndex) -> Term:
-        """See GroupLog."""
+        """Term of the entry at *index*, also of the one before first_index if it is known; 0 if it is not there."""
         if index == self._before[0]:
             return self._before[1]
         return self._terms[index - self.first_index] if self.first_index <= index <= self.last_index else Term(0)
@@ -344,7 +344,7 @@ class SqlLog(Visible):
         return self._of_batch(index, *rows[0])
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
-        """See GroupLog."""
+        """The records of one batch if they are in memory, else None. Never blocks."""
         place = ref.segment, ref.position
         found = self._tail.get(*place)
         return None if place in self._dead else self._records.get(place) if found is None else found
@@ -364,7 +364,7 @@ class SqlLog(Visible):
         self._removed.append((segment, row.position))
 
     def removed(self, removed: Removed) -> None:
-        """SpaceAccounting: batches are not kept any more."""
+        """SpaceAccounting: batches are no longer kept."""
         for segment, position, length in zip(*removed, strict=True):
             if segment != GAP:
                 self._removed.append((segment, position))
@@ -424,7 +424,7 @@ class SqlLog(Visible):
             return f"{self._file.path}: group {self._group}: removed {len(rows)} batches"
 
     def close(self) -> None:
-        """See GroupLog; the file is closed by whoever has opened it."""
+        """Sync and close the log; the SQLite file stays open until its owner closes it."""
         try:
             if not self._frozen:
                 self.sync()

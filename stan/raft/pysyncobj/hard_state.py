@@ -82,11 +82,11 @@ class HardState:
         self._save(term, voted_for, amnesiac=self.amnesiac)
 
     def mark_readmitted(self) -> None:
-        """This member has nothing forgotten that matters: it is not amnesiac any more, durably. Raises Frozen."""
+        """Note durably that this member is not amnesiac: it has forgotten nothing that matters. Raises Frozen."""
         self._save(self.term, self.voted_for, amnesiac=False)
 
     def mark_amnesiac(self) -> None:
-        """What this member acknowledged may be gone: it is like an amnesiac one, durably. Raises Frozen."""
+        """Note durably that this member is amnesiac: entries that it acknowledged may be gone. Raises Frozen."""
         self._save(self.term, self.voted_for, amnesiac=True)
 
     def _save(self, term: Term, voted_for: str | None, *, amnesiac: bool) -> None:

@@ -1,4 +1,4 @@
-"""Which followers a leader need not write to at once: while others make the majority, one more copy can come with the next few.
+"""Lazy followers, which a leader need not write to at once: while others make the majority, their copy may come a little later.
 
     up, whole, furthest ─► the majority's: every entry at once   the rest ─► lazy followers: an interval's entries in one message
 
@@ -20,7 +20,7 @@ from stan.types import Nanos, RaftIndex
 
 
 class LazyFollowers:
-    """Of a member that leads now and then."""
+    """The lazy followers of one member, while it leads."""
 
     def __init__(self, voters: Iterable[str], me: str) -> None:
         """*voters* of the group, this member among them or not."""
@@ -30,11 +30,11 @@ class LazyFollowers:
         self._lazy: frozenset[Peer] = frozenset()
         self._fit: frozenset[Peer] = frozenset()  # those that can make a majority
         self._fit_since = Nanos(0)
-        self._all_at = Nanos(0)  # from then on everybody is written to again
-        self._bytes = 0  # written to the log since everybody was written to
+        self._all_at = Nanos(0)  # time from which on all followers are written to again
+        self._bytes = 0  # written to the log since all followers were written to
 
     def forget(self) -> None:
-        """It leads no more, or begins to."""
+        """The member begins or ends to lead: there are no lazy followers."""
         self._lazy, self._fit, self._all_at, self.due = frozenset(), frozenset(), Nanos(0), None
 
     def wrote(self, size: int) -> None:
@@ -44,7 +44,7 @@ class LazyFollowers:
     def to_send_to(
         self, up: Seq[tuple[Peer, Progress]], end: RaftIndex, now: Nanos, *, heartbeat: bool
     ) -> Seq[tuple[Peer, Progress]]:
-        """Whom of those with a link to write to now. The log ends with *end*; a heartbeat is for everybody."""
+        """The followers of *up*, those with a link, to write to now. The log ends with *end*; a heartbeat goes to all of them."""
         lazy = self._lazy
         if lazy and not heartbeat and now < self._all_at and self._bytes < limits.RAFT_LAZY_BYTES_MAX:
             if any(progress.next_index <= end for node, progress in up if node in lazy):

@@ -160,7 +160,7 @@ class Mux:
                 member.peer_up(peer)
 
     def detach(self, group: GroupId) -> None:
-        """A group takes part no more."""
+        """Remove a group: it gets no messages from now on."""
         del self._members[group]
 
     def send(self, group: GroupId, peer: str, message: Message) -> None:
