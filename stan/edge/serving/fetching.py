@@ -32,7 +32,7 @@ REPLICA_QUEUE = "stan-replicas"
 
 
 class Fetching:
-    """See the module's docstring. *may_lead*: whether no other node can lead a group that this one leads."""
+    """Serves this node's `fetch` requests. *may_lead*: True if no other node can lead a group that this one leads."""
 
     def __init__(
         self,
@@ -147,6 +147,6 @@ class Fetching:
 
 
 def refs_of(place: Place, index: ChannelIndex) -> list[BatchRef]:
-    """Where the batches lie that hold what a place names."""
+    """Places of the batches that hold the messages which a place names."""
     first, last = place.first, place.last
     return refs_that_fill(index, first, last, place.room, limits.FETCH_BATCHES_MAX) if first <= last else []
