@@ -1,4 +1,5 @@
-"""Asyncio client of the STAN protocol: publish with acks, subscribe with windows, read without, come back after a loss.
+"""Asyncio client of the STAN protocol: publish with acks, subscribe with flow control, read channels without a subscription,
+and recover the session after a loss.
 
 client = await stan_client.connect("test-cluster", "me")
 await client.publish("orders", b"one")

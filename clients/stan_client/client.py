@@ -1,9 +1,9 @@
-"""The client: one client id, its session, its publishes and subscriptions, and what it does when the session is lost.
+"""The client: one client id, its session, its publishes and subscriptions, and the recovery after the session is lost.
 
 After a loss (pings unanswered, "client has been replaced ...", NATS closed) and with `resubscribe` (the default), the client
-registers again under the same id and makes its subscriptions again: durables resume, others go on behind the last message
+registers again under the same id and makes its subscriptions again: durables resume, others continue after the last message
 that arrived. Publishes without ack fail, unless `republish`. The old clients leave all this to their users (FIELD 18, 19).
-Never closes a NATS connection that it was given.
+The client never closes a NATS connection that the caller has supplied.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ RETRY_MAX_S: Final = 5.0
 """Pauses between attempts to register again: doubled from the first to the longest."""
 
 REFUSALS_MAX: Final = 5
-"""Refusals CLIENT_REGISTERED in a row after which the id belongs to somebody else who is alive, and the client closes."""
+"""Consecutive CLIENT_REGISTERED refusals after which another live client is taken to own the id, and this client closes."""
 
 CLIENT_REGISTERED: Final = "stan: clientID already registered"
 
@@ -49,7 +49,7 @@ class ClientOptions:
 
     servers: str | list[str] = "nats://127.0.0.1:4222"
     nats: NatsClient | None = None  # a connection of the caller's, used and never closed
-    nats_options: Mapping[str, Any] = field(default_factory=dict)  # see connection.for_nats
+    nats_options: Mapping[str, Any] = field(default_factory=dict)  # as for connection.for_nats
     ack_timeout_s: float = 30
     max_pub_acks_in_flight: int = 16384
     resubscribe: bool = True
@@ -61,7 +61,7 @@ class Client(Connected):
     """A connected client; made by `connect`, usable as `async with`."""
 
     def __init__(self, session_options: SessionOptions, options: ClientOptions) -> None:
-        """Take the options; `start` does the rest."""
+        """Keep the options; `start` connects and registers."""
         super().__init__(self._inbox, session_options.cluster_id, options.ack_timeout_s)
         self._session_options = session_options
         self._options = options
@@ -83,23 +83,23 @@ class Client(Connected):
 
     @property
     def client_id(self) -> str:
-        """The id it is registered under."""
+        """The id under which the client is registered."""
         return self._session_options.client_id
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed, by close() or because its session could not be made again."""
+        """True once the client is closed, by close() or because its session could not be recovered."""
         return self._closed
 
     @property
     def connected(self) -> bool:
-        """Whether it has a session, as far as is known."""
+        """True while the client has a session, as far as the client knows."""
         return self._session is not None
 
     # --- sessions --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to NATS and register; errors as of `connect`."""
+        """Connect to NATS and register; raises the same errors as `connect`."""
         try:
             self._session = await self._begin_session()
         except BaseException:
@@ -133,7 +133,7 @@ class Client(Connected):
 
     def _on_lost(self, session: Session, error: StanClientError) -> None:
         if self._closed or session is not self._session:
-            return  # a session that is being made: whoever makes it looks at session.lost
+            return  # a session that is still being set up: _begin_again checks session.lost itself
         log.warning("session of %s lost: %s", self.client_id, error)
         self._session = None
         self._recovery = asyncio.get_running_loop().create_task(self._recover(session, error))
@@ -173,7 +173,7 @@ class Client(Connected):
             pause = min(2 * pause, RETRY_MAX_S)
 
     async def _begin_again(self) -> bool:
-        """A new session with all subscriptions; False if it was lost on the way."""
+        """Make a new session with all subscriptions; False if the session was lost meanwhile."""
         session = await self._begin_session()
         for subscription in list(self._subscriptions):
             try:
@@ -191,7 +191,7 @@ class Client(Connected):
         return True
 
     async def ready(self) -> Session:
-        """The session, waiting for a new one while it is lost.
+        """Return the session; while the session is lost, wait for a new one.
 
         Raises:
             ConnectionClosedError: the client is closed.
@@ -217,11 +217,11 @@ class Client(Connected):
     # --- publishing ------------------------------------------------------------------------------------------------
 
     async def publish(self, channel: str, data: bytes, *, reply: str = "") -> str:
-        """Publish one message and wait for its ack; its guid.
+        """Publish one message and wait for its ack; returns the message's guid.
 
         Raises:
-            ServerError: the server refused it. PublishAckTimeoutError: no ack in time.
-            MessageTooLargeError: NATS would not take it. InvalidNameError: this is no name of a channel.
+            ServerError: the server refused the message. PublishAckTimeoutError: no ack in time.
+            MessageTooLargeError: larger than NATS accepts. InvalidNameError: *channel* is not a valid channel name.
             ConnectionClosedError: the client is closed.
             StanClientError: the session was lost before the ack came; whether the message is stored is not known.
         """
@@ -244,10 +244,11 @@ class Client(Connected):
         return await acked
 
     def publish_async(self, channel: str, data: bytes, *, reply: str = "", on_ack: OnAck | None = None) -> str:
-        """Publish without waiting; its guid. *on_ack* is called exactly once, with the guid and None or the error.
+        """Publish without waiting; returns the message's guid. *on_ack* is called exactly once, with the guid and None or the
+        error.
 
         Raises:
-            TooManyInFlightError: the window is full or the session is being made again: `await client.room()` first.
+            TooManyInFlightError: the window is full or the session is being recovered: `await client.room()` first.
             MessageTooLargeError, InvalidNameError, ConnectionClosedError: as of publish().
         """
         if self._closed:
@@ -255,7 +256,7 @@ class Client(Connected):
         return self._publisher.publish(channel, data, reply, on_ack or self._log_failure)
 
     async def room(self) -> int:
-        """Wait until publish_async may be called; how many times it may be before the next await, at least 1."""
+        """Wait until publish_async may be called; returns how many calls are allowed before the next await, at least 1."""
         while True:
             session = await self.ready()
             await session.link.drained()
@@ -265,19 +266,19 @@ class Client(Connected):
             await self._publisher.wait_for_room()
 
     async def publish_many(self, channel: str, messages: Iterable[bytes]) -> int:
-        """Publish all *messages*, as many at once as the window lets, and wait for all acks; how many there were.
+        """Publish all *messages*, as many at once as the window allows, and wait for all acks; returns the number of messages.
 
         Raises:
-            PublishManyError: some were not acked; its `failures` tells which and why. The first failure ends the
-                publishing, so that what follows a refused message is not published before it.
-            ConnectionClosedError, MessageTooLargeError, InvalidNameError: as of publish(); those published before were sent.
+            PublishManyError: some messages were not acked; `failures` lists which and why. The first failure ends the
+                publishing, so that the messages after a refused one are not published before it.
+            ConnectionClosedError, MessageTooLargeError, InvalidNameError: as of publish(); the messages before were sent.
         """
         batch = PublishManyResult()
         room = 0
         for place, data in enumerate(messages):
             while not room:
                 room = min(await self.room(), PUBLISHES_PER_TURN_MAX)
-                await asyncio.sleep(0)  # the socket gets what was encoded
+                await asyncio.sleep(0)  # lets the encoded messages reach the socket
                 room = min(room, self._publisher.free())
             if batch.failures:
                 break
@@ -308,15 +309,16 @@ class Client(Connected):
 
         Args:
             channel: a name without wildcards; it is created if it does not exist.
-            callback: takes a message, or the list of those that arrived together with *batch*. A plain function is called
-                in the turn that read them and must not block; an async one is awaited by one worker of the subscription.
-            queue: of the members of a queue group each message goes to one.
-            durable: under this name (and client id) the server remembers what was acked after the subscription is closed.
-            start: where a new subscription begins, see stan_client.positions; only what is new by default.
-            max_in_flight: messages the server sends before it wants acks, >= 1.
-            ack_wait_s: whole seconds after which an unacked message is sent again, >= 1.
+            callback: takes one message; with *batch*, the list of messages that arrived together. A plain function is called in
+                the turn of the event loop that read the messages and must not block; an async function is awaited by one
+                worker of the subscription.
+            queue: name of a queue group; each message goes to one of the group's members.
+            durable: name under which (with the client id) the server keeps the acks after the subscription is closed.
+            start: where a new subscription begins, made by stan_client.positions; only new messages by default.
+            max_in_flight: messages that the server sends before it waits for acks, >= 1.
+            ack_wait_s: whole seconds after which an unacked message is redelivered, >= 1.
             manual_acks: messages are acked by Message.ack(), not by the subscription.
-            batch: see *callback*.
+            batch: call *callback* with lists of messages.
 
         Raises:
             ServerError: refused. SubscribeRequestTimeoutError: no answer. ConnectionClosedError: the client is closed.
@@ -336,17 +338,17 @@ class Client(Connected):
         return subscription
 
     def forget(self, subscription: Subscription) -> None:
-        """A subscription has ended; it is not made again."""
+        """Note that a subscription has ended: it is not made again after a loss."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Leave: publishes without ack fail, durables stay behind, iterations end. A second close does nothing.
+        """Close the client: publishes without ack fail, durables stay on the server, iterations end. A second close does nothing.
 
         Raises:
-            CloseRequestTimeoutError, ServerError: the server did not confirm; the client is closed all the same.
+            CloseRequestTimeoutError, ServerError: the server did not confirm; the client is closed anyway.
         """
         if self._closed:
             return
@@ -360,7 +362,7 @@ class Client(Connected):
                 await self._link.shut()
 
     async def _finish(self, reason: StanClientError) -> None:
-        """The session is lost for good."""
+        """Close the client because its session cannot be recovered."""
         log.error("client %s is closed: %s", self.client_id, reason)
         closed = ConnectionClosedError()
         closed.__cause__ = reason
@@ -406,28 +408,28 @@ async def connect(
     """Connect to a cluster under a client id; options and defaults of the original client (STAN-SPEC 14.1).
 
     Args:
-        cluster_id: the server's cluster id, "test-cluster" unless it was told another.
+        cluster_id: the server's cluster id, "test-cluster" unless configured otherwise.
         client_id: letters, digits, "-" and "_"; one client at a time may use it.
         servers: NATS URLs; a comma separated string or a list.
         nats: a connected nats-py client to use instead; it is never closed here.
-        nats_options: see stan_client.connection.for_nats: user, password, token, user_credentials, tls_ca, ...; also nats-py's
-            callbacks (async, without arguments) disconnected_cb and reconnected_cb, which tell of the NATS connection.
-        connect_timeout_s: of connect, subscribe, unsubscribe and close requests.
-        ack_timeout_s: a publish without ack fails after this, and a fetch without answer.
-        max_pub_acks_in_flight: publishes without ack at most; publish() waits beyond it.
-        ping_interval_s: >= 1.
-        ping_max_out: >= 2; unanswered pings after which the session is lost.
-        discover_prefix: where the server listens to connect requests.
-        connection_lost: called once for each loss of the session, with its reason; not on close().
-        resubscribe: make the session and all subscriptions again after a loss; else the client is closed by it.
-        republish: send publishes without ack again, with the same guid, after a loss or a NATS reconnect. Off, because a
-            lost ack does not tell whether the message was stored: a server that does not look at guids stores it twice.
+        nats_options: user, password, token, user_credentials, tls_ca, ... as of stan_client.connection.for_nats; also nats-py's
+            callbacks (async, without arguments) disconnected_cb and reconnected_cb, which report on the NATS connection.
+        connect_timeout_s: seconds that connect, subscribe, unsubscribe and close requests wait for an answer.
+        ack_timeout_s: seconds after which a publish without ack or a fetch without answer fails.
+        max_pub_acks_in_flight: publishes without ack at most; publish() waits beyond this.
+        ping_interval_s: seconds between two pings, >= 1.
+        ping_max_out: unanswered pings after which the session is lost, >= 2.
+        discover_prefix: prefix of the subject on which the server takes connect requests.
+        connection_lost: called once for each loss of the session, with the reason; not on close().
+        resubscribe: after a loss, make the session and all subscriptions again; otherwise a loss closes the client.
+        republish: send publishes without ack again, with the same guid, after a loss or a NATS reconnect. Off by default: a
+            lost ack leaves open whether the message was stored, and a server that ignores guids stores it twice.
 
     Raises:
         PingOptionsError, InvalidNameError: ping values out of range, impossible cluster id.
         BadConnectionError: *nats* is not connected.
-        nats.errors.Error, OSError, TimeoutError: NATS cannot be reached, as nats-py tells it.
-        ConnectRequestTimeoutError: nobody answers for this cluster id. ServerError: the server refuses.
+        nats.errors.Error, OSError, TimeoutError: NATS cannot be reached; the error is nats-py's.
+        ConnectRequestTimeoutError: no server answers for this cluster id. ServerError: the server refuses.
     """
     if ping_interval_s < 1 or ping_max_out < 2:
         raise PingOptionsError(ping_interval_s, ping_max_out)

@@ -1,9 +1,9 @@
-"""A NATS connection with its own data path: nats-py connects, authenticates and reconnects; bytes go past it.
+"""A NATS connection with its own data path: nats-py connects, authenticates and reconnects; data bypasses nats-py.
 
 Promises: what the socket reads goes straight to a parser of whole reads (no task, queue or object of nats-py per message), and
-what is sent during one turn of the event loop leaves in one write. Works on asyncio's loop and on uvloop, over TCP and TLS.
-Never decodes a STAN message and never drops what it is asked to send while nats-py reconnects: that waits, and every sender
-here is bounded by its own window (acks outstanding, messages in flight).
+everything sent during one turn of the event loop leaves in one write. Works on asyncio's loop and on uvloop, over TCP and TLS.
+Never decodes a STAN message and never drops outgoing frames while nats-py reconnects: they wait, and every sender here is
+bounded by its own window (acks outstanding, messages in flight).
 
 How: the StreamReader of nats-py's transport gets another `feed_data`; frames of the connection itself (PING, INFO, -ERR, ...) are
 fed to nats-py's reader as before, so that its own read loop, parser and error handling go on unchanged.
@@ -54,7 +54,7 @@ def for_nats(options: Mapping[str, Any]) -> dict[str, Any]:
     SSLContext) and so on as they are; tls_ca, tls_cert, tls_key (files) instead of tls.
 
     Raises:
-        OSError: such a file cannot be read, or is none for TLS (ssl.SSLError).
+        OSError: one of the files cannot be read, or is not valid for TLS (ssl.SSLError).
     """
     given = {key: value for key, value in options.items() if key not in TLS_OPTIONS}
     ca, cert, key = (options.get(name) for name in TLS_OPTIONS)
@@ -70,11 +70,11 @@ class NatsLink(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether bytes sent now reach the server now."""
+        """True if bytes sent now reach the NATS server now."""
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is gone for good."""
+        """True once the NATS connection is closed for good."""
 
     @property
     def max_payload(self) -> int:
@@ -93,7 +93,7 @@ class NatsLink(Protocol):
         """Wait while too many bytes are unsent."""
 
     async def shut(self) -> None:
-        """Give the connection up: close it if it is ours, else drop our subscriptions."""
+        """Close the NATS connection if it is ours; a borrowed one only loses our subscriptions."""
 
 
 class ClientConnection(RepairedClient):
@@ -110,11 +110,11 @@ class ClientConnection(RepairedClient):
         self._to_nats_py: Callable[[bytes], None] = _nowhere
 
     async def open(self, servers: str | list[str], options: Mapping[str, Any], connect_timeout_s: float) -> None:
-        """Connect; each server is tried without delay, later losses are repaired for ever. With `tls://` in one of the URLs or
-        with an option for TLS nothing is ever sent in clear, whatever a server asks for.
+        """Connect: each server is tried without delay; after later losses nats-py reconnects without a limit. With `tls://` in
+        one of the URLs or with an option for TLS nothing is ever sent in clear text, whatever a server asks for.
 
         Raises:
-            nats.errors.Error, OSError, TimeoutError: as nats-py tells why no server could be used.
+            nats.errors.Error, OSError, TimeoutError: nats-py's reason why no server could be used.
         """
         self._secure = told([servers] if isinstance(servers, str) else servers, options)
         cause: list[Exception] = []
@@ -135,7 +135,7 @@ class ClientConnection(RepairedClient):
             why = list(cause)
             await self.close()
             if why and isinstance(error, CONNECT_FAILURES):
-                raise why[0] from None  # "no servers available" does not tell it
+                raise why[0] from None  # nats-py's own "no servers available" hides the reason
             raise
         self.options["allow_reconnect"] = given.get("allow_reconnect", True)
         self.options["max_reconnect_attempts"] = given.get("max_reconnect_attempts", -1)
@@ -163,7 +163,8 @@ class ClientConnection(RepairedClient):
         if reader is None:
             return
         buffered: bytearray = reader._buffer  # type: ignore[attr-defined]  # noqa: SLF001
-        ended = reader._eof  # type: ignore[attr-defined]  # noqa: SLF001 - then no more may be fed, but what is there is read
+        # At the end of the stream nothing more may be fed, but nats-py still reads what is in the buffer.
+        ended = reader._eof  # type: ignore[attr-defined]  # noqa: SLF001
         self._to_nats_py = buffered.extend if ended else reader.feed_data
         early = bytes(buffered)
         buffered.clear()
@@ -182,13 +183,13 @@ class ClientConnection(RepairedClient):
             feed(early)
 
     def take(self, data: bytes) -> int:
-        """Handle all whole frames of *data*; how many bytes they were. A load generator has its own way to do it."""
+        """Handle all whole frames of *data*; returns their length in bytes. A load generator overrides this."""
         consumed, frames = split(data, 0)
         self.dispatch(frames)
         return consumed
 
     def dispatch(self, frames: list[Frame]) -> None:
-        """Give frames to the handlers of their subscriptions, and those of the connection itself to nats-py."""
+        """Pass frames to the handlers of their subscriptions, and frames of the connection itself to nats-py."""
         for sid, group in groupby(frames, _SID):
             together = list(group)
             if sid == 0:
@@ -216,12 +217,12 @@ class ClientConnection(RepairedClient):
 
     @property
     def connected(self) -> bool:
-        """Whether bytes sent now reach the server now."""
+        """True if bytes sent now reach the NATS server now."""
         return self.is_connected
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is gone for good."""
+        """True once the NATS connection is closed for good."""
         return self.is_closed
 
     def send(self, frames: bytes) -> None:
@@ -239,7 +240,7 @@ class ClientConnection(RepairedClient):
 
     @staticmethod
     def _broken(transport: Transport) -> bool:
-        """Whether the socket is closed already, while nats-py has not noticed yet: what is unsent waits for the next."""
+        """True if the socket is closed already and nats-py has not noticed yet: unsent bytes wait for the next connection."""
         if not isinstance(transport, TcpTransport) or transport._io_writer is None:  # noqa: SLF001
             return False
         return transport._io_writer.is_closing()  # noqa: SLF001
@@ -258,7 +259,7 @@ class ClientConnection(RepairedClient):
         """Subscribe; frames go to *handler* in the turn that read them. Returns the sid."""
         self._sid += 1
         sid = self._sid
-        # Known to nats-py, so that it is replayed after a reconnect; never started, for its messages do not go there.
+        # Registered with nats-py, so that nats-py subscribes again after a reconnect; never started, because messages bypass it.
         self._subs[sid] = NatsSubscription(self, sid, subject)
         self._handlers[sid] = handler
         if self.is_connected:
@@ -279,17 +280,17 @@ class ClientConnection(RepairedClient):
 
 
 def _nowhere(_data: bytes) -> None:
-    """Where nats-py's frames go before there is a connection."""
+    """Discard nats-py's frames: the sink before there is a connection."""
 
 
 def _line(frame: Frame) -> bytes:
-    """A frame of the connection itself, as it came."""
+    """Encode a frame of the connection itself (PING, INFO, ...) as it came from the server."""
     rest = frame.payload.strip()
     return frame.subject + (b" " + rest if rest else b"") + b"\r\n"
 
 
 def _message(frame: Frame) -> bytes:
-    """A message for a subscription that nats-py made itself (its request inbox, say), as it came."""
+    """Encode a message for a subscription that nats-py made itself (e.g. its request inbox) as it came from the server."""
     size = len(frame.header) + len(frame.payload)
     words = [b"HMSG" if frame.header else b"MSG", frame.subject, b"%d" % frame.sid]
     if frame.reply:
@@ -304,7 +305,7 @@ class BorrowedLink:
     """A nats-py client of the caller, used through its own subscribe and never closed here."""
 
     def __init__(self, nats: NatsClient) -> None:
-        """Take a connected client; the caller keeps owning it."""
+        """Borrow a connected client; the caller keeps owning it."""
         self._nats = nats
         self._subscriptions: dict[int, NatsSubscription] = {}
         self._out: list[bytes] = []
@@ -312,12 +313,12 @@ class BorrowedLink:
 
     @property
     def connected(self) -> bool:
-        """Whether bytes sent now reach the server now."""
+        """True if bytes sent now reach the NATS server now."""
         return self._nats.is_connected
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is gone for good."""
+        """True once the NATS connection is closed for good."""
         return self._nats.is_closed
 
     @property
@@ -363,7 +364,7 @@ class BorrowedLink:
         await self._nats._flush_pending()  # noqa: SLF001
 
     async def drained(self) -> None:
-        """Wait until nats-py has handed its buffer to the socket, when that is large."""
+        """Wait until nats-py has handed its buffer to the socket, if it holds more than OUTBOUND_BYTES_HIGH bytes."""
         if self._nats.pending_data_size > OUTBOUND_BYTES_HIGH:
             await self._nats._flush_pending(force_flush=True)  # noqa: SLF001
 

@@ -1,12 +1,12 @@
-"""A consumer that keeps its own position: the servers remember nothing of it, the caller stores where it is.
+"""A consumer that keeps its own position: the servers keep no state for it, the caller stores the position.
 
 consumer = PullConsumer(direct, "orders", load_position())
 async for batch in consumer:
     handle(batch.messages())
-    store(consumer.position)  # behind the batch: after a crash, it comes again or it does not
+    store(consumer.position)  # after the batch: a crash in between makes the batch come again
 
-Promises: batches come in order, none twice, none left out in silence: what the server's limits have removed before it was read,
-and a channel that was deleted and made again, is an error, or skipped with a note in the log, as the caller wants it.
+Promises: batches come in order, none twice, none silently left out: messages that the server's limits removed before they were
+read, and a channel that was deleted and made again, raise an error or are skipped with a line in the log, as the caller chooses.
 """
 
 import asyncio
@@ -24,18 +24,19 @@ from stan_client.positions import from_sequence
 log = logging.getLogger("stan_client")
 
 CURSOR_INTERVAL_S: Final = 1.0
-"""How often the position is told to the servers, where that is wanted."""
+"""Interval at which the position is reported to the servers, for a consumer with a `cursor` name."""
 
 
 class Position(NamedTuple):
-    """Where a consumer is in a channel."""
+    """Position of a consumer in a channel."""
 
     sequence: int = 1  # the next one to be read
     uid: int = 0  # of the channel; 0: not known yet
 
 
 class PullConsumer(AsyncIterator[Fetched]):
-    """See the module's docstring. Iterate once; `aclose` when it is left before its end."""
+    """Async iterator over a channel's batches from the caller's position on. Iterate once; call `aclose` if the iteration is left
+    before its end."""
 
     def __init__(
         self,
@@ -50,25 +51,25 @@ class PullConsumer(AsyncIterator[Fetched]):
         max_bytes: int = 0,
         from_replica: bool = False,
     ) -> None:
-        """Ask nothing yet.
+        """Make a consumer; no request is sent before the iteration begins.
 
         Args:
             client: a Direct or a Client; it stays open.
-            channel: its name; with *follow* it may come later.
-            position: where to begin: of an earlier consumer, or a sequence.
-            follow: wait for more at the end.
-            skip_lost: go on behind what is lost; else DataLossError or ChannelReplacedError ends the iteration.
-            cursor: a name under which the position is told to the servers now and then, so that others see how far it is.
-            max_in_flight: requests on their way, >= 1.
-            max_bytes: of one batch; 0: as many as NATS takes.
-            from_replica: read replicas are asked.
+            channel: its name; with *follow* the channel may be created later.
+            position: where to begin: the position of an earlier consumer, or a sequence.
+            follow: wait for new messages at the end of the channel.
+            skip_lost: continue after lost messages; else DataLossError or ChannelReplacedError ends the iteration.
+            cursor: a name under which the position is reported to the servers every CURSOR_INTERVAL_S, for monitoring.
+            max_in_flight: requests in flight, >= 1.
+            max_bytes: of one batch; 0: as many as NATS accepts.
+            from_replica: ask read replicas.
         """
         self.channel = channel
-        self.lost = 0  # messages skipped because they were gone
+        self.lost = 0  # messages skipped because the server has removed them
         self._client = client
         self._at = position if isinstance(position, Position) else Position(position)
-        self._told = 0  # what the servers know
-        self._done = 0  # what the caller has asked beyond
+        self._told = 0  # position last reported to the servers
+        self._done = 0  # position after the batches that the caller has finished: it has asked for the next one
         self._follow = follow
         self._skip_lost = skip_lost
         self._cursor = cursor
@@ -80,24 +81,25 @@ class PullConsumer(AsyncIterator[Fetched]):
 
     @property
     def position(self) -> Position:
-        """Behind the batch that was given out last."""
+        """The position after the batch that was returned last."""
         return self._at
 
     def __aiter__(self) -> "PullConsumer":
         return self
 
     async def __anext__(self) -> Fetched:
-        """The next batch, at least one message.
+        """Return the next batch, at least one message.
 
         Raises:
-            StopAsyncIteration: the end, without *follow*.
-            DataLossError, ChannelReplacedError: as told above; `position` is still that of the last batch.
+            StopAsyncIteration: the end of the channel, without *follow*.
+            DataLossError, ChannelReplacedError: messages are lost or the channel is another one, without *skip_lost*; `position`
+                is still that of the last batch.
             ServerError, FetchTimeoutError, ConnectionClosedError: as of fetch().
         """
         return await anext(self._batches)
 
     async def aclose(self) -> None:
-        """End it; what was asked for and is on its way is dropped."""
+        """End the iteration; answers in flight are dropped."""
         await self._batches.aclose()
 
     async def _read(self) -> AsyncGenerator[Fetched, None]:
@@ -144,7 +146,7 @@ class PullConsumer(AsyncIterator[Fetched]):
     def _look_for_loss(self, found: Fetched) -> None:
         wanted = self._at.sequence
         if found.uid and not self._from_replica and found.last_sequence + 1 < wanted:
-            raise ChannelReplacedError  # it ends before what was read of it
+            raise ChannelReplacedError  # the channel ends before sequences that were read from it
         first = found.first_sequence if found.uid else found.runs[0].first_sequence
         if first <= wanted:
             return
@@ -155,7 +157,7 @@ class PullConsumer(AsyncIterator[Fetched]):
         self.lost += first - wanted
 
     def _start_again(self) -> None:
-        """The channel is another one; called where its error is handled."""
+        """Begin at the start of the channel that has taken the deleted one's name; without *skip_lost*, ChannelReplacedError."""
         if not self._skip_lost:
             raise ChannelReplacedError
         log.warning("channel %s was deleted; going on with the one that has its name", self.channel)
@@ -168,7 +170,7 @@ class PullConsumer(AsyncIterator[Fetched]):
             await asyncio.sleep(CURSOR_INTERVAL_S)
             try:
                 await self._tell()
-            except StanClientError as trouble:  # nothing depends on it
+            except StanClientError as trouble:  # the reported position is for monitoring only
                 log.debug("cursor %s of %s: %s", self._cursor, self.channel, trouble)
 
     async def _tell(self) -> None:

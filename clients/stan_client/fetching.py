@@ -1,9 +1,9 @@
-"""Messages pulled from a channel without a subscription: one answer at a time, or a whole channel with several requests on
-their way.
+"""Messages pulled from a channel without a subscription: one answer at a time, or a whole channel with several requests in
+flight.
 
-Promises: messages come in the order of their sequences, each once, none left out that the server still has; what it asks to
-repeat (busy, no leader at the moment, a lost session) is asked again until the patience ends. Needs a server that knows fetch.
-Modelled on a Kafka consumer's fetcher: ranges ahead of the reader, sized by what the messages before weighed.
+Promises: messages come in the order of their sequences, each once, none left out that the server still has; a request that can
+be retried (server busy, no leader at the moment, a lost session) is repeated until the patience ends. Needs a server that knows
+fetch. Modelled on a Kafka consumer's fetcher: ranges ahead of the reader, sized by the average size of the messages before.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ from stan_client.requests import raw
 from stan_client.session import text_of
 
 FOLLOW_PAUSE_S: Final = 0.05
-"""Pause before something is asked for that was not there yet."""
+"""Pause before messages are requested again that the server did not have yet."""
 FOLLOW_WAIT_S: Final = 2.0
-"""How long the server lets a reader wait at the end of the channel before it asks again, in case a leader has died."""
+"""Long poll at the end of a channel: after this long without news the reader asks again, in case a leader has died."""
 REPLICA_PATIENCE_S: Final = 1.0
-"""How long a replica may lack what was asked for before the leader is asked."""
+"""How long a replica may lack the requested messages before the leader is asked."""
 MESSAGES_FIRST: Final = 1000
-"""Messages asked for at once while it is not known what they weigh."""
+"""Messages in one request while their average size is not known."""
 FILLED: Final = 0.9
-"""Share of an answer that a request means to fill: a range that does not fit costs a second request."""
+"""Share of an answer that a request aims to fill: a range that does not fit costs a second request."""
 
 
 class Fetched:
@@ -54,7 +54,7 @@ class Fetched:
         self.next_sequence = response.next_sequence  # where to go on
         self.records = response.records  # per message: u32 little-endian length, MsgProto
         self.runs = response.runs  # first_sequence, count, timestamp and position in `records` of consecutive messages
-        if self.records and not self.runs:  # a message that has left no room for anything else
+        if self.records and not self.runs:  # a single message so large that the answer had no room for anything else
             sequence, *_, timestamp, _, _ = decode_message(self.records[fetches.LENGTH_PREFIX :])
             self.runs.add(first_sequence=sequence, count=1, timestamp=timestamp)
             self.next_sequence = sequence + 1
@@ -64,11 +64,11 @@ class Fetched:
 
     @cached_property
     def count(self) -> int:
-        """How many messages there are."""
+        """Number of messages in this answer."""
         return sum(run.count for run in self.runs)
 
     def messages(self) -> list[Message]:
-        """The messages."""
+        """Decode the messages of this answer."""
         channel = self.channel
         return [
             Message(sequence, channel, text_of(reply) if reply else "", data, timestamp)
@@ -79,7 +79,7 @@ class Fetched:
 
 
 class Fetcher:
-    """Asks; one for each client. *ready* gives the inbox that answers come to, waiting while there is none."""
+    """Sends fetch requests; one per client. *ready* returns the inbox for the answers, waiting while there is none."""
 
     def __init__(self, ready: Callable[[], Awaitable[Inbox]], cluster_id: str, patience_s: float) -> None:
         self._ready = ready
@@ -88,11 +88,12 @@ class Fetcher:
         self.patience_s = patience_s
 
     async def payload_max(self) -> int:
-        """Bytes of the largest answer."""
+        """Size of the largest possible answer, in bytes."""
         return (await self._ready()).link.max_payload
 
     async def fetch(self, request: FetchRequest, *, from_replica: bool) -> Fetched:
-        """One answer. A replica that does not know the channel yet, or is not there, leaves it to the leader.
+        """Request one answer. If no replica answers or the replica refuses (it may not know the channel yet), the leader is
+        asked.
 
         Raises:
             ServerError: refused. FetchTimeoutError: no answer in time. ConnectionClosedError: the client is closed.
@@ -121,7 +122,7 @@ class Fetcher:
             raise FetchTimeoutError from None
 
     async def news(self, channel: bytes, sequence: int) -> None:
-        """Wait until there may be a message behind *sequence*, for some seconds at most. A hint that promises nothing."""
+        """Wait until there may be a message after *sequence*, for some seconds at most. Only a hint: there may be none."""
         inbox = await self._ready()
         request = InfoRequest(
             channels=[channel],
@@ -156,7 +157,7 @@ class ReadOptions:
     max_in_flight: int = 4  # requests
     max_bytes: int = 0  # of one answer; 0: as many as NATS takes
     from_replica: bool = False
-    last: int = 0  # no message above it, 0: no bound; to be waited for if replicas do not have it yet
+    last: int = 0  # highest sequence to read, 0: no bound; the reader waits if replicas do not have it yet
     uid: int = 0  # the channel must be this one, 0: any
 
 
@@ -170,24 +171,25 @@ class Reader:
         self._answer_max = 0
         self._uid = options.uid
         self._from_replica = options.from_replica
-        self._end = 0  # newest sequence known, or asked for
+        self._end = 0  # newest sequence known, or `last` of the options
         self._step = MESSAGES_FIRST  # messages in one request
-        self._asked: deque[tuple[int, asyncio.Task[Fetched]]] = deque()  # up to which sequence, and the request
+        self._asked: deque[tuple[int, asyncio.Task[Fetched]]] = deque()  # last sequence of the range, and its request
 
     async def answers(self, start: Start) -> AsyncGenerator[Fetched, None]:
-        """The messages from *start* on: to the newest at the time of the first answer, or for ever. Errors as of `fetch`, and
-        ChannelReplacedError."""
+        """Yield the messages from *start* on: up to the newest at the time of the first answer or, with `follow`, for ever.
+        Errors as of `fetch`, and ChannelReplacedError."""
         options = self._options
         payload_max = await self._fetcher.payload_max()
         self._answer_max = min(options.max_bytes or payload_max, payload_max)
         found = await self._fetch(**start.fetch_start(), last=options.last)
-        if found.count and not self._end:  # a message that has left no room for it
+        if found.count and not self._end:  # a large message left no room for the newest sequence in the answer
             await self._fetch()
         yield found
+        # Last sequence that was yielded, and last one that was requested.
         done, requested_up_to = (
             found.next_sequence - 1,
             found.next_sequence - 1,
-        )  # what is behind the reader, and behind requests
+        )
         try:
             while True:
                 while len(self._asked) < options.max_in_flight and requested_up_to < self._end:
@@ -215,7 +217,7 @@ class Reader:
                 task.cancel()
 
     async def _news(self, done: int) -> Fetched:
-        """The next messages of a channel that was read to its end, or none."""
+        """Wait at the end of the channel and fetch the next messages; the answer may hold none."""
         await self._fetcher.news(self._channel, done)
         found = await self._fetch(from_sequence=done + 1)
         if not found.count:  # a replica may not have them yet
@@ -223,8 +225,8 @@ class Reader:
         return found
 
     async def _rest(self, first: int, last: int) -> AsyncGenerator[Fetched, None]:
-        """What did not fit into the answer to one request; a replica may have answered that does not have it yet, and the leader
-        is asked for everything from then on if it does not get it soon."""
+        """Fetch the rest of a range that did not fit into the first answer. A replica may have answered that lacks the rest: if
+        it does not catch up within REPLICA_PATIENCE_S, the leader is asked for everything from then on."""
         clock = asyncio.get_running_loop().time
         leader_at = clock() + REPLICA_PATIENCE_S
         while first <= last:
@@ -244,7 +246,7 @@ class Reader:
         options, from_replica = self._options, self._from_replica
         request = FetchRequest(channel=self._channel, max_bytes=options.max_bytes, **asked)
         found = await self._fetcher.fetch(request, from_replica=from_replica)
-        if self._uid and found.uid not in (0, self._uid):  # 0: an answer that had no room for it
+        if self._uid and found.uid not in (0, self._uid):  # 0: the answer had no room for the uid
             raise ChannelReplacedError
         self._uid = self._uid or found.uid
         end = found.last_sequence
@@ -259,7 +261,7 @@ class Reader:
 
 
 class FetchMethods:
-    """What a client can do with channels without a subscription."""
+    """A client's methods that read channels without a subscription."""
 
     _fetcher: Fetcher
 
@@ -273,15 +275,15 @@ class FetchMethods:
         max_bytes: int = 0,
         from_replica: bool = False,
     ) -> list[Message]:
-        """Messages of a channel, as many as are there and fit into one answer of the server; without subscription and acks.
+        """Return messages of a channel, as many as fit into one answer of the server; without subscription and acks.
 
         Args:
             channel: its name.
-            start: where to begin, see stan_client.positions; with the oldest message by default.
-            last: no message above this sequence; 0: up to the end.
-            count: at most so many; 0: as many as fit.
-            max_bytes: of the answer; 0: as large as NATS takes. One message comes even if it is larger.
-            from_replica: read replicas are asked, which spares the channel's leader and may lag behind it.
+            start: where to begin, made by stan_client.positions; with the oldest message by default.
+            last: highest sequence to return; 0: up to the end.
+            count: messages at most; 0: as many as fit.
+            max_bytes: of the answer; 0: as large as NATS accepts. One message comes even if it is larger.
+            from_replica: ask read replicas, which spares the channel's leader but may lag behind it.
 
         Raises:
             ServerError: refused, for example because there is no such channel. FetchTimeoutError: no answer in time.
@@ -302,7 +304,7 @@ class FetchMethods:
         max_bytes: int = 0,
         from_replica: bool = False,
     ) -> Fetched:
-        """As fetch(), with the messages as the server stores them, and what it tells about the channel."""
+        """As fetch(), but returns the messages as the server stores them, with the channel's uid and first and last sequence."""
         request = FetchRequest(
             channel=raw(channel),
             last=last,
@@ -322,15 +324,15 @@ class FetchMethods:
         max_bytes: int = 0,
         from_replica: bool = False,
     ) -> AsyncGenerator[Message, None]:
-        """All messages of a channel in order, several requests ahead of the reader: to the newest one there is at the beginning,
-        or with *follow* for ever. Messages that the server has removed are left out: their sequences are missing.
+        """Yield all messages of a channel in order, with several requests ahead of the reader: up to the newest message at the
+        beginning or, with *follow*, for ever. Messages that the server has removed are left out: their sequences are missing.
 
         Args:
             channel: its name.
-            start_at: where to begin, see stan_client.positions; with the oldest message by default.
-            follow: wait for more at the end.
-            max_in_flight: requests on their way, >= 1.
-            max_bytes: of one answer; 0: as large as NATS takes.
+            start_at: where to begin, made by stan_client.positions; with the oldest message by default.
+            follow: wait for new messages at the end.
+            max_in_flight: requests in flight, >= 1.
+            max_bytes: of one answer; 0: as large as NATS accepts.
             from_replica: as of fetch().
 
         Raises:
@@ -361,8 +363,8 @@ class FetchMethods:
         from_replica: bool = False,
         uid: int = 0,
     ) -> AsyncGenerator[Fetched, None]:
-        """As read(), answer by answer, with the messages as the server stores them; an answer may hold none. *uid*: of the
-        channel that is meant, as info() tells it; 0: whichever has this name."""
+        """As read(), but yields whole answers, with the messages as the server stores them; an answer may hold none. *uid*: the
+        channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name."""
         options = ReadOptions(
             follow=follow, max_in_flight=max_in_flight, max_bytes=max_bytes, from_replica=from_replica, uid=uid
         )
@@ -379,16 +381,16 @@ class FetchMethods:
         in_flight: int = 4,
         from_replica: bool = False,
     ) -> AsyncGenerator[Fetched, None]:
-        """Every message of [first, last] that there is, in order, answer by answer; an answer may hold none.
+        """Yield the existing messages of [first, last] in order, answer by answer; an answer may hold none.
 
         Args:
             channel: its name.
             first: sequence, >= 1.
             last: sequence.
-            uid: of the channel that is meant, as info() tells it; 0: whichever has this name.
-            max_bytes: of one answer; 0: as large as NATS takes.
-            in_flight: requests on their way, >= 1.
-            from_replica: as of fetch(); what replicas do not have soon is asked of the leader.
+            uid: the channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name.
+            max_bytes: of one answer; 0: as large as NATS accepts.
+            in_flight: requests in flight, >= 1.
+            from_replica: as of fetch(); the leader is asked for messages that replicas do not get soon.
 
         Raises:
             ChannelReplacedError: the channel has another uid, or gets one meanwhile. Others as of fetch().

@@ -1,8 +1,8 @@
 """Publishes that wait for their acks: the window, the timeouts, and what happens to them when the session is lost.
 
-Never a task or a timer per message: acks come in batches from the read turn, and one timer looks at the oldest publish,
-because all wait equally long. Never sends a message twice unless `republish` was asked for, because a lost ack does not tell
-whether the message was stored; or unless NATS says that nobody took it, so that it certainly was not.
+There is no task and no timer per message: acks come in batches from the turn that read them, and one timer watches the oldest
+publish, because all wait equally long. A message is sent twice only with `republish`, because a lost ack leaves open whether the
+message was stored, or if NATS reports that it had no receiver, so that it certainly was not stored.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from stan_client.session import Session, fresh_id, text_of
 log = logging.getLogger("stan_client")
 
 OnAck = Callable[[str, StanClientError | None], None]
-"""Called once per message with its guid and None, or the error; in the turn that read the ack, so it must be short."""
+"""Called once per message with its guid and None or the error, in the turn that read the ack: must be short."""
 
 PUBLISHES_PER_TURN_MAX: Final = 1024
 """Messages encoded by publish_many before the event loop gets its turn (and the socket its bytes)."""
 
 
 UNTAKEN_PAUSE_S: Final = 0.1
-"""Pause before a publish that nobody took is sent again."""
+"""Pause before a publish for which NATS had no receiver is sent again."""
 
 CHANNELS_KNOWN_MAX: Final = 1024
 """Channels whose NATS subject is kept ready."""
@@ -54,7 +54,13 @@ class Publisher:
     """All publishes of one client; outlives its sessions."""
 
     def __init__(self, *, in_flight_max: int, ack_timeout_s: float, republish: bool) -> None:
-        """Take the window in messages, the time a publish waits, and whether a loss sends again what had no ack."""
+        """Make a publisher without a session.
+
+        Args:
+            in_flight_max: the window: publishes without ack at most.
+            ack_timeout_s: seconds that a publish waits for its ack.
+            republish: after a loss, send publishes without ack again.
+        """
         self._in_flight_max = in_flight_max
         self._ack_timeout_s = ack_timeout_s
         self._republish = republish
@@ -87,7 +93,8 @@ class Publisher:
         self._wake()
 
     async def detach(self, error: StanClientError, *, final: bool) -> None:
-        """The session is gone: fail what has no ack, unless it may be sent again and there will be another session."""
+        """Handle the loss of the session: publishes without ack fail with *error*, unless `republish` is on and another session
+        will follow (*final* is false)."""
         session, self._session = self._session, None
         if final or not self._republish:
             pending, self._pending = self._pending, {}
@@ -98,7 +105,7 @@ class Publisher:
             await session.link.unlisten(self._sid)
 
     def send_again(self) -> None:
-        """After a new session or a NATS reconnect: send what has no ack once more, if that was asked for; same guids."""
+        """After a new session or a NATS reconnect: with `republish`, send publishes without ack again, with the same guids."""
         if not self._republish or self._session is None:
             return
         pending, self._pending = self._pending, {}
@@ -114,17 +121,17 @@ class Publisher:
         return self._in_flight_max - len(self._pending) if self._session is not None else 0
 
     async def wait_for_room(self) -> None:
-        """Wait until something about the window has changed; the caller looks again."""
+        """Wait until the window or the session has changed; the caller checks `free` again."""
         waiter = asyncio.get_running_loop().create_future()
         self._room_waiters.append(waiter)
         await waiter
 
     def publish(self, channel: str, data: bytes, reply: str, on_ack: OnAck) -> str:
-        """Send one message; its guid. The caller has seen to it that there is a session and room.
+        """Send one message; returns its guid. The caller waits for a session and room beforehand.
 
         Raises:
             TooManyInFlightError: no room, or no session at the moment.
-            MessageTooLargeError: NATS would not take it. InvalidNameError: this is no name of a channel.
+            MessageTooLargeError: larger than NATS accepts. InvalidNameError: *channel* is not a valid channel name.
         """
         if self._session is None or len(self._pending) >= self._in_flight_max:
             raise TooManyInFlightError
@@ -182,9 +189,11 @@ class Publisher:
         self._wake()
 
     def _note_untaken(self) -> None:
-        """NATS says that nobody took a publish: no server runs at the moment. It does not say which one.
+        """Handle "no responders" from NATS: a publish had no receiver, so no server runs at the moment. NATS does not report
+        which publish it was.
 
-        With one publish on its way there is no doubt, and it may be sent again; with more, those may that `republish` lets.
+        A single publish in flight is the one that was not received and may be sent again; with several in flight they are sent
+        again only with `republish`.
         """
         if not self._republish and len(self._pending) != 1:
             return
@@ -199,7 +208,7 @@ class Publisher:
                 self._session.link.send(self._encode(self._session, guid, *publish.again))
 
     def _expire(self) -> None:
-        """Fail what has waited too long; then sleep until the oldest of the rest is due."""
+        """Fail publishes whose deadline has passed, and set the timer to the deadline of the oldest one that remains."""
         self._timer = None
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -220,7 +229,7 @@ class Publisher:
                     waiter.set_result(None)
 
     def stop(self) -> None:
-        """No timer is left behind."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -243,11 +252,11 @@ class PublishManyResult:
         self._done: asyncio.Future[None] | None = None
 
     def expect(self, guid: str, place: int) -> None:
-        """A message was published."""
+        """Note a published message: its guid and its place in the iterable."""
         self._places[guid] = place
 
     def settle(self, guid: str, error: StanClientError | None) -> None:
-        """Its ack came, or will not come; an OnAck."""
+        """Count the ack of a message, or note its error; usable as an OnAck."""
         place = self._places.pop(guid)
         if error is None:
             self.acked += 1
@@ -257,10 +266,10 @@ class PublishManyResult:
             self._done.set_result(None)
 
     async def result(self) -> int:
-        """Wait for all; how many were acked.
+        """Wait until every message is acked or has failed; returns the number of acked messages.
 
         Raises:
-            PublishManyError: with the places and errors of those that were not.
+            PublishManyError: some failed; carries their places and errors.
         """
         if self._places:
             self._done = asyncio.get_running_loop().create_future()

@@ -1,8 +1,9 @@
 """One subscription: where its messages go, how they are acked, and how it is made again after a loss.
 
 A plain callback runs in the turn that read the messages: no task, no queue. Without a callback, or with an async one,
-messages wait in a queue that the server's window bounds. A message is acked after its callback returned (or, iterating, when
-the next one is asked for); one whose callback raised is not, and comes again. Acks of one turn leave together.
+messages wait in a queue that the server's window (max in flight) bounds. A message is acked after its callback has returned
+(when iterating: when the next message is requested); a message whose callback raised is not acked, and is redelivered. Acks of
+one turn leave together.
 """
 
 import asyncio
@@ -42,17 +43,17 @@ class SubscriptionOwner(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether it is over."""
+        """True once the client is closed."""
 
     async def ready(self) -> Session:
-        """The session, once there is one."""
+        """Return the session, waiting until there is one."""
 
     def forget(self, subscription: "Subscription") -> None:
-        """It has ended."""
+        """Note that *subscription* has ended."""
 
 
 QUEUED_WINDOWS_MAX: Final = 2
-"""A redelivered message that finds this many windows queued is dropped: the server sends it again."""
+"""Redelivered messages are dropped while this many windows of messages are queued: the server sends them again."""
 
 CALLBACK_FAILED: Final = "callback of %s failed; what it was given is not acked and will come again"
 
@@ -83,7 +84,7 @@ class Subscription(AsyncIterator[Message]):
         self._arrival: asyncio.Future[None] | None = None
         self._worker: asyncio.Task[None] | None = None
         self._unsent_acks: list[int] = []
-        self._in_hand = 0  # sequence the iterator gave out last and has not acked
+        self._in_hand = 0  # sequence that the iterator returned last and has not acked
         self._made_at_ns = 0
         self._over = False
         self._error: StanClientError | None = None
@@ -94,16 +95,16 @@ class Subscription(AsyncIterator[Message]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or ended with an error."""
+        """True once the subscription was closed or has ended with an error."""
         return self._over
 
     # --- made, and made again --------------------------------------------------------------------------------------
 
     async def make(self, session: Session) -> None:
-        """Subscribe on *session*; called by the client at first and after each loss of its session.
+        """Subscribe on *session*; called by the client at the beginning and after each loss of its session.
 
         Raises:
-            SubscribeRequestTimeoutError: no answer; a close for it was sent, should it exist after all.
+            SubscribeRequestTimeoutError: no answer; a close request was sent in case the server has made the subscription.
             ServerError: the server refuses.
         """
         await self._unlisten()
@@ -149,7 +150,8 @@ class Subscription(AsyncIterator[Message]):
         ).SerializeToString()
 
     def _start(self) -> Start:
-        """As asked at first; later after the newest message that arrived, or everything since the subscription was made."""
+        """The start position of the next subscription request: at first the one of the options; later after the newest message
+        that arrived or, if none has, everything since the subscription was made."""
         if not self._made_at_ns:
             return self.options.start
         if self.last_sequence:
@@ -214,7 +216,7 @@ class Subscription(AsyncIterator[Message]):
             self._arrival.set_result(None)
 
     async def _arrived(self) -> bool:
-        """Wait for a message; False when the subscription is over."""
+        """Wait for a message; returns False when the subscription has ended."""
         while not self._queue:
             if self._over:
                 return False
@@ -240,11 +242,11 @@ class Subscription(AsyncIterator[Message]):
         return self
 
     async def __anext__(self) -> Message:
-        """Ack the message given out before, then wait for the next.
+        """Ack the message returned before, then wait for the next one.
 
         Raises:
             StopAsyncIteration: the subscription or the client was closed.
-            ConnectionClosedError: the session was lost and could not be made again.
+            ConnectionClosedError: the session was lost and could not be recovered.
         """
         if self._callback is not None:
             raise TypeError("a subscription with a callback cannot be iterated over")
@@ -262,7 +264,11 @@ class Subscription(AsyncIterator[Message]):
     # --- acks ------------------------------------------------------------------------------------------------------
 
     def ack(self, sequence: int) -> None:
-        """Acknowledge one message in manual mode; see Message.ack."""
+        """Acknowledge one message by its sequence, as Message.ack does.
+
+        Raises:
+            ManualAckError: the subscription acks by itself. BadSubscriptionError: the subscription has ended.
+        """
         if not self.options.manual_acks:
             raise ManualAckError
         if self._over:
@@ -292,12 +298,12 @@ class Subscription(AsyncIterator[Message]):
 
         Raises:
             BadSubscriptionError: closed before. ConnectionClosedError: the client is closed.
-            UnsubscribeRequestTimeoutError: no answer; it may be tried again. ServerError: the server refuses.
+            UnsubscribeRequestTimeoutError: no answer; close() may be called again. ServerError: the server refuses.
         """
         await self._leave(unsubscribe=False)
 
     async def unsubscribe(self) -> None:
-        """End the subscription and, of a durable, what the server remembers of it. Errors as of close()."""
+        """End the subscription; of a durable, the server also forgets its position. Errors as of close()."""
         await self._leave(unsubscribe=True)
 
     async def _leave(self, *, unsubscribe: bool) -> None:
@@ -323,7 +329,7 @@ class Subscription(AsyncIterator[Message]):
         await self.end()
 
     async def end(self, error: StanClientError | None = None) -> None:
-        """Stop locally: iteration ends, with *error* if there is one; the server is told nothing."""
+        """Stop locally, without a request to the server: iteration ends, with *error* if there is one."""
         if self._over:
             return
         self._send_acks()
@@ -337,12 +343,12 @@ class Subscription(AsyncIterator[Message]):
 
 
 def _returns_awaitable(callback: Any) -> bool:
-    """Whether *callback* is an async function, or an object whose __call__ is one."""
+    """Return True if *callback* is an async function, or an object whose __call__ is one."""
     return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(callback.__call__)
 
 
 def _runs(sequences: list[int]) -> list[tuple[int, int]]:
-    """The sequences, in their order, as ranges [first, last]."""
+    """Join consecutive sequences, in their order, to ranges [first, last]."""
     runs = []
     first = last = sequences[0]
     for sequence in sequences[1:]:
