@@ -1,4 +1,4 @@
-"""What operators ask of the servers: what there is, and changes of it (docs/admin-api.md).
+"""Requests of operators: status of channels, subscriptions, clients and nodes, and changes (docs/admin-api.md).
 
 admin = direct.admin  # of a Direct or a Client
 for channel in await admin.channels("orders.>"):
@@ -23,20 +23,20 @@ from stan_client.requester import Requester
 from stan_client.requests import raw
 
 NODES_PATIENCE_S: Final = 3.0
-"""How long the nodes that should be there are waited for."""
+"""Wait for the answers of all nodes that should be there."""
 EVENTS_MAX: Final = 1000
 """Events that wait to be taken; older ones are dropped."""
 
 
 class Nodes(NamedTuple):
-    """What the nodes tell of themselves, by name, and who should be there and did not answer."""
+    """Status reports of the nodes, ordered by name, and the names of nodes that should be there and did not answer."""
 
     answers: list[pb.NodeStatus]
     missing: list[str]
 
 
 class Admin:
-    """See the module's docstring."""
+    """Administration requests of one client."""
 
     def __init__(self, requester: Requester) -> None:
         self._requester = requester
@@ -56,7 +56,7 @@ class Admin:
             request.after = min(ends)
 
     async def channel(self, name: str) -> pb.ChannelStatus | None:
-        """One channel; None if there is none."""
+        """Return the channel of this name; None if it does not exist."""
         return next(iter(await self.channels(name)), None)
 
     async def subscriptions(
@@ -68,7 +68,7 @@ class Admin:
         durable_only: bool = False,
         page: int = 0,
     ) -> list[pb.CursorStatus]:
-        """Positions by channel and id: of channels that match, with that *name* (of durable or group), of that client."""
+        """List cursors by channel and id: of channels that match, with that *name* (of a durable or group), of that client."""
         request = pb.SubscriptionsRequest(
             version=1,
             pattern=raw(pattern),
@@ -100,7 +100,7 @@ class Admin:
             request.after = answer.clients[-1].client_id
 
     async def nodes(self, *, patience_s: float = NODES_PATIENCE_S) -> Nodes:
-        """What each node tells of itself; who does not answer within *patience_s* is missing."""
+        """Collect the status of each node; nodes that do not answer within *patience_s* seconds are `missing`."""
         answers = await self._requester.ask_nodes(
             "admin.nodes", pb.NodesRequest(version=1), pb.NodeStatus, _all_told, patience_s
         )
@@ -119,11 +119,11 @@ class Admin:
         return {answer.node: list(answer.options) for answer in sorted(answers, key=lambda answer: answer.node)}
 
     async def verify(self, request: pb.VerifyRequest) -> pb.VerifyResponse:
-        """What one node finds in a part of its copy of a channel; go on at `next_sequence`, with its `crc`."""
+        """Verify a part of one node's copy of a channel; to continue, ask again from `next_sequence` with the answer's `crc`."""
         return await self._requester.ask("admin.verify", request, pb.VerifyResponse)
 
     async def events(self, kind: str = "*") -> AsyncGenerator[pb.Event, None]:
-        """What happens, from now on and until this is closed; events may be lost."""
+        """Yield events of the servers from now on until the generator is closed; events may be lost."""
         waiting: deque[pb.Event] = deque(maxlen=EVENTS_MAX)
         news = asyncio.Event()
 
@@ -169,16 +169,16 @@ class Admin:
     async def edit_limits(
         self, channel: str, limits: pb.Limits | None = None, *, reset: bool = False
     ) -> pb.ChangeResponse:
-        """Limits that are set take the place of the configuration's; *reset* takes all earlier edits back first."""
+        """Override the configured limits of a channel by those that are set; *reset* undoes all earlier edits first."""
         request = pb.EditLimitsRequest(version=1, channel=raw(channel), limits=limits, reset=reset)
         return await self.change("edit_limits", request)
 
     async def move(self, which: pb.Which, **to: Any) -> pb.ChangeResponse:
-        """Move a position: *to* is one of sequence=, time= (Unix ns), new_only=True, all=True."""
+        """Move a cursor: *to* is one of sequence=, time= (Unix ns), new_only=True, all=True."""
         return await self.change("move", pb.MoveRequest(version=1, which=which, **to))
 
     async def skip(self, which: pb.Which, runs: Iterable[int]) -> pb.ChangeResponse:
-        """Treat messages as if they had been acked; *runs*: first, last, ..."""
+        """Treat messages as acked; *runs*: first and last sequence of each run, in turn."""
         return await self.change("skip", pb.SkipRequest(version=1, which=which, runs=runs))
 
     async def redeliver(self, which: pb.Which, runs: Iterable[int] = ()) -> pb.ChangeResponse:
@@ -186,11 +186,11 @@ class Admin:
         return await self.change("redeliver", pb.RedeliverRequest(version=1, which=which, runs=runs))
 
     async def pause(self, which: pb.Which) -> pb.ChangeResponse:
-        """Send nothing to it until `resume`."""
+        """Stop deliveries of a cursor until `resume`."""
         return await self.change("pause", pb.PauseRequest(version=1, which=which))
 
     async def resume(self, which: pb.Which) -> pb.ChangeResponse:
-        """Go on after `pause`."""
+        """Continue the deliveries of a cursor after `pause`."""
         return await self.change("resume", pb.ResumeRequest(version=1, which=which))
 
     async def evict_member(self, channel: str, subscription_id: int) -> pb.ChangeResponse:
@@ -199,15 +199,15 @@ class Admin:
         return await self.change("evict_member", request)
 
     async def delete_cursor(self, which: pb.Which) -> pb.ChangeResponse:
-        """Remove a durable or queue group with its position and its members."""
+        """Delete a durable or queue group with its position and its members."""
         return await self.change("delete_cursor", pb.DeleteCursorRequest(version=1, which=which))
 
     async def evict_client(self, client_id: str) -> pb.ChangeResponse:
-        """As if that client had closed its connection."""
+        """Close a client's registration, as if the client had closed its connection."""
         return await self.change("evict_client", pb.EvictClientRequest(version=1, client_id=raw(client_id)))
 
     async def step_down(self, group: int, to: str = "") -> pb.ChangeResponse:
-        """Have the leader of a group (0: of the metadata) hand over, *to* a node or to whom it thinks best."""
+        """Make the leader of a group (0: the metadata group) transfer its leadership to node *to*; "": to the best successor."""
         return await self.change("step_down", pb.StepDownRequest(version=1, group=group, to=to))
 
     async def add_node(self, node: str) -> pb.ChangeResponse:
@@ -242,7 +242,7 @@ class Admin:
         return await self.change("restore_cursor", request)
 
     async def restore_end(self, channel: str, restore: str, last_sequence: int = 0) -> pb.ChangeResponse:
-        """The channel is whole."""
+        """End the restore: the channel is complete."""
         request = pb.RestoreEndRequest(
             version=1, channel=raw(channel), restore=raw(restore), last_sequence=last_sequence
         )
@@ -250,7 +250,7 @@ class Admin:
 
 
 def which(channel: str, *, cursor_id: int = 0, durable: str = "", client_id: str = "", queue: str = "") -> pb.Which:
-    """A position: by its id, a durable by client and name, a queue group by its name (durable ones: both names)."""
+    """Identify a cursor: by its id, a durable by client and name, a queue group by its name (durable ones: both names)."""
     return pb.Which(
         channel=raw(channel),
         cursor_id=cursor_id,
@@ -261,7 +261,7 @@ def which(channel: str, *, cursor_id: int = 0, durable: str = "", client_id: str
 
 
 def _expected(answers: list[pb.NodeStatus]) -> set[str]:
-    """The nodes that should be there, as the newest of the answers know it."""
+    """Names of the nodes that should be there, from the answers with the newest node list."""
     newest = max((answer.nodes_version for answer in answers), default=0)
     named = {node for answer in answers if answer.nodes_version == newest for node in answer.nodes}
     return named | {node for answer in answers for node in answer.read_replicas}

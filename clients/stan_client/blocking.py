@@ -50,7 +50,7 @@ def _waited(
 
 
 class BlockingClient:
-    """See the module's docstring; connected from the start until `close`, usable as `with`."""
+    """A blocking, thread-safe client without a registration; connected from the start until `close`, usable as `with`."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class BlockingClient:
         in_flight: int = 4,
         from_replica: bool = False,
     ) -> Iterator[Fetched]:
-        """As FetchMethods.read_range; requests go on while the caller works."""
+        """As FetchMethods.read_range; requests continue in the background while the caller works."""
         answers = self._direct.read_range(
             channel, first, last, uid=uid, max_bytes=max_bytes, in_flight=in_flight, from_replica=from_replica
         )
@@ -115,7 +115,7 @@ class BlockingClient:
                 self._wait(_close(answers))
 
     # --- write: those that do not wait give a future that has the result or the error ----------------------------------
-    # How many are on their way is for the caller to bound; nothing tells in which order they are stored.
+    # The caller bounds the number of calls in flight; the order in which they are stored is undefined.
 
     publish_batch = _waited(Direct.publish_batch)
     publish_batch_nowait = _begun(Direct.publish_batch)

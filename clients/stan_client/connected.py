@@ -1,4 +1,4 @@
-"""What a Direct and a Client have in common: they read channels, make requests and ask what operators ask."""
+"""The common base of Direct and Client: reading channels, requests without a registration, and administration."""
 
 from collections.abc import Awaitable, Callable
 
@@ -11,21 +11,21 @@ from stan_client.requests import RequestMethods
 
 
 class Connected(FetchMethods, RequestMethods):
-    """See the module's docstring."""
+    """Base class of Direct and Client."""
 
     _link: NatsLink | None = None
 
     def __init__(self, ready: Callable[[], Awaitable[Inbox]], cluster_id: str, patience_s: float) -> None:
-        """*ready* gives the inbox that answers come to, waiting while there is none; *patience_s*: of every request."""
+        """*ready* returns the inbox for the answers, waiting while there is none; *patience_s*: of every request, in seconds."""
         self._fetcher = Fetcher(ready, cluster_id, patience_s)
         self._requester = Requester(ready, cluster_id, patience_s)
 
     @property
     def admin(self) -> Admin:
-        """What operators ask."""
+        """The requests of operators."""
         return Admin(self._requester)
 
     @property
     def max_payload(self) -> int:
-        """Largest payload the NATS server takes, in bytes; 0 before it was connected."""
+        """Largest payload that the NATS server accepts, in bytes; 0 before the first connection."""
         return self._link.max_payload if self._link is not None else 0

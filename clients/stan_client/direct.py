@@ -25,7 +25,7 @@ CONNECT_TIMEOUT_S: Final = 5.0
 
 
 class Direct(Connected):
-    """See the module's docstring; usable between `open` and `close`, or as `async with`."""
+    """A client without a registration; usable between `open` and `close`, or as `async with`."""
 
     def __init__(
         self,
@@ -36,14 +36,14 @@ class Direct(Connected):
         timeout_s: float = 30.0,
         nats_options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Connect nothing yet.
+        """Make a client that is not connected yet.
 
         Args:
             servers: NATS URLs; a comma separated string or a list.
             cluster_id: of the streaming servers.
             name: of the connection, for NATS's monitoring.
             timeout_s: patience of every request: how long it is repeated without an answer.
-            nats_options: see stan_client.connection.for_nats: user, password, token, user_credentials, nkeys_seed, tls_ca, ...
+            nats_options: user, password, token, user_credentials, nkeys_seed, tls_ca, ... as of stan_client.connection.for_nats.
 
         Raises:
             InvalidNameError: impossible cluster id.
@@ -62,7 +62,7 @@ class Direct(Connected):
         """Connect.
 
         Raises:
-            nats.errors.Error, OSError, TimeoutError: NATS cannot be reached, as nats-py tells it.
+            nats.errors.Error, OSError, TimeoutError: NATS cannot be reached; the error is nats-py's.
         """
         link = ClientConnection()
         await link.open(self._servers, for_nats(self._options), CONNECT_TIMEOUT_S)
@@ -71,11 +71,11 @@ class Direct(Connected):
         self._link, self._inbox = link, inbox
 
     async def close(self) -> None:
-        """Close the connection; who still waits for an answer gets ConnectionClosedError. A second close does nothing."""
+        """Close the connection; calls that still wait for an answer raise ConnectionClosedError. A second close does nothing."""
         inbox, self._inbox = self._inbox, None
         if inbox is not None and self._link is not None:
             await inbox.shut()
-            await asyncio.sleep(0)  # they are told while there still is a loop
+            await asyncio.sleep(0)  # lets waiting calls end while the event loop still runs
             await self._link.shut()
 
     async def _ready(self) -> Inbox:

@@ -1,7 +1,7 @@
-"""One NATS inbox for the answers to many requests: the last token of its subjects tells which one is answered.
+"""One NATS inbox for the answers to many requests: the last token of the subject identifies the request that is answered.
 
-Promises: who waits is told in the turn that reads the answer, and no later than the time it gave; nobody waits behind `shut`.
-Never asks twice: what to do without an answer is for the caller to decide.
+Promises: a waiting request completes in the turn that reads its answer, and no later than its timeout; after `shut` none waits.
+Never sends a request twice: the caller decides what to do without an answer.
 """
 
 import asyncio
@@ -15,12 +15,19 @@ Taker = Callable[[Frame], None]
 
 
 class Inbox:
-    """See the module's docstring; usable between `open` and `shut`."""
+    """A NATS subscription that takes the answers to requests; usable between `open` and `shut`."""
 
     def __init__(
         self, link: NatsLink, subject: str, timeout_s: float, tokens: Mapping[bytes, Taker] | None = None
     ) -> None:
-        """*timeout_s*: of a request that tells no other; *tokens*: who takes what comes under tokens that are no requests."""
+        """Make an inbox that does not listen yet.
+
+        Args:
+            link: the NATS connection.
+            subject: prefix of the inbox's subjects.
+            timeout_s: of a request that gives no timeout of its own.
+            tokens: handlers of frames that are not answers, by the last token of their subject.
+        """
         self.link = link
         self.subject = subject
         self._timeout_s = timeout_s
@@ -30,18 +37,19 @@ class Inbox:
         self._sid = 0
 
     async def open(self) -> None:
-        """Listen."""
+        """Subscribe to the inbox's subjects."""
         self._sid = await self.link.listen(f"{self.subject}.*", self._take)
 
     async def shut(self) -> None:
-        """Listen no more; whoever waits has no answer."""
+        """Unsubscribe; requests that still wait end without an answer."""
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)
         await self.link.unlisten(self._sid)
 
     async def ask(self, subject: bytes, payload: bytes, timeout_s: float | None = None) -> Frame | None:
-        """The answer as it came, also that nobody listens; None: none came in time, or NATS is not connected."""
+        """Send one request; returns the answer's frame, which may be NATS's "no responders", or None: no answer came in time, or
+        NATS is not connected."""
         answer: list[Frame] = []
 
         def take(frame: Frame) -> bool:
@@ -54,7 +62,7 @@ class Inbox:
     async def ask_all(
         self, subject: bytes, payload: bytes, take: Callable[[Frame], bool], timeout_s: float | None = None
     ) -> None:
-        """Give all answers to *take* until it says that this is enough, or the time is over."""
+        """Send one request and pass its answers to *take* until *take* returns True or the time is over."""
         if not self.link.connected:
             return
         await self.link.drained()

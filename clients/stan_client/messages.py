@@ -9,7 +9,7 @@ from stan_client.positions import Start, new_only
 
 
 class Acker(Protocol):
-    """What a message needs of its subscription."""
+    """The part of a subscription that a message uses."""
 
     def ack(self, sequence: int) -> None:
         """Acknowledge one sequence, if the subscription is open and in manual mode."""
@@ -50,7 +50,7 @@ class Message:
         self._acker = acker
 
     def ack(self) -> None:
-        """Acknowledge this message; it leaves with all other acks of this turn. For `manual_acks=True` only.
+        """Acknowledge this message; the ack leaves with all others of this turn. For `manual_acks=True` only.
 
         Raises:
             ManualAckError: the subscription acks by itself.
@@ -72,7 +72,7 @@ BatchCallback = Callable[[list[Message]], None] | Callable[[list[Message]], Awai
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionOptions:
-    """How a subscription delivers; what the server checks is told by its own errors (STAN-SPEC 5.1)."""
+    """Delivery options of a subscription; the server checks them and answers with its own errors (STAN-SPEC 5.1)."""
 
     queue: str = ""
     durable: str = ""

@@ -1,8 +1,8 @@
 """Requests to the servers that need no registration, repeated until they are answered or the patience ends.
 
-The server that a request concerns answers it; others are silent, and nobody answers while a group has no leader. So silence,
-"nobody listens" and answers that say so mean: ask again. Every request may be repeated as it is, except for a batch without ids,
-which is not repeated after a silence: whether it was stored is not known then.
+Only the server that a request concerns answers it; while a group has no leader no server answers. So a request is sent again
+after a silence, after NATS's "no responders" and after an answer with `retry`. Every request is idempotent, except for a batch
+without ids, which is not repeated after a silence because it may have been stored.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ RETRY_FIRST_S: Final = 0.01
 """The first pause before a request is made again."""
 SILENCE_FIRST_S: Final = 2.0
 SILENCE_MAX_S: Final = 10.0
-"""How long an answer is waited for before a request is made again: doubled from the first to the longest."""
+"""Wait for an answer before a request is sent again: doubled from the first to the longest."""
 NODES_SILENCE_S: Final = 0.5
-"""How long nodes are waited for before all of them are asked again."""
+"""Wait for the answers of nodes before all of them are asked again."""
 TOGETHER_MAX: Final = 64
-"""Requests for different channels that are on their way at once, of one call."""
+"""Requests of one call, for different channels, that are in flight at once."""
 
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 class Requester:
-    """Makes requests; one for each client. *ready* gives the inbox that answers come to, waiting while there is none."""
+    """Sends requests; one per client. *ready* returns the inbox for the answers, waiting while there is none."""
 
     def __init__(self, ready: Callable[[], Awaitable[Inbox]], cluster_id: str, patience_s: float) -> None:
         self._ready = ready
@@ -45,11 +45,11 @@ class Requester:
     async def ask(
         self, kind: str, request: Message, answer: type[A], *, repeat: bool = True, patience_s: float | None = None
     ) -> A:
-        """The answer to one request, of the server that it concerns.
+        """Send one request until the server concerned answers; returns the answer.
 
         Raises:
-            ServerError: refused. RequestTimeoutError: no answer in time. MessageTooLargeError: NATS would not take it.
-            OutcomeUnknownError: as of RequestTimeoutError, if not *repeat*.
+            ServerError: refused. RequestTimeoutError: no answer in time. MessageTooLargeError: larger than NATS accepts.
+            OutcomeUnknownError: no answer in time to a request that is not repeated (*repeat* is false).
         """
         patience_s = self.patience_s if patience_s is None else patience_s
         attempts = _Attempts(kind, patience_s)
@@ -83,9 +83,9 @@ class Requester:
         enough: Callable[[list[L]], bool] | None = None,
         wait_s: float = 0,
     ) -> list[L]:
-        """Answers of all leaders, newest last: until they cover all groups, or *enough* says so. Errors as of `ask`.
+        """Collect answers of all leaders, newest last, until they cover all groups or *enough* returns True. Errors as of `ask`.
 
-        *request* makes one that a server may leave unanswered for as many seconds as it is given: *wait_s* at first.
+        *request* makes the request for a long poll of the given seconds: *wait_s* at first, then what is left of it.
         """
         attempts = _Attempts(kind, self.patience_s + wait_s)
         found: list[L] = []
@@ -122,7 +122,8 @@ class Requester:
     async def ask_nodes(
         self, kind: str, request: Message, answer: type[A], enough: Callable[[list[A]], bool], patience_s: float
     ) -> list[A]:
-        """Answers of all nodes, newest last: until *enough* says so, or *patience_s* is over. Errors as of `ask`: none came."""
+        """Collect answers of all nodes, newest last, until *enough* returns True or *patience_s* is over. Without any answer it
+        raises the errors of `ask`."""
         attempts = _Attempts(kind, patience_s)
         found: list[A] = []
         frames: list[Frame] = []
@@ -154,7 +155,7 @@ class Requester:
 
     @contextlib.asynccontextmanager
     async def listening(self, subject: str, take: Callable[[list[Frame]], None]) -> AsyncGenerator[None, None]:
-        """Meanwhile *take* gets what the servers say on *subject*, without anybody having asked."""
+        """Within the block, pass frames that the servers publish on *subject* (events) to *take*."""
         link = (await self._ready()).link
         sid = await link.listen(f"{self._prefix}{subject}", take)
         try:
@@ -163,7 +164,7 @@ class Requester:
             await link.unlisten(sid)
 
     async def payload_max(self) -> int:
-        """Bytes of the largest request and the largest answer."""
+        """Size of the largest possible request and answer, in bytes."""
         return (await self._ready()).link.max_payload
 
     async def _connected(self, attempts: "_Attempts") -> Inbox:
@@ -183,12 +184,12 @@ class Requester:
 
 
 class _Attempts(Attempts):
-    """How one request fares, and how long to wait for its answers."""
+    """The attempts of one request: the last answer, and how long to wait for the next."""
 
     def __init__(self, kind: str, patience_s: float) -> None:
         super().__init__(kind, patience_s, RETRY_FIRST_S)
         self.silence_s = SILENCE_FIRST_S
-        self.unknown = False  # a request that is not repeated is on its way
+        self.unknown = False  # True while a request that is not idempotent is in flight: its outcome is unknown
 
     def accept(self, answer: Response) -> bool:
         """True for an answer without error, False for one that asks to retry. Raises ServerError for any other error."""
@@ -197,7 +198,7 @@ class _Attempts(Attempts):
         return self.told(answer, "surrogateescape")
 
     async def pause(self, *, silent: bool) -> None:
-        """Before it is asked again; *silent*: no answer came, so that it has waited enough, and waits longer for the next."""
+        """Pause before the next attempt. *silent*: no answer came, so there is no pause now but a longer wait for the next."""
         if silent:
             self.silence_s = min(2 * self.silence_s, SILENCE_MAX_S)
             return
@@ -205,7 +206,7 @@ class _Attempts(Attempts):
         self.paused()
 
     def late(self) -> RequestTimeoutError:
-        """The error when the patience ends."""
+        """Make the error to raise when the patience has ended."""
         text = f"stan: {self.kind} request timeout after {self.patience_s:g} s"
         if self.said:
             text += f", last answer: {self.said}"
@@ -213,12 +214,12 @@ class _Attempts(Attempts):
 
 
 def covered(answers: list[L]) -> bool:
-    """Whether all groups of channels are told about."""
+    """Return True if the answers cover all groups of channels."""
     return bool(answers) and not missing(answers)
 
 
 def _found(frame: Frame, answer: type[A], found: list[A]) -> bool:
-    """Add what a frame holds to *found* if it is an answer without error, and say so."""
+    """Add a frame's answer to *found* if it carries no error; returns True if it was added."""
     with contextlib.suppress(DecodeError):
         response = answer.FromString(frame.payload)
         if not frame.nobody and not response.error:
@@ -235,7 +236,8 @@ def _decoded(frame: Frame, answer: type[A], kind: str) -> A:
 
 
 async def together(ask: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
-    """The results for all *items*, a bounded number of them at once; when all have ended, the first error if there is one."""
+    """Await *ask* for all *items*, at most TOGETHER_MAX at once; returns the results. When all have ended, the first error is
+    raised, if there is one."""
     room = asyncio.Semaphore(TOGETHER_MAX)
 
     async def one(item: T) -> R:

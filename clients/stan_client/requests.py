@@ -1,7 +1,7 @@
-"""What a client can do without a registration beside reading: look at channels, store many messages at once, stage and commit
-them, keep named positions.
+"""Requests of clients without a registration, besides reading: list channels, store many messages at once, stage and commit
+messages (transactions), keep named positions.
 
-Every call is repeated until it is answered or the patience ends, see stan_client.requester. Rows are messages without sequence,
+stan_client.requester repeats every request until it is answered or the patience ends. Rows are messages without a sequence,
 encoded: per row u32 little-endian length, then MsgProto's fields reply (3), data (4), headers (16) where they are not empty.
 """
 
@@ -14,12 +14,12 @@ from stan_client.requester import Requester, covered, together
 from stan_client.session import text_of
 
 WAIT_STEP_S: Final = 2.0
-"""How long a server is let wait at once: whoever leads after one that has died must hear of it."""
+"""Longest long poll of one request: after it the request is sent again, so that the successor of a dead leader gets it too."""
 NEVER: Final = 1 << 64
 
 
 class ChannelInfo(NamedTuple):
-    """What the server holds of one channel."""
+    """State of one channel as the server reports it."""
 
     name: str
     uid: int  # another one if the channel is deleted and made again
@@ -31,31 +31,34 @@ class ChannelInfo(NamedTuple):
 
 
 class BatchAck(NamedTuple):
-    """Where the rows of a batch are: those that were stored are consecutive."""
+    """Sequences of the stored rows of a batch; they are consecutive."""
 
     first: int  # 0: none was stored
     last: int
-    duplicates: int  # rows left out, for their ids had been stored before
+    duplicates: int  # rows left out because their ids had been stored before
 
 
 class Committed(NamedTuple):
-    """What a commit has added to one channel."""
+    """Messages that a commit has added to one channel."""
 
     already: bool  # this version, or a later one, had been committed before: nothing was added now
-    first: int  # of what this version has added, if it is the newest; 0: nothing
+    first: int  # first sequence that this version has added, if it is the newest; 0: none
     last: int
 
 
 class Cursor(NamedTuple):
-    """A named position; `last + 1 - sequence` is how far it is behind."""
+    """A named position; its lag is `last + 1 - sequence` messages."""
 
     sequence: int  # the next one to be read
     last: int  # newest message of the channel
 
 
 class RequestMethods:
-    """See the module's docstring. Errors of all: ServerError: refused. RequestTimeoutError: no answer in time.
-    MessageTooLargeError: NATS would not take it. ConnectionClosedError: the client is closed."""
+    """A client's methods that need no registration and do not read messages.
+
+    All of them raise ServerError: refused; RequestTimeoutError: no answer in time; MessageTooLargeError: larger than NATS
+    accepts; ConnectionClosedError: the client is closed.
+    """
 
     _requester: Requester
 
@@ -67,13 +70,14 @@ class RequestMethods:
         newer_than: Mapping[str, int] | None = None,
         wait_s: float = 0,
     ) -> dict[str, ChannelInfo]:
-        """What there is of channels, by name; those that do not exist are left out.
+        """Return the state of channels by name; channels that do not exist are left out.
 
         Args:
             channels: names.
-            pattern: and those that match; `*` stands for one token, `>` for all that follow. Everything, if nothing is named.
-            newer_than: with *wait_s*: answer as soon as one of these channels has a message behind this one.
-            wait_s: answer after this long all the same; the server may bound it.
+            pattern: also channels that match; `*` stands for one token, `>` for all that follow. Without names, a pattern and
+                *newer_than*: all channels.
+            newer_than: with *wait_s*: answer as soon as one of these channels has a message after the given sequence.
+            wait_s: answer after this many seconds in any case; the server may wait less.
         """
         newer_than = newer_than or {}
         if not channels and not pattern:
@@ -123,7 +127,7 @@ class RequestMethods:
                 return answers
 
     async def seq_at_time(self, channel: str, time_ns: int) -> int:
-        """Sequence of the first message at or after a time (Unix ns); that behind the newest one if there is none."""
+        """Return the sequence of the first message at or after a time (Unix ns); without one, the sequence after the newest."""
         request = pb.SeqAtTimeRequest(channel=raw(channel), time=time_ns)
         return (await self._requester.ask("seq_at_time", request, pb.SeqAtTimeResponse)).sequence
 
@@ -135,11 +139,11 @@ class RequestMethods:
         """Store *count* rows: all or none of them.
 
         Args:
-            channel: its name; it is made if it does not exist.
-            rows: see the module's text; NATS must take them in one message.
-            count: of rows.
-            producer: who vouches for the ids.
-            version: of the producer's work; its ids are remembered for its two newest versions.
+            channel: its name; the server creates the channel if it does not exist.
+            rows: encoded as the module describes; together no larger than one NATS message.
+            count: number of rows.
+            producer: name of the producer of the ids, the scope of deduplication.
+            version: of the producer's work; the server remembers the ids of the two newest versions.
             ids: 16 bytes for each row, or none: a row whose id the producer has sent to this channel before is left out.
 
         Raises:
@@ -155,16 +159,16 @@ class RequestMethods:
     # --- transactions ------------------------------------------------------------------------------------------------
 
     async def stage(self, app: str, version: int, txn: str, part: int, channel: str, rows: bytes, count: int) -> None:
-        """Keep *count* rows, durable and unseen, until `commit` or `abort`, or until they are too old.
+        """Store *count* rows, durable and invisible, until `commit` or `abort`, or until the server drops them as too old.
 
         Args:
-            app: whose version it is.
-            version: of the app, >= 0, growing.
-            txn: a name that nobody else uses.
+            app: name of the application that counts the versions.
+            version: of the app's work, >= 0, growing.
+            txn: a unique name.
             part: 0, 1, 2, ... of this txn in this channel, in the order of its rows.
-            channel: that they are for.
-            rows: as of publish_batch().
-            count: of rows.
+            channel: the channel that the rows are for.
+            rows: encoded as of publish_batch().
+            count: number of rows.
         """
         request = pb.StageRequest(
             app=raw(app),
@@ -185,14 +189,14 @@ class RequestMethods:
         *,
         timeout_s: float | None = None,
     ) -> dict[str, Committed]:
-        """Add what was staged to all channels, each at once, then record that the version is finished. May be repeated, also by
-        another process: what is committed stays so, the rest is done.
+        """Add the staged rows to all channels, atomically per channel, then record that the version is finished. May be repeated,
+        also by another process: committed channels are left as they are, the others are committed.
 
         Args:
             app: as staged.
             version: as staged.
             txns: for each channel the txns in the order of their rows, each with the number of its parts there.
-            timeout_s: of each channel's commit; the client's by default.
+            timeout_s: patience of each channel's commit, in seconds; the client's by default.
         """
 
         async def commit(channel: str) -> pb.CommitResponse:
@@ -208,7 +212,7 @@ class RequestMethods:
         }
 
     async def abort(self, txns: Mapping[str, Sequence[str]]) -> None:
-        """Drop what was staged under these txns of each channel; what was committed stays."""
+        """Drop the rows staged under these txns of each channel; committed rows stay."""
 
         async def abort(channel: str) -> pb.AbortResponse:
             request = pb.AbortRequest(channel=raw(channel), txns=list(map(raw, txns[channel])))
@@ -225,7 +229,7 @@ class RequestMethods:
     # --- named positions ---------------------------------------------------------------------------------------------
 
     async def cursor_set(self, name: str, positions: Mapping[str, int]) -> None:
-        """Note for each channel the next sequence that *name* will read, for others to see; 0 removes the note."""
+        """Store for each channel the next sequence that *name* will read, visible to others; 0 removes the position."""
 
         async def note(channel: str) -> pb.CursorSetResponse:
             request = pb.CursorSetRequest(name=raw(name), channel=raw(channel), sequence=positions[channel])
@@ -249,12 +253,12 @@ class RequestMethods:
 
 
 def raw(name: str) -> bytes:
-    """A name as the wire has it; the inverse of `text_of`."""
+    """Encode a name for the wire; the inverse of `text_of`."""
     return name.encode("utf-8", "surrogateescape")
 
 
 def _merged(answers: Iterable[pb.InfoResponse]) -> dict[str, ChannelInfo]:
-    """By name; what was answered later counts."""
+    """Merge answers to channels by name; the later answer wins."""
     merged = {}
     for answer in answers:
         for info in answer.channels:

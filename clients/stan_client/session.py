@@ -1,7 +1,8 @@
 """One registration of a client with the server: connect, heartbeats, pings, control requests, close (STAN-SPEC 3).
 
-A session has one connection id and one inbox; when it is lost another one takes its place. Everything the server asks or answers
-arrives on that one inbox: the last token of the subject tells what it is. Never retries and never decides what a loss means.
+A session has one connection id and one inbox; after a loss the client makes another session. All requests and answers of the
+server arrive on that one inbox, distinguished by the last token of the subject. A session never retries and never decides what a
+loss means.
 """
 
 import asyncio
@@ -39,13 +40,13 @@ nuid = NUID()
 
 
 def fresh_id() -> str:
-    """22 characters that nobody else has (STAN-SPEC 1.7)."""
+    """Return a unique id of 22 characters (STAN-SPEC 1.7)."""
     return nuid.next().decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """Who connects to what, and how long it waits."""
+    """The cluster and client ids of a session, its timeout and its pings."""
 
     cluster_id: str
     client_id: str
@@ -56,7 +57,7 @@ class SessionOptions:
 
 
 class Session:
-    """A registration; usable between `open` and `close` or loss."""
+    """One registration of the client; usable between `open` and `close`, or until it is lost."""
 
     def __init__(
         self, link: NatsLink, options: SessionOptions, on_lost: Callable[["Session", StanClientError], None]
@@ -80,7 +81,7 @@ class Session:
         """Register at the server and begin to ping.
 
         Raises:
-            ConnectRequestTimeoutError: nobody answers for this cluster id.
+            ConnectRequestTimeoutError: no server answers for this cluster id.
             ServerError: the server refuses, for example "stan: clientID already registered".
         """
         await self.inbox.open()
@@ -90,7 +91,7 @@ class Session:
             await self.drop()
             raise
         if self.answer.protocol < PROTOCOL or not self.answer.ping_requests:
-            self.conn_id = b""  # an old server does not know it and would take it for a stranger's
+            self.conn_id = b""  # an old server does not know connection ids and would take it for an unknown client's
         elif self.answer.ping_interval > 0:
             self._schedule_ping()
 
@@ -111,10 +112,10 @@ class Session:
         return answer
 
     async def request(self, subject: bytes, payload: bytes, late: type[RequestTimeoutError]) -> bytes:
-        """Ask the server for one thing; the payload of its answer.
+        """Send one request to the server; returns the payload of its answer.
 
         Raises:
-            RequestTimeoutError: of class *late*: no answer in time, nobody listens, or NATS is not connected.
+            RequestTimeoutError: of class *late*: no answer in time, no server listens, or NATS is not connected.
         """
         frame = await self.inbox.ask(subject, payload)
         if frame is None or frame.nobody:
@@ -122,7 +123,7 @@ class Session:
         return frame.payload
 
     async def close(self) -> None:
-        """Tell the server that the client leaves; whatever comes of it, the session is over.
+        """Close the registration at the server; the session ends even if an error is raised.
 
         Raises:
             CloseRequestTimeoutError: no answer.
@@ -141,7 +142,7 @@ class Session:
             await self.drop()
 
     async def drop(self) -> None:
-        """Forget the session without a word to the server; a newer one of the same client can then replace it at once."""
+        """End the session locally, without a request to the server; a newer session of the same client can replace it at once."""
         self._stop_pings()
         await self.inbox.shut()
 
@@ -153,7 +154,7 @@ class Session:
 
     def _take_ping_answer(self, frame: Frame) -> None:
         if frame.nobody:
-            return  # the server may be starting again: it counts as a ping without answer
+            return  # no server listens, it may be restarting: this counts as a ping without answer
         self._pings_out = 0
         if frame.payload:
             try:
@@ -187,7 +188,7 @@ class Session:
         self._schedule_ping()
 
     def lose(self, error: StanClientError) -> None:
-        """The server does not know this session any more: say so, once."""
+        """Mark the session as lost and report it to the client, once."""
         self._stop_pings()
         if self.lost is None:
             self.lost = error
@@ -195,11 +196,11 @@ class Session:
 
 
 def text_of(data: bytes) -> str:
-    """Text of the wire; bytes that are not UTF-8 are kept as surrogates."""
+    """Decode text from the wire; bytes that are not UTF-8 are kept as surrogates."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def check_cluster_id(subject: str) -> None:
-    """Raise InvalidNameError if a subject with a cluster id in it is none."""
+    """Raise InvalidNameError if a subject that contains a cluster id is not valid for NATS."""
     if len(subject.split()) != 1:
         raise InvalidNameError(f"stan: {subject!r} cannot be a NATS subject")
