@@ -1,6 +1,6 @@
-"""What browsers may ask this server for: pages of other sites may not, whatever name they have given to this machine.
+"""Protection against other web sites: their pages may not use this server, whatever name they have given to this machine.
 
-- The server answers to addresses, to names of this machine and to those it is told of (`http_hosts`), wherever it listens: a site
+- The server answers to addresses, to names of this machine and to configured names (`http_hosts`), wherever it listens: a site
   whose name points here (DNS rebinding) reads nothing.
 - A `callback` (JSONP) is the name of a function, no script. Pages that tell of inboxes are for pages of our own only.
 - What changes something also needs the option, a request made by our own page (Origin, Sec-Fetch-Site), and the token of this
@@ -45,7 +45,7 @@ OFF: Final = "the dashboard only shows: start the server with --dashboard_action
 
 
 class Guard:
-    """See the module's docstring."""
+    """Checks each HTTP request before a page handles it."""
 
     def __init__(self, config: MonitorConfig) -> None:
         self.actions = config.dashboard_actions
@@ -54,7 +54,7 @@ class Guard:
         self._below = tuple(name[1:] for name in (*config.hosts, "*.localhost") if name.startswith("*"))
 
     def refuses(self, headers: Mapping[str, str]) -> str:
-        """Why a question is not answered; empty: it is. Browsers always tell by which name they ask."""
+        """Return the reason to refuse a request; "" admits it. Browsers always send the name that they asked for (Host)."""
         return "" if self._known(headers.get("Host") or "localhost") else NOT_OURS
 
     @web.middleware
@@ -91,7 +91,7 @@ class Guard:
         return ""
 
     def _known(self, host: str) -> bool:
-        """Whether a Host is an address, or a name that nobody else could have pointed here."""
+        """Return True if a Host is an address, or a name that no other site can point here."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
         except ValueError:
@@ -100,7 +100,7 @@ class Guard:
 
 
 def readable_by_all(path: str, query: Mapping[str, str]) -> bool:
-    """Whether pages of other sites may read a page: it tells of no inbox."""
+    """Return True if pages of other sites may read a page, because it shows no inbox."""
     return path in OPEN and query.get("subs", "") in {"", "0"}
 
 

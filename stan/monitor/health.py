@@ -1,7 +1,7 @@
-"""Whether a node lives, has started, and is ready, with the reasons if not: for orchestrators.
+"""Health checks for orchestrators: live, startup and ready, with the reasons if a check fails.
 
-live: restart me if not. startup: clients are or were served, or it is a standby. ready: everything that this node takes part in
-works now.
+live: restart the node if it fails. startup: clients are or were served, or the node is a standby. ready: everything that this
+node takes part in works now.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def _of_groups(node: BrokerProcess) -> Iterator[str]:
 
 
 def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> str:
-    """What is wrong with a group on a node; "" if nothing is."""
+    """Return the trouble of a group on a node; "" if there is none."""
     frozen = node.driver.frozen
     if number in frozen:
         return f"it is frozen until a restart: {frozen[number]}"

@@ -1,8 +1,8 @@
-"""Metrics for Prometheus, made from the broker's state when they are asked for.
+"""Metrics for Prometheus, made from the broker's state at each request.
 
-A channel, its durables and queue groups are told by the node that leads them, so that a sum over all nodes counts nothing twice;
-what every node knows (clients, channels) is told by all of them. With many channels or durables there are no series of single
-ones unless some are asked for by name, so that the number of series stays bounded.
+Only the node that leads a channel reports the channel, its durables and its queue groups, so that a sum over all nodes counts
+nothing twice; the numbers that every node knows (clients, channels) are reported by all nodes. With many channels or durables
+there are no series per channel or durable unless channels are requested by name, so that the number of series stays bounded.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from stan.types import Sequence as Number
 
 
 class _One(Collector):
-    """One family, as `generate_latest` wants it."""
+    """A collector of one family, for `generate_latest`."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
@@ -45,7 +45,7 @@ class _One(Collector):
 
 
 async def metrics(view: NodeView, names: Sequence[str], now: WallNanos) -> bytes:
-    """The text of /metrics; *names*: channels to tell of one by one, none: all if they are not too many."""
+    """Return the text of /metrics. *names*: channels that get series of their own; none: all, if they are not too many."""
     out = []
     for family in await _families(view, names, now):
         out.append(generate_latest(_One(family)))
@@ -186,7 +186,7 @@ class _ChannelSeries:
         self.families = (self._messages, self._bytes, self._first, self._last)
 
     def add(self, info: ChannelInfo, index: Index, messages: int) -> None:
-        """Tell of one."""
+        """Add the series of one channel."""
         label = (shown(info.name),)
         self._messages.add_metric(label, messages)
         self._bytes.add_metric(label, index.bytes)
@@ -209,7 +209,7 @@ class _CursorSeries:
         self.families = (self._lag, self._pending, self._window, self._members, self._oldest)
 
     def add_all(self, node: BrokerProcess, info: ChannelInfo, group: GroupView, index: Index, now: WallNanos) -> None:
-        """Tell of those of one channel that have a name."""
+        """Add the series of one channel's named cursors: durables and queue groups."""
         for cursor in cursors_of(group, info):
             if cursor.name:
                 self._add(node, info, group, cursor, index, now)

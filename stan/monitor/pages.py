@@ -1,4 +1,4 @@
-"""The JSON of NATS Streaming Server's pages: same fields in the same order, same values as far as there are such (STAN-SPEC 13).
+"""The JSON of NATS Streaming Server's pages: same fields in the same order, same values as far as they exist here (STAN-SPEC 13).
 
 `go` tells the Python. In a cluster `role` is that in the metadata's group, and channels are those whose group this node holds.
 Long pages are built in slices. Knows nothing of HTTP.
@@ -38,7 +38,7 @@ class PageWindow(NamedTuple):
 
     @classmethod
     def of(cls, query: Query) -> "PageWindow":
-        """As the original reads it: what is no number counts as 0."""
+        """Parse the window as the original does: a value that is not a number counts as 0."""
         offset, limit = _number(query.get("offset", "")), _number(query.get("limit", ""))
         return cls(max(offset, 0), limit if limit > 0 else limits.PAGE_ITEMS)
 
@@ -51,7 +51,7 @@ def _number(text: str) -> int:
 
 
 class Pages:
-    """See the module's docstring."""
+    """Builds the JSON of each page."""
 
     def __init__(self, view: NodeView) -> None:
         self._view = view
@@ -89,7 +89,7 @@ class Pages:
         )
 
     def state(self) -> str:
-        """What the server is, or that it has failed or stops."""
+        """The server's role, or that it has failed or stops."""
         node = self._view.node
         if node is not None and node.crash.done():
             return "FAILED"
@@ -297,7 +297,7 @@ def _limits(lim: ChannelLimits) -> Json:
 
 
 def _descriptors() -> Json:
-    """Open files and how many there may be; only Linux tells."""
+    """The number of open files and its limit; only Linux reports them."""
     if sys.platform != "linux":
         return {}
     import resource  # noqa: PLC0415 - Unix only

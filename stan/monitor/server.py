@@ -1,8 +1,8 @@
-"""The HTTP server of the pages: what is served where, and errors as NATS Streaming Server words them.
+"""The HTTP server of the pages: its routes, and errors in the words of NATS Streaming Server.
 
-Promises: it listens before the store is opened, so that health can be asked for meanwhile; a port that is taken ends the start;
-a page that fails is logged and harms nobody else. What is not ours is asked of the embedded nats-server, whose pages stay
-where they were. Nothing can be changed here but by the dashboard, if that is switched on.
+Promises: the server listens before the store is opened, so that health can be checked meanwhile; a port that is taken ends the
+start; a page that fails is logged and affects no other page. Pages that are not ours are fetched from the embedded nats-server,
+whose paths stay as they were. Only the dashboard can change anything, if its actions are switched on.
 """
 
 import logging
@@ -48,7 +48,7 @@ _NOT_PASSED: Final = frozenset(
 
 
 class Server:
-    """See the module's docstring."""
+    """The HTTP server of one node."""
 
     def __init__(self, view: NodeView, config: MonitorConfig, log: ServerLog, wall: Callable[[], WallNanos]) -> None:
         self._view = view
@@ -89,7 +89,7 @@ class Server:
         )
 
     async def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop listening and close all connections."""
         await self._dashboard.close()
         if self._session is not None:
             await self._session.close()
@@ -193,7 +193,7 @@ class Server:
 
 
 def _readers(request: web.Request) -> dict[str, str]:
-    """Headers that tell browsers whether pages of other sites may read this one, as JSON or by a callback."""
+    """Return headers by which browsers decide if pages of other sites may read this one, as JSON or by a callback."""
     if readable_by_all(request.path, request.query):
         return {CORS: "*"}
     return {"Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}

@@ -1,7 +1,7 @@
-"""What the pages see of a node: the metadata, the groups that it leads, and its copies of other groups.
+"""A node's state as the monitoring pages read it: the metadata, the groups that it leads, and its copies of other groups.
 
-A node tells what it knows: of a group that it leads the live windows, of a copy what the leader has told the log of, of a group
-that it does not hold nothing. Reads only, never asks another node, and opens no file.
+A node reports what it knows: for a group that it leads, the live windows; for a copy, the positions that the leader has written
+to the log; for a group that it does not hold, nothing. The view only reads, never asks another node, and opens no file.
 """
 
 import asyncio
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 class CursorMember(NamedTuple):
-    """One subscription, or a cursor without any: what was asked for, how far it is."""
+    """One subscription of a cursor, or an offline cursor: its settings and its position."""
 
     cursor: Cursor
-    sub: Subscription | None  # None: nobody is online
+    sub: Subscription | None  # None: the cursor has no online subscription
     last_sent: int
     pending: int
 
     @property
     def max_in_flight(self) -> int:
-        """Its window."""
+        """The window: messages that may be unacknowledged at once."""
         return self.cursor.max_in_flight if self.sub is None else self.sub.max_in_flight
 
 
 class NodeView:
-    """See the module's docstring. `node` is there once the store is open."""
+    """Read access to one node for the pages and administration. `node` is None until the store is open."""
 
     def __init__(self, config: Config, server_id: str, embedded: EmbeddedNats | None, started: WallNanos) -> None:
         self.config = config
@@ -47,34 +47,34 @@ class NodeView:
         self.started = started
         self.node: BrokerProcess | None = None
         self._waiting: list[Callable[[BrokerProcess], None]] = []
-        self.pages = ""  # URL of the pages, if there are any
+        self.pages = ""  # URL of the monitoring pages; "" without them
         self.ft_state = ""  # of a server of a fault tolerance group: FT_STANDBY or FT_ACTIVE
 
     def when_open(self, call: Callable[["BrokerProcess"], None]) -> None:
-        """Call once there is a node, before it listens to anybody."""
+        """Call *call* once the node exists, before it subscribes to any requests."""
         self._waiting.append(call)
 
     def opened(self, node: "BrokerProcess") -> None:
-        """There is a node."""
+        """Set the node and run the callbacks of `when_open`."""
         self.node = node
         for call in self._waiting:
             call(node)
 
     def told_ft_state(self, state: str) -> None:
-        """A server of a fault tolerance group is in another state."""
+        """Set the state of a server of a fault tolerance group: FT_STANDBY or FT_ACTIVE."""
         self.ft_state = state
 
     @property
     def state(self) -> BrokerView | None:
-        """What can be read of the broker; None while there is none."""
+        """The broker's state, read-only; None before the node exists."""
         return None if self.node is None else self.node.broker.view
 
     def group(self, info: ChannelInfo) -> GroupView | None:
-        """The group of a channel, if this node holds it."""
+        """Return the group of a channel; None if this node does not hold it."""
         return None if self.state is None else self.state.groups.get(info.group)
 
     def channels(self, *, led: bool = False) -> list[ChannelInfo]:
-        """The channels that this node holds, or leads, by name."""
+        """Return the channels whose group this node holds (*led*: leads), ordered by name."""
         state = self.state
         if state is None:
             return []
@@ -84,13 +84,13 @@ class NodeView:
         )
 
     def channel(self, name: str) -> ChannelInfo | None:
-        """A channel by its name, if this node holds it."""
+        """Return a channel by its name; None if this node does not hold it."""
         state = self.state
         info = None if state is None else state.meta.channels.get(name.encode("utf-8", "surrogateescape"))
         return None if info is None or self.group(info) is None else info
 
     def index(self, info: ChannelInfo) -> Index | None:
-        """A channel's messages; None if the channel has gone meanwhile."""
+        """Return the index of a channel's messages; None if the channel has been deleted meanwhile."""
         state, group = self.state, self.group(info)
         if state is None or group is None or info.uid in group.machine.dropped:
             return None
@@ -99,7 +99,7 @@ class NodeView:
         return state.indexes(info.group, info.uid)
 
     def messages(self, info: ChannelInfo, index: Index) -> int:
-        """How many messages of a channel are kept."""
+        """Return the number of messages that a channel keeps."""
         if not index.last_sequence:
             return 0
         first, last = index.first_sequence, index.last_sequence
@@ -108,20 +108,21 @@ class NodeView:
 
 
 def cursors_of(group: GroupView, info: ChannelInfo) -> list[Cursor]:
-    """What is subscribed to a channel, or was and is kept: online, then offline, then queue groups (STAN-SPEC 13.5)."""
+    """Return the cursors of a channel: online ones, then offline ones, then queue groups (STAN-SPEC 13.5)."""
     channel = group.machine.channels.get(info.uid)
     found = [] if channel is None else list(channel.cursors.values())
     return sorted(found, key=lambda cursor: (cursor.kind.shared, not cursor.members))
 
 
 def members_of(group: GroupView, cursor: Cursor) -> list[CursorMember]:
-    """The members of a cursor; itself if nobody is online."""
+    """Return the online members of a cursor; for an offline cursor, one CursorMember without a subscription."""
     if not cursor.members:
         return [CursorMember(cursor, None, cursor.last_sent, len(cursor.to_redeliver))]
     live = group.live(cursor.cursor_id)
     windows = {} if live is None else {one.sub.subscription_id: one.window for one in live.members}
     reached = cursor.last_sent if live is None else live.last_sent
-    furthest = max(cursor.members, key=lambda sub: sub.last_sent)  # the log is told of the others' places now and then
+    # The replicated `last_sent` of a member is written only now and then: the furthest member has the cursor's own position.
+    furthest = max(cursor.members, key=lambda sub: sub.last_sent)
     to_redeliver = 0 if cursor.kind.shared else len(cursor.to_redeliver if live is None else live.to_redeliver)
     found = []
     for sub in cursor.members:
@@ -132,7 +133,7 @@ def members_of(group: GroupView, cursor: Cursor) -> list[CursorMember]:
 
 
 class CooperativeYield:
-    """Lets other tasks run now and then during long work; they may change the state that is looked at."""
+    """Lets other tasks run now and then during long work; they may change the state that the work reads."""
 
     def __init__(self) -> None:
         self._since = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""The composition root: opens what a node keeps, connects it to NATS, and runs it until it is told to stop."""
+"""The composition root: opens a node's storage, connects the node to NATS, and runs it until it has to stop."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from stan.edge.standby.lease import Lease
 
 NODE_PAYLOAD_MIN = limits.RAFT_FRAME_BYTES_MAX + HEADER_BYTES
-"""Bytes of the largest payload between two nodes."""
+"""Largest payload between two nodes, in bytes; NATS must accept it."""
 
 
 async def serve(
@@ -59,7 +59,11 @@ async def serve(
     stop: asyncio.Event,
     reloading: Reloading | None = None,
 ) -> None:
-    """Run one node until *stop* is set; what *reloading* tells meanwhile is heeded. Raises StartError if it cannot start."""
+    """Run one node until *stop* is set; settings that *reloading* delivers meanwhile are applied.
+
+    Raises:
+        StartError: the node cannot start.
+    """
     server_id = new_nuid()
     log.info(f"Starting nats-streaming-server[{config.cluster_id}] version {stan.COMPATIBLE_VERSION}")
     log.info(f"ServerID: {server_id}")
@@ -82,7 +86,7 @@ async def serve(
 
 @contextlib.asynccontextmanager
 async def _pages(view: NodeView, log: ServerLog) -> AsyncIterator[None]:
-    """Serve the monitoring pages, if there shall be any."""
+    """Serve the monitoring pages within the block, if a port is configured."""
     config = view.config.monitor
     if not config.port:
         yield
@@ -142,13 +146,14 @@ async def _serve(
 
 
 def _reply_prefix(config: Config, server_id: str) -> bytes:
-    """What the subjects begin with on which the broker is answered."""
+    """Return the prefix of the subjects on which the broker receives answers."""
     first = reply_subject(config.cluster_id).encode() + b"." if with_users(config) else OWN_INBOXES
     return b"%b%b." % (first, server_id.encode())
 
 
 def _node_id(config: Config) -> str:
-    """Name of this node: as told, else as its directory remembers, else a new one; "" alone."""
+    """Return the name of this node: the configured one, else the one recorded in its directory, else a new one; "" for a
+    standalone broker."""
     if config.cluster is None or config.store.directory is None:
         return ""
     return config.cluster.node_id or recorded_node_id(str(config.store.directory)) or new_nuid()
@@ -163,12 +168,12 @@ async def _open_storage(config: Config, node_id: str, log: ServerLog, lease: "Le
         return await Storage.open(config, log)
     groups = set(held_groups(config.cluster, node_id, config.store.raft_groups))
     if config.cluster.nodes_version and config.store.directory is not None:
-        groups.update(groups_on_disk(str(config.store.directory)))  # some may be about to go
+        groups.update(groups_on_disk(str(config.store.directory)))  # including groups that are about to be removed
     return await Storage.open(config, log, groups=sorted(groups), node_id=node_id)
 
 
 class StandaloneProcess(BrokerProcess):
-    """A broker alone; with a *lease* of a store that others may take over."""
+    """A standalone broker; with a *lease* if it shares its store with standby servers that may take over."""
 
     def __init__(
         self, config: Config, storage: Storage, log: ServerLog, server_id: str, lease: "Lease | None" = None
@@ -203,7 +208,7 @@ class StandaloneProcess(BrokerProcess):
         return self.storage.logs[group].channel(uid)
 
     async def start(self, embedded: EmbeddedNats | None) -> None:
-        """Recover, connect, make sure that we are alone, listen, lead."""
+        """Recover, connect, refuse to start beside another server of this cluster id, subscribe, and lead."""
         config, log = self.config, self.log
         log.info("Recovering the state...")
         try:
@@ -214,7 +219,7 @@ class StandaloneProcess(BrokerProcess):
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
         connection = await self.connect(embedded)
         if self._partitioning is not None:
-            await connection.settle()  # subscribed: of two that begin at once each hears the other
+            await connection.settle()  # our subscriptions are active: two servers that start at once hear each other
             await self._partitioning.check()
         elif not config.ft_group:
             await self._refuse_company(connection)
@@ -233,7 +238,7 @@ class StandaloneProcess(BrokerProcess):
         await super().close(clean=clean)
 
     async def _refuse_company(self, connection: NatsConnection) -> None:
-        """Another server with our cluster id on this NATS means that we must not start (STAN-SPEC 12.6)."""
+        """Raise StartError if another server with our cluster id answers on this NATS (STAN-SPEC 12.6)."""
         cluster_id = self.config.cluster_id
         subjects = self.broker.view.subjects
         request = wire.ConnectRequest(client_id=cluster_id.encode(), heartbeat_inbox=self.gateway.inbox + b"probe")
@@ -257,7 +262,7 @@ class ClusterProcess(BrokerProcess):
     def __init__(self, config: Config, storage: Storage, log: ServerLog, server_id: str) -> None:
         super().__init__(config, storage, log)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ended = asyncio.Event()  # nobody needs this node any more
+        self._ended = asyncio.Event()  # set when the cluster needs this node no longer
         environment = Environment(
             self.runtime, Ticker(), random.Random(), self.note, self.crashed, self.banner, self._run, self._ended.set
         )
@@ -285,7 +290,11 @@ class ClusterProcess(BrokerProcess):
         task.add_done_callback(ended)
 
     async def start(self, embedded: EmbeddedNats | None) -> None:
-        """Recover, connect, take part; clients are served once the cluster has an identity."""
+        """Recover, connect, and join the cluster; clients are served once the cluster has an identity.
+
+        Raises:
+            StartError: the storage cannot be read, or NATS does not accept payloads of NODE_PAYLOAD_MIN bytes.
+        """
         cluster_node, log = self.cluster_node, self.log
         log.info(
             f"Cluster node {cluster_node.me}, voters: {', '.join(cluster_node.reconfiguration.names)}, groups of channels: "
@@ -308,7 +317,7 @@ class ClusterProcess(BrokerProcess):
         cluster_node.start()
 
     async def stopping(self, stop: asyncio.Event) -> None:
-        """Until it is asked to stop, or has nothing to do any more."""
+        """Wait until *stop* is set, or until the cluster needs this node no longer."""
         waiting = [asyncio.ensure_future(event.wait()) for event in (stop, self._ended)]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -317,7 +326,7 @@ class ClusterProcess(BrokerProcess):
                 one.cancel()
 
     async def before_stop(self) -> None:
-        """Hand leaderships over, so that nobody has to notice that we are gone."""
+        """Transfer our leaderships, so that no group has to wait for an election timeout after we have gone."""
         cluster_node = self.cluster_node
         if not cluster_node.leaderships.led or len(cluster_node.reconfiguration.names) == 1:
             return
@@ -334,7 +343,10 @@ class ClusterProcess(BrokerProcess):
 
 
 def start_failure(error: BaseException, place: Path | None) -> str:
-    """What to say of an error that ends the start: of a file or directory first its name; *place*: what is kept, and where."""
+    """Return the message for an error that ends the start; for a file or directory it begins with its name.
+
+    *place*: directory or file of the store, named if its disk is full.
+    """
     cause: BaseException | None = error
     while cause is not None:
         full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -1,9 +1,9 @@
-"""What operators ask of single nodes: how it is, with which settings it runs; and of a group's leader to hand over.
+"""Administration requests that concern a single node: its status, its settings; and to a group's leader to transfer leadership.
 
     nodes, options: every node answers for itself      step_down: the leader of the group
 
-Promises: an answer about this node comes as soon as it is connected, before clients are served, and although its disk hangs, then
-with what was known of its space before. Part of docs/admin-api.md; what the broker itself answers: stan.core.routes.
+Promises: the node answers for its status as soon as it is connected, before clients are served, and even if its disk hangs, then
+with the disk space that was seen last. Part of docs/admin-api.md; stan.core.routes has the requests that the broker answers.
 """
 
 import asyncio
@@ -37,21 +37,21 @@ from stan.raft.solo import SOLO_TERM
 from stan.types import SECOND, GroupId
 
 OPTIONS_ROOM: Final = 256
-"""Bytes of an answer beside its options."""
+"""Bytes of an answer that are kept free for everything besides its options."""
 
 
 class NodeAdmin:
-    """See the module's docstring. Made before the node begins."""
+    """Answers administration requests about this node. Made before the node starts."""
 
     def __init__(self, view: NodeView, node: BrokerProcess, cluster_node: ClusterNode | None) -> None:
-        """*cluster_node*: of a cluster; None: the node is alone."""
+        """Subscribe to the requests. *cluster_node*: the node's part in its cluster; None: a standalone broker."""
         self._view = view
         self._node = node
         self._cluster_node = cluster_node
         self._state = node.broker.view
         self._me = node.storage.node_id if cluster_node is not None else ""
-        self._waiting: list[bytes] = []  # who asks how this node is
-        self._space = (0, 0)  # bytes free and in all, as last seen
+        self._waiting: list[bytes] = []  # reply subjects of status requests without an answer yet
+        self._space = (0, 0)  # disk space: bytes free and in all, as last seen
         self._looking = False
         prefix = f"{self._state.subjects.extension}.admin"
         node.gateway.subscribe(f"{prefix}.nodes", self._nodes, quiet=True)  # also while clients are not served yet
@@ -59,10 +59,11 @@ class NodeAdmin:
         node.gateway.serve_requests(f"{prefix}.step_down", self._step_down)
 
     def _read(self, frame: Frame, kinds: tuple[type[Message], type[Message]], *, answers: bool) -> Any:
-        """The request; None if there is none. *answers*: it is this node that refuses what is no request."""
+        """Decode a request; None if it is invalid or refused. *answers*: this node is the one that sends refusals."""
         if not frame.reply:
             return None
-        named = partial(kinds[1], node=self._me) if kinds[1] is pb.NodeStatus else kinds[1]  # it is there at least
+        # A refusal by NodeStatus carries the node's name: it shows at least that the node is there.
+        named = partial(kinds[1], node=self._me) if kinds[1] is pb.NodeStatus else kinds[1]
         error = ""
         try:
             request: Any = decode(kinds[0], frame.payload)
@@ -83,10 +84,10 @@ class NodeAdmin:
     def _refuse(self, reply: bytes, kind: Callable[..., Message], error: str, *, retry: bool = False) -> None:
         self._answer(reply, kind(error=error.encode(), retry=retry))
 
-    # --- how it is ----------------------------------------------------------------------------------------------------
+    # --- status -------------------------------------------------------------------------------------------------------
 
     def _nodes(self, frame: Frame) -> None:
-        """A NodesRequest: look at the disk's space first, off the loop."""
+        """Handle a NodesRequest: first look at the disk's space, in a thread, then answer."""
         if self._read(frame, (pb.NodesRequest, pb.NodeStatus), answers=True) is None:
             return
         if len(self._waiting) >= limits.NODE_ANSWERS_MAX:
@@ -110,7 +111,7 @@ class NodeAdmin:
         self._tell()
 
     def _tell(self) -> None:
-        """Answer everybody who waits."""
+        """Answer all waiting status requests."""
         waiting, self._waiting = self._waiting, []
         if waiting and not self._node.driver.stopped:
             status = self._status()
@@ -182,10 +183,10 @@ class NodeAdmin:
             status.role = "candidate" if group.leader is None else "follower"
         return status
 
-    # --- its settings -------------------------------------------------------------------------------------------------
+    # --- settings -----------------------------------------------------------------------------------------------------
 
     def _options(self, frame: Frame) -> None:
-        """An OptionsRequest."""
+        """Handle an OptionsRequest; options that do not fit into the payload limit are left out and counted."""
         if self._read(frame, (pb.OptionsRequest, pb.OptionsResponse), answers=True) is None:
             return
         response = pb.OptionsResponse(node=self._me)
@@ -203,7 +204,7 @@ class NodeAdmin:
     # --- leadership ---------------------------------------------------------------------------------------------------
 
     def _step_down(self, frame: Frame) -> None:
-        """A StepDownRequest."""
+        """Handle a StepDownRequest, if this node leads the group."""
         state, cluster_node = self._state, self._cluster_node
         request = self._read(frame, (pb.StepDownRequest, pb.ChangeResponse), answers=state.leads_meta)
         if request is None:
@@ -218,7 +219,7 @@ class NodeAdmin:
                 refuse(f"stan: there is no group {number}")
             return
         if not state.leads(number):
-            return  # its leader hears it too
+            return  # the group's leader receives the request too
         group = cluster_node.groups[number]
         to = request.to or group.best_successor()
         if to == self._me:
@@ -229,7 +230,7 @@ class NodeAdmin:
             refuse(f"stan: node {to} has no vote in group {number}: {', '.join(group.members)} have")
         elif group.transferring:
             refuse(BUSY, retry=True)
-        else:  # between two turns, so that none is half in the old role
+        else:  # between two turns, so that no turn changes its role halfway
             node = self._node
             node.runtime.soon(
                 partial(
@@ -250,13 +251,13 @@ class NodeAdmin:
 
 
 def _space(directory: Path) -> tuple[int, int]:
-    """Bytes free for us, and in all, where *directory* is."""
+    """Return the disk space at *directory*: bytes free for this process, and bytes in all."""
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
 
 def _resident() -> int:
-    """Bytes of memory that this process has, or at most had where the system does not tell."""
+    """Return this process's resident memory in bytes; where the system does not report it, the maximum so far."""
     try:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
