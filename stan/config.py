@@ -42,12 +42,12 @@ SyncKind = Literal["always", "interval", "never"]
 
 RAFT_GROUPS_ALONE: Final = 1
 RAFT_GROUPS_CLUSTERED: Final = 8
-"""Groups of channels if nobody asks for another number: few are faster than many, and a cluster spreads them."""
+"""Default number of groups of channels: few are faster than many, and a cluster spreads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits:
-    """How many channels there may be and how much each may hold."""
+    """Limits of the store: the number of channels, and what each may hold."""
 
     channels: int = 100
     default: ChannelLimits = field(default_factory=ChannelLimits)
@@ -70,7 +70,7 @@ class StoreLimits:
         return found
 
     def complaints(self) -> list[str]:
-        """What is wrong with the limits, in the original's words (STAN-SPEC 7.1, 7.2)."""
+        """Return the mistakes in the limits, in the original's words (STAN-SPEC 7.1, 7.2)."""
         default = self.default
         values = (
             ("channels", self.channels, str),
@@ -91,7 +91,7 @@ class StoreLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """Where messages are kept and when they are made durable."""
+    """The store of messages, and when they are made durable."""
 
     kind: StoreKind = "memory"
     directory: Path | None = None
@@ -111,13 +111,13 @@ _NODE_ID = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def is_node_id(name: str) -> bool:
-    """Whether a node may have this name, which becomes part of subjects."""
+    """Return True if *name* is valid for a node; the name becomes part of NATS subjects."""
     return _NODE_ID.fullmatch(name) is not None and len(name) <= bounds.NODE_NAME_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """How a node takes part in a cluster (STAN-SPEC 9.7, 9.8)."""
+    """Settings of a node of a cluster (STAN-SPEC 9.7, 9.8)."""
 
     node_id: str = ""  # empty: the one kept in the directory, else a generated one
     peers: tuple[str, ...] = ()  # ids of the other nodes that vote; may hold the own one
@@ -131,18 +131,18 @@ class ClusterConfig:
 
     @property
     def joins(self) -> bool:
-        """Whether the running cluster is asked who belongs to it: nothing here tells (STAN-SPEC 9.7)."""
+        """True if the node asks the running cluster for its members, because the settings do not name them (STAN-SPEC 9.7)."""
         return self.join or not (self.peers or self.bootstrap)
 
     def voters(self, node_id: str) -> tuple[str, ...]:
-        """All nodes that vote, as node *node_id* is told by its settings: sorted, each once, itself unless a replica."""
+        """Return the names of all voters by the settings of node *node_id*: sorted, each once, with itself unless a replica."""
         if self.nodes_version:
             return tuple(sorted(self.peers))
         names = set(self.peers) | {node_id}
         return tuple(sorted(names - {node_id} if self.replica else names))
 
     def complaints(self) -> list[str]:
-        """What is wrong with these settings by themselves."""
+        """Return the mistakes in these settings that show without the others."""
         found = [
             f"invalid node ID {go_quote(name)}: only letters, digits, `-` and `_`, "
             f"{bounds.NODE_NAME_BYTES_MAX} at most, as it becomes part of NATS subjects"
@@ -180,9 +180,8 @@ class TlsConfig:
     client_ca: Path | None = None
     server_name: str = ""  # overrides the host name that is verified
     skip_verify: bool = False
-    pinned: Path | None = (
-        None  # the very certificate that must be shown, whatever its names: that of our own nats-server
-    )
+    # The exact certificate that the server must show, whatever its names: that of our own nats-server.
+    pinned: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +224,7 @@ _HOST: Final = re.compile(r"\*|(?:\*\.)?(?=[^.]*[^0-9.])[a-z0-9_-]{1,63}(?:\.[a-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorConfig:
-    """Where the monitoring pages are served: ours, and with them those of the embedded nats-server."""
+    """Address and options of the monitoring pages: ours, and with them those of the embedded nats-server."""
 
     host: str = "127.0.0.1"
     port: int = 0  # 0: nowhere; -1: any free port
@@ -236,7 +235,7 @@ class MonitorConfig:
     hosts: tuple[str, ...] = ()  # further names by which it may be asked, lower case; "*.name": all below it, "*": any
 
     def complaints(self) -> list[str]:
-        """What is wrong with these settings by themselves."""
+        """Return the mistakes in these settings that show without the others."""
         found = []
         if not -1 <= self.port <= 65535:
             found.append(f"port must be between -1 and 65535, not {self.port}")
@@ -262,7 +261,7 @@ class EncryptionConfig:
     cipher: str = ""  # AES or CHACHA; "": the better one of this machine
 
     def complaints(self) -> list[str]:
-        """What is wrong with these settings by themselves, in the original's words (STAN-SPEC 8.10)."""
+        """Return the mistakes in these settings that show without the others, in the original's words (STAN-SPEC 8.10)."""
         found = [] if self.key else ["encryption key required: give it in NATS_STREAMING_ENCRYPTION_KEY"]
         known = self.cipher.upper() in {"", "AES", "CHACHA"}
         return found if known else [*found, "encryption cipher not supported"]
@@ -270,7 +269,7 @@ class EncryptionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """What is logged and where to."""
+    """Settings of the log: its contents and its destination."""
 
     debug: bool = False
     trace: bool = False
@@ -287,7 +286,7 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """What clients may ask for; 0 is no limit."""
+    """Limits of clients' requests; 0 is no limit."""
 
     clients: int = 0  # connected at once
     message_bytes: int = 0  # payload and reply of one message; NATS's own max_payload counts besides
@@ -295,7 +294,7 @@ class RequestLimits:
     client_rate: int = 0  # connects and subscribes a second of each client
 
     def complaints(self) -> list[str]:
-        """What is wrong with these settings by themselves."""
+        """Return the mistakes in these settings that show without the others."""
         values = (
             ("clients", self.clients),
             ("message bytes", self.message_bytes),
@@ -339,7 +338,7 @@ class Config:
     settings: tuple[Setting, ...] = field(default=(), compare=False, repr=False)  # where they were read from anything
 
     def __post_init__(self) -> None:
-        """Decide the number of groups where nobody did."""
+        """Set the default number of groups if none is configured."""
         if self.store.raft_groups == 0:
             groups = RAFT_GROUPS_ALONE if self.cluster is None else RAFT_GROUPS_CLUSTERED
             object.__setattr__(self, "store", replace(self.store, raft_groups=groups))
@@ -390,7 +389,7 @@ class Config:
         return found + self.monitor.complaints()
 
     def _reply_complaints(self) -> Iterator[str]:
-        """What is wrong with where acks of publishes may go."""
+        """Yield the mistakes in the subjects to which acks of publishes may go."""
         for prefix in self.reply_prefixes:
             if not _is_prefix(prefix):
                 yield f"invalid reply prefix {go_quote(prefix)}: {_PREFIX}"
@@ -398,7 +397,7 @@ class Config:
             yield f"there may be at most {bounds.REPLY_PREFIXES_MAX} reply prefixes, not {len(self.reply_prefixes)}"
 
     def _mode_complaints(self) -> Iterator[str]:
-        """What speaks against this store, or against sharing the work or the store with other servers in this way."""
+        """Yield the reasons against this kind of store, or against this way to share the work or the store with other servers."""
         if self.store.kind == "sql":
             if self.store.source is None:
                 yield "for SQL stores, a SQLite file must be named: -sql_source, or source in the sql block"

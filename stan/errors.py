@@ -10,7 +10,7 @@ FAULT: Final = "the program failed: "
 FAULT_CHARS_MAX: Final = 300
 """Of an exception's text, which may quote what it was about."""
 FAULT_CALLS: Final = 5
-"""Innermost calls told of an exception."""
+"""Number of innermost calls reported for an exception."""
 
 
 class StanError(Exception):
@@ -159,7 +159,7 @@ NO_USER = "stan: no permission: NATS does not tell which user asks"
 
 
 def not_permitted(what: str, channel: str) -> str:
-    """Text for somebody without a right; *what* is the right's own word."""
+    """Return the refusal for a client without a right; *what* is the right's own word."""
     return f"stan: no permission to {what} {go_quote(channel)}"
 
 
@@ -190,7 +190,7 @@ def ambiguous_position(channel: str, what: str, positions: list[str]) -> str:
 
 
 def unknown_subscription(subscription_id: int, channel: str) -> str:
-    """Text for a subscription that is not there, or not any more."""
+    """Return the refusal for a subscription that does not exist (any longer)."""
     return f"stan: there is no subscription {subscription_id} in channel {go_quote(channel)}"
 
 

@@ -1,8 +1,8 @@
 """nats-py's client as the broker and the client library build on it: without its faults, and never in clear where TLS is wanted.
 
 Promises: a cancelled connect ends, a failed TLS handshake leaves nothing behind, and no name or password is sent before TLS is
-spoken if TLS was asked for. Has no data path of its own: that is for those who inherit. The one place, beside theirs, that opens
-nats-py up.
+spoken if TLS was asked for. Has no data path of its own: subclasses add it. Besides these subclasses, this is the only place that
+uses nats-py's private attributes.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from stan.protocol.secure import offered
 
 
 class RepairedClient(Client):
-    """See the module's docstring."""
+    """nats-py's client with repaired connects and enforced TLS."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._secure = False  # it speaks TLS, and nothing else
+        self._secure = False  # True: connect with TLS only
 
     async def _connect_to_server(self, s: Srv) -> None:
         """Keep a cancellation that Python 3.11's wait_for, used in there, loses when a connect is refused in the same turn;
@@ -42,7 +42,7 @@ class RepairedClient(Client):
         await super()._process_info(info, initial_connection)
 
     async def _process_connect_init(self) -> None:
-        """A TLS handshake that fails leaves a writer behind that never tells its end, for which close() would wait."""
+        """Abort the writer of a failed TLS handshake: the writer never reports its end, and close() would wait for it."""
         try:
             await super()._process_connect_init()
         except BaseException:

@@ -1,8 +1,8 @@
-"""Who may do what with which channels: rules as the configuration tells them, compiled once; pure.
+"""Permissions: which user or client may do what with which channels. The configured rules are compiled once; pure.
 
-Promises: what no rule allows is forbidden. A rule counts for those who fit all that it names: the NATS user, which is proven
-where users are configured (stan.protocol.user_subjects), and the client id, which alone is only what a client says of itself.
-Verdicts are remembered, so that asking again costs a look-up.
+Promises: what no rule allows is forbidden. A rule applies to a client that matches everything that the rule names: the NATS user,
+which is proven where users are configured (stan.protocol.user_subjects), and the client id, which alone is only a claim of the
+client. Verdicts are cached, so that the same question later costs a look-up.
 """
 
 import re
@@ -17,7 +17,7 @@ from stan.remembered import Remembered
 
 
 class Right(Enum):
-    """What may be done with a channel; the value says it in a sentence."""
+    """A right to use a channel; the value is its wording in a sentence."""
 
     PUBLISH = "publish to"
     SUBSCRIBE = "read"  # by subscriptions, fetch and questions about positions
@@ -28,14 +28,14 @@ class Right(Enum):
 
 EVERYTHING = ">"
 RESERVED = "stan-broker"
-"""A user whom nobody else may be."""
+"""The broker's own user, a name that no configured user may have."""
 _USER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CLIENT = re.compile(r"[A-Za-z0-9_*-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What those may do who fit it; channels are patterns with `*` and `>`."""
+    """Rights of the users and clients that match the rule; channels are patterns with `*` and `>`."""
 
     user: str = ""  # of NATS; "": whoever it is
     client: str = ""  # client id, `*` stands for any characters; "": whichever, also none
@@ -43,7 +43,7 @@ class Rule:
     where: str = ""  # file:line, for complaints
 
     def complaints(self) -> list[str]:
-        """What is wrong with it."""
+        """Return the mistakes in it."""
         found = []
         if self.client and not _CLIENT.fullmatch(self.client):
             found.append(_client_complaint(self.client))
@@ -67,7 +67,7 @@ class NatsUser:
     where: str = ""
 
     def complaints(self) -> list[str]:
-        """What is wrong with it."""
+        """Return the mistakes in it."""
         found = []
         if not _USER.fullmatch(self.name):
             found.append(f"invalid user {go_quote(self.name)}: 1 to 64 letters, digits, `-` or `_`")
@@ -123,7 +123,7 @@ class Permissions:
         return found
 
     def notices(self) -> list[str]:
-        """What had better be known."""
+        """Return warnings about rules that rely on client ids alone."""
         if not self.users:
             return [
                 "permissions by client id alone: it is what a client says of itself; with users it is known who asks"
@@ -148,18 +148,20 @@ class Permissions:
         )
 
     def admits(self, user: str, client: bytes) -> bool:
-        """Whether that user may use that client id and any rule is about them: who has no rights at all is not let in."""
+        """Return True if the user may use the client id and at least one rule applies to them: without any rule a client is not
+        admitted."""
         own = self._of_user.get(user)
         if own is not None and not any(pattern is not None and pattern.fullmatch(client) for pattern in own):
             return False
         return any(self._fits(at, user, client) for at in range(len(self.rules)))
 
     def has(self, user: str, client: bytes, right: Right) -> bool:
-        """Whether they have a right to any channel."""
+        """Return True if the user with this client id has the right to at least one channel."""
         return any(rule.rights.get(right) and self._fits(at, user, client) for at, rule in enumerate(self.rules))
 
     def allows(self, user: str, client: bytes, right: Right, channel: bytes) -> bool:
-        """Whether they may do that with a channel, or with all that a pattern covers. *client*: b"" for who has none."""
+        """Return True if the user with this client id has the right to a channel, or to all channels that a pattern covers.
+        *client*: b"" without a registration."""
         key = (user, client, right, channel)
         found = self._known.get(key)
         if found is None:
@@ -177,7 +179,7 @@ class Permissions:
 
 
 def covers(pattern: str, name: str) -> bool:
-    """Whether *pattern* covers a channel name, or everything that another pattern covers."""
+    """Return True if *pattern* covers a channel name, or everything that another pattern covers."""
     wanted, tokens = pattern.split("."), name.split(".")
     for place, want in enumerate(wanted):
         if place >= len(tokens):

@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class Remembered(dict[Key, Value]):
-    """What was found out, by what was asked; all of it is forgotten when it is too much."""
+    """A bounded cache of results; when the bound is reached, the whole cache is cleared."""
 
     def __init__(self) -> None:
         super().__init__()

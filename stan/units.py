@@ -138,7 +138,7 @@ def format_duration(length_ns: int) -> str:
 
 
 def format_age(at_ns: int, now_ns: int) -> str:
-    """How long ago; `-` for never."""
+    """Format how long ago *at_ns* was; `-` for never."""
     return format_duration(max(0, now_ns - at_ns)) if at_ns else NEVER
 
 
@@ -168,7 +168,7 @@ def counted(amount: int, noun: str, plural: str = "") -> str:
 
 
 def span(nanos: int) -> str:
-    """`3 s`, `2 min`, `5 h`, `9 d`: the one unit that tells enough."""
+    """Format a duration in its largest sensible unit: `3 s`, `2 min`, `5 h`, `9 d`."""
     whole = max(0, nanos) // SECOND
     for seconds, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
         if whole >= 2 * seconds or seconds == 1:
@@ -197,7 +197,7 @@ _GO_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]+)", re.ASCII)
 
 
 def parse_duration(text: str) -> int:
-    """As time.ParseDuration, in nanoseconds: `1h30m`, `1.5s`, `-2ms`, `0`; ValueError otherwise."""
+    """Parse a duration as Go's time.ParseDuration, in nanoseconds: `1h30m`, `1.5s`, `-2ms`, `0`; ValueError otherwise."""
     rest = text[1:] if text[:1] in {"+", "-"} else text
     if rest == "0":
         return 0
@@ -233,7 +233,7 @@ def parse_size(text: str) -> int:
 
 
 def go_duration(nanos: int) -> str:
-    """As Go prints a time.Duration: `1h30m0s`, `1.5s`, `250ms`, `0s`."""
+    """Format a duration as Go prints a time.Duration: `1h30m0s`, `1.5s`, `250ms`, `0s`."""
     sign, nanos = ("-", -nanos) if nanos < 0 else ("", nanos)
     if nanos < SECOND:
         for unit, name in ((MILLISECOND, "ms"), (MICROSECOND, "µs"), (1, "ns")):

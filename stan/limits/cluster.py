@@ -16,15 +16,15 @@ LEASE_RENEWAL = 1 * SECOND
 LEASE_HELD = 4 * SECOND
 """How long a renewal counts for its holder, from before it was written; longer than the stalls of a busy disk."""
 LEASE_TAKEN = 5 * SECOND
-"""How long a standby must see no renewal before it takes the lease: clocks may run differently, and it looks now and then."""
+"""A standby takes the lease after it has seen no renewal for this long: clocks may run differently, and it only polls."""
 LEASE_RECORD_BYTES_MAX = 4 * KiB
-"""Of a lease's file; what is longer is none."""
+"""Longest lease file in bytes; a longer file is not a lease."""
 COPY_ATTEMPTS_MAX = 8
 """How often a file is copied again that another process has written to meanwhile."""
 
 # --- partitioning --------------------------------------------------------------------------------------------------
 PARTITION_REPLY_TIMEOUT = 1 * SECOND
-"""Silence after which no other server has something against the channels of this one (STAN-SPEC 11.2)."""
+"""Silence after which no other server objects to the channels of this one (STAN-SPEC 11.2)."""
 PARTITION_REPLIES_MAX = 1024
 """Replies of other servers that are kept until they are looked at."""
 PARTITION_CHECK_DELAY = SECOND // 2
@@ -36,35 +36,35 @@ PARTITION_CLIENT_PATIENCE = 1 * SECOND
 PARTITION_STRANGERS_MAX = 256
 """Clients that are remembered to have been waited for in vain; beyond, the oldest are forgotten."""
 PARTITION_STRANGERS_PRUNED = 33
-"""How many of them at once."""
+"""Number of them forgotten at once."""
 
 # --- verifying copies (VERIFY) -------------------------------------------------------------------------------------
 VERIFY_BYTES_MAX = 8 * MiB
 """Record bytes that are read for one answer: some ten milliseconds of a thread that reads for others, too."""
 VERIFIES_UNDER_WAY_MAX = 4
-"""Requests to verify that wait for the disk; more are told to ask again."""
+"""Requests to verify that wait for the disk; further ones are answered "retry"."""
 VERIFY_DAMAGE_MAX = 16
 """Damaged batches in one answer; it ends with the last of them."""
 
 # --- cluster settings ----------------------------------------------------------------------------------------------
 CLUSTER_PEERS_MAX = 64
-"""Other voters that a node may be told of; every node hears every other."""
+"""Other voters that may be configured for a node; every node receives the messages of every other."""
 RAFT_GROUPS_MAX = 1024
 """Groups of channels; each has files, timers and a leader of its own."""
 
 # --- who is there (ROSTER, BALANCE) --------------------------------------------------------------------------------
 HELLO_INTERVAL = 1 * SECOND
-"""A node tells about itself this often, and at once if something about it changed."""
+"""A node sends its hello this often, and at once if something about it has changed."""
 HELLO_ANSWER_MAX = 100 * MILLISECOND
-"""A process not heard before is answered within a random time up to this."""
+"""The hello of an unknown process is answered within a random time up to this."""
 HELLO_LISTEN = 500 * MILLISECOND
-"""Who was not heard after this much listening is taken for absent by a node that starts a cluster or doubts its settings."""
+"""A node that starts a cluster or doubts its settings listens this long; nodes that sent no hello by then count as absent."""
 NODE_TIMEOUT = 3 * SECOND + 500 * MILLISECOND
-"""A node that was not heard for this long is away: three hellos were lost."""
+"""A node whose hellos have not come for this long is away: three were lost."""
 NODE_FORGET = 60 * SECOND
-"""A node without a vote that was not heard for this long is no longer listed."""
+"""A node without a vote whose hellos have not come for this long is no longer listed."""
 NODES_MAX = 256
-"""Nodes listed; hellos of more are not listened to."""
+"""Nodes listed; hellos of further ones are ignored."""
 TRANSFER_COOLDOWN = 60 * SECOND
 """A group that an operator had handed over is left where it is for this long, unless its leader drains."""
 BALANCE_SETTLE = 3 * SECOND
@@ -76,5 +76,5 @@ BALANCE_MOVES_MAX = 2
 BALANCE_LAG_MAX = 64
 """Entries that a node which takes over may lack; the group refuses proposals until it has them."""
 BALANCE_RETRY_MIN = 2 * SECOND
-"""Until a handover that did not happen is asked for again; doubles up to BALANCE_RETRY_MAX."""
+"""Pause before a handover that failed is tried again; doubles up to BALANCE_RETRY_MAX."""
 BALANCE_RETRY_MAX = 64 * SECOND

@@ -20,11 +20,11 @@ PUBLISHERS_PER_BATCH_MAX = 64 * KiB - 1
 ROWS_BYTES_MAX = 32 * MiB
 """Bytes as messages of the rows in one request: they are stored in one entry."""
 BATCH_BYTES_WAITING_MAX = 16 * MiB
-"""Rows of one group that wait for their channel or for their producer's rows before them; more are told to come again."""
+"""Rows of one group that wait for their channel or for earlier rows of their producer; further ones are answered "retry"."""
 PRODUCER_BYTES_MAX = 255
 """Longest name of a producer."""
 PRODUCER_AGE_MAX = 24 * 3600 * SECOND
-"""The ids of a producer that is not heard for this long are forgotten."""
+"""The ids of a producer that sends nothing for this long are forgotten."""
 WINDOWS_MAX = 16_384
 """Producers and channels of which one group remembers ids."""
 WINDOW_IDS_MAX = 2 * 1024 * 1024
@@ -46,15 +46,15 @@ COMPLAINT_CHARS_MAX = 1000
 
 # --- fetch (FETCH) -------------------------------------------------------------------------------------------------
 FETCHES_UNDER_WAY_MAX = 32
-"""Fetch requests that wait for the disk or for news of the metadata; more are told to ask again."""
+"""Fetch requests that wait for the disk or for news of the metadata; further ones are answered "retry"."""
 FETCH_UNSENT_BYTES_MAX = OUTBOUND_BYTES_HIGH // 2
-"""Unsent bytes towards NATS above which a fetch is told to ask again: the rest is for deliveries."""
+"""Unsent bytes towards NATS above which a fetch is answered "retry": the rest is for deliveries."""
 FETCH_BATCHES_MAX = 1024
 """Record batches in one answer; looking them up takes the event loop's time."""
 
 # --- questions about channels (ASK) --------------------------------------------------------------------------------
 QUESTIONS_WAITING_MAX = 1024
-"""Questions that wait for news of the metadata; more are told to ask again."""
+"""Requests that wait for news of the metadata; further ones are answered "retry"."""
 INFO_CHANNELS_MAX = 2000
 """Channels in one answer; putting them together takes the event loop's time."""
 INFO_WAIT_MAX = 30 * SECOND
@@ -62,7 +62,7 @@ INFO_WAIT_MAX = 30 * SECOND
 INFO_WAIT_TICK = 50 * MILLISECOND
 """By so much later an answer may leave that has waited in vain."""
 WATCHED_MAX = 65_536
-"""Channels that are watched for newer messages, counted once for each question; more questions are told to ask again."""
+"""Channels that are watched for newer messages, counted once per request; further requests are answered "retry"."""
 BOOKMARK_NAME_BYTES_MAX = 255
 """Longest name of a bookmark."""
 BOOKMARKS_MAX = 16_384
@@ -82,19 +82,19 @@ APP_BYTES_MAX = 255
 TXN_BYTES_MAX = 64
 """Longest name of a transaction."""
 STAGED_AGE_MAX = 3600 * SECOND
-"""Staged rows that nobody has committed by then are gone."""
+"""Staged rows that are not committed after this long are removed."""
 STAGED_BYTES_MAX = 8 * GiB
 """Rows staged in one group; they lie on the disk."""
 STAGED_PARTS_MAX = 16_384
 """Parts staged in one group; what is known of each is in memory."""
 COMMITS_WAITING_MAX = 64
-"""Requests that wait for the commits of one channel, or for a channel to be there; more are told to come again."""
+"""Requests that wait for the commits of one channel, or for a channel to exist; further ones are answered "retry"."""
 COMMIT_BYTES_IN_FLIGHT = 4 * MiB
-"""Rows of one commit that are proposed and not yet applied above which it reads no more of them."""
+"""Bytes of a commit's rows that are proposed and not yet applied; above this the commit reads no further rows."""
 COMMIT_RETRY = 1 * SECOND
 """A commit whose rows could not be read or written goes on after this long ..."""
 COMMIT_READS_MAX = 30
-"""... and is given up by a broker alone, which nobody can help out, after this many attempts to read the same rows."""
+"""... and is given up by a standalone broker, which no other node can help, after this many attempts to read the same rows."""
 APPS_MAX = 4096
 """Apps and channels of which one group knows the last committed version, and apps of which it knows the last finished one."""
 APP_MEMORY = 30 * 24 * 3600 * SECOND
@@ -102,7 +102,7 @@ APP_MEMORY = 30 * 24 * 3600 * SECOND
 
 # --- what operators ask --------------------------------------------------------------------------------------------
 REPORT_PATIENCE = 1 * SECOND
-"""How long an answer about channels waits for news of the metadata, before it tells what is known."""
+"""An answer about channels waits this long for news of the metadata, then reports what is known."""
 REPORT_ITEMS_MAX = 1000
 """Channels, positions or clients in one answer."""
 REPORT_STEPS = 3000
@@ -110,22 +110,22 @@ REPORT_STEPS = 3000
 REPORT_ITEM_STEPS = 12
 """See REPORT_STEPS."""
 REPORTS_MAX = 256
-"""Answers being made at once; whoever asks for more is told to come again."""
+"""Answers being made at once; further requests are answered "retry"."""
 REPORT_RUNS_MAX = 10_000
-"""Runs of pending messages told of one position."""
+"""Runs of pending messages reported for one cursor."""
 
 NODE_ANSWERS_MAX = 256
-"""Who asks a node how it is and waits for the answer; more are told to come again."""
+"""Requests for a node's status that wait for the answer; further ones are answered "retry"."""
 DISK_PATIENCE = 250 * MILLISECOND
-"""How long such an answer waits for the disk to tell its space."""
+"""Such an answer waits this long for the disk to report its space."""
 EVENTS_PER_SECOND_MAX = 200
-"""Events that one node tells; what is more is counted only."""
+"""Events that one node publishes per second; further ones are only counted."""
 
 # --- clients in a cluster ------------------------------------------------------------------------------------------
 LISTEN_BEFORE_LEADING = 1500 * MILLISECOND
-"""A node that has heard clients for less than this leaves it to others to lead: publishes of before it would miss."""
+"""A node that has listened to clients for less than this leaves leadership to others: it would miss earlier publishes."""
 REPLAY_AGE_MAX = 30 * SECOND
-"""What was read from NATS is kept this long, for the case that this node becomes a leader: as long as clients wait for acks."""
+"""Frames read from NATS are kept this long in case this node becomes a leader: as long as clients wait for acks."""
 REPLAY_REQUEST_AGE_MAX = 3 * SECOND
 """Requests are not handled by a new leader if they are older: clients wait 2 s for an answer."""
 REPLAY_BYTES_MAX = 64 * MiB
@@ -135,13 +135,13 @@ ARRIVAL_ORDER_AGE_MAX = 30 * SECOND
 ARRIVAL_ORDER_MAX = 65_536
 """... and of this many."""
 FINGERPRINT_PATIENCE = 1 * SECOND
-"""How much later than the last leader a new one may hear a publish that is in the log already."""
+"""How much later than the last leader a new one may receive a publish that is in the log already."""
 FINGERPRINT_MEMORY = 60 * SECOND
 """How much later it is still known for one that is in the log: a network may hold it back."""
 CATCHUP_PATIENCE = 5 * SECOND
-"""How long what a connection has sent waits for the metadata to tell of that connection."""
+"""Frames of a connection wait this long until the metadata contains that connection."""
 CLOSE_PATIENCE = 1 * SECOND
-"""How long a leader waits for what a client had sent before it closed its connection."""
+"""A leader waits this long for frames that a client had sent before it closed its connection."""
 PENDING_REQUESTS_MAX = 1024
 """Requests kept by a leader that does not know whether it still is one; it knows within RAFT_LEADER_PATIENCE."""
 FORWARD_INTERVAL = SECOND // 4
@@ -149,30 +149,30 @@ FORWARD_INTERVAL = SECOND // 4
 FORWARD_PATIENCE = 10 * SECOND
 """... and for this long, where a client waits for it."""
 PROGRESS_INTERVAL = 100 * MILLISECOND
-"""Sent and acked positions of a replicated group are told this often ..."""
+"""Sent and acked positions of a replicated group are written to its log this often ..."""
 PROGRESS_MESSAGES_MAX = 1000
 """... or once this many messages were delivered."""
 
 MEMBER_TICK_INTERVAL = 250 * MILLISECOND
-"""A node looks this often at who is there and who had better lead what."""
+"""A node checks this often which nodes are there and which node should lead which group."""
 TRANSFER_HINT_INTERVAL = 1 * SECOND
-"""A member that lags behind the leader's log is told this often to get what it lacks."""
+"""A member that lags behind the leader's log is reminded this often to fetch the missing part."""
 TRANSFER_REPEAT = 1 * SECOND
-"""What is not answered is asked for again after this silence ..."""
+"""A request without an answer is repeated after this silence ..."""
 TRANSFER_PATIENCE = 10 * SECOND
 """... and given up after this one."""
 VOTERS_TOLD = 150 * MILLISECOND
-"""How long a leader goes on after a change of the voters, so that all hear of it."""
+"""A leader goes on this long after a change of the voters, so that all of them learn of it."""
 VOTERS_SUCCESSION = 300 * MILLISECOND
 """... and how long each of the others has to take over then: one that came lately may refuse."""
 COPY_PATIENCE = 5 * SECOND
 """How long a copy of a group is of no use before it is put aside."""
 JOIN_PATIENCE = 15 * SECOND
-"""How long a node that joins waits for a cluster to say what it is."""
+"""A joining node waits this long for the cluster's answer."""
 DRAIN_PATIENCE = 5 * SECOND
-"""How long a node that stops waits for others to take its leaderships over."""
+"""A stopping node waits this long until others have taken over its leaderships."""
 FULL_DISK_RETRY = 1 * SECOND
-"""After it a leader whose disk is full, and that nobody can take over from, tries again."""
+"""A leader whose disk is full and that has no reachable successor tries again after this."""
 
 # --- subscriptions -------------------------------------------------------------------------------------------------
 REDELIVERY_SLACK = 15 * MILLISECOND
@@ -186,7 +186,7 @@ PROGRESS_RUNS_MAX = 1000
 OVERRIDE_RUNS_MAX = 1000
 """Runs of skipped messages, and of those sent before, that are kept of a cursor which an operator has moved."""
 MOVE_MEMORY = 60 * SECOND
-"""A new leader takes no ack for a cursor that was moved so short before which it may have heard before the move."""
+"""For a cursor that was moved less than this ago, a new leader ignores acks that may date from before the move."""
 
 # --- clients -------------------------------------------------------------------------------------------------------
 DUPLICATE_CHECK_TIMEOUT = 500 * MILLISECOND
@@ -195,9 +195,9 @@ STANDALONE_PROBE_TIMEOUT = 250 * MILLISECOND
 """How long start-up listens for another server with the same cluster id (STAN-SPEC 12.6)."""
 
 RATED_CLIENTS_MAX = 65_536
-"""Clients whose requests of late are counted, where there is a limit; who has asked least lately is forgotten first."""
+"""Clients whose recent requests are counted, if there is a rate limit; the least recently active one is forgotten first."""
 REQUEST_BYTES_MAX = 64 * KiB
-"""Longest request to connect or to subscribe: what it names is kept, and far longer names are nobody's."""
+"""Longest request to connect or to subscribe: the broker keeps the names in it, and no real name is that long."""
 
 # --- settings ------------------------------------------------------------------------------------------------------
 CHANNEL_LIMITS_CACHED_MAX = 10_000

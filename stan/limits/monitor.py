@@ -4,47 +4,47 @@ from stan.types import MILLISECOND, SECOND, KiB, MiB
 
 # --- monitoring ----------------------------------------------------------------------------------------------------
 PAGE_ITEMS = 1024
-"""Clients or channels of one page, where nobody asks for another number (STAN-SPEC 13.4)."""
+"""Clients or channels of one page, unless the request gives another number (STAN-SPEC 13.4)."""
 PAGE_SLICE = 1 * MILLISECOND
 """Work on a page is interrupted after this, so that the broker has its turn."""
 PAGES_TIMEOUT = 30 * SECOND
 """A page of nats-server's is given up after this."""
 METRICS_CHANNELS_MAX = 1000
-"""With more channels than this, /metrics has series of single channels only where they are asked for."""
+"""With more channels than this, /metrics has series of single channels only on request."""
 METRICS_CURSORS_MAX = 1000
 """The same for durables and queue groups."""
 
 # --- migration -----------------------------------------------------------------------------------------------------
 MIGRATION_WATCH = 1 * SECOND
-"""What is moved is looked at for this long at least, whether somebody still writes to it."""
+"""A store that is migrated is watched for this long at least, in case a process still writes to it."""
 
 # --- dashboard -----------------------------------------------------------------------------------------------------
 DASHBOARD_STREAMS_MAX = 16
-"""Browsers that are told of news by a stream; more ask by themselves."""
+"""Browsers that get news by a stream; further ones poll."""
 DASHBOARD_TICK = 2 * SECOND
-"""Between two looks at the cluster while somebody watches, and between two news of a stream."""
+"""Interval between two polls of the cluster while a browser watches, and between two news of a stream."""
 DASHBOARD_IDLE_TICK = 10 * SECOND
-"""Between two looks at the nodes while nobody watches, so that it is known since when something is wrong."""
+"""Interval between two polls of the nodes while no browser watches, so that the start of a problem is known."""
 DASHBOARD_LINGER = 60 * SECOND
-"""Somebody watches for so long after the last request."""
+"""After its last request a browser counts as watching for this long."""
 DASHBOARD_COST_RATIO = 100
-"""What was so much work for who asks is not asked again within that many times as long: 1 % of the time at most."""
+"""An answer is kept for this many times the CPU time that it cost the asking node: polling takes 1 % of the time at most."""
 DASHBOARD_WAIT = 300 * MILLISECOND
-"""Somebody who looks waits so long for a new answer where there is an older one."""
+"""A page waits this long for a new answer if there is an older one."""
 DASHBOARD_PATIENCE = 2 * SECOND
-"""How long what the pages ask is repeated; what was answered until then is shown."""
+"""Requests of the pages are repeated for this long; the answers that came by then are shown."""
 DASHBOARD_AGE_MAX = 60 * SECOND
-"""However much it took, it is asked again by then if somebody looks."""
+"""An answer is kept no longer than this, however much work it was."""
 DASHBOARD_WHOLE_WAIT = 600 * MILLISECOND
-"""The overview waits so long for what it shows; what is not there by then comes with the next look."""
+"""The overview waits this long for its parts; parts that are not there by then come with the next poll."""
 DASHBOARD_ROWS_MAX = 500
 """Rows of a table in one answer."""
 DASHBOARD_LISTED_MAX = 200_000
-"""Channels, subscriptions or clients that are looked at; what is beyond is not shown, and the pages say so."""
+"""Channels, subscriptions or clients that are listed; further ones are not shown, and the pages say so."""
 DASHBOARD_MESSAGES_MAX = 200
 """Messages in one answer."""
 DASHBOARD_PREVIEW_BYTES = 8 * KiB
-"""Bytes of a message that are shown before somebody asks for all of it."""
+"""Bytes of a message that are shown until a browser requests all of it."""
 DASHBOARD_FETCHES_MAX = 16
 """Requests for messages made to answer one of the pages."""
 DASHBOARD_SAMPLES_MAX = 150
@@ -58,8 +58,8 @@ DASHBOARD_EVENTS_MAX = 200
 DASHBOARD_ACTION_BYTES_MAX = 1 * MiB
 """Largest request to change something."""
 DASHBOARD_NODES_WAIT = 2 * SECOND
-"""How long the answers of nodes are waited for that may be gone."""
+"""Wait for the answers of nodes that may be gone."""
 DASHBOARD_FAILURES = 3
-"""Who failed to answer the pages so often in a row is told of as missing."""
+"""A node or leader that failed to answer this often in a row is reported as missing."""
 DASHBOARD_GRACE = 8 * SECOND
-"""What is so much older than it should be is not told any more as how things are."""
+"""An answer that is overdue by more than this is no longer shown as the present state."""

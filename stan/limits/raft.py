@@ -19,19 +19,19 @@ RAFT_TAIL_BYTES_MAX = 16 * MiB
 RAFT_TAIL_ENTRIES_MAX = 16_384
 """Newest entries that a group keeps at hand."""
 RAFT_PROPOSALS_IN_FLIGHT = 3
-"""Proposals of one group that travel before the next had better grow into a larger batch."""
+"""Proposals of one group in flight; beyond this the next one waits and grows into a larger batch."""
 RAFT_PROPOSAL_BYTES_IN_FLIGHT = 1 * MiB
 """The same in bytes."""
 RAFT_UNCOMMITTED_BYTES_MAX = 64 * MiB + ENTRY_BYTES_MAX
-"""Proposed bytes waiting for their commit above which a group refuses more."""
+"""Uncommitted proposed bytes above which a group refuses further proposals."""
 RAFT_PROPOSAL_TIMEOUT = 5 * SECOND
 """A proposal that is neither committed nor replaced by then has an unknown outcome."""
 RAFT_HEARTBEAT_INTERVAL = 100 * MILLISECOND
-"""A leader is silent for no longer."""
+"""Longest silence of a leader: without entries to send it sends a heartbeat."""
 RAFT_ELECTION_TIMEOUT_MIN = 500 * MILLISECOND
-"""A follower believes in a leader that it heard this recently, and refuses its vote to others."""
+"""A follower that received a message of its leader this recently keeps to it, and refuses its vote to others."""
 RAFT_ELECTION_TIMEOUT_MAX = 1 * SECOND
-"""A follower that heard nothing for a random time up to this asks whether it could win an election."""
+"""A follower without a message of a leader for a random time up to this asks for pre-votes."""
 RAFT_ELECTION_SPREAD = 200 * MILLISECOND
 """Followers whose link to the leader ended campaign within this time, not all at once."""
 RAFT_BACKOFF_MAX = 3
@@ -39,11 +39,11 @@ RAFT_BACKOFF_MAX = 3
 RAFT_STEADY = 10 * SECOND
 """... and are halved again by so much time without one."""
 RAFT_LATE_MEMORY = 3 * SECOND
-"""Who was late itself, for want of CPU, this recently may be wrong about the silence of others."""
+"""A node that was late itself this recently, for want of CPU, may be wrong about the silence of others."""
 RAFT_LISTEN = 200 * MILLISECOND
-"""Who was stopped or busy listens for so long before it takes anybody for silent."""
+"""A node that was stopped or busy listens for this long before it takes any other node for silent."""
 RAFT_SILENCE_MAX = 5 * SECOND
-"""A leader that was not heard for this long is gone, however late this node itself was."""
+"""A leader that was silent for this long is gone, however late this node itself was."""
 RAFT_LEADER_PATIENCE = 1 * SECOND
 """A leader that no majority answered for this long steps down."""
 RAFT_CLOCK_MARGIN = 50 * MILLISECOND
@@ -53,7 +53,7 @@ RAFT_SENT_STEP = 10 * MILLISECOND
 RAFT_TRANSFER_TIMEOUT = 1 * SECOND
 """Proposals are refused for this long at most while leadership is handed over."""
 RAFT_REFUSAL_TIMEOUT = 100 * MILLISECOND
-"""At the end of it nobody is asked any more to take over: whether the last one has refused shows by then."""
+"""This long before the end of a transfer no further follower is asked to take over: a refusal of the last one comes by then."""
 RAFT_TICK_INTERVAL = 50 * MILLISECOND
 """Timers of all groups are looked at this often; messages and proposals never wait for it."""
 RAFT_LAZY_INTERVAL = 10 * MILLISECOND
@@ -74,7 +74,7 @@ peer's link reset."""
 RAFT_MESSAGE_BYTES_MAX = RAFT_COMMAND_BYTES_MAX + RAFT_APPEND_BYTES_MAX
 """Largest message between two groups, and the most that a link puts together from frames."""
 RAFT_PING_INTERVAL = 100 * MILLISECOND
-"""A link is silent for no longer."""
+"""Longest silence of a link: without frames to send it sends a ping."""
 RAFT_PEER_TIMEOUT = 450 * MILLISECOND
 """A peer from which no frame came for this long is down."""
 RAFT_AWAY = 100 * MILLISECOND

@@ -67,9 +67,8 @@ class Server:
         config = self._config
         where = f"[{config.host}]:{config.port}" if ":" in config.host else f"{config.host}:{config.port}"
         tls = _tls(config) if config.secure else None
-        silent = logging.getLogger(
-            "stan.monitor"
-        )  # what strangers send is no news, and what fails here is told by _survive
+        # aiohttp logs nothing: malformed requests of strangers are no news, and _survive reports failures of pages.
+        silent = logging.getLogger("stan.monitor")
         silent.propagate, silent.disabled = False, True
         runner = self._runner = web.AppRunner(self._application(), access_log=None, logger=silent, shutdown_timeout=1.0)
         await runner.setup()

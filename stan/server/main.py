@@ -69,14 +69,14 @@ def _read(file: Path) -> "Document":
 
 
 def _read_again(file: Path) -> "Document":
-    """For a reload, which must not wait: a pipe has said what it had to say."""
+    """Read a file for a reload, which must not block: a pipe was read at the start and has nothing more to give."""
     if file.exists() and not file.is_file():
         raise OSError(errno.EINVAL, "not a file that can be read again")
     return _read(file)
 
 
 def _ask(parsed: Parsed) -> int:
-    """Answer what needs a nats-server or another process but no broker."""
+    """Carry out actions that need a nats-server or another process but no broker; returns the exit code."""
     match parsed.action:
         case Action.SIGNAL:
             from stan.server.signals import send  # noqa: PLC0415 - not needed to serve
@@ -107,7 +107,7 @@ def _ask(parsed: Parsed) -> int:
 
 
 def _become_nats(*arguments: str) -> NoReturn:
-    """Let nats-server answer in our place."""
+    """Replace this process by nats-server with *arguments*."""
     binary = find_binary()
     sys.stdout.flush()
     os.execv(binary, [str(binary), *arguments])  # noqa: S606 - no shell is needed
@@ -223,9 +223,10 @@ def _run_on_loop(main_task: "Coroutine[object, object, None]") -> None:
 
 
 def _handle_early_signals(received: list[signal.Signals]) -> None:
-    """Until the loop runs: note what shall end the server, and let no other signal end it.
+    """Until the event loop runs: note signals that end the server, and let no other signal end it.
 
-    An exception would not do: Python drops those that a handler raises inside of its own callbacks, as imports have them.
+    Raising an exception would not do: Python drops exceptions that a handler raises inside Python's own callbacks, which run
+    during imports.
     """
 
     def note(number: int, _frame: object) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 SECRET_FLAGS: Final = ("encryption_key", "pass", "auth")
-"""Flags of `stan-server` whose values nobody needs to see."""
+"""Flags of `stan-server` with secret values."""
 _LOGIN = re.compile(rb"(?<=://)(?:[^:@/,]*:)?(?P<secret>[^@/,]+)(?=@)")
 """The password of a URL, or what is a token for NATS."""
 _ARG_START, _ARG_END = 47, 48  # fields of /proc/self/stat, counted from 0

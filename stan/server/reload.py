@@ -1,7 +1,8 @@
-"""SIGHUP: the files are read again; what can change at once does, what cannot is named, and a file with mistakes changes nothing.
+"""SIGHUP: the configuration files are read again. Settings that can change at once do, the others are named in the log, and a
+file with mistakes changes nothing.
 
-Promises: every complaint is logged, those of nats-server about its part too, before anything changes; nats-server is told to read
-its part again whenever ours is right. Reloads come one after the other.
+Promises: every complaint is logged, those of nats-server about its part too, before anything changes; nats-server has to reload
+its part whenever ours is right. Reloads come one after the other.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ EXTERNAL: Final = "Reload supported only for embedded NATS Server's configuratio
 
 
 class ReloadPlan(NamedTuple):
-    """What a reload comes to."""
+    """The result of comparing settings for a reload."""
 
     config: Config  # the settings in force from now on
     changed: list[str]  # at once, a line each
@@ -41,16 +42,15 @@ class ReloadPlan(NamedTuple):
 
 
 def plan(running: Config, wanted: Config) -> ReloadPlan:
-    """Tell what of *wanted* a server with the settings *running* takes over, and what has to wait for a restart."""
+    """Decide which settings of *wanted* a server with the settings *running* adopts now, and which wait for a restart."""
     old = {setting.name: setting for setting in running.shown()}
     new = {setting.name: setting for setting in wanted.shown()}
     changed: list[str] = []
     waiting: list[str] = []
     in_force = dict(old)
     for name in (*new, *(name for name in old if name not in new)):
-        live = name in LIVE or (
-            name.startswith(_OF_CHANNELS) and not running.partitioning
-        )  # else they tell whose a channel is
+        # With partitioning, the options of channels decide which server a channel belongs to: these wait for a restart.
+        live = name in LIVE or (name.startswith(_OF_CHANNELS) and not running.partitioning)
         before, after = old.get(name), new.get(name)
         if live and after is None:
             del in_force[name]

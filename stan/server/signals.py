@@ -63,7 +63,7 @@ def _only_pid() -> int:
 
 
 def runs_server(command: list[str]) -> bool:
-    """Whether a command line is a server's: the program itself, or a Python that runs it."""
+    """Return True if a command line is a server's: the program itself, or a Python that runs it."""
     names = [Path(word).name for word in command[:2]]
     return bool(names) and (names[0] in PROGRAMS or (names[0].startswith("python") and names[-1] in PROGRAMS))
 

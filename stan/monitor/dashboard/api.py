@@ -1,7 +1,7 @@
-"""The questions of the dashboard's pages and their answers. Knows nothing of HTTP but the parameters.
+"""The requests of the dashboard's pages and their answers. Knows nothing of HTTP but the parameters.
 
-All of them tell of the whole cluster. Errors: BadQuestionError: a parameter; UnknownNameError: no such channel, message;
-what `ClusterClient.ask` raises.
+All answers cover the whole cluster. Errors: BadQuestionError: a parameter is wrong; UnknownNameError: no such channel or message;
+and the errors of `ClusterClient.ask`.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ CLIENT_ORDERS: Final = ("name", "subscriptions", "lag")
 
 
 class Api:
-    """See the module's docstring."""
+    """Answers the requests of the dashboard's pages."""
 
     def __init__(self, snapshot: ClusterSnapshot, config: Config, wall: Callable[[], int] = time.time_ns) -> None:
         self.snapshot = snapshot
@@ -72,7 +72,7 @@ class Api:
         for one in (await asyncio.wait(asking, timeout=WHOLE_WAIT_S))[0]:
             failed = one.exception()
             if failed is not None and not isinstance(failed, StanError):
-                raise failed  # what is only missing is told among the problems
+                raise failed  # a missing answer is only shown among the problems
         table, cursors = snapshot.channels.recent, snapshot.cursors.recent
         return {
             **self.told(),

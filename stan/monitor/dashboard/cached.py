@@ -1,4 +1,4 @@
-"""What many look at is asked once: an answer is kept for a while, the longer the more work it was to get."""
+"""A cache of one answer that many readers share: the more CPU time the answer cost, the longer it is kept."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Cached(Generic[T]):
-    """The answer of *ask*, made again when somebody wants it and it is too old. *kept_ns*: at least that long, in ns."""
+    """The answer of *ask*, made again when it is requested and too old. *kept_ns*: kept at least that long, in ns."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Cached(Generic[T]):
         self._last: T | None = None
 
     async def get(self) -> T:
-        """A recent answer; an older one if a new one takes long. Raises what *ask* raises."""
+        """Return a recent answer; an older one if a new one takes longer than DASHBOARD_WAIT. Raises what *ask* raises."""
         now = self._clock()
         if self._last is not None and now < self._until:
             return self._last
@@ -45,11 +45,11 @@ class Cached(Generic[T]):
 
     @property
     def recent(self) -> T | None:
-        """The last answer, if it still tells how things are; None: nobody has asked of late, or got no answer."""
+        """The last answer, if it is overdue by less than DASHBOARD_GRACE; None: not requested lately, or no answer came."""
         return self._last if self._clock() < self._until + limits.DASHBOARD_GRACE else None
 
     def outdated(self) -> None:
-        """Something was changed: what is known, or on its way, may be from before."""
+        """Drop the answer after a change: the kept one, and one being made, may date from before the change."""
         self._until = 0
         self._changes += 1
         self._asking = None
@@ -67,7 +67,7 @@ class Cached(Generic[T]):
         if self._asking is asking:
             self._asking = None
         if not asking.cancelled():
-            asking.exception()  # who waits was told; nobody need wait
+            asking.exception()  # marks it as retrieved: waiting readers get it, and there may be none
 
 
 class Work(Generic[T]):

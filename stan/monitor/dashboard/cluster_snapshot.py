@@ -1,8 +1,8 @@
-"""What the dashboard knows of the cluster: asked when somebody looks, kept for a moment, shared by all who look.
+"""The dashboard's view of the cluster: requested when a browser looks, kept for a moment, shared by all browsers.
 
-While somebody watches, nodes and subscriptions are looked at every two seconds (less often where that costs more than 1 % of the
-time); while nobody does only the nodes, and seldom unless one of them has failed to answer, so that "since when" has an answer.
-What was not looked at of late is not told. Changes nothing.
+While a browser watches, nodes and subscriptions are polled every two seconds (less often where that costs more than 1 % of the
+time). Without browsers only the nodes are polled, every ten seconds unless one has failed to answer, so that the start of a
+problem is known. Answers that are too old are not shown. The snapshot changes nothing.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class ChannelTable(NamedTuple):
     rates: dict[int, float]  # by uid
     lags: dict[bytes, int]  # the worst of each, by name
     counts: dict[bytes, int]  # durables, groups and subscriptions
-    compared: bool  # there was a look before, to tell rates from
+    compared: bool  # there was a look before, to compute rates from
     busiest: list[admin.ChannelStatus]
     messages: int  # of all
     bytes: int
@@ -58,8 +58,8 @@ class CursorTable(NamedTuple):
 
 
 class ClusterSnapshot:
-    """See the module's docstring. *own*: why the node that serves the pages is not ready; *me*: its name, "" alone; *pool*:
-    groups of channels; *clock*: monotonic ns."""
+    """The shared, cached view of the cluster. *own*: returns why the node that serves the pages is not ready; *me*: its name, ""
+    for a standalone broker; *pool*: number of groups of channels; *clock*: monotonic ns."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ClusterSnapshot:
         self._own = own
         self._clock = clock
         self._since = ProblemTimes()
-        self._missed: Failures[int] = Failures()  # groups whose leaders did not tell of subscriptions
+        self._missed: Failures[int] = Failures()  # groups whose leaders did not report their subscriptions
         self._watched_at = 0
         self._woken = asyncio.Event()
         self._before: tuple[int, dict[int, int]] = (0, {})  # when channels were looked at, and their last sequences
@@ -89,7 +89,7 @@ class ClusterSnapshot:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def watched(self) -> None:
-        """Somebody looks."""
+        """Note that a browser looks at the pages now."""
         if not self._is_watched():
             self._woken.set()
         self._watched_at = self._clock()
@@ -98,12 +98,12 @@ class ClusterSnapshot:
         return bool(self._watched_at) and self._clock() - self._watched_at < limits.DASHBOARD_LINGER
 
     def outdated(self) -> None:
-        """Something was changed."""
+        """Drop all cached answers but the options, after a change."""
         for cached in (self.nodes, self.cursors, self.channels, self.clients):
             cached.outdated()
 
     async def run(self) -> None:
-        """Look now and then, for ever."""
+        """Poll the cluster for ever: often while a browser watches or a node has failed to answer, else seldom."""
         while True:
             self._woken.clear()
             watched = self._is_watched()
@@ -117,7 +117,7 @@ class ClusterSnapshot:
                     await self._woken.wait()
 
     def health_inputs(self) -> HealthInputs:
-        """What the judgement of health is based on, as known at this moment."""
+        """Return the inputs of the health summary, as known at this moment."""
         history, table = self.history, self.cursors.recent
         return HealthInputs(
             nodes=history.present(),
@@ -134,7 +134,7 @@ class ClusterSnapshot:
         )
 
     def health(self) -> tuple[HealthInputs, list[HealthProblem]]:
-        """What is known, and what is wrong with it, since when."""
+        """Return the inputs, and the problems found in them with the time since when each is there."""
         inputs = self.health_inputs()
         return inputs, self._since.of(problems(inputs), time.time_ns())
 

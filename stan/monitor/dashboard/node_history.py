@@ -24,7 +24,7 @@ class NodeReport(NamedTuple):
 
 
 class Throughput(NamedTuple):
-    """What went through the cluster in a second, between two looks."""
+    """Messages and bytes per second through the cluster, between two polls."""
 
     wall: int  # Unix ns
     messages_in: float
@@ -34,13 +34,13 @@ class Throughput(NamedTuple):
 
 
 class Failures(Generic[K]):
-    """Who failed to answer how often since the last answer, and since when."""
+    """Counts for each name the failures to answer since its last answer, with the time of the first of them."""
 
     def __init__(self) -> None:
         self._of: dict[K, tuple[int, int]] = {}
 
     def note(self, failed: Iterable[K], wall: int) -> None:
-        """A round of asking that began at *wall* (Unix ns) is over; all others have answered."""
+        """Note the names that *failed* in a round that began at *wall* (Unix ns); all others have answered."""
         before = self._of
         self._of = {}
         for name in failed:
@@ -48,14 +48,14 @@ class Failures(Generic[K]):
             self._of[name] = (times + 1, since)
 
     def __contains__(self, name: K) -> bool:
-        """Whether it failed when it was asked last."""
+        """Return True if *name* failed to answer in the last round."""
         return name in self._of
 
     def __bool__(self) -> bool:
         return bool(self._of)
 
     def silent(self) -> dict[K, int]:
-        """Who failed so often in a row that this is told, and when that began (Unix ns)."""
+        """Return the names with at least DASHBOARD_FAILURES failures in a row, and when these began (Unix ns)."""
         return {name: since for name, (times, since) in self._of.items() if times >= limits.DASHBOARD_FAILURES}
 
 
@@ -71,10 +71,11 @@ class NodeHistory:
         self.rates: Throughput | None = None  # as of the last round; None: not known
         self._me = me
         self._nodes: Failures[str] = Failures()
-        self._rounds: Failures[str] = Failures()  # that I myself was not heard in
+        self._rounds: Failures[str] = Failures()  # rounds without an answer of this node itself
 
     def note(self, answers: Iterable[admin.NodeStatus], refused: Iterable[str], now: int, wall: int) -> None:
-        """A round is over that began at *now* (monotonic), *wall* (Unix ns). *refused*: who said only that it is there."""
+        """Note the result of a round that began at *now* (monotonic), *wall* (Unix ns). *refused*: nodes that answered with an
+        error, which shows only that they are there."""
         answered = {status.node: status for status in answers}
         present = {status.node for status in self.present()}
         rates = self._rates(answered.values())
@@ -89,10 +90,11 @@ class NodeHistory:
             self._nodes.note(sorted({*self.members(), *self.reports} - there), wall)
         self.rates = None if rates is None else Throughput(wall, **rates)
         if self.rates is not None and present <= answered.keys():
-            self.samples.append(self.rates)  # a round without somebody would look as if less had gone through
+            # Only of rounds that all present nodes answered: otherwise the traffic would seem to drop.
+            self.samples.append(self.rates)
 
     def _rates(self, answers: Iterable[admin.NodeStatus]) -> dict[str, float] | None:
-        """What went through in a second since each of them answered before."""
+        """Sum the traffic per second of the nodes, each since its answer before; None if no node answered twice."""
         rates = dict.fromkeys(_COUNTERS, 0.0)
         known = False
         for status in answers:
@@ -108,30 +110,30 @@ class NodeHistory:
         return rates if known else None
 
     def members(self) -> list[str]:
-        """The nodes that keep groups, as the newest list says; [""] alone."""
+        """The nodes that hold groups, from the newest node list; [""] for a standalone broker."""
         if not self.reports:
             return []
         newest = max((one.status for one in self.reports.values()), key=lambda status: status.nodes_version)
         return sorted(newest.nodes) or sorted(name for name, one in self.reports.items() if not one.status.replica)
 
     def silent(self) -> dict[str, int]:
-        """Members that do not answer, and since when (Unix ns): since the first ask that failed after their last answer."""
+        """Members that do not answer, with the time (Unix ns) of the first round that failed after their last answer."""
         members = set(self.members())
         return {name: since for name, since in self._nodes.silent().items() if name in members}
 
     def deaf(self) -> int:
-        """Since when (Unix ns) the node that asks does not hear itself; 0: it does."""
+        """Time (Unix ns) since when the polling node does not receive its own answer; 0: it does."""
         return self._rounds.silent().get(self._me, 0)
 
     def doubted(self) -> bool:
-        """Whether somebody failed to answer when asked last."""
+        """Return True if any node failed to answer in the last round."""
         return bool(self._nodes) or bool(self._rounds)
 
     def present(self) -> list[admin.NodeStatus]:
-        """What those who answer have said last, by name."""
+        """The last status of each node that is not silent, ordered by name."""
         silent = self._nodes.silent()
         return [one.status for name, one in sorted(self.reports.items()) if name not in silent]
 
     def fresh(self) -> list[admin.NodeStatus]:
-        """What those said who have answered the last round that told of anybody."""
+        """The status of each node that answered the last round with a valid result, ordered by name."""
         return [status for status in self.present() if status.node not in self._nodes]

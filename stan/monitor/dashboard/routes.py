@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 
 class Dashboard:
-    """See the module's docstring."""
+    """The HTTP routes of the dashboard."""
 
     def __init__(self, view: NodeView, guard: Guard, error: Callable[[str], None]) -> None:
         """*guard* has judged every question that comes here; *error* takes a line for the log."""
@@ -68,7 +68,7 @@ class Dashboard:
         self._looking = asyncio.get_running_loop().create_task(self._look(api.snapshot))
 
     async def _look(self, snapshot: ClusterSnapshot) -> None:
-        """For ever, whatever fails: what is shown would not change any more otherwise."""
+        """Poll the cluster for ever, whatever fails: otherwise the pages would stop changing."""
         while True:
             try:
                 await snapshot.run()
@@ -77,12 +77,12 @@ class Dashboard:
                 await asyncio.sleep(limits.DASHBOARD_IDLE_TICK / SECOND)
 
     def _name(self) -> str:
-        """Of this node in its cluster; "" alone."""
+        """Return this node's name in its cluster; "" for a standalone broker."""
         node = self._view.node
         return "" if node is None or self._view.config.cluster is None else node.storage.node_id
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop polling the cluster."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
@@ -163,7 +163,7 @@ class Dashboard:
         return await self._answered(made)
 
     async def _session(self, _request: web.Request) -> web.Response:
-        """What a page has to know: whether it may change something, and with which token."""
+        """Answer with the session's settings: if the page may change anything, and the token for it."""
         may = self._guard.actions
         config = self._view.config
         told = {"cluster": config.cluster_id, "node": self._name(), "actions": may, "header": TOKEN_HEADER}
