@@ -15,7 +15,7 @@ Opener = Callable[[bytes], bytes]
 
 
 def opener(key: bytes, channel: bytes) -> Opener:
-    """What opens the payloads of *channel*. Raises StartError if the package `cryptography` is missing."""
+    """Return a function that decrypts payloads of *channel*. Raises StartError if the package `cryptography` is missing."""
     try:
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra, of use here only
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305  # noqa: PLC0415
@@ -43,5 +43,5 @@ def opener(key: bytes, channel: bytes) -> Opener:
 
 
 def looks_encrypted(payload: bytes) -> bool:
-    """Whether *payload* may be encrypted."""
+    """Return True if *payload* may be encrypted."""
     return len(payload) >= OVERHEAD and payload[0] in (1, 2)

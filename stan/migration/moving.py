@@ -42,34 +42,34 @@ NOT_SEEN = (
 NOW_PLAIN = "payloads are decrypted and stored in plain; a server started with --encrypt encrypts what comes after them"
 
 HOLDERS_TOLD = 3
-"""Processes that are told of."""
+"""Processes named in a message at most."""
 
 Progress = Callable[[int], None]
-"""Hears how many bytes were read since it was told last."""
+"""Called with the number of bytes read since the last call."""
 _PROGRESS_BYTES = 1 * MiB
 
 
 class OldServerCheck(NamedTuple):
-    """What came of asking on NATS whether the old server is there."""
+    """The result of asking on NATS if the old server runs."""
 
     runs: str = ""  # who answers, "" if nobody does
     told: str = "nobody was asked"
 
 
 def nobody_asked(_cluster_id: str) -> OldServerCheck:
-    """For who does not know where to ask."""
+    """Ask no server: for a migration without the address of the old server's NATS."""
     return OldServerCheck()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationPlan:
-    """What to do."""
+    """The settings of one migration."""
 
     source: Path
     target: Path | None = None  # None: only look
     key: bytes = b""
-    plain: bool = False  # nothing is encrypted, whatever it looks like
-    cluster_id: str = ""  # for a store that does not tell its own
+    plain: bool = False  # treat all payloads as not encrypted, whatever they look like
+    cluster_id: str = ""  # for a store that does not record its own
     raft_groups: int = 1
     stopped: bool = False  # the old server, whatever it looks like
     watch_s: float = 0  # for how many seconds at least it is looked whether something changes
@@ -130,7 +130,7 @@ def _said(plan: MigrationPlan, why: str, asked: OldServerCheck) -> str:
 
 
 def _check_encryption(store: OldStore, key: bytes, *, plain: bool) -> bool:
-    """Whether there is something to decrypt. Raises StartError: the key is missing or wrong."""
+    """Return True if there are payloads to decrypt. Raises StartError: the key is missing or wrong."""
     if plain:
         return False
     samples = list(store.samples())

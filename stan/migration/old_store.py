@@ -38,12 +38,12 @@ class OldChannel:
 
     @property
     def size(self) -> int:
-        """Bytes of its messages."""
+        """Size of its messages in bytes."""
         return sum(path.stat().st_size for path in self.slices if path.exists())
 
 
 class OldStore:
-    """See the module. Raises StartError: *directory* is no such store, or in use."""
+    """A FILE store of NATS Streaming Server, read-only. Raises StartError: *directory* is no such store, or in use."""
 
     def __init__(self, directory: Path, note: Note) -> None:
         self.directory = directory
@@ -63,7 +63,7 @@ class OldStore:
 
     @property
     def size(self) -> int:
-        """Bytes of all messages."""
+        """Size of all messages in bytes."""
         return sum(channel.size for channel in self.channels)
 
     def clients(self) -> list[bytes]:
@@ -128,7 +128,7 @@ class OldStore:
         return [path for _, path in sorted(found)]
 
     def _refuse_company(self) -> None:
-        """A server in fault tolerance mode holds a lock on its directory; no other one tells."""
+        """Raise StartError if a server in fault tolerance mode locks the directory; servers in other modes hold no lock."""
         try:
             handle = os.open(self.directory / _LOCK, os.O_RDWR)
         except OSError:

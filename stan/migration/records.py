@@ -139,7 +139,7 @@ class FileWindow:
         return self.data[start : start + size]
 
     def right(self, at: int) -> bool:
-        """Whether a right record is at *at*."""
+        """Return True if a valid record begins at *at*."""
         if not self.load(at, HEADER.size):
             return False
         size, crc = HEADER.unpack_from(self.data, at - self.offset)
@@ -157,7 +157,7 @@ class FileWindow:
         return -1
 
     def only_zeros(self, at: int) -> bool:
-        """Whether nothing but zeros follows."""
+        """Return True if only zeros follow."""
         while self.load(at, 1):
             if any(memoryview(self.data)[at - self.offset :]):
                 return False

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 PROBLEMS_MAX = 1000
-"""Problems that are told one by one; the others are counted."""
+"""Problems that are reported one by one; further ones are only counted."""
 
 Note = Callable[[str, int, str], None]
 """Takes file, offset and text of something that was not in order."""
@@ -66,10 +66,10 @@ class MigrationReport:
 
     @property
     def problem_count(self) -> int:
-        """Also of those that are not told one by one."""
+        """Number of all problems, including those that are only counted."""
         return len(self.problems) + self.problems_untold
 
     @property
     def messages(self) -> int:
-        """Of all channels."""
+        """Number of messages of all channels."""
         return sum(channel.messages for channel in self.channels)

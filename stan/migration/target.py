@@ -46,18 +46,18 @@ class _Log:
 
     @property
     def index(self) -> RaftIndex:
-        """Of the newest entry."""
+        """Index of the newest entry."""
         return self.log.last_index
 
     def add(self, header: bytes, records: bytes) -> None:
-        """One more batch."""
+        """Add a batch to the entry that is being filled."""
         self._parts += (header, records)
         self._size += len(header) + len(records)
         if self._size >= ENTRY_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write the entry that was begun."""
+        """Write the entry that is being filled."""
         if self._parts:
             body = b"".join(self._parts)
             self._parts.clear()
@@ -65,12 +65,12 @@ class _Log:
             self._append(Kind.RECORDS, body)
 
     def skip(self) -> None:
-        """Leave a hole, over which sequences may be missing."""
+        """Leave a gap in the log, across which sequences may be missing."""
         self.flush()
         self.log.skip()
 
     def append(self, kind: Kind, body: bytes) -> RaftIndex:
-        """Write an entry behind everything else; returns its index."""
+        """Write an entry after all others; returns its index."""
         self.flush()
         return self._append(kind, body)
 

@@ -28,21 +28,21 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 class ContextError(Exception):
-    """A context that cannot be had; the text says why, and what to do."""
+    """A context that cannot be used; the text gives the reason and the next step."""
 
 
 def folder() -> Path:
-    """Where contexts are."""
+    """Return the directory of the contexts."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "stan"
 
 
 def names() -> list[str]:
-    """Of all contexts."""
+    """Return the names of all contexts, sorted."""
     return sorted(path.stem for path in (folder() / "contexts").glob("*.json"))
 
 
 def texts() -> list[str]:
-    """What the files say, unread."""
+    """Return the contents of all context files, unparsed."""
     found = []
     for path in (folder() / "contexts").glob("*.json"):
         with contextlib.suppress(OSError, ValueError):
@@ -51,14 +51,14 @@ def texts() -> list[str]:
 
 
 def used() -> str:
-    """The name of the one in use, "" if there is none."""
+    """Return the name of the context in use, "" if there is none."""
     with contextlib.suppress(OSError):
         return (folder() / "context").read_text(encoding="utf-8").strip()
     return ""
 
 
 def use(name: str) -> None:
-    """Use that one from now on; "": none. Raises ContextError."""
+    """Make *name* the context in use; "": none. Raises ContextError."""
     if name:
         load(name)
         _write(folder() / "context", name + "\n")
@@ -67,14 +67,14 @@ def use(name: str) -> None:
 
 
 def path_of(name: str) -> Path:
-    """The file of a context, whether it is there or not. Raises ContextError: impossible name."""
+    """Return the path of a context's file, existing or not. Raises ContextError: invalid name."""
     if not _NAME.fullmatch(name):
         raise ContextError(f"{name!r} is no name for a context: letters, digits, `_`, `-` and `.`, 64 at most.")
     return folder() / "contexts" / f"{name}.json"
 
 
 def load(name: str) -> dict[str, str]:
-    """What a context holds. Raises ContextError: there is none, or its file is damaged."""
+    """Read a context's settings. Raises ContextError: there is no such context, or its file is damaged."""
     path = path_of(name)
     try:
         return checked(json.loads(path.read_text(encoding="utf-8")), str(path))

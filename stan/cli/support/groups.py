@@ -1,4 +1,4 @@
-"""The groups of channels, put together from what each node tells of its copies. Pure."""
+"""The groups of channels, put together from the nodes' reports about their copies. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class GroupSummary(NamedTuple):
 
     @property
     def of_leader(self) -> pb.GroupStatus | None:
-        """What its leader says."""
+        """The report of the group's leader."""
         return next((status for node, status in self.copies if node == self.leader), None)
 
 
@@ -43,7 +43,7 @@ def groups_of(nodes: Nodes) -> list[GroupSummary]:
 
 
 def leaderless(groups: Iterable[GroupSummary]) -> list[GroupSummary]:
-    """Those that nobody leads."""
+    """Return the groups without a leader."""
     return [group for group in groups if not group.leader]
 
 
@@ -56,25 +56,26 @@ def format_leaderless(groups: Iterable[GroupSummary]) -> str:
 
 
 def troubles(group: GroupSummary) -> list[tuple[str, str]]:
-    """Node and trouble of its copies; that it has no leader is told once for all of them."""
+    """Return node and trouble of a group's copies. Without a leader, "no leader" is left out: it concerns the whole group."""
     told = {""} if group.leader else {"", NO_LEADER}
     return [(node, status.trouble) for node, status in group.copies if status.trouble not in told]
 
 
 def reasons(node: pb.NodeStatus, without: Iterable[int]) -> list[str]:
-    """Why a node is not ready, but for groups *without* leader."""
+    """Return why a node is not ready, except for reasons that concern the groups *without* a leader."""
     known = {f"group {number}:" for number in without}
     return [reason for reason in node.not_ready if not any(reason.startswith(begin) for begin in known)]
 
 
 def behind(group: GroupSummary) -> int:
-    """Entries that the copy lacks which is furthest behind."""
+    """Return the number of entries that the copy lacks which lags most."""
     head = group.of_leader
     return max((max(0, head.committed - status.applied) for _, status in group.copies), default=0) if head else 0
 
 
 def odd_hashes(group: GroupSummary) -> bool:
-    """Whether copies that have applied the same have another state: that must never be. Versions may write it differently."""
+    """Return True if copies that have applied the same entries differ in state, which must never be. Hashes of nodes of
+    different versions are not compared, because versions may encode the state differently."""
     by_entry: dict[int, set[bytes]] = {}
     for _, status in group.copies if len(group.products) < 2 else ():
         if status.state_hash:
@@ -83,6 +84,6 @@ def odd_hashes(group: GroupSummary) -> bool:
 
 
 def odd_words(group: GroupSummary) -> str:
-    """Whose state differs, as far as nodes have told."""
+    """Describe whose state differs, as far as nodes have reported it."""
     told = [f"{node}: {status.differs}" for node, status in group.copies if status.differs]
     return "; ".join(told) or "nodes that have applied the same have another state"

@@ -82,7 +82,7 @@ def target_of(
 
 
 def resolved(explicit: dict[str, str], context: str | None = None) -> Target:
-    """The target of what was told by options or environment, over the context of that name, or the one in use."""
+    """Merge settings: options and environment (*explicit*) over the context of that name, or the one in use, over defaults."""
     try:
         name = context or contexts.used()
         base = contexts.load(name) if name else {}
@@ -109,7 +109,7 @@ def resolved(explicit: dict[str, str], context: str | None = None) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How something is shown."""
+    """Output options: format and repetition."""
 
     json: bool = False
     names: bool = False
@@ -142,16 +142,16 @@ def view_of(
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Whether something that cannot be taken back is to be done."""
+    """The confirmation of an action that cannot be undone."""
 
     yes: bool = False
     dry_run: bool = False
 
     def ask(self, what: str) -> bool:
-        """Say what will happen, and whether it shall; False: it shall not, which was said.
+        """Announce *what* will happen and ask for confirmation; False: not confirmed, which was announced.
 
         Raises:
-            CliError: nobody is there to answer.
+            CliError: there is no terminal to answer on.
         """
         err.print(what, highlight=False, markup=False, soft_wrap=True)
         if self.dry_run:

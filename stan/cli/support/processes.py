@@ -43,17 +43,17 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs, else 0."""
+        """Process id; 0 while the process is not started, or was stopped."""
         return self._process.pid if self._process is not None else 0
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """True if the process was started and has not ended."""
         return self._process is not None and self._process.returncode is None
 
     @property
     def died(self) -> bool:
-        """Whether it has ended without having been asked to."""
+        """True if the process has ended by itself."""
         return self._process is not None and self._process.returncode is not None
 
     async def start(self) -> None:
@@ -107,7 +107,7 @@ class Child:
         return await self._process.wait()
 
     def log(self) -> str:
-        """What it has printed since it was last started."""
+        """Output of the process since its last start."""
         if not self._log_file.exists():
             return ""
         with self._log_file.open("rb") as file:
@@ -153,7 +153,7 @@ def heed_cancellation() -> None:
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nobody listens on at the moment."""
+    """Return a TCP port of this machine on which no process listens at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -161,7 +161,7 @@ def free_port() -> int:
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody listens on *port* of this machine."""
+    """Return True if a process listens on *port* of this machine."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
