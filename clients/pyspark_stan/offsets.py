@@ -25,7 +25,7 @@ INCARNATIONS: Final = "*inc"
 
 
 class DataLossError(RuntimeError):
-    """Messages that should be read are not there any more."""
+    """Messages that should be read no longer exist."""
 
 
 class Offset(NamedTuple):
@@ -51,7 +51,7 @@ class Range(NamedTuple):
 
 
 def from_json(said: Mapping[str, Any]) -> Offset:
-    """What `to_json` has made. Raises ValueError: it was not that."""
+    """Parse the result of `to_json`. Raises ValueError: it has another form."""
     positions = {channel: value for channel, value in said.items() if channel not in (INITIAL, INCARNATIONS)}
     if INITIAL not in said or not all(isinstance(value, int) for value in positions.values()):
         raise ValueError(f"stan: the checkpoint holds no offset of this source: {said}")
@@ -78,12 +78,12 @@ def ranges_between(start: Offset, end: Offset) -> list[Range]:
 
 
 def oldest(info: ChannelInfo | None) -> int:
-    """Where a channel begins."""
+    """Return the sequence at which a channel begins."""
     return max(info.first, 1) if info else 1
 
 
 def behind(info: ChannelInfo | None) -> int:
-    """Where a channel ends: the sequence of the next message. Raises OverflowError: Spark has no number for it."""
+    """Return the sequence of a channel's next message. Raises OverflowError: too large for a number in Spark."""
     last = info.last if info else 0
     if last >= SEQUENCE_MAX:
         raise OverflowError(f"stan: the sequences of channel {info and info.name} are larger than Spark's long")

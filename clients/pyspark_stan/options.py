@@ -1,7 +1,7 @@
 """Options of the data source, read and checked: what both sides share, and those of the source.
 
-Promises: every mistake is told at once, in one OptionsError, each with the option's name as documented; an option that nobody
-knows is a mistake. Spark hands keys over in lower case, so their case never matters. Needs neither pyspark nor a broker.
+Promises: all mistakes are reported at once, in one OptionsError, each with the option's name as documented; an unknown option is
+a mistake. Spark passes keys in lower case, so their case never matters. Needs neither pyspark nor a broker.
 """
 
 import difflib
@@ -17,14 +17,14 @@ from stan.units import spark_seconds
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""What stands for a sequence in JSON, as in Spark's Kafka source."""
+"""EARLIEST and LATEST stand for a sequence in JSON, as in Spark's Kafka source."""
 SEQUENCE_MAX: Final = (1 << 63) - 1
 """Spark's long ends here; the broker's sequences go on."""
 TIME_MAX_NS: Final = (1 << 63) - 1
 """The year 2262: no message is later, so a later time stands for this one."""
 
 OF_SPARK: Final = {"path", "checkpointlocation", "queryname"}
-"""What Spark itself puts among the options."""
+"""Options that Spark itself adds."""
 OF_NATS: Final = {
     "connect_timeout": float,
     "reconnect_time_wait": float,
@@ -39,7 +39,7 @@ OF_NATS: Final = {
 
 
 class OptionsError(ValueError):
-    """What is wrong with the options, all of it."""
+    """All mistakes in the options."""
 
     def __init__(self, complaints: Sequence[str]) -> None:
         self.complaints = list(complaints)
@@ -51,7 +51,7 @@ class OptionsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """How the broker is reached. Hashable, so that connections can be shared; secrets are not shown."""
+    """Address and login of the broker. Hashable, so that connections can be shared; secrets are not shown."""
 
     servers: tuple[str, ...]
     cluster_id: str = "test-cluster"
@@ -70,7 +70,7 @@ class OptionReader:
         self._complaints: list[str] = []
 
     def given(self, name: str) -> bool:
-        """Whether the user has said something."""
+        """Return True if the user has given the option."""
         self._known[name.lower()] = name
         return name.lower() in self._options
 
@@ -106,7 +106,7 @@ class OptionReader:
         return default
 
     def json(self, name: str) -> Any:
-        """What the JSON of an option stands for; None if it is none."""
+        """Parse an option's JSON; None if it is not valid."""
         try:
             return json.loads(self.text(name))
         except ValueError as error:
@@ -160,7 +160,7 @@ class OptionReader:
         return tuple(found)
 
     def finish(self) -> None:
-        """Complain of what nobody has asked for. Raises OptionsError with all complaints, if there are any."""
+        """Complain of options that were never read, as unknown. Raises OptionsError with all complaints, if there are any."""
         for key in sorted(self._options.keys() - self._known.keys() - OF_SPARK):
             near = difflib.get_close_matches(key, self._known, 1)
             self.complain(f"{key}: no such option" + (f"; {self._known[near[0]]}?" if near else ""))

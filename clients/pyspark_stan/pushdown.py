@@ -1,7 +1,7 @@
 """Filters that spare reading: of sequence, timestamp and channel. Batches only, and only if the user asks for it.
 
 Spark refuses a reader that knows filters while spark.sql.python.filterPushdown.enabled is false, so this is a class of its own.
-Every filter is handed back, so that Spark applies it to what is read all the same: here it only makes ranges smaller.
+Every filter is also returned to Spark, which applies it to the rows that were read: here filters only narrow the ranges.
 """
 
 from collections.abc import Iterable, Mapping
@@ -54,7 +54,7 @@ class StanPushdownBatchReader(StanBatchReader):
         self._micros = [0, 1 << 63]  # the same of Unix time
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take note of them; Spark applies them all the same."""
+        """Note the filters that narrow the ranges; all are returned to Spark, which applies them too."""
         for found in filters:
             column: tuple[str, ...] = getattr(found, "attribute", ())
             value: Any = getattr(found, "value", None)
@@ -68,7 +68,7 @@ class StanPushdownBatchReader(StanBatchReader):
         return filters
 
     def narrowed(self, ranges: list[Range], resolver: Resolver) -> list[Range]:
-        """What the filters leave over."""
+        """Narrow *ranges* to what the filters leave."""
         left = [found for found in ranges if self._channels is None or found.channel in self._channels]
         names = [found.channel for found in left]
         starts, ends = dict.fromkeys(names, self._sequences[0]), dict.fromkeys(names, self._sequences[1])

@@ -62,7 +62,7 @@ def read_partition(options: SourceOptions, decoder: Decoder, part: "StanPartitio
 
 
 class _Reader:
-    """How far a task is."""
+    """The progress of one reading task."""
 
     def __init__(self, options: SourceOptions, part: "StanPartition") -> None:
         self._options = options

@@ -39,7 +39,7 @@ _log: Final = logging.getLogger("pyspark_stan")
 
 @dataclass
 class StanCommitMessage(WriterCommitMessage):
-    """What one task has done; small, however many rows there were."""
+    """The result of one task; small, however many rows there were."""
 
     identity: Identity | None = None  # None: at least once
     partition: int = 0
@@ -224,7 +224,7 @@ def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
 
 
 def _txns(messages: list[StanCommitMessage]) -> dict[str, list[tuple[str, int]]]:
-    """Of each channel, what is staged for it, in the order of the rows."""
+    """Return for each channel its staged txns with their numbers of parts, in the order of the rows."""
     found: dict[str, list[tuple[str, int]]] = {}
     for message in messages:
         for channel, parts in message.parts.items():

@@ -1,6 +1,6 @@
 """Options of the sink, read and checked, together with the columns that are to be written.
 
-Promises what pyspark_stan.options promises: every mistake is told at once, with the option's name. Needs no broker.
+As in pyspark_stan.options, all mistakes are reported at once, with the option's name. Needs no broker.
 """
 
 from collections.abc import Mapping

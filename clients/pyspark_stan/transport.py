@@ -18,11 +18,11 @@ from pyspark_stan.options import ConnectionOptions
 T = TypeVar("T")
 
 PASSING: Final = (RequestTimeoutError, ConnectionClosedError, OSError)
-"""What may be gone at the next attempt."""
+"""Errors that may be gone at the next attempt."""
 
 
 class UnreachableError(ConnectionError):
-    """No NATS server; the text tells which were tried and why it failed."""
+    """No NATS server can be reached; the text names the servers that were tried and the reason."""
 
 
 _lock = threading.Lock()
@@ -44,7 +44,7 @@ def client_of(connection: ConnectionOptions) -> BlockingClient:
 
 
 def forget(connection: ConnectionOptions, client: BlockingClient) -> None:
-    """Close a client that does not work any more, so that the next one who asks gets a new one."""
+    """Close a client that no longer works, so that the next request for a client gets a new one."""
     key = (os.getpid(), connection)
     with _lock:
         if _pool.get(key) is client:
@@ -53,16 +53,16 @@ def forget(connection: ConnectionOptions, client: BlockingClient) -> None:
 
 
 def nats_options(connection: ConnectionOptions) -> dict[str, Any]:
-    """What stan_client passes on to nats-py."""
+    """Return the options that stan_client passes on to nats-py."""
     files = zip(("tls_ca", "tls_cert", "tls_key"), connection.tls, strict=True)
     return {**dict(connection.nats), **dict(connection.secrets), **{name: file for name, file in files if file}}
 
 
 def patiently(connection: ConnectionOptions, retries: int, pause_s: float, call: Callable[[BlockingClient], T]) -> T:
-    """What *call* makes of the client; called again, up to *retries* times, after what may pass.
+    """Return the result of *call*, which is repeated up to *retries* times after errors of PASSING.
 
     Raises:
-        One of PASSING, when it has happened once more than that; whatever else *call* raises, at once.
+        One of PASSING, when the last repetition fails too; any other error of *call*, at once.
     """
     while True:
         client = None

@@ -37,7 +37,7 @@ class PipelineConfigError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineConnection:
-    """How the broker is reached."""
+    """Address and login of the broker."""
 
     servers: str
     cluster_id: str
@@ -48,7 +48,7 @@ class PipelineConnection:
     tls: Mapping[str, str]
 
     def options(self) -> dict[str, str]:
-        """As options of the data source; with the secrets."""
+        """Return the options for the data source, including secrets."""
         found = {
             "servers": self.servers,
             "clusterId": self.cluster_id,
@@ -83,7 +83,7 @@ class PipelineSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Where the results go."""
+    """The destination of the results."""
 
     channel: str
     mode: Mode
@@ -93,7 +93,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spark:
-    """How Spark runs."""
+    """Settings of the Spark session."""
 
     master: str
     conf: Mapping[str, str]
@@ -312,7 +312,7 @@ def _place(path: str, directory: Path) -> str:
 
 
 def summary(pipeline: Pipeline) -> list[tuple[str, Any]]:
-    """What the pipeline would do, for people: names and texts, no secret among them."""
+    """Describe the pipeline for people, as names and texts, without secrets."""
     mode = {
         "append": "each result once, when it is final",
         "update": "each result again when it has changed",

@@ -24,7 +24,7 @@ Format = Literal["json", "avro", "raw"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """How a message becomes columns."""
+    """The decoding of messages into columns."""
 
     format: Format
     columns: Mapping[str, str]  # name -> type

@@ -18,7 +18,7 @@ class BatchReport:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing was there to do."""
+        """True if the batch had nothing to do."""
         return not self.rows and self.published <= 0
 
     def line(self) -> str:

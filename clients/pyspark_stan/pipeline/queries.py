@@ -10,7 +10,7 @@ from typing import Final
 from pyspark_stan.pipeline.tables import TomlTable
 
 VIEW: Final = "events"
-"""What the rows are called in SQL, unless the file says otherwise."""
+"""Name of the rows' view in SQL, unless the file names another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
