@@ -1,1 +1,1 @@
-"""What a server is told: flags and files read, every complaint collected, the settings in force shown."""
+"""The settings of a server: flags and files are read, all complaints collected, and the settings in force shown."""

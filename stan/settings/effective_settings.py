@@ -45,7 +45,7 @@ def effective_settings(
 
 
 def _in_force(config: Config) -> dict[str, str]:
-    """What a default that leaves it open comes to."""
+    """Return the values in force of options whose default leaves the value open."""
     found = {
         "raft_groups": str(config.store.raft_groups),
         "http_host": config.monitor.host,

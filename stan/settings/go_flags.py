@@ -14,7 +14,7 @@ from stan.units import INT64_MAX, INT64_MIN, parse_duration
 
 
 class FlagKind(Enum):
-    """What a flag's value is; SIZE stays text here, because a bad size is another error than a bad value."""
+    """Type of a flag's value; SIZE stays text here, because a bad size is another error than a bad value."""
 
     BOOL = "bool"
     INT = "int"
@@ -109,7 +109,7 @@ def convert(kind: FlagKind, name: str, text: str) -> Value:
 
 
 def parse_bool(text: str) -> bool:
-    """As strconv.ParseBool; ValueError otherwise."""
+    """Parse a bool as Go's strconv.ParseBool; ValueError otherwise."""
     if text in {"1", "t", "T", "TRUE", "true", "True"}:
         return True
     if text in {"0", "f", "F", "FALSE", "false", "False"}:
@@ -122,7 +122,8 @@ _INT = re.compile(r"[+-]?(0[xX](_?[0-9a-fA-F])+|0[bB](_?[01])+|0[oO](_?[0-7])+|[
 
 
 def parse_int(text: str) -> int:
-    """As strconv.ParseInt with base 0 and 64 bits: prefixes 0x, 0b, 0o, 0 and underscores; ValueError otherwise."""
+    """Parse a number as Go's strconv.ParseInt with base 0 and 64 bits: prefixes 0x, 0b, 0o, 0 and underscores; ValueError
+    otherwise."""
     octal = _OCTAL.fullmatch(text)
     if octal:
         text = f"{octal[1]}0o{octal[2]}"

@@ -55,7 +55,7 @@ def nats_settings(values: SettingsReader) -> NatsConfig:
 
 
 def _is_own(values: SettingsReader) -> bool:
-    """Whether our connection is a user of its own of the embedded nats-server."""
+    """Return True if our connection has a user of its own in the embedded nats-server."""
     if values.file and values.file.own_user:
         return True
     named = any(values.text(key) for key in ("credentials", "nkey_seed_file"))

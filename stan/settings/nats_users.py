@@ -12,7 +12,7 @@ from stan.settings.nats_conf import ConfNode, Data, Document
 
 _WORDS: Mapping[str, str] = {"user": "user", "username": "user", "pass": "pass", "password": "pass", "token": "auth"}
 _HASH = "$2"
-"""What passwords hashed by bcrypt begin with."""
+"""Prefix of passwords hashed by bcrypt."""
 _FOREIGN = frozenset({"token", "auth_callout"})
 """Keys beside which no user can be added."""
 

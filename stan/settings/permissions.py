@@ -21,7 +21,7 @@ _USER_KEYS: Final = ("user", "password", "nkey", "clients")
 
 
 def read_permissions(node: ConfNode) -> Permissions:
-    """What a block says; what is wrong with it is among the complaints of what is returned."""
+    """Read a block `permissions`; its mistakes are among the complaints of the result."""
     found = _Reader()
     users: list[NatsUser] = []
     rules: list[Rule] = []

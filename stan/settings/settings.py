@@ -1,6 +1,6 @@
-"""From a command line to what `stan-server` shall do; pure.
+"""Turns a command line into the action and settings of `stan-server`; pure.
 
-Promises: `parse` never prints, exits, or opens a file by itself; it tells what to do, the exit code and the settings. All
+Promises: `parse` never prints, exits, or opens a file by itself; it returns the action, the exit code and the settings. All
 bad values are found at once, those of configuration files with file and line. Modelled on the original's option
 processing (STAN-SPEC 12.1, 12.2).
 """
@@ -48,7 +48,7 @@ _STORES: dict[str, StoreKind] = {"MEMORY": "memory", "FILE": "file", "SQL": "sql
 
 
 class Action(Enum):
-    """What the command line asks for."""
+    """The action that the command line requests."""
 
     SERVE = "serve"
     HELP = "help"

@@ -40,7 +40,7 @@ class SettingsReader:
                 self.given[key], self.sources[key] = found, "environment"
 
     def name(self, key: str) -> str:
-        """How the user has called the setting: `-dir`, `dir (stan.conf:3)`."""
+        """Return the setting's name as the user wrote it: `-dir`, `dir (stan.conf:3)`."""
         if self.file is None or key in self._flags or key not in self.file.places:
             return f"-{key}"
         name, where = self.file.places[key]
@@ -77,5 +77,5 @@ class SettingsReader:
 
 
 def clustered(values: SettingsReader) -> bool:
-    """Whether the server is to be a node of a cluster."""
+    """Return True if the server is configured as a node of a cluster."""
     return any(values.flag(key) for key in ("clustered", "join", "replica"))

@@ -39,7 +39,7 @@ Reader = Callable[[Path], Document]
 
 
 class KeyPlace(NamedTuple):
-    """Where a setting comes from."""
+    """Origin of a setting."""
 
     name: str
     where: str
@@ -47,7 +47,7 @@ class KeyPlace(NamedTuple):
 
 @dataclass(slots=True)
 class FileSettings:
-    """What was found in the files."""
+    """The contents of the configuration files."""
 
     values: dict[str, Value] = field(default_factory=dict)  # by key of a flag, or of FILE_ONLY
     places: dict[str, KeyPlace] = field(default_factory=dict)
@@ -133,7 +133,7 @@ def _split(document: Document, found: FileSettings, *, shared: bool) -> tuple[Do
 
 
 def _hand_over(file: Path, document: Document, rest: Document, found: FileSettings) -> None:
-    """Note what nats-server shall read."""
+    """Note the file or text that nats-server has to read."""
     rest = _take_pages(rest, found)
     _look_at_tls(rest, found)
     logins = [name for name in rest if name.lower() == "authorization"]

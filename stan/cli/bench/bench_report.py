@@ -37,7 +37,7 @@ def percentile(latencies: Latencies, share: float) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Measurement:
-    """What one publisher or subscriber did."""
+    """The measurement of one publisher or subscriber."""
 
     name: str
     messages: int

@@ -64,13 +64,13 @@ class Round:
     back_gap_ms: float  # longest time without an ack meanwhile
 
     def to_json(self) -> dict[str, Any]:
-        """As numbers with a tenth of a millisecond."""
+        """Return the figures as numbers, rounded to a tenth of a millisecond."""
         return {key: round(value, 1) if isinstance(value, float) else value for key, value in asdict(self).items()}
 
 
 @dataclass(slots=True)
 class FailoverLoad:
-    """What writer and durable of one channel have seen so far."""
+    """Messages that the writer and the durable of one channel have seen so far."""
 
     cluster: LocalCluster
     channel: str
@@ -109,7 +109,7 @@ class FailoverLoad:
         self.received = max(self.received, int(message.data))
 
     def settled(self, number: int) -> bool:
-        """Whether all messages up to *number* have their ack or an error."""
+        """Return True if all messages up to *number* have their ack or an error."""
         return next(iter(self._unsettled), number + 1) > number
 
     def measure(self) -> None:

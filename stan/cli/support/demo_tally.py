@@ -13,7 +13,7 @@ from stan_client.publishing import OnAck
 
 @dataclass(slots=True)
 class Tally:
-    """What one subscription received, or all members of a queue group together."""
+    """Counts of the messages that one subscription received, or all members of a queue group together."""
 
     seen: dict[int, bytes] = field(default_factory=dict)  # sequence -> data, as it first came
     received: int = 0
@@ -42,13 +42,13 @@ class Tally:
         self.marked_at = 0
 
     def missing(self, last: int) -> int:
-        """How many of the sequences 1 to *last* have not come."""
+        """Number of the sequences 1 to *last* that have not come."""
         return last - sum(1 for sequence in self.seen if sequence <= last)
 
 
 @dataclass(slots=True)
 class PublishLedger:
-    """What the writer published, in order, and what became of each message."""
+    """The writer's messages: how many were published, which were acked, and how many have an unknown outcome."""
 
     published: int = 0
     acked: list[bytes] = field(default_factory=list)
@@ -69,7 +69,7 @@ class PublishLedger:
 
     @property
     def in_flight(self) -> int:
-        """Published, and nothing heard of it yet."""
+        """Number of messages without ack or error yet."""
         return self.published - len(self.acked) - self.unknown
 
 

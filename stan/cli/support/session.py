@@ -17,7 +17,7 @@ from stan.errors import UNKNOWN_CHANNEL
 PATIENCE_S = 10.0
 """Seconds until a request without an answer fails."""
 NODES_PATIENCE_S = 2.0
-"""How long the nodes are waited for when nobody answers something else."""
+"""Wait for the nodes' answers after another request had no answer."""
 NEAR_MAX = 3
 """Names that are suggested instead of a wrong one."""
 
@@ -61,7 +61,7 @@ def look(target: Target, view: View, table: Callable[[stan_client.Direct], Await
 
 
 async def _silence(direct: stan_client.Direct, target: Target) -> str:
-    """Why nobody may have answered, as far as the nodes tell."""
+    """Return the likely reason for a missing answer, as far as the nodes report one."""
     try:
         nodes = await direct.admin.nodes(patience_s=NODES_PATIENCE_S)
     except stan_client.StanClientError:
@@ -92,5 +92,5 @@ async def no_channel(direct: stan_client.Direct, channel: str) -> CliError:
 
 
 def is_unknown(error: stan_client.ServerError) -> bool:
-    """Whether a server says that there is no such channel."""
+    """Return True if a server's error means that there is no such channel."""
     return UNKNOWN_CHANNEL in str(error)
