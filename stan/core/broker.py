@@ -1,7 +1,7 @@
-"""The broker as a value: feed it events, take one `Ready`, carry it out, tell it what became of it.
+"""The broker as a value: feed it events, take one `Ready`, carry it out, report the outcome back.
 
-It never awaits, opens, sleeps, logs, or looks at a clock: time is an argument, and the same object runs in production and in
-the simulator. Order inside one Ready is a promise: proposals are written before sends leave; the answer to a subscription
+The broker never awaits, opens, sleeps, logs, or looks at a clock: time is an argument, and the same object runs in production
+and in the simulator. Order inside one Ready is a promise: proposals are written before sends leave; the answer to a subscription
 request leaves before its first message; a publisher's ack leaves after its message was offered to the subscribers.
 """
 
@@ -56,7 +56,7 @@ class Broker:
     """One node's broker: the metadata group and its channel groups."""
 
     def __init__(self, config: Config, indexes: Indexes, reply_prefix: bytes, groups: Numbers = None) -> None:
-        """*groups*: of channels that this node holds; None: all."""
+        """*groups*: the channel groups that this node holds; None: all of them."""
         self.context = loading.empty(config, indexes, reply_prefix)
         subjects = self.context.subjects
         for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
@@ -79,7 +79,7 @@ class Broker:
         self.nodes = NodeRequests(self.context)
         self.cursor_admin = CursorAdmin(self.context, self.channels, self.responder)
         self.progress_sent: dict[int, pb.GroupChange] = {}  # by ticket, until written
-        self.pending_requests: deque[Frame] = deque(maxlen=limits.PENDING_REQUESTS_MAX)  # until it is known who leads
+        self.pending_requests: deque[Frame] = deque(maxlen=limits.PENDING_REQUESTS_MAX)  # until the leader is known
         self.requests: dict[bytes, Callable[[Frame], None]] = {
             subjects.discover.encode(): self.clients.connect,
             subjects.pings.encode(): self.clients.ping,
@@ -109,20 +109,21 @@ class Broker:
             self.requests[subjects.node_remove.encode()] = self.nodes.remove
 
     def join_cluster(self, node: str, founders: tuple[str, ...], under_way: Why) -> None:
-        """Which node this is; the nodes while the metadata tells of none; what says why a change of them has to wait."""
+        """Set this node's name in the cluster. *founders*: the nodes to assume while the metadata lists none; *under_way*:
+        returns why a change of the nodes has to wait."""
         self.context.events.node = node
         self.nodes.founders, self.nodes.under_way = founders, under_way
 
     def reset(self, number: GroupId) -> None:
-        """Forget what is known of a group, which is about to be told anew; this node does not lead it."""
+        """Forget a group's state, which is about to be loaded again; this node does not lead the group."""
         loading.reset(self.context, number)
 
     def drop(self, number: GroupId) -> None:
-        """This node does not hold a group of channels any more, which it does not lead."""
+        """Forget a channel group that this node no longer holds; this node does not lead the group."""
         self.context.groups.pop(number, None)
 
     def was_reset(self, number: GroupId) -> None:
-        """What was forgotten is known again, and may have changed: channels came and went, connections are gone."""
+        """A group's state is loaded again after `reset` and may have changed: channels came and went, connections are gone."""
         if number != META_GROUP:
             return
         meta = self.context.meta
@@ -136,11 +137,11 @@ class Broker:
         self.read_index.applied()
 
     def restore(self, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:
-        """Bring a group that is new, or was reset, to a state that was kept. *anew*: all of it counts as changed."""
+        """Load a snapshot into a group that is new, or was reset. *anew*: all of the state counts as changed."""
         loading.restore(self.context, number, snapshot, anew=anew)
 
     def replay_entry(self, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
-        """Apply one entry to the replicated state alone: nobody is answered and nothing is delivered."""
+        """Apply one entry to the replicated state alone: no request is answered and nothing is delivered."""
         loading.replay(self.context, number, index, kind, body)
 
     def snapshot(self, number: GroupId, into: pb.Snapshot) -> None:
@@ -150,7 +151,7 @@ class Broker:
     # --- leadership -----------------------------------------------------------------------------------------------------
 
     def lead(self, now: Nanos, wall: WallNanos, *, unconfirmed: bool) -> None:
-        """The state is loaded and replayed, and this node is alone: it leads everything."""
+        """The state is loaded and replayed, and this node runs alone: start to lead every group."""
         self.start(now, wall)
         self.lead_meta(b"")
         for number in self.context.groups:
@@ -158,7 +159,7 @@ class Broker:
                 self.lead_group(number, unconfirmed=unconfirmed)
 
     def start(self, now: Nanos, wall: WallNanos) -> None:
-        """Time begins."""
+        """Set the clock for the first time and start the timers."""
         self.context.clock = Clock(now, wall)
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
 
@@ -175,8 +176,9 @@ class Broker:
         self.read_index.applied()
 
     def lead_group(self, number: GroupId, *, unconfirmed: bool) -> None:
-        """This node leads a group, all earlier entries of which are applied: make the live view, heed today's limits, mend what
-        the last leader has left half done. *unconfirmed*: more may have been sent than the log tells."""
+        """This node leads a group from now on, and has applied all earlier entries of it: make the live view, apply the
+        current limits, finish what the previous leader left half done. *unconfirmed*: more may have been sent than the log
+        records."""
         context = self.context
         group = context.groups[number]
         leadership = group.lead()
@@ -190,13 +192,13 @@ class Broker:
         self.channels.lead_live(number)
 
     def follow_meta(self) -> None:
-        """This node leads the metadata no more: it answers nothing that is on its way."""
+        """This node no longer leads the metadata: requests whose entries are on their way stay unanswered."""
         self.context.leads_meta = False
         self.context.forget(META_GROUP)
         self.clients.follow()
 
     def follow_group(self, number: GroupId) -> None:
-        """This node leads a group no more: it answers and sends nothing that is on its way."""
+        """This node no longer leads a group: of this group, nothing that is on its way is answered or sent."""
         context = self.context
         context.groups[number].leadership = None
         context.forget(number)
@@ -208,7 +210,8 @@ class Broker:
         self.long_poll.follow(number)
 
     def replay(self, group: GroupId, steps: list[Publishes | Acks | Frame], since: Nanos) -> None:
-        """Handle what was heard of a group since *since*, as far as the last leader has not: this one leads it from now on."""
+        """This node leads a group from now on: handle the buffered frames of the group since *since* that the previous leader
+        has not handled."""
         context = self.context
         context.replaying = group
         for frame in [frame for frame in self.pending_requests if self._group_of(frame) == group]:
@@ -228,7 +231,8 @@ class Broker:
         context.replaying = None
 
     def reconfigure(self, config: Config) -> None:
-        """Other settings from now on: limits, heartbeats, what becomes of a second durable. Everything else stays as it is."""
+        """Apply changed settings: limits, heartbeats, how a second subscription to a durable is handled. Everything else stays
+        as it is."""
         self.context.config = config
         self.channels.reconfigure()
         self.clients.reconfigure(config.heartbeat)
@@ -248,7 +252,7 @@ class Broker:
             self.context.within(self.context.group_number(batch.channel), self.publishing.publishes, batch)
 
     def step_acks(self, batches: Iterable[Acks]) -> None:
-        """Acks read from NATS. One for a subscription that is gone, or of another user, changes nothing (STAN-SPEC 6.5)."""
+        """Acks read from NATS. An ack for a subscription that is gone, or of another user, changes nothing (STAN-SPEC 6.5)."""
         for acks in batches:
             group = self.context.groups.get(GroupId(acks.group))
             if group is None or not group.leads:
@@ -267,7 +271,7 @@ class Broker:
                 self.context.complain("ERR", f"Unable to process ack on {shown(frame.subject)}: not an ack")
 
     def step_frame(self, frame: Frame) -> None:
-        """Any other frame: a request of a client, or an answer to one of ours."""
+        """Any other frame: a request of a client or node, or the answer to a request of this broker."""
         if frame.subject in self.requests:
             if self.context.replaying is None and self.context.clustered:
                 self.arrival_order.add(frame, self.context.clock.now)
@@ -281,7 +285,7 @@ class Broker:
                 self.context.within(META_GROUP, answered, None if frame.nobody else frame.payload)
 
     def _may_be_replaced(self) -> bool:
-        """Whether another node may lead what this one believes to lead, and know better what to answer."""
+        """True if the lease of a group that this node leads has lapsed: another node may lead the group and answer instead."""
         context = self.context
         return (context.leads_meta and not context.meta_lease) or any(
             group.dispatch.lease_lapsed for _, group in context.led()
@@ -302,11 +306,11 @@ class Broker:
     def _handle(self, frame: Frame) -> None:
         try:
             self.requests[frame.subject](frame)
-        except Exception as error:  # noqa: BLE001 - the border of the group, which is looked for only then
+        except Exception as error:  # noqa: BLE001 - the border of the group, which is determined only on failure
             self.context.fail(self._group_of(frame), error)
 
     def _asked_for_meta(self, frame: Frame) -> None:
-        """Another node asks for a change of the metadata, or how far it is."""
+        """Another node asks for a change of the metadata, or for its read index."""
         if not self.context.concerns(META_GROUP):
             return
         try:
@@ -385,7 +389,7 @@ class Broker:
             self.context.redeliveries += group.dispatch.fetched(fetch, batches, self.context.clock.now)
 
     def step_fetch_failed(self, fetch: Fetch, why: str) -> None:
-        """The log could not answer; tried again a second later."""
+        """The log could not answer a Fetch; it is retried a second later."""
         if fetch.uid == STAGING_UID:
             self.committing.read_failed(fetch, why)
             return
@@ -415,7 +419,7 @@ class Broker:
         self.context.payload_bytes_max = most
 
     def step_heard_since(self, since: Nanos) -> None:
-        """What was read from NATS since then is kept for a new leader."""
+        """The replay buffer holds what was read from NATS since *since*, for when this node becomes leader."""
         self.context.heard_since = since
 
     def step_loaded(self, number: GroupId, last: RaftIndex) -> None:
@@ -424,15 +428,16 @@ class Broker:
             self.context.groups[number].loaded = last
 
     def step_lease(self, number: GroupId, *, holds: bool) -> None:
-        """Whether no other node can lead a group that this one leads: without that it sends nothing of it. It may have left
-        this node."""
+        """Report the lease of a group that this node leads. *holds*: no other node can lead the group; otherwise this node sends
+        nothing of it. The group may have left this node meanwhile."""
         if number == META_GROUP:
             self.context.meta_lease = holds
         elif number in self.context.groups:
             self.context.groups[number].dispatch.lease_lapsed = not holds
 
     def step_room(self, number: GroupId, *, closed: bool, full: bool) -> None:
-        """Whether a group that is led takes proposals: none while it is *closed*; *full*: what comes had better grow."""
+        """Report backpressure of a group that this node leads. *closed*: the group takes no proposals; *full*: entries wait, so
+        new messages are collected into larger batches."""
         context = self.context
         if closed != (number in context.write_blocked):
             context.write_blocked = context.write_blocked ^ {number}
@@ -440,30 +445,30 @@ class Broker:
             context.saturated = context.saturated ^ {number}
 
     def step_fault(self, number: GroupId, error: Exception) -> None:
-        """The program failed in a group, outside the broker: the next Ready has it frozen."""
+        """The program failed in a group, outside the broker: the next Ready reports the fault, which freezes the group."""
         self.context.fail(number, error)
 
     def step_alarm(self, at: int, call: Callable[[Nanos], None]) -> None:
-        """Have the first `ready` at or after *at* (Nanos) call."""
+        """Run *call* in the first `ready` at or after *at* (Nanos)."""
         self.context.timers.at(at, call)
 
     def admit_request(self, now: Nanos) -> bool:
-        """Whether one more request of operators may be answered now, by the configured rate; it counts."""
+        """Count one more operator request; False if the configured rate does not allow to answer it now."""
         return self.context.rate_limiter.admit(now)
 
     def catch_up(self, done: Callable[[bool], None]) -> None:
-        """Call once this node's copy of the metadata is as new as the leader's; with False if that cannot be known now."""
+        """Call *done* once: with True when this node's copy of the metadata is as new as the leader's, with False if that cannot
+        be found out now."""
         self.read_index.wait(done)
 
     def emit(self, kind: str, text: str, **about: Any) -> None:
-        """Tell whoever listens what happens, see stan.core.base.admin_events; *about*: channel=, client_id=, group=,
-        cursor_id=."""
+        """Publish an admin event (stan.core.base.admin_events); *about*: channel=, client_id=, group=, cursor_id=."""
         self.context.emit(kind, text, **about)
 
     # --- output -------------------------------------------------------------------------------------------------------
 
     def ready(self, now: Nanos, wall: WallNanos, room: int) -> Ready:
-        """Everything to do now; deliveries stop at about *room* bytes. Call until `idle`."""
+        """Return everything to do now; deliveries stop at about *room* bytes. Call it again as long as `has_work`."""
         context = self.context
         context.clock = Clock(now, wall)
         context.timers.run(now, partial(context.fail, META_GROUP))
@@ -496,7 +501,7 @@ class Broker:
 
     @property
     def has_work(self) -> bool:
-        """Whether `ready` would find deliveries to make or proposals to write."""
+        """True if `ready` would find deliveries to make or proposals to write."""
         context = self.context
         return bool(
             any(change.group not in context.write_blocked for change in context.changes)
@@ -509,11 +514,12 @@ class Broker:
         )
 
     def _is_time_to_report(self, number: GroupId, group: ChannelGroup, now: Nanos, changing: set[GroupId]) -> bool:
-        """A node alone tells its positions with what it sends; a replicated group now and then, and before any change that may
-        move them elsewhere. Where there was no room for it, it is tried now and then."""
+        """True if a progress entry of the group is due. A node that runs alone writes progress with every delivery; a replicated
+        group writes it at intervals, and before any change that may move positions. If the log had no room for the last
+        progress entry, a node alone retries at intervals, too."""
         context, dispatch = self.context, group.dispatch
         if not dispatch.has_progress or dispatch.frozen or number in context.write_blocked:
-            dispatch.progress_blocked &= dispatch.has_progress  # what it was about may have ended
+            dispatch.progress_blocked &= dispatch.has_progress  # the cursors to report may be gone
             return False
         if not context.clustered and not dispatch.progress_blocked:
             return True
@@ -528,7 +534,7 @@ class Broker:
 
     def _tell_later(self, group: ChannelGroup) -> None:
         group.report_at = self.context.clock.now + limits.PROGRESS_INTERVAL
-        self.context.timers.at(group.report_at, lambda _now: None)  # a turn then
+        self.context.timers.at(group.report_at, lambda _now: None)  # only so that a turn runs then
 
     def _report_progress(self, number: GroupId, group: ChannelGroup, ready: Ready, changing: set[GroupId]) -> None:
         if not self._is_time_to_report(number, group, self.context.clock.now, changing):
@@ -543,7 +549,7 @@ class Broker:
     # --- outcome of proposals -----------------------------------------------------------------------------------------
 
     def written(self, proposal: Proposal, index: RaftIndex) -> None:
-        """A proposal is in the log at *index*; its commit will come."""
+        """A proposal is in the log at *index*; its commit follows."""
         self.context.by_index[proposal.group, index] = proposal.ticket
         if self.progress_sent.pop(proposal.ticket, None) is not None:
             self.context.groups[proposal.group].dispatch.progress_blocked = False
@@ -554,7 +560,8 @@ class Broker:
         self._tell(proposal.ticket, None, why)
 
     def in_doubt(self, proposal: Proposal) -> None:
-        """Nobody knows whether a proposal is in the log, or somebody else is to take it: who waits for it is not answered."""
+        """It is unknown whether a proposal is in the log, or another leader has to take it: the request behind the proposal is
+        not answered."""
         self._progress_lost(proposal)
         waiting = self.context.waiting.pop(proposal.ticket, None)
         if waiting is not None:
@@ -567,18 +574,19 @@ class Broker:
 
     @property
     def progress_blocked(self) -> set[GroupId]:
-        """Groups of which nothing may leave, as their logs had no room for what was sent and acked."""
+        """Groups that may send nothing because their logs had no room for a progress entry."""
         return {number for number, group in self.context.led() if group.dispatch.progress_blocked}
 
     def no_room(self, number: GroupId) -> None:
-        """The log of a group had no room for its progress: it sends nothing until there is. Call `ready` once more."""
+        """The log of a group had no room for a progress entry: the group sends nothing until there is room. Call `ready` once
+        more."""
         group = self.context.groups.get(number)
         if group is not None and group.leads:
             group.dispatch.progress_blocked = True
             self._tell_later(group)
 
     def not_sent(self, deliveries: list[Delivery]) -> None:
-        """Deliveries of a Ready did not leave: the log could not be told of them, or another node may lead their groups."""
+        """Deliveries of a Ready did not leave: the log could not record them, or another node may lead their groups."""
         for number, group in self.context.led():
             group.dispatch.not_sent([lost for lost in deliveries if lost.group == number])
 
@@ -589,11 +597,12 @@ class Broker:
             group.dispatch.frozen = True
 
     def fail(self, number: GroupId, why: str) -> None:
-        """The program failed in a group, perhaps amid an entry: nothing of it is led, delivered or answered any more."""
+        """The program failed in a group, perhaps amid an entry: until a restart this node neither leads the group nor delivers
+        or answers anything of it."""
         self.context.faulty[number] = why
         self.freeze(number)
         if self.context.leads(number):
-            with contextlib.suppress(Exception):  # what is left of it is asked for nothing any more
+            with contextlib.suppress(Exception):  # the state that remains is not used again
                 self.follow_meta() if number == META_GROUP else self.follow_group(number)
 
     def _tell(self, ticket: int, result: object, error: str) -> None:

@@ -1,9 +1,9 @@
 """Delivery of one channel group, on its leader: windows, redelivery, hand-over, progress.
 
-Everything works on runs and batches. Messages to redeliver (delivered once, now nobody's) go first, oldest
-first, inside the window's budget; new messages follow. So a resumed durable gets its unacked messages before new ones, no
-more than its window at once, and nothing can be stalled by a stale flag (FIELD 1a). Never reads a disk: what it needs it asks
-for with a Fetch.
+Everything works on runs and batches. Messages to redeliver (delivered once, held by no member now) go first, oldest first,
+inside the window's budget; new messages follow. So a resumed durable gets its unacked messages before new ones, never more
+than its window at once, and nothing can be stalled by a stale flag (FIELD 1a). Dispatch never reads a disk: it asks for
+messages with a Fetch.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from stan.types import ChannelUid, Nanos, WallNanos
 
 
 class Dispatch:
-    """The live cursors of one group."""
+    """The live cursors of one channel group, on its leader; empty on a follower."""
 
     def __init__(self, machine: GroupMachine, indexes: Indexes, timers: Timers | PartTimers) -> None:
         self.machine = machine
@@ -35,12 +35,11 @@ class Dispatch:
         self.scheduled: deque[LiveCursor] = deque()
         self.unreported_cursors: dict[int, LiveCursor] = {}
         self.keep_batches: set[int] = set()  # cursors that keep batches while their window is full
-        self.paused = False  # no connection to NATS: nothing is sent, no ack wait runs
+        self.paused = False  # the NATS connection is lost: nothing is sent, no ack wait runs
         self.frozen = False  # the log takes nothing until a restart
         self.progress_blocked = False  # the log had no room for a progress entry
-        self.unconfirmed: list[
-            int
-        ] = []  # cursors and maybe_sent_until of which no entry tells yet, as in entries.MaybeSent
+        # Pairs (cursor id, maybe_sent_until) that no entry records yet, flat as in entries.MaybeSent.
+        self.unconfirmed: list[int] = []
         self.lease_lapsed = False  # another node may lead: nothing is sent until that is known
         self.fetches = 0
         self.out_messages = 0
@@ -52,7 +51,8 @@ class Dispatch:
     def lead(self, now: Nanos, wall: WallNanos) -> None:
         """Make the live view from the replicated state: at start and when leadership begins.
 
-        What was pending keeps its member; its ack wait counts from the message's timestamp (STAN-SPEC 6.10).
+        Pending messages stay with their member. Their ack wait counts from the timestamp of the channel's newest message, as the
+        time of delivery is not replicated (STAN-SPEC 6.10).
         """
         for cursor in self.machine.cursors.values():
             for sub in cursor.members:
@@ -93,7 +93,7 @@ class Dispatch:
                 self.unconfirmed += (live.cursor.cursor_id, until)
 
     def join(self, cursor: Cursor, sub: Subscription) -> None:
-        """A subscription came online; `pump` sends to it once its response is on the way."""
+        """A subscription came online; `pump` sends to it once the response to its request is on the way."""
         live = self.cursors.get(cursor.cursor_id)
         if live is None:
             to_redeliver = Runs(Run(run.first, run.last) for run in cursor.to_redeliver)
@@ -113,7 +113,7 @@ class Dispatch:
         self._schedule(live)
 
     def leave(self, sub: Subscription, *, gone: bool) -> None:
-        """The replicated state let a subscription go; *gone* when its cursor ended with it or is offline now."""
+        """A subscription ended in the replicated state; *gone*: its cursor ended with it or is offline now."""
         found = self.by_subscription.get(sub.subscription_id)
         if found is None or found[1].sub is not sub:
             return
@@ -128,7 +128,7 @@ class Dispatch:
         self._schedule(live)
 
     def removed(self, uid: ChannelUid, removal: pb.Removal) -> None:
-        """Messages were removed by an operator: they are settled, whoever has them."""
+        """An operator removed messages: they count as acked, whichever member holds them."""
         for live in self.by_channel.get(uid, {}).values():
             for first, last in removed_runs(removal):
                 for run in live.holders(first, last):
@@ -138,12 +138,12 @@ class Dispatch:
             self._schedule(live)
 
     def drop_channel(self, uid: ChannelUid) -> None:
-        """The channel and everything on it is gone."""
+        """The channel is gone: drop all its cursors."""
         for live in list(self.by_channel.get(uid, {}).values()):
             self._drop_cursor(live)
 
     def _drop_cursor(self, live: LiveCursor) -> None:
-        """The cursor and all its members are gone."""
+        """The cursor is gone: drop it with all its members."""
         for member in live.members:
             del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
         live.members.clear()
@@ -171,7 +171,7 @@ class Dispatch:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def committed(self, uid: ChannelUid, batch: ReadResult) -> None:
-        """New messages are visible: cursors that are at the end take them from memory."""
+        """New messages are visible: cursors at the end of the channel take them from memory."""
         for live in self.by_channel.get(uid, {}).values():
             if live.batches:
                 tail = live.batches[-1]
@@ -188,7 +188,7 @@ class Dispatch:
             self._schedule(live)
 
     def ack(self, key: int, ranges: Iterable[tuple[int, int]], wall: int = 0) -> bool:
-        """Sequences were acked on one ack inbox, at *wall*; False if nobody has it (any more)."""
+        """Sequences were acked on one ack inbox, at *wall* (Unix ns); False if no online subscription has this inbox."""
         found = self.by_ack_key.get(key)
         if found is None:
             return False
@@ -196,7 +196,7 @@ class Dispatch:
         for first, last in ranges:
             runs = member.window.remove(first, last)
             if sum(run.size for run in runs) < last - first + 1:
-                runs += live.holders(first, last)  # a late ack: somebody else holds it, or nobody
+                runs += live.holders(first, last)  # a late ack: another member holds the message, or none
                 if min(last, live.maybe_sent_until) > live.last_sent:
                     live.pass_over(max(first, live.last_sent + 1), min(last, live.maybe_sent_until))
             for run in runs:
@@ -207,9 +207,9 @@ class Dispatch:
         return True
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult], now: Nanos) -> list[Delivery]:
-        """The answer to a Fetch: redeliveries are made at once, new messages are kept in hand for the next pump."""
+        """The answer to a Fetch. Returns redeliveries, made at once; new messages are kept in hand for the next pump."""
         live = self.cursors.get(fetch.cursor_id)
-        if live is None or live.fetching != fetch.number:  # asked for in another life of the cursor
+        if live is None or live.fetching != fetch.number:  # an earlier live view of the cursor asked for it
             return []
         live.fetching = 0
         self._schedule(live)
@@ -235,8 +235,8 @@ class Dispatch:
             self._schedule(live)
 
     def not_sent(self, deliveries: Iterable[Delivery]) -> None:
-        """These did not leave after all: they are to be redelivered, at once and not only when the ack wait is over, and as if
-        nothing had been: what was never sent is no redelivery."""
+        """Deliveries did not leave after all: their messages are sent again at once, without waiting for the ack wait, and with
+        the redelivery count of before: a message that was never sent is not a redelivery."""
         by_inbox: dict[bytes, list[Run]] = {}
         for lost in deliveries:
             by_inbox.setdefault(lost.inbox, []).append(Run(lost.first, lost.last))
@@ -249,11 +249,12 @@ class Dispatch:
                 self._schedule(live)
 
     def pause(self) -> None:
-        """NATS is away."""
+        """The NATS connection is lost: send nothing until `resume`."""
         self.paused = True
 
     def resume(self, away_ns: int) -> None:
-        """NATS is back after *away_ns*: ack waits did not run meanwhile, so that an outage causes no redelivery storm."""
+        """The NATS connection is back after *away_ns*: ack waits are extended by that time, so that an outage causes no
+        redelivery storm."""
         self.paused = False
         for live, member in list(self.by_subscription.values()):
             member.window.shift(away_ns)
@@ -262,7 +263,7 @@ class Dispatch:
             self._schedule(live)
 
     def cursor_changed(self, result: GroupResult) -> None:
-        """A change of an operator to a cursor was applied."""
+        """An operator's change to a cursor was applied to the replicated state: the live view follows."""
         live = self.cursors.get(result.cursor.cursor_id) if result.cursor is not None else None
         if live is None:
             return
@@ -291,12 +292,13 @@ class Dispatch:
 
     @property
     def mute(self) -> bool:
-        """Whether nothing may be sent: the log could not be told and it would come again unflagged, or another node may lead."""
+        """True if nothing may be sent: the log cannot record deliveries, so that they would be repeated unflagged, or another
+        node may lead."""
         return self.frozen or self.progress_blocked or self.lease_lapsed
 
     @property
     def has_work(self) -> bool:
-        """Whether `pump` has something to look at."""
+        """True if `pump` has cursors to look at."""
         return bool(self.scheduled) and not self.paused and not self.mute
 
     def pump(self, ready: Ready, now: Nanos, room: int) -> int:
@@ -318,7 +320,7 @@ class Dispatch:
     def _pump_one(self, live: LiveCursor, ready: Ready, now: Nanos, room: int) -> int:
         index = self._index(live)
         last = index.last_sequence
-        oldest = self.machine.channel(live.cursor.uid).first_sequence  # the index learns of it after this turn
+        oldest = self.machine.channel(live.cursor.uid).first_sequence  # the index is trimmed only after this turn
         self._settle_removed(live, max(index.first_sequence, oldest) - 1)
         if live.to_redeliver:
             return self._fetch_owed(live, ready)
@@ -370,7 +372,7 @@ class Dispatch:
         return max(1, len(batch.records) * run.size // batch.count)
 
     def _send(self, live: LiveCursor, member: LiveMember, batch: ReadResult, run: Run, now: Nanos) -> Delivery:
-        """One delivery, and what it does to the window; `run.count` is the number of redeliveries, this one included."""
+        """Make one delivery and add it to the member's window; `run.count` is the number of redeliveries, this one included."""
         member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
         live.mark_unreported(run.first, run.last)
         self._mark_unreported(live)
@@ -398,8 +400,8 @@ class Dispatch:
     def _redeliver(
         self, live: LiveCursor, wanted: list[tuple[int, int]], batches: list[ReadResult], now: Nanos
     ) -> list[Delivery]:
-        """Send those of the fetched batches that are still to be redelivered, oldest first; what no longer exists counts as
-        acked."""
+        """Send the fetched messages that are still to be redelivered, oldest first; *wanted* messages that no longer exist count
+        as acked."""
         out: list[Delivery] = []
         seen = Runs()
         for batch in batches:
@@ -408,7 +410,7 @@ class Dispatch:
             for run in live.to_redeliver.within(batch.base_sequence, end):
                 out += self._hand_out(live, batch, run, now)
         reached = batches[-1].base_sequence + batches[-1].count - 1 if batches else 0
-        for first, last in wanted:  # a bounded read may end early: only what it passed over is missing
+        for first, last in wanted:  # a bounded read may end early: only gaps below its end are missing
             for gap_first, gap_last in seen.missing(first, min(last, reached) if batches else last):
                 if live.to_redeliver.remove(gap_first, gap_last):
                     live.mark_unreported(gap_first, gap_last)
@@ -430,13 +432,14 @@ class Dispatch:
         return out
 
     def _arm(self, live: LiveCursor, member: LiveMember) -> None:
-        """One timer per member, at or before its earliest deadline."""
+        """Arm the member's ack timer, one per member, at or before the earliest deadline in its window."""
         if not member.timer_at and member.window:
             member.timer_at = member.window.earliest
             self.timers.at(member.timer_at, partial(self._ack_wait_over, live, member))
 
     def _ack_wait_over(self, live: LiveCursor, member: LiveMember, now: Nanos) -> None:
-        """Take back what was not acked in time (STAN-SPEC 6.6); the pump sends it again."""
+        """Take messages whose ack wait is over back for redelivery (STAN-SPEC 6.6); the pump sends them again. While heartbeats
+        of all members fail, the messages stay pending and their ack wait starts again."""
         if not member.timer_at or member.timer_at > now or self.paused or member not in live.members:
             return
         member.timer_at = 0
@@ -455,11 +458,11 @@ class Dispatch:
 
     @property
     def has_progress(self) -> bool:
-        """Whether there may be something to tell the log."""
+        """True if there may be something to write in a progress entry."""
         return bool(self.unreported_cursors or self.unconfirmed)
 
     def progress(self) -> list[pb.GroupChange]:
-        """What changed since the last call, for the log."""
+        """Return what changed since the last call, as changes for the log."""
         changes = []
         if self.unconfirmed:
             changes.append(pb.GroupChange(maybe_sent=pb.MaybeSent(until=self.unconfirmed)))
@@ -480,7 +483,7 @@ class Dispatch:
         return out
 
     def progress_lost(self, change: pb.GroupChange) -> None:
-        """This entry was not written: tell it all again."""
+        """A progress entry was not written: report all of its content again."""
         self.unconfirmed += change.maybe_sent.until
         for entry in change.progress:
             live = self.cursors.get(entry.cursor_id)
@@ -497,7 +500,7 @@ class Dispatch:
     # --- small parts ------------------------------------------------------------------------------------------------
 
     def _mark_unreported(self, live: LiveCursor) -> None:
-        """There is something to tell in a progress entry."""
+        """The cursor has something to report in a progress entry."""
         self.unreported_cursors[live.cursor.cursor_id] = live
 
     def _index(self, live: LiveCursor) -> Index:
@@ -509,7 +512,7 @@ class Dispatch:
         return Fetch(self.machine.group, live.cursor.uid, live.cursor.cursor_id, runs, bytes_max, self.fetches)
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
-        """Messages up to *to* were removed by the channel's limits: they are neither sent nor sent again (STAN-SPEC 6.6)."""
+        """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6)."""
         if live.to_redeliver and live.to_redeliver.first <= to:
             for run in live.to_redeliver.remove(1, to):
                 live.mark_unreported(run.first, run.last)
@@ -517,13 +520,13 @@ class Dispatch:
         self._skip(live, to)
 
     def _fetch_new(self, live: LiveCursor, first: int, last: int, room: int) -> Fetch:
-        """Ask for as much as the windows can take, and a little more for those that are small."""
+        """Fetch as many new messages as the windows can take, and at least READ_AHEAD_MESSAGES."""
         slots = sum(m.open_slots for m in live.members)
         last = min(last, first + max(slots, limits.READ_AHEAD_MESSAGES) - 1)
         return self._fetch(live, ((first, last),), min(limits.READ_BYTES_MAX, max(room, 1)))
 
     def _keep_in_hand(self, live: LiveCursor) -> None:
-        """A window is full: keep what was read for its next opening, unless too many cursors do so."""
+        """All windows are full: keep the batches in hand until one opens, unless too many cursors keep theirs already."""
         if not live.batches:
             return
         if len(self.keep_batches) < limits.KEEP_BATCHES_CURSORS_MAX:
@@ -532,7 +535,7 @@ class Dispatch:
             live.batches.clear()
 
     def _skip(self, live: LiveCursor, to: int) -> None:
-        """Messages up to *to* are gone: the cursor stands behind them."""
+        """Messages up to *to* are gone: move last_sent past them."""
         if to > live.last_sent:
             live.last_sent = to
             self._mark_unreported(live)
