@@ -1,6 +1,6 @@
 """What the parts of the broker share: the replicated state, the live view, proposals on their way, answers to send.
 
-Each part of the broker (publishing, clients, subscribing, channels) holds this one object and nothing of the others' insides.
+Each part of the broker (publishing, clients, subscribing, channels) holds this one object, and nothing private of other parts.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,67 +32,67 @@ from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, 
 
 META_GROUP = GroupId(0)
 NUMBER_DIGITS_MAX = 19
-"""Of the requests to clients; what has more is not ours, and int() would raise beyond a few thousand."""
+"""Longest request number in a reply subject; a longer one is not of this broker, and int() raises beyond a few thousand."""
 
 Parts = TypeVarTuple("Parts")
 
 
 class Authorizer(Protocol):
-    """Decides by the permissions what clients may do; see stan.core.clients.authorization."""
+    """Decides by the permissions what clients may do; implemented by stan.core.clients.authorization."""
 
     with_users: bool  # NATS tells which user asks
 
     def owns(self, reply: bytes, client: Client) -> bool:
-        """Whether who wants an answer there is the user whose client that is."""
+        """True if the requester with that reply subject is the user to whom *client* belongs."""
 
     def ack_prefix(self, client: Client) -> bytes:
-        """What the ack inboxes of a client begin with; b"": it is no user's."""
+        """The prefix of the client's ack inboxes; b"" if the client belongs to no user."""
 
     def is_of(self, user: bytes, client: Client) -> bool:
-        """Whether that is the user whose client it is."""
+        """True if *client* belongs to *user*."""
 
     def may_ack(self, user: bytes, sub: Subscription) -> bool:
-        """Whether acks of a user count for a subscription."""
+        """True if acks of *user* count for the subscription."""
 
     def own(self, subject: str) -> str:
-        """Where a server asks for what *subject* tells, of itself and the other nodes."""
+        """The subject on which this server itself asks what clients ask on *subject*, of itself and the other nodes."""
 
     def may_publish(self, batch: Publishes) -> list[bool]:
-        """For each publisher of a batch, all known, whether he may publish to its channel."""
+        """For each publisher of the batch, in order, True if it may publish to the channel; all publishers are known."""
 
     def subscription_refusal(self, request: wire.SubscriptionRequest, reply: bytes) -> str:
-        """Why a registered client may not subscribe so; "" if it may."""
+        """Return why a registered client may not make this subscription; "" if it may."""
 
     def leave_refusal(self, client_id: bytes, reply: bytes, channel: bytes, *, ends_durable: bool) -> str:
-        """Why a subscription may not be ended by who asks there; "" if it may."""
+        """Return why the requester with that reply subject may not end a subscription; "" if it may."""
 
     def may_keep(self, client: Client, channel: bytes, *, durable: bool) -> bool:
-        """Whether a subscription from before this server was started may go on."""
+        """True if a subscription from before the start of this server may continue."""
 
     def admit(self, frame: Frame) -> Frame | None:
-        """The request as it is to be handled; None if it is not, and whoever has to has said why."""
+        """The request in the form to be handled; None if it must not be handled; the responsible node has answered why."""
 
 
 Done = Callable[[object, str], None]
-"""Called once with the result of the entry (MetaResult, GroupResult, True), or with None and why it was not taken."""
+"""Called once with the result of the entry (MetaResult, GroupResult, True) and "", or with None and why it was refused."""
 
 InDoubt = Callable[[], None]
-"""Called instead when nobody knows what becomes of the entry, or another leader is to take it: nobody is answered by that.
-Neither is called when this node leads the group no more."""
+"""Called instead if the fate of the entry is unknown, or another leader has to take it: the request must not be answered.
+Neither callback is called once this node no longer leads the group."""
 
 Answered = Callable[[bytes | None], None]
-"""Called once with the answer to a request, None if nobody listens or none came in time."""
+"""Called once with the payload of the answer to a request; with None if no client listens or no answer came in time."""
 
 
 class Waiting(NamedTuple):
-    """Who waits for the outcome of one proposal."""
+    """The callbacks that wait for the outcome of one proposal."""
 
     done: Done
     in_doubt: InDoubt
 
 
 def nobody_waits(_result: object = None, _error: str = "") -> None:
-    """The outcome shows in the replicated state."""
+    """A callback that does nothing: no request waits, the outcome shows in the replicated state."""
 
 
 @dataclass(slots=True)
@@ -105,11 +105,11 @@ class Totals:
 
 @dataclass(slots=True)
 class BrokerContext:
-    """See the module's docstring. `outbox` fields are emptied into the next Ready."""
+    """The state that the parts of the broker share. `drain_into` empties its outgoing lists into the next Ready."""
 
     config: Config
     subjects: Subjects
-    written: Indexes  # all that is committed in the logs; readers see `indexes`
+    written: Indexes  # all messages committed in the logs; readers use `indexes`
     reply_prefix: bytes  # subjects `<reply_prefix><number>` come back to this node
     meta: MetaMachine = field(default_factory=MetaMachine)
     groups: dict[GroupId, ChannelGroup] = field(default_factory=dict)
@@ -117,30 +117,28 @@ class BrokerContext:
     totals: Totals = field(default_factory=Totals)
     clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))
     connected: bool = True  # to NATS
-    authorizer: Authorizer | None = None  # decides by the permissions; None: everybody may do everything
+    authorizer: Authorizer | None = None  # None: every client may do everything
     asked_users: dict[int, bytes] = field(default_factory=dict)  # number of a request -> the user who was asked
     leads_meta: bool = False
-    meta_lease: bool = True  # no other node can lead the metadata meanwhile
-    write_blocked: frozenset[GroupId] = frozenset()  # led, but they take no proposal at the moment
-    saturated: frozenset[GroupId] = frozenset()  # led, but entries wait: what comes grows into a larger batch
-    replaying: GroupId | None = None  # its buffered frames are being replayed; the last leader may have handled them
-    heard_since: Nanos = Nanos(0)  # noqa: RUF009 - what was read from NATS is kept from then on
+    meta_lease: bool = True  # no other node can lead the metadata now
+    write_blocked: frozenset[GroupId] = frozenset()  # led, but take no proposals at the moment
+    saturated: frozenset[GroupId] = frozenset()  # led, but entries wait: new messages grow into a larger batch
+    replaying: GroupId | None = None  # its buffered frames are replayed; the previous leader may have handled them
+    heard_since: Nanos = Nanos(0)  # noqa: RUF009 - the replay buffer holds what was read from NATS since then
     closing_clients: dict[int, Client] = field(default_factory=dict)  # gone, but what they sent before may still come
-    payload_bytes_max: int = PAYLOAD_DEFAULT  # that NATS takes from us
+    payload_bytes_max: int = PAYLOAD_DEFAULT  # largest payload that NATS accepts
     responses: list[bytes | LeaseAnswer] = field(default_factory=list)
     redeliveries: list[Delivery] = field(default_factory=list)
     pub_acks: list[bytes] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
-    watched: set[ChannelUid] = field(default_factory=set)  # somebody waits for newer messages of these channels
-    news: set[ChannelUid] = field(default_factory=set)  # those of them that have become longer
+    watched: set[ChannelUid] = field(default_factory=set)  # channels with a long poll that waits for new messages
+    news: set[ChannelUid] = field(default_factory=set)  # watched channels that have new messages
     trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)
     drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
     changes: list[Proposal] = field(default_factory=list)
     faults: list[tuple[GroupId, Exception]] = field(default_factory=list)  # since the last Ready
-    faulty: dict[GroupId, str] = field(
-        default_factory=dict
-    )  # groups whose state is used no more until a restart, and why
-    partition: Partition | None = None  # which channels are this server's, if it shares them with others
+    faulty: dict[GroupId, str] = field(default_factory=dict)  # groups frozen until a restart, and why
+    partition: Partition | None = None  # this server's channels, if servers divide the channels among them
     waiting: dict[int, Waiting] = field(default_factory=dict)  # by ticket
     by_index: dict[tuple[GroupId, RaftIndex], int] = field(default_factory=dict)  # -> ticket
     awaited: dict[int, Answered] = field(default_factory=dict)  # number of a request -> on answer
@@ -157,18 +155,18 @@ class BrokerContext:
 
     @property
     def clustered(self) -> bool:
-        """Whether other nodes take part."""
+        """True if this broker is a node of a cluster."""
         return self.config.cluster is not None
 
     @property
     def nuid(self) -> bytes:
-        """Of the cluster, b"" while it is not founded."""
+        """The unique id of the cluster; b"" while the cluster is not founded."""
         return self.meta.info.nuid if self.meta.info is not None else b""
 
     # --- who does what ------------------------------------------------------------------------------------------------
 
     def message_payload_max(self, channel: bytes) -> int:
-        """Payload of the largest message that is taken into *channel*, as it is delivered."""
+        """Size limit in bytes of a message in *channel*, as the payload in which it is delivered."""
         most = self.config.requests.message_bytes
         if not most:
             return self.payload_bytes_max
@@ -176,14 +174,14 @@ class BrokerContext:
         return min(self.payload_bytes_max, most + field + MESSAGE_ROOM + len(channel))
 
     def leads(self, group: GroupId) -> bool:
-        """Whether this node leads that group."""
+        """True if this node leads *group*."""
         if group == META_GROUP:
             return self.leads_meta
         found = self.groups.get(group)
         return found is not None and found.leads
 
     def concerns(self, group: GroupId) -> bool:
-        """Whether a request that was heard is for this node to handle, now."""
+        """True if this node has to handle requests of *group* now: it leads the group, and replays no frames of another one."""
         return self.leads(group) and self.replaying in (None, group)
 
     def led(self) -> Iterator[tuple[GroupId, ChannelGroup]]:
@@ -191,24 +189,27 @@ class BrokerContext:
         return ((number, group) for number, group in self.groups.items() if group.leadership is not None)
 
     def kept(self, number: GroupId, kind: type[Kept]) -> Kept:
-        """What a part of the broker keeps of a group that this node leads (stan.core.leader.leadership); of another nothing."""
+        """The state of class *kind* that a part of the broker keeps while this node leads the group
+        (stan.core.leader.leadership); a new, empty one if this node does not lead it."""
         group = self.groups.get(number)
         leadership = None if group is None else group.leadership
         return kind() if leadership is None else leadership.kept(kind)
 
     def all_kept(self, kind: type[Kept]) -> Iterator[Kept]:
-        """The same of all groups that this node leads."""
+        """The state of class *kind* of each group that this node leads."""
         return (group.leadership.kept(kind) for group in self.groups.values() if group.leadership is not None)
 
     def group_number(self, channel: bytes) -> GroupId:
-        """The group of a channel: what the registry says, else what its name gives; ELSEWHERE: it is another server's."""
+        """The group of a channel: from the registry, else from the hash of its name; ELSEWHERE: the channel is another
+        server's."""
         if self.partition is not None and not self.partition[channel]:
             return ELSEWHERE
         info = self.meta.channels.get(channel)
         return info.group if info is not None else channel_group(channel, self.config.store.raft_groups)
 
     def known(self, client_id: bytes, conn_id: bytes) -> Client | None:
-        """The client that something belongs to; also one that has closed its connection if it may have sent it before."""
+        """The client of a frame, by connection id if the frame has one, else by client id; a closing client counts, too, as it
+        may have sent the frame before it closed."""
         found = self.meta.known(client_id, conn_id)
         if found is None and self.closing_clients:
             for client in self.closing_clients.values():
@@ -217,55 +218,56 @@ class BrokerContext:
         return found
 
     def sender(self, sender: Sender) -> Client | None:
-        """The client that has published something; where users are known it is one of that user."""
+        """The client that published something; None if it is unknown, or belongs to another user than the sender."""
         user, client_id, conn_id = sender
         found = self.known(client_id, conn_id)
         return found if found is None or self.authorizer is None or self.authorizer.is_of(user, found) else None
 
     def user_of(self, reply: bytes) -> bytes:
-        """Who has sent a request, by where he wants his answer; b"" if NATS does not tell."""
+        """The user who sent a request, from its reply subject; b"" if NATS does not report users."""
         return user_of(reply).encode() if self.authorizer is not None and self.authorizer.with_users else b""
 
     def may_send_to(self, named: bytes) -> bool:
-        """Whether something may be sent to a subject that a client has named. With users it stands behind `_STAN.to.<user>.`."""
+        """True if the broker may send to a subject that a client has named. With users the broker sends to it only behind the
+        prefix `_STAN.to.<user>.`."""
         if self.authorizer is not None and self.authorizer.with_users:
             return is_subject(named)
         return is_inbox(named) and not named.startswith(b"_INBOX.%b." % self.nuid)
 
     def indexes(self, group: GroupId, uid: ChannelUid) -> Index:
-        """A channel's messages as everybody may see them: without those of a transaction that is not whole yet."""
+        """The index of a channel's visible messages: without those of a transaction that is not complete yet."""
         return self.visible(group, uid, self.written(group, uid))
 
     def visible(self, group: GroupId, uid: ChannelUid, index: Index) -> Index:
-        """The same, of an index at hand."""
+        """The visible part of *index*, the index of all committed messages of a channel (see `indexes`)."""
         found = self.groups.get(group)
         return index if found is None else found.machine.transactions.visible(uid, index)
 
     def deleted(self, group: GroupId, uid: ChannelUid) -> Runs | None:
-        """Messages of a channel that were deleted one by one; None: none were."""
+        """Sequences of a channel that were deleted one by one; None if there are none."""
         found = self.groups.get(group)
         return None if found is None else found.machine.tombstones.by_channel.get(uid)
 
     # --- proposals ----------------------------------------------------------------------------------------------------
 
     def ticket(self, done: Done, in_doubt: InDoubt = nobody_waits) -> int:
-        """A number under which the outcome of one proposal comes back."""
+        """Register the callbacks of one proposal; returns the number under which its outcome comes back."""
         self.tickets += 1
         self.waiting[self.tickets] = Waiting(done, in_doubt)
         return self.tickets
 
     def change_meta(self, done: Done, **change: object) -> None:
-        """Propose one META change, e.g. `connect=pb.Connect(...)`; for the leader of the metadata."""
+        """Propose one META change, e.g. `connect=pb.Connect(...)`; only on the leader of the metadata."""
         body = pb.MetaChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.changes.append(Proposal(META_GROUP, Kind.META, body, urgent=True, ticket=self.ticket(done)))
 
     def forward_meta(self, **change: object) -> None:
-        """Ask the leader of the metadata to propose a change; whether it did shows in the metadata, or never."""
+        """Ask the leader of the metadata to propose a change. There is no answer: the change shows in the metadata, or never."""
         body = pb.MetaChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.responses.append(publication(self.subjects.meta.encode(), body))
 
     def change_group(self, group: GroupId, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
-        """Propose one CHANGE of a channel group; what is dirty in its progress is told before it."""
+        """Propose one CHANGE of a channel group; unreported progress of the group is written before it."""
         body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.changes.append(Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.ticket(done, in_doubt)))
 
@@ -278,7 +280,8 @@ class BrokerContext:
         self.change_group(group, done, leave=leave)
 
     def end(self, group: GroupId, subscription_id: int, done: Callable[[], None] = lambda: None) -> None:
-        """The same of one whose client is gone, or may not have it: tried until it is written, or another node leads."""
+        """Close a subscription whose client is gone, or has no permission for it: `leave`, retried every second until it is
+        written or another node leads the group; *done* is called once it is written."""
 
         def told(result: object, _error: str) -> None:
             if result is None:
@@ -290,7 +293,7 @@ class BrokerContext:
             self.leave(group, subscription_id, told)
 
     def take_changes(self) -> list[Proposal]:
-        """Changes that can be proposed now."""
+        """Take the changes that can be proposed now; those of write-blocked groups stay."""
         now = [change for change in self.changes if change.group not in self.write_blocked]
         self.changes = (
             [change for change in self.changes if change.group in self.write_blocked] if self.write_blocked else []
@@ -298,7 +301,8 @@ class BrokerContext:
         return now
 
     def forget(self, group: GroupId) -> None:
-        """This node leads the group no more: nobody is answered for what was on its way, the next leader takes it over."""
+        """This node no longer leads the group: drop its proposals and redeliveries on their way without an answer; the next
+        leader takes them over."""
         tickets = [self.by_index.pop(key) for key in [key for key in self.by_index if key[0] == group]]
         tickets += [change.ticket for change in self.changes if change.group == group]
         for ticket in tickets:
@@ -309,14 +313,15 @@ class BrokerContext:
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def respond(self, reply: bytes, payload: bytes, groups: tuple[GroupId, ...] = ()) -> None:
-        """Answer a request; nothing happens if it carried no reply subject. *groups*: it tells how they are now, which only
-        their leader knows; without any it tells what was committed, and stays right."""
+        """Answer a request; does nothing if *reply* is empty. *groups*: the answer depends on their current state, which only
+        their leader knows, so it leaves only under their leases. Without groups the answer reports committed state and stays
+        right."""
         if reply:
             answer = publication(reply, payload)
             self.responses.append(LeaseAnswer(answer, groups) if groups and self.clustered else answer)
 
     def request(self, subject: bytes, timeout_ns: int, answered: Answered, payload: bytes = b"") -> None:
-        """Send a request."""
+        """Send a request; *answered* is called once, with None after *timeout_ns*."""
         self.requests += 1
         number = self.requests
         self.awaited[number] = answered
@@ -334,7 +339,8 @@ class BrokerContext:
         self.timers.at(self.clock.now + timeout_ns, late)
 
     def answered(self, suffix: bytes) -> Answered | None:
-        """Who waits for the answer that came back under *suffix*, behind the prefix; nobody else can answer for a user."""
+        """Take the callback that waits for the answer under *suffix*, the reply subject behind `reply_prefix`; None if there is
+        none, or if another user answers than the one who was asked."""
         number, _, user = suffix.partition(b".")
         if not number.isdigit() or len(number) > NUMBER_DIGITS_MAX or self.asked_users.get(int(number), b"") != user:
             return None
@@ -342,33 +348,36 @@ class BrokerContext:
         return self.awaited.pop(int(number), None)
 
     def lose_requests(self) -> None:
-        """Nothing comes back any more: the connection that would bring it is lost."""
+        """The NATS connection is lost: call the callbacks of all requests under way with None."""
         self.asked_users.clear()
         for number in list(self.awaited):
             self.awaited.pop(number)(None)
 
     def note(self, level: str, text: str) -> None:
-        """A line for the log: level INF, WRN, ERR or DBG."""
+        """Write a log line for the operator; *level*: INF, WRN, ERR or DBG."""
         self.notes.append((level, text))
 
     def complain(self, level: str, text: str) -> None:
-        """The same about what a client has sent, who may send it again and again: see stan.core.base.complaints."""
+        """Write a log line about something a client sent, bounded in number and length (stan.core.base.complaints), as the client
+        may repeat it without end."""
         self.complaints.tell(self.clock.now, level, text)
 
     def emit(self, kind: str, text: str, **about: Any) -> None:
-        """Tell whoever listens what happens, see stan.core.base.admin_events; *about*: channel=, client_id=, group=,
-        cursor_id=."""
+        """Publish an admin event (stan.core.base.admin_events); *about*: channel=, client_id=, group=, cursor_id=."""
         self.responses += self.events.frames(self.clock, kind, text, **about)
 
     def fail(self, group: GroupId, error: Exception) -> None:
-        """The program failed in a group: it is frozen, and the others go on. What belongs to no group of this node goes on to
-        the process."""
+        """The program failed in a group: the group is frozen, and the others continue.
+
+        Raises:
+            Exception: *error* itself, if this node does not hold the group: the process has to handle it.
+        """
         if group != META_GROUP and group not in self.groups:
             raise error
         self.faults.append((group, error))
 
     def within(self, group: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:
-        """Do something for a group, which alone fails if that does."""
+        """Call something on behalf of a group; if the call raises, only this group fails."""
         try:
             call(*args)
         except Exception as error:  # noqa: BLE001 - the border of the group
@@ -381,7 +390,7 @@ class BrokerContext:
         return self.groups[info.group]
 
     def subscriptions_of(self, incarnation: int) -> list[tuple[GroupId, int]]:
-        """(group, subscription id) of everything one connection of a client has online in the groups led here."""
+        """(group, subscription id) of each online subscription of one connection, in the groups that this node leads."""
         return [
             (number, subscription_id)
             for number, group in self.led()
@@ -389,7 +398,8 @@ class BrokerContext:
         ]
 
     def drain_into(self, ready: Ready) -> None:
-        """Move what must leave before deliveries into *ready*."""
+        """Move everything that must leave before deliveries into *ready*: answers, redeliveries, log lines, trims, drops and
+        faults."""
         ready.sends += self.responses
         ready.sends += self.redeliveries
         ready.notes += self.notes
@@ -401,12 +411,12 @@ class BrokerContext:
 
 
 def text(raw: bytes) -> str:
-    """Bytes of the wire as text; what is not UTF-8 survives a round trip."""
+    """Bytes of the wire as text; bytes that are not UTF-8 survive the round trip through `raw`."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def shown(name: bytes) -> str:
-    """Bytes of the wire in a line for people, quoted but for the quotes: as the original has them if they are harmless."""
+    """Bytes of the wire for a log line: escaped as in a quoted string, without the quotes. Harmless names stay as they are."""
     return go_quote(text(name))[1:-1]
 
 

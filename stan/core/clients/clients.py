@@ -26,36 +26,37 @@ CLIENT_ID = re.compile(rb"[a-zA-Z0-9_-]+\Z")
 
 @dataclass(slots=True)
 class Heartbeat:
-    """Heartbeats of one connection; volatile."""
+    """Heartbeats of one connection; not replicated."""
 
     client: Client
     failures: int = 0
-    waiting: int = 0  # the due_at of the heartbeat that is under way; 0 = none
+    waiting: int = 0  # due_at of the heartbeat that awaits its answer; 0 = none
     due_at: int = 0  # Nanos of the armed timer
 
 
 @dataclass(slots=True)
 class Closing:
-    """A connection that is gone while its subscriptions are being closed; who asked is answered after the last of them."""
+    """A connection that is gone while its subscriptions are being closed; the CloseRequests are answered after the last one."""
 
     left: set[tuple[GroupId, int]]  # group, subscription id
-    replies: list[bytes] = field(default_factory=list)
+    replies: list[bytes] = field(default_factory=list)  # of the CloseRequests
 
 
 Waiting = tuple[wire.ConnectRequest, bytes]
-"""A request to connect, and where its answer goes."""
+"""A ConnectRequest, and the reply subject of its answer."""
 
 
 class Clients:
-    """See the module's docstring."""
+    """Handles connects, heartbeats, pings and closes of clients on the leader of the metadata group; on every node, closes the
+    subscriptions of connections that are gone in the groups led there."""
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
         self.heartbeats: dict[int, Heartbeat] = {}  # by incarnation
         self.closing: dict[int, Closing] = {}  # by incarnation
-        self.checking: set[bytes] = set()  # client ids with a connect on its way
-        self.next: dict[bytes, Waiting | None] = {}  # client id that is being registered -> who waits for that
-        self.heard: dict[bytes, int] = {}  # client id -> Nanos of its CloseRequest, where the metadata is led elsewhere
+        self.checking: set[bytes] = set()  # client ids with a connect under way
+        self.next: dict[bytes, Waiting | None] = {}  # client id being registered -> the connect that is handled next
+        self.heard: dict[bytes, int] = {}  # client id -> Nanos of its CloseRequest, if another node leads the metadata
         config = context.config
         subjects = context.subjects
         self.template = wire.ConnectResponse(
@@ -71,12 +72,12 @@ class Clients:
     # --- leadership ---------------------------------------------------------------------------------------------------
 
     def lead(self) -> None:
-        """This node leads the metadata: everybody gets a full interval before the next heartbeat."""
+        """This node leads the metadata from now on: each client gets a full interval before its next heartbeat."""
         for client in self.context.meta.clients.values():
             self.watch(client)
 
     def follow(self) -> None:
-        """This node leads the metadata no more."""
+        """This node no longer leads the metadata: heartbeats stop, and requests under way stay unanswered."""
         self.heartbeats.clear()
         self.checking.clear()
         self.next.clear()
@@ -84,12 +85,12 @@ class Clients:
             closing.replies.clear()
 
     def lead_group(self, number: GroupId) -> None:
-        """This node leads a group: close what connections that are gone have open in it."""
+        """This node leads a channel group from now on: close the subscriptions that gone connections still have in it."""
         context = self.context
         group = context.groups[number]
         known = {client.incarnation for client in context.meta.clients.values()}
         for incarnation in sorted(set(group.machine.by_incarnation) - known - context.closing_clients.keys()):
-            if incarnation <= context.meta.applied:  # else this copy of the metadata is not there yet
+            if incarnation <= context.meta.applied:  # else this copy of the metadata is behind
                 self._note_ghosts(group, incarnation)
                 self.close_subscriptions(incarnation, number)
         for client in context.meta.clients.values():
@@ -97,7 +98,7 @@ class Clients:
                 group.dispatch.set_failed_heartbeat(client.incarnation, failed=True)
 
     def follow_group(self, number: GroupId) -> None:
-        """This node leads a group no more: the next leader closes what is left."""
+        """This node no longer leads a group: the next leader closes the subscriptions that are left."""
         for incarnation, closing in list(self.closing.items()):
             closing.left = {key for key in closing.left if key[0] != number}
             self._close_ended(incarnation)
@@ -110,11 +111,11 @@ class Clients:
                 self.context.note("WRN", f"ghost durable queue subscriber: client {who} is not connected any more")
 
     def reconfigure(self, heartbeat: HeartbeatConfig) -> None:
-        """Other heartbeats from now on; everybody gets a full interval before the next one."""
+        """Apply changed heartbeat settings; each client gets a full interval before its next heartbeat."""
         if heartbeat != self.heartbeat:
             self.heartbeat = heartbeat
             for beat in self.heartbeats.values():
-                if not beat.waiting:  # else that one is waited for as long as it was to be
+                if not beat.waiting:  # a heartbeat under way keeps its old timeout
                     self._arm(beat, heartbeat.interval_ns)
 
     # --- connect ------------------------------------------------------------------------------------------------------
@@ -140,14 +141,15 @@ class Clients:
             self._look(request, frame.reply)
 
     def _wait(self, request: wire.ConnectRequest, reply: bytes) -> None:
-        """The first one that comes while another is registered is looked at next: that one may have given up, and come again."""
+        """Keep the first connect that arrives while another with its client id is being registered, and handle it next: the
+        client may have given up and asked again. Refuse any further ones."""
         if self.next.get(request.client_id, self) is None:
             self.next[request.client_id] = request, reply
         else:
             self._refuse(reply, errors.CLIENT_REGISTERED)
 
     def _look(self, request: wire.ConnectRequest, reply: bytes) -> None:
-        """Let a client in, or look first whether another one has its id."""
+        """Register a client; if its id is taken, first check whether the registered client still answers."""
         old = self.context.meta.clients.get(request.client_id)
         if old is not None and self.context.replaying is not None and _is_same(old, request):
             self._accept(request, reply)
@@ -160,7 +162,8 @@ class Clients:
             self.context.request(old.heartbeat_inbox, limits.DUPLICATE_CHECK_TIMEOUT, answered)
 
     def _limited(self, client_id: bytes) -> str:
-        """Why there is no room for a client; "" if there is. What another leader has heard before is not counted again."""
+        """Return why the configured limits refuse a client; "" if they do not. A replayed connect does not count against the rate
+        limit: another leader may have counted it."""
         context = self.context
         if context.replaying is None and not context.rate_limiter.admit(context.clock.now, client_id):
             return errors.TOO_MANY_REQUESTS
@@ -188,7 +191,7 @@ class Clients:
         clients that have closed since, closes of clients that have connected again. Then unregistered connects that a newer
         connect of the same client follows: handling them would make the client a duplicate of itself."""
         close, discover = self.context.subjects.close.encode(), self.context.subjects.discover.encode()
-        open_: dict[bytes, list[tuple[Frame, bool]]] = {}  # by client id; whether it is the one that is registered
+        open_: dict[bytes, list[tuple[Frame, bool]]] = {}  # by client id; True: this connect is the registered one
         closes: dict[bytes, list[Frame]] = {}
         done: list[Frame] = []
         followed: list[Frame] = []
@@ -210,7 +213,7 @@ class Clients:
         return done, followed
 
     def refuse_followed(self, frames: Iterable[Frame]) -> None:
-        """Refuse connects that were followed by another one."""
+        """Refuse connects that were followed by a newer connect of the same client."""
         if self.context.concerns(META_GROUP):
             for frame in frames:
                 self._refuse(frame.reply, errors.CLIENT_REGISTERED)
@@ -258,8 +261,8 @@ class Clients:
     # --- close ----------------------------------------------------------------------------------------------------------
 
     def close(self, frame: Frame) -> None:
-        """A CloseRequest (STAN-SPEC 3.6). What the client published and acked before it was handled before it: one connection
-        carries all, in order."""
+        """A CloseRequest (STAN-SPEC 3.6). The client's earlier publishes and acks are handled already: one NATS connection
+        carries all frames, in order."""
         try:
             client_id = decode(wire.CloseRequest, frame.payload).client_id
         except DecodeError:
@@ -272,13 +275,14 @@ class Clients:
             return
         client = self.context.meta.clients.get(client_id)
         if client is None:
-            done = self.context.replaying is not None  # by the last leader, which may not have lived to say so
+            done = self.context.replaying is not None  # by the previous leader, which may have died before it answered
             self._refuse_close(frame.reply, "" if done else errors.UNKNOWN_CLIENT)
             return
         self.disconnect(client, partial(self._disconnected, client, frame.reply), asked=True)
 
     def _hear_close(self, client_id: bytes) -> None:
-        """What the client sent before was heard before; the metadata tells, or has told already, that it is gone."""
+        """A CloseRequest arrived on a node that does not lead the metadata: all that the client sent before has arrived, too. The
+        metadata removes the client later, or has done so already."""
         if not self.release(client_id):
             now = self.context.clock.now
             heard = self.heard
@@ -288,7 +292,8 @@ class Clients:
                 del heard[oldest]
 
     def release(self, client_id: bytes) -> bool:
-        """Nothing more is expected from closed connections of that client; whether there were any."""
+        """Close the subscriptions of the client's closed connections now, as nothing more can arrive from them. True if there
+        were any such connections."""
         gone = [client for client in self.context.closing_clients.values() if client.client_id == client_id]
         for client in gone:
             self._let_go(client.incarnation)
@@ -302,7 +307,7 @@ class Clients:
         self.context.respond(reply, wire.CloseResponse(error=error.encode()).SerializeToString())
 
     def disconnect(self, client: Client, done: Done, *, asked: bool) -> None:
-        """Propose that *client* is gone; *asked*: by itself."""
+        """Propose to remove *client*; *asked*: the client closed its connection itself."""
         gone = pb.Disconnect(client_id=client.client_id, incarnation=client.incarnation, asked=asked)
         self.context.change_meta(done, disconnect=gone)
 
@@ -315,7 +320,7 @@ class Clients:
             self.context.respond(reply, b"")
 
     def applied(self, result: MetaResult) -> None:
-        """A META entry was applied, on any node: start and stop heartbeats, close what a gone connection had open."""
+        """A META entry was applied, on any node: start and stop heartbeats, close the subscriptions of a gone connection."""
         if result.gone is not None:
             self._gone(result.gone, asked=result.asked)
         if self.context.leads_meta:
@@ -327,7 +332,7 @@ class Clients:
                 group.dispatch.set_failed_heartbeat(result.beaten.incarnation, failed=result.beaten.failing)
 
     def _tell(self, result: MetaResult) -> None:
-        """Say that a client has come or gone."""
+        """Publish the admin event that a client connected or is gone."""
         client = result.connected or result.gone
         if client is None:
             return
@@ -337,7 +342,9 @@ class Clients:
         self.context.emit(kind, f"client {name} {how}", client_id=client.client_id)
 
     def _gone(self, client: Client, *, asked: bool) -> None:
-        """A close is a barrier: what the client sent before it may be heard here only after the metadata tells of the close."""
+        """Close the subscriptions of a gone client. A close is a barrier: what the client sent before its CloseRequest may arrive
+        at this node only after the metadata entry. So the client counts as closing until its CloseRequest arrives here, at most
+        CLOSE_PATIENCE."""
         self.heartbeats.pop(client.incarnation, None)
         heard = self.heard.pop(client.client_id, None)
         if asked and not self.context.leads_meta and heard is None:
@@ -348,8 +355,8 @@ class Clients:
             self.close_subscriptions(client.incarnation)
 
     def close_subscriptions(self, incarnation: int, only: GroupId | None = None) -> None:
-        """Close (not unsubscribe) everything that a connection which is no more has open (STAN-SPEC 3.4), in the groups that
-        are led here, or in one."""
+        """Close (not unsubscribe) all subscriptions of a gone connection (STAN-SPEC 3.4) in the groups that this node leads, or
+        in the group *only*."""
         leaves = [leave for leave in self.context.subscriptions_of(incarnation) if only in (None, leave[0])]
         if leaves:
             self.closing.setdefault(incarnation, Closing(set())).left.update(leaves)
@@ -358,7 +365,7 @@ class Clients:
 
     def _left(self, incarnation: int, group: GroupId, subscription_id: int) -> None:
         closing = self.closing.get(incarnation)
-        if closing is not None:  # else it was closed more than once, or in an earlier life of this leader
+        if closing is not None:  # else it was closed more than once, or in an earlier leadership of this node
             closing.left.discard((group, subscription_id))
             self._close_ended(incarnation)
 
@@ -376,7 +383,7 @@ class Clients:
         self._arm(self.heartbeats.setdefault(client.incarnation, Heartbeat(client)), self.heartbeat.interval_ns)
 
     def restart_all(self) -> None:
-        """NATS is back: everybody gets a full interval before the next heartbeat."""
+        """The NATS connection is back: each client gets a full interval before its next heartbeat."""
         for beat in self.heartbeats.values():
             beat.waiting = 0
             self._arm(beat, self.heartbeat.interval_ns)
@@ -403,9 +410,8 @@ class Clients:
             return
         had_failed = beat.failures > 0
         beat.failures = 0 if alive else beat.failures + 1
-        if (
-            had_failed is alive or beat.client.failing is alive
-        ):  # it changed, or the last leader had seen something else
+        # Replicate a change, also against what the previous leader recorded.
+        if had_failed is alive or beat.client.failing is alive:
             told = pb.Heartbeat(client_id=beat.client.client_id, incarnation=beat.client.incarnation, failing=not alive)
             self.context.change_meta(nobody_waits, heartbeat=told)
         if beat.failures > self.heartbeat.fail_count:
@@ -434,10 +440,10 @@ class Clients:
         self.context.respond(frame.reply, b"", (META_GROUP,))
         beat = self.heartbeats.get(client.incarnation)
         if beat is not None and beat.failures:
-            beat.waiting = 0  # the one under way went to where nobody listened
+            beat.waiting = 0  # the heartbeat under way went out while the client did not listen
             self._arm(beat, MILLISECOND)
 
 
 def _is_same(client: Client, request: wire.ConnectRequest) -> bool:
-    """Whether *client* is registered by this very request."""
+    """True if this very *request* registered *client*."""
     return client.conn_id == request.conn_id and client.heartbeat_inbox == request.heartbeat_inbox

@@ -1,8 +1,8 @@
 """From PubMsgs to committed record batches to PubAcks (STAN-SPEC 4), always in batches.
 
-A message is acknowledged (P1) only once its entry is committed, which means: on stable storage. Messages that cannot be taken are
-refused with the original's texts and consume no sequence. RowBatch (stan.core.publishing.row_batch) are sealed with the
-publishes.
+A message is acknowledged (P1) only once its entry is committed, which means: on stable storage. Messages that cannot be
+accepted are refused with the original's texts and consume no sequence. Row batches (stan.core.publishing.row_batch) are sealed
+together with the publishes.
 """
 
 import contextlib
@@ -39,12 +39,12 @@ from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Wal
 
 TOO_MUCH_WAITING = "stan: too much waits for a majority of the nodes"
 ENTRY_BYTES_TARGET = 1 * MiB
-"""An entry is closed once it holds this much (RAFT.md: larger ones only hurt the latency of others)."""
+"""An entry is closed once it holds this many bytes (RAFT.md: larger entries only hurt the latency of others)."""
 
 
 @dataclass(slots=True)
 class Sealed:
-    """One RECORDS entry on its way: what to send when it is committed, what to take back when it is not."""
+    """One RECORDS entry on its way: the acks to send when it is committed, the sequences to take back when it is not."""
 
     group: GroupId
     parts: list[bytes] = field(default_factory=list)
@@ -63,22 +63,21 @@ class Publishing:
         self.channels = channels
         self.read_index = read_index
         self.waiting: dict[GroupId, dict[ChannelUid, LiveChannel]] = {}  # channels with unsealed messages
-        self.waiting_for_metadata: deque[tuple[GroupId, Publishes]] = (
-            deque()
-        )  # what waits for the metadata, in order of arrival
-        self.waiting_publishers: Counter[Sender] = Counter()  # its publishers: what they send next waits behind it
+        # Publishes of unknown clients, in order of arrival, until this copy of the metadata is known to be new enough.
+        self.waiting_for_metadata: deque[tuple[GroupId, Publishes]] = deque()
+        self.waiting_publishers: Counter[Sender] = Counter()  # their senders, whose later publishes wait behind them
         self.blocked_bytes: Counter[GroupId] = Counter()  # bytes that wait for the metadata or for their channel
         self.unsealed: Counter[GroupId] = Counter()  # bytes
         self.uncommitted: Counter[GroupId] = Counter()  # bytes
 
     @property
     def unsealed_bytes(self) -> int:
-        """That wait in their channels."""
+        """Bytes of messages that wait in their channels to be sealed."""
         return self.unsealed.total()
 
     @property
     def uncommitted_bytes(self) -> int:
-        """That are on their way into the log."""
+        """Bytes of sealed messages that are on their way into the log."""
         return self.uncommitted.total()
 
     # --- publishes -----------------------------------------------------------------------------------------------------
@@ -87,7 +86,7 @@ class Publishing:
         """Take the publishes of one channel in one read."""
         context = self.context
         if context.partition is not None and not context.partition[batch.channel]:
-            return  # another server's
+            return  # the channel is another server's
         totals = context.totals
         totals.in_messages += batch.count
         totals.in_bytes += batch.payload_bytes
@@ -108,19 +107,20 @@ class Publishing:
         self.take(batch)
 
     def take_replayed(self, parts: SplitBatch) -> None:
-        """Take what is new, and acknowledge what is in the log."""
+        """Take the publishes that are new, and acknowledge those that are in the log already."""
         if parts.acks:
             self.context.pub_acks.append(parts.acks)
         for batch in parts.new:
             self.take(batch)
 
     def take(self, batch: Publishes) -> None:
-        """Take what is not in the log yet; what somebody unknown has sent waits until the metadata is known to be new."""
+        """Take publishes that are not in the log yet. Those of unknown clients wait until this copy of the metadata is known to
+        be as new as the leader's."""
         known = self.context.sender
         keep = [sender not in self.waiting_publishers and known(sender) is not None for sender in batch.senders()]
         if not all(keep):
             sane = [max(map(len, publisher)) <= limits.NAME_BYTES_MAX for publisher in batch.publishers]
-            if not all(sane):  # nobody can be known by such a name
+            if not all(sane):  # no client can be registered with so long a name
                 permitted, acks = kernel.select(batch, sane)
                 self._refuse(acks, errors.INVALID_PUBLISH)
                 if permitted is not None:
@@ -147,7 +147,7 @@ class Publishing:
 
     def _take_waiting_batch(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of read_index
         if not self.waiting_for_metadata or self.waiting_for_metadata[0][1] is not batch:
-            return  # taken with an earlier one, or this node leads its group no more
+            return  # taken with an earlier batch, or this node no longer leads the group
         known = self.context.sender
         kept, refused = kernel.select(self._let_go(), [known(sender) is not None for sender in batch.senders()])
         if new:
@@ -210,13 +210,13 @@ class Publishing:
 
     def _queue(self, channel: LiveChannel, batch: Publishes) -> None:
         if self._is_too_much(channel):
-            self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)  # reading goes on: it is how the majority's answers come
+            self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)  # reading must not pause: it brings the majority's answers
             return
         channel.unsealed.append(batch)
         self._wait(channel, batch)
 
     def add(self, channel: LiveChannel, rows: RowBatch) -> None:
-        """Have *rows* stored in a channel that this node leads."""
+        """Queue *rows* for a channel that this node leads; `rows.on_done` is called with the outcome."""
         if rows.priority:
             channel.priority.append(rows)
         elif self._is_too_much(channel):
@@ -227,17 +227,17 @@ class Publishing:
         self._wait(channel, rows)
 
     def reserve(self, channel: LiveChannel) -> None:
-        """From now on only rows that go ahead are stored there; everything else waits."""
+        """Reserve a channel for the commit of a transaction: only rows with priority are stored, all other messages wait."""
         channel.reserved, channel.commit_from, channel.commit_end = True, channel.next_sequence, 0
 
     def release(self, channel: LiveChannel) -> None:
-        """Store what has waited for the end of a reservation."""
+        """End a reservation: messages that waited for its end are stored."""
         channel.reserved = False
         if channel.unsealed:
             self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
 
     def refuse_waiting(self, channel: LiveChannel, error: str) -> None:
-        """What a reservation keeps from being stored goes on later than anybody waits."""
+        """Refuse messages that wait for a reservation which will last longer than their publishers wait for an answer."""
         waiting, channel.unsealed = channel.unsealed, []
         self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
         self._give_up(waiting, error)
@@ -248,7 +248,7 @@ class Publishing:
 
     def _is_too_much(self, channel: LiveChannel | None = None) -> bool:
         waiting = self.unsealed.total() + self.uncommitted.total() + self.blocked_bytes.total()
-        bounded = self.context.clustered or (channel is not None and channel.reserved)  # else less is read
+        bounded = self.context.clustered or (channel is not None and channel.reserved)  # else the edge reads less
         return bounded and waiting > limits.UNCOMMITTED_BYTES_MAX
 
     def _refuse(self, acks: bytes, error: str) -> None:
@@ -257,15 +257,16 @@ class Publishing:
             self.context.pub_acks.append(kernel.refuse(acks, error.encode()))
 
     def _refuse_for_now(self, acks: bytes, error: str) -> None:
-        """In a cluster nobody is answered: who leads next looks again at what it has heard, and may store what this leader could
-        not. A publisher that was told of an error must not find its message stored later."""
+        """Refuse publishes for a reason that passes. In a cluster they stay unanswered: the next leader replays what it has
+        buffered, and may store what this leader could not. A publisher that received an error must not find its message stored
+        later."""
         if not self.context.clustered:
             self._refuse(acks, error)
         elif acks:
             self.context.complain("WRN", f"publishes are not answered ({error})")
 
     def malformed(self, frame: Frame) -> None:
-        """A payload on the publish subject that is no PubMsg, or has no guid, or names another channel than its subject."""
+        """Refuse a payload on the publish subject that is no PubMsg, has no guid, or names another channel than its subject."""
         channel = frame.subject[len(self.context.subjects.pub_prefix) + 1 :]
         if _is_control(frame.payload) or not self.context.leads(self.context.group_number(channel)):
             return
@@ -281,7 +282,8 @@ class Publishing:
     # --- sealing ------------------------------------------------------------------------------------------------------
 
     def seal(self) -> list[Proposal]:
-        """Give everything that is waiting its sequences and timestamp; one entry per group, more if it gets large."""
+        """Give all waiting messages their sequences and timestamp. Returns one proposal per group, or several if the entry would
+        get larger than ENTRY_BYTES_TARGET. Saturated and write-blocked groups wait."""
         proposals: list[Proposal] = []
         context = self.context
         for group in [
@@ -311,7 +313,7 @@ class Publishing:
         return proposals
 
     def _take_waiting(self, channel: LiveChannel) -> list[Publishes | RowBatch]:
-        """What can be sealed in a channel."""
+        """Take the messages that can be sealed now out of a channel: while it is reserved only rows with priority."""
         waiting: list[Publishes | RowBatch] = [*channel.priority]
         channel.priority = []
         if not channel.reserved or channel.deleting:
@@ -329,7 +331,7 @@ class Publishing:
 
     @property
     def can_seal(self) -> bool:
-        """Whether `seal` would find something to do."""
+        """True if `seal` would find something to do."""
         context = self.context
         return any(group not in context.saturated and group not in context.write_blocked for group in self.waiting)
 
@@ -371,7 +373,7 @@ class Publishing:
     def propose(
         self, entry: Sealed, channel: LiveChannel, next_sequence: int, size: int, in_doubt: InDoubt = nobody_waits
     ) -> None:
-        """Have an *entry* written that was made elsewhere: *size* accounted bytes; its channel goes on with *next_sequence*."""
+        """Propose an *entry* that was made elsewhere, of *size* accounted bytes; its channel continues with *next_sequence*."""
         base, channel.next_sequence = channel.next_sequence, next_sequence
         entry.channels.append((channel, base, next_sequence - base, size))
         channel.uncommitted_bytes += size
@@ -381,14 +383,15 @@ class Publishing:
     # --- leadership ---------------------------------------------------------------------------------------------------
 
     def split_replayed(self, group: GroupId, heard: list[Publishes], since: Nanos) -> list[SplitBatch]:
-        """This node leads from now on: what of each batch that it heard since *since* is not in the log."""
+        """This node leads the group from now on: split each of the *heard* batches, buffered since *since*, into publishes to
+        take and publishes that are in the log already. Empty for the metadata group."""
         context = self.context
         if group == META_GROUP:
             return []
         return context.groups[group].replay_filter.begin(heard, context.clock.now, since)
 
     def follow(self, group: GroupId) -> None:
-        """This node leads the group no more: the next leader has heard it all, too."""
+        """This node no longer leads the group: forget its waiting publishes, the next leader has buffered them, too."""
         self.waiting.pop(group, None)
         for bytes_of in (self.unsealed, self.uncommitted, self.blocked_bytes):
             bytes_of.pop(group, None)
@@ -403,7 +406,7 @@ class Publishing:
         for channel, base, _count, size in entry.channels:
             channel.uncommitted_bytes -= size
             self.uncommitted[entry.group] -= size
-            if result is None:  # not written: its sequences are free again
+            if result is None:  # not written: the entry's sequences are free again
                 channel.next_sequence = min(channel.next_sequence, base)
         if result is None:
             for acks in entry.acks:
@@ -427,12 +430,12 @@ class Publishing:
             self.context.trims.append((group, batch.uid, batch.first_sequence))
             if batch.uid in self.context.watched:
                 self.context.news.add(batch.uid)
-            if batch.uid not in part.machine.transactions.under_way:  # else it is not visible yet
+            if batch.uid not in part.machine.transactions.under_way:  # else the messages are not visible yet
                 part.dispatch.committed(batch.uid, ReadResult(batch.base_sequence, batch.count, batch.records))
 
 
 def _parts(channel: LiveChannel, batches: list[Publishes | RowBatch]) -> Iterator[list[Publishes | RowBatch]]:
-    """*batches* in parts that make no entry much larger than it should be."""
+    """Yield *batches* in parts of about ENTRY_BYTES_TARGET, so that no entry gets much larger."""
     part: list[Publishes | RowBatch] = []
     size = 0
     for batch in batches:
@@ -446,8 +449,8 @@ def _parts(channel: LiveChannel, batches: list[Publishes | RowBatch]) -> Iterato
 
 
 def _is_control(payload: bytes) -> bool:
-    """Whether an old server sent one of its own messages on the publish subject (STAN-SPEC 4.1): its first field is a number,
-    that of a PubMsg is a text."""
+    """True if an old server sent one of its own control messages on the publish subject (STAN-SPEC 4.1): the first field of a
+    CtrlMsg is a number, that of a PubMsg is a text."""
     try:
         return wire.CtrlMsg.FromString(payload).msg_type != 0
     except DecodeError:

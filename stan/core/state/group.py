@@ -1,8 +1,9 @@
 """One channel group's replicated state: cursors, subscriptions, their sent and acked sequences, first sequences.
 
-A deterministic machine fed by committed entries (P2): it looks at nothing but them. A *cursor* is a position in a channel:
-of a plain subscription, of a durable, or shared by the members of a queue group. A *subscription* is one online member of a
-cursor with the sequences it was sent and has not acked. What a cursor `owes` was delivered once and is now nobody's.
+A deterministic state machine, fed by committed entries and by nothing else (P2). A *cursor* is a position in a channel: of a
+plain subscription, of a durable, or shared by the members of a queue group. A *subscription* is one online member of a cursor
+with the sequences it was sent and has not acked. The sequences in a cursor's `to_redeliver` were delivered once, and no member
+holds them now.
 """
 
 from collections.abc import Callable
@@ -36,11 +37,11 @@ from stan.types import ChannelUid, GroupId, RaftIndex
 PartKind = TypeVar("PartKind")
 
 OPERATOR_CHANGES = frozenset({"move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor"})
-"""Changes that operators make to a cursor, see stan.core.state.cursor_override."""
+"""Changes that operators make to a cursor (stan.core.state.cursor_override keeps what they leave behind)."""
 
 
 class CursorKind(IntEnum):
-    """Whose position it is; stored, so numbers are never reused."""
+    """Who shares a cursor and whether it is kept; stored, so numbers are never reused."""
 
     PLAIN = 0
     DURABLE = 1
@@ -49,18 +50,18 @@ class CursorKind(IntEnum):
 
     @property
     def durable(self) -> bool:
-        """Whether it outlives its members."""
+        """True if the cursor outlives its members."""
         return self in (CursorKind.DURABLE, CursorKind.DURABLE_QUEUE)
 
     @property
     def shared(self) -> bool:
-        """Whether it may have several members."""
+        """True if the cursor may have several members."""
         return self in (CursorKind.QUEUE, CursorKind.DURABLE_QUEUE)
 
 
 @dataclass(slots=True)
 class Subscription:
-    """One online member of a cursor. `pending`: sent to it, not acked."""
+    """One online member of a cursor. `pending`: sequences sent to this member and not acked."""
 
     subscription_id: int
     cursor_id: int
@@ -73,8 +74,8 @@ class Subscription:
     ack_wait_s: int
     last_sent: int = 0
     pending: Runs = field(default_factory=Runs)
-    reply: bytes = b""  # of the request that made it
-    joined: int = 0  # RaftIndex, if the ack key does not tell it
+    reply: bytes = b""  # reply subject of its SubscriptionRequest
+    joined: int = 0  # RaftIndex of its Subscribe entry; 0: the ack key is this index
 
 
 @dataclass(slots=True)
@@ -90,30 +91,30 @@ class Cursor:
     last_sent: int
     to_redeliver: Runs = field(default_factory=Runs)
     members: list[Subscription] = field(default_factory=list)
-    # What the last member asked for, shown while nobody is online.
+    # Settings of the last member, shown while no member is online.
     inbox: bytes = b""
     ack_inbox: bytes = b""
     max_in_flight: int = 0
     ack_wait_s: int = 0
     subscription_id: int = 0
-    maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry tells of it
-    start_sequence: int = 0  # what is before it was never sent, unless the cursor was moved; 0: not known
+    maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry records it
+    start_sequence: int = 0  # earlier sequences were never sent, unless the cursor was moved; 0: unknown
     override: CursorOverride | None = None  # what an operator has changed
 
     @property
     def paused(self) -> bool:
-        """Whether an operator wants nothing to be sent."""
+        """True while an operator has paused the cursor: nothing is sent."""
         return self.override is not None and self.override.paused
 
     @property
     def key(self) -> tuple[int, bytes, bytes]:
-        """What a subscription request finds it by; plain subscriptions are never found."""
+        """The key (kind, name, owner) by which a SubscriptionRequest finds the cursor; plain cursors are never found."""
         return (self.kind, self.name, self.client_id if self.kind is CursorKind.DURABLE else b"")
 
 
 @dataclass(slots=True)
 class GroupChannel:
-    """What the group keeps of one channel besides its messages."""
+    """The state of one channel besides its messages."""
 
     first_sequence: int = 0  # messages below are gone; 0 = nothing was ever removed
     cursors: dict[int, Cursor] = field(default_factory=dict)
@@ -127,21 +128,21 @@ class GroupChannel:
 
 @dataclass(slots=True)
 class GroupResult:
-    """What one entry did."""
+    """The outcome of one applied entry."""
 
     error: str = ""
     joined: Subscription | None = None
     cursor: Cursor | None = None
     left: Subscription | None = None
     ended: bool = False  # the cursor is gone with its last member
-    again: bool = False  # it had joined before
+    again: bool = False  # the subscription had joined before: a repeated entry
     replaced: Subscription | None = None
-    of_part: object = None  # what a part says that the change was for
+    of_part: object = None  # the result of the component that applied the change
     operator_change: str = ""  # name of the change that an operator made to `cursor`
-    before: int = 0  # its last_sent before that
-    runs: list[tuple[int, int]] = field(default_factory=list)  # what that change was about
-    gone: list[Subscription] = field(default_factory=list)  # members that it took away
-    changed: int = 0  # messages, members, ...: how many it changed
+    before: int = 0  # last_sent of `cursor` before that change
+    runs: list[tuple[int, int]] = field(default_factory=list)  # the sequences of that change
+    gone: list[Subscription] = field(default_factory=list)  # members removed by that change
+    changed: int = 0  # number of messages, members, ... that were changed
 
 
 @dataclass(slots=True)
@@ -154,14 +155,15 @@ class GroupMachine:
     subscriptions: dict[int, Subscription] = field(default_factory=dict)
     by_reply: dict[bytes, int] = field(default_factory=dict)  # -> subscription id
     by_incarnation: dict[int, set[int]] = field(default_factory=dict)  # -> subscription ids
-    dropped: set[int] = field(default_factory=set)  # uids whose removal the registry may not know yet
+    dropped: set[int] = field(default_factory=set)  # uids of dropped channels that the registry may still list
     next_id: int = 1
     components: list[StateComponent] = field(default_factory=make_components)
     dirty_cursors: set[int] = field(default_factory=set)
     dirty_subscriptions: set[int] = field(default_factory=set)
     dirty_channels: set[int] = field(default_factory=set)
-    transactions: Transactions = field(init=False)  # one of the parts
-    tombstones: Tombstones = field(init=False)  # another one, as these
+    # Members of `components`, by name:
+    transactions: Transactions = field(init=False)
+    tombstones: Tombstones = field(init=False)
     limit_overrides: LimitOverrides = field(init=False)
     restores: RestoreStates = field(init=False)
 
@@ -172,11 +174,11 @@ class GroupMachine:
         self.restores = self.part(RestoreStates)
 
     def part(self, kind: type[PartKind]) -> PartKind:
-        """The part of that class."""
+        """The component of class *kind*."""
         return next(part for part in self.components if isinstance(part, kind))
 
     def channel(self, uid: ChannelUid) -> GroupChannel:
-        """The channel's part; made empty when it is asked for first."""
+        """The state of a channel; an empty one is made at the first call."""
         found = self.channels.get(uid)
         if found is None:
             found = self.channels[uid] = GroupChannel()
@@ -220,7 +222,7 @@ class GroupMachine:
             self.trim(STAGING_UID, floor)
 
     def trim(self, uid: ChannelUid, first_sequence: int) -> None:
-        """Messages below *first_sequence* are gone. Pending ones among them are settled when they come up."""
+        """Messages below *first_sequence* are gone. Those still pending are settled when their redelivery is due."""
         channel = self.channel(uid)
         if first_sequence > channel.first_sequence:
             channel.first_sequence = first_sequence
@@ -231,7 +233,7 @@ class GroupMachine:
     def _subscribe(self, request: pb.Subscribe, index: RaftIndex) -> GroupResult:
         uid = ChannelUid(request.uid)
         made = self.subscriptions.get(self.by_reply.get(request.reply, 0)) if request.reply else None
-        if made is not None and made.inbox == request.inbox:  # the last leader had proposed it, too
+        if made is not None and made.inbox == request.inbox:  # the previous leader had proposed it, too
             return GroupResult(joined=made, again=True)
         channel = self.channel(uid)
         kind, name = kind_and_name(request.queue_group, request.durable_name)
@@ -312,14 +314,15 @@ class GroupMachine:
         self.dirty_cursors.add(cursor.cursor_id)
 
     def _reported_late(self, cursor: Cursor, override: CursorOverride, progress: pb.Progress) -> None:
-        """The leader did not know yet that the cursor was moved, or messages skipped, when it told this."""
+        """Apply a progress entry of an earlier epoch: when the leader reported it, it did not know yet that the cursor was moved
+        or messages were skipped. Only the fact that messages were sent counts."""
         for runs in (progress.acked, *(held.runs for held in progress.held)):
             for first, last in pairs(runs):
                 override.was_sent(first, last, cursor.last_sent)
         self.dirty_cursors.add(cursor.cursor_id)
 
     def _take(self, cursor: Cursor, first: int, last: int) -> None:
-        """Take [first, last] from whoever holds it (G1)."""
+        """Remove [first, last] from `to_redeliver` and from every member's pending set (G1)."""
         cursor.to_redeliver.remove(first, last)
         for member in cursor.members:
             if member.pending.remove(first, last):
@@ -413,7 +416,7 @@ class GroupMachine:
             self.dirty_cursors.add(cursor.cursor_id)
 
     def touch_all(self) -> None:
-        """Everything has to be written again: the rows are lost."""
+        """Mark everything as changed, so that all rows are written again: the stored rows are lost."""
         self.dirty_cursors.update(self.cursors)
         self.dirty_subscriptions.update(self.subscriptions)
         self.dirty_channels.update(self.channels, self.dropped)
@@ -427,7 +430,7 @@ class GroupMachine:
         return self.next_id - 1
 
     def _found_cursor(self, uid: ChannelUid, kind: int, name: bytes, client_id: bytes) -> Cursor:
-        """A cursor by what it is called; made at the beginning of its channel if there is none."""
+        """Find a cursor by its key; if there is none, make one at the beginning of its channel."""
         made = Cursor(self.next_id, uid, CursorKind(kind), name, client_id, 0)
         found = self.channel(uid).by_key.get(made.key)
         if found is not None:
@@ -467,7 +470,7 @@ class GroupMachine:
         self.dirty_subscriptions.add(member.subscription_id)
 
     def _remove_member(self, cursor: Cursor, member: Subscription) -> None:
-        """Take a member out; what it had pending is to be redelivered."""
+        """Remove a member; its pending messages are to be redelivered. The last member's settings stay with the cursor."""
         self._unindex_member(cursor, member)
         for run in member.pending:
             cursor.to_redeliver.merge(Run(run.first, run.last))
@@ -480,7 +483,7 @@ class GroupMachine:
     # --- removals and restores ------------------------------------------------------------------------------------------
 
     def _remove(self, removal: pb.Removal, index: RaftIndex) -> str:
-        """Messages are removed: they are gone, and nobody has them pending any more. Returns why nothing was, or ""."""
+        """Remove messages: they are gone, and no longer pending for any member. Returns why nothing was removed, or ""."""
         uid = ChannelUid(removal.uid)
         if uid in self.dropped:
             return UNKNOWN_CHANNEL
@@ -504,14 +507,14 @@ class GroupMachine:
         return ""
 
     def _restore(self, change: pb.Restore, index: RaftIndex) -> str:
-        """A restore begins, or ends: from then on the channel is one like any other. Returns why not, or ""."""
+        """Begin or end a restore; after its end the channel is like any other. Returns why that is refused, or ""."""
         uid = ChannelUid(change.uid)
         if uid in self.dropped:
             return UNKNOWN_CHANNEL
         return self._end_restore(change, index) if change.ended else self._begin_restore(change, index)
 
     def _begin_restore(self, change: pb.Restore, index: RaftIndex) -> str:
-        """The channel begins with a sequence of its own."""
+        """Begin a restore: the channel starts with the first sequence of the backup, and may get its limits."""
         uid, restores = ChannelUid(change.uid), self.restores
         known = restores.by_channel.get(uid)
         if known is not None and known.name == change.name:
@@ -538,7 +541,7 @@ class GroupMachine:
         return ""
 
     def _put_cursor(self, change: pb.RestoredCursor, _index: RaftIndex) -> str:
-        """A durable is there again; one that the same restore has put there takes the new position. Returns why not, or ""."""
+        """Restore a durable; if the cursor exists already it takes the given position. Returns why that is refused, or ""."""
         row = change.cursor
         uid = ChannelUid(row.uid)
         if self.restores.under_way(uid) != change.restore:
@@ -559,17 +562,17 @@ _WIDER: Final[dict[str, Callable[[GroupMachine, Any, RaftIndex], str]]] = {
     "restore": GroupMachine._restore,  # noqa: SLF001
     "restored_cursor": GroupMachine._put_cursor,  # noqa: SLF001
 }
-"""Changes that concern more than a part of the state; they give why they were not made, or ""."""
+"""Changes that concern more than one component; each returns why the change was refused, or ""."""
 
 
 def removed_runs(removal: pb.Removal) -> list[tuple[int, int]]:
-    """The sequences that a removal is about."""
+    """The runs of sequences that *removal* removes, as (first, last)."""
     below = [(1, removal.first_sequence - 1)] if removal.first_sequence > 1 else []
     return below + list(pairs(removal.deleted))
 
 
 def kind_and_name(queue_group: bytes, durable_name: bytes) -> tuple[CursorKind, bytes]:
-    """Which cursor a request means: durable groups are called `durable:group` (STAN-SPEC 5.5)."""
+    """The kind and name of the cursor that a request means: durable groups are called `durable:group` (STAN-SPEC 5.5)."""
     if queue_group and durable_name:
         return CursorKind.DURABLE_QUEUE, durable_name + b":" + queue_group
     if queue_group:
