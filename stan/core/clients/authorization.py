@@ -1,9 +1,9 @@
-"""Permissions: what is asked without a right is refused before anybody handles it.
+"""Permissions: a request without the needed right is refused before it is handled.
 
-Every request passes `admit` once; what cannot be judged by its words alone is judged by whoever handles it, who asks here.
-Publishes are judged per publisher and channel of a batch, and verdicts are remembered: nothing is done per message, and nothing
-at all where no permissions are configured (`BrokerContext.authorizer` is None then). Each node of a cluster judges by its own
-configuration, which has to be the same on all of them.
+Every request passes `admit` once. A request that cannot be judged by its content alone is judged by its handler, which asks the
+authorizer. Publishes are judged per publisher and channel of a batch, and verdicts are remembered: nothing is done per message,
+and nothing at all where no permissions are configured (`BrokerContext.authorizer` is None then). Each node of a cluster judges
+by its own configuration, which has to be the same on all of them.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ _ALL = EVERYTHING.encode()
 _USERS: Final = f"{FROM}.".encode()
 _OWN: Final = _USERS + f"{BROKER}.".encode()
 _LOOKING: Final = frozenset({"channels", "subscriptions", "clients", "nodes", "options", "verify"})
-"""Requests of operators that change nothing; all others are taken for changes."""
+"""Requests of operators that change nothing; all others count as changes."""
 _EACH_NODE: Final = frozenset({"nodes", "options"})
 _KINDS: Final[dict[str, tuple[tuple[Right, ...], type[Message]]]] = {
     "fetch": ((Right.SUBSCRIBE,), extension.FetchRequest),
@@ -42,13 +42,13 @@ _KINDS: Final[dict[str, tuple[tuple[Right, ...], type[Message]]]] = {
     "commit": ((Right.PUBLISH,), extension.CommitRequest),
     "abort": ((Right.PUBLISH,), extension.AbortRequest),
 }
-"""Requests about channels: one of these rights will do."""
+"""Requests about channels: one of these rights is enough."""
 _OF_APPS: Final = frozenset({"finish", "last_committed"})
-"""Requests about no channel, for everybody who may publish somewhere."""
+"""Requests about no channel: the right to publish to any channel is enough."""
 
 
 class PermissionAuthorizer:
-    """See the module's docstring."""
+    """The authorizer of a broker with configured permissions (see `stan.core.context.Authorizer`)."""
 
     def __init__(self, context: BrokerContext, permissions: Permissions) -> None:
         self.context = context
@@ -58,31 +58,32 @@ class PermissionAuthorizer:
     # --- who it is --------------------------------------------------------------------------------------------------------
 
     def owns(self, reply: bytes, client: Client) -> bool:
-        """Whether who wants an answer there is the user whose client that is."""
+        """True if the requester with that reply subject is the user to whom *client* belongs; always True without users."""
         return not self.with_users or user_of(reply) == user_of(client.heartbeat_inbox)
 
     def ack_prefix(self, client: Client) -> bytes:
-        """What the ack inboxes of a client begin with; b"": it is no user's."""
+        """The prefix of the client's ack inboxes; b"" without users."""
         user = user_of(client.heartbeat_inbox).encode()
         return said_by(user, ack_subject(self.context.config.cluster_id).encode()) if self.with_users else b""
 
     def is_of(self, user: bytes, client: Client) -> bool:
-        """Whether that is the user whose client it is."""
+        """True if *client* belongs to *user*; always True without users."""
         return not self.with_users or user.decode("utf-8", "replace") == user_of(client.heartbeat_inbox)
 
     def may_ack(self, user: bytes, sub: Subscription) -> bool:
-        """Whether acks of a user count for a subscription."""
+        """True if acks of *user* count for the subscription; always True without users."""
         return not self.with_users or user.decode("utf-8", "replace") == user_of(sub.inbox)
 
     def own(self, subject: str) -> str:
-        """Where a server asks for what *subject* tells, of itself and the other nodes: as one whom the accounts keep apart."""
+        """The subject on which this server itself asks what clients ask on *subject*, of itself and the other nodes; with users
+        it lies below the broker's own prefix, which the NATS accounts keep users from."""
         own = self.with_users and subject.startswith(f"{self.context.subjects.extension}.")
         return f"{FROM}.{BROKER}.{subject}" if own else subject
 
     # --- publishes --------------------------------------------------------------------------------------------------------
 
     def may_publish(self, batch: Publishes) -> list[bool]:
-        """For each publisher of a batch, all known, whether he may publish to its channel."""
+        """For each publisher of the batch, in order, True if it may publish to the channel; all publishers are known."""
         return [self._may_publish(sender, batch.channel) for sender in batch.senders()]
 
     def _may_publish(self, sender: Sender, channel: bytes) -> bool:
@@ -90,7 +91,7 @@ class PermissionAuthorizer:
         if client is None:
             return False
         user = user_of(client.heartbeat_inbox)
-        proven = self.with_users or sender[2] or not client.conn_id  # a client id alone is for all to read
+        proven = self.with_users or sender[2] or not client.conn_id  # a client id alone is public
         if proven and self.permissions.allows(user, client.client_id, Right.PUBLISH, channel):
             return True
         self.refusal(user, client.client_id, Right.PUBLISH, channel)
@@ -99,7 +100,7 @@ class PermissionAuthorizer:
     # --- subscriptions ----------------------------------------------------------------------------------------------------
 
     def subscription_refusal(self, request: wire.SubscriptionRequest, reply: bytes) -> str:
-        """Why a registered client may not subscribe so; "" if it may."""
+        """Return why a registered client may not make this subscription; "" if it may."""
         client = self.context.meta.clients.get(request.client_id)
         if client is None or not self.owns(reply, client):
             return errors.UNKNOWN_CLIENT
@@ -107,7 +108,7 @@ class PermissionAuthorizer:
         return self._refusal_of(user_of(reply), client.client_id, rights, request.subject)
 
     def leave_refusal(self, client_id: bytes, reply: bytes, channel: bytes, *, ends_durable: bool) -> str:
-        """Why a subscription may not be ended by who asks there; "" if it may."""
+        """Return why the requester with that reply subject may not end a subscription; "" if it may."""
         client = self.context.known(client_id, b"")
         if client is None or not self.owns(reply, client):
             return errors.UNKNOWN_CLIENT
@@ -115,7 +116,7 @@ class PermissionAuthorizer:
         return self._refusal_of(user_of(reply), client_id, rights, channel)
 
     def may_keep(self, client: Client, channel: bytes, *, durable: bool) -> bool:
-        """Whether a subscription from before this server was started may go on."""
+        """True if a subscription from before the start of this server may continue."""
         rights = (Right.SUBSCRIBE, Right.DURABLE) if durable else (Right.SUBSCRIBE,)
         user = user_of(client.heartbeat_inbox)
         return all(self.permissions.allows(user, client.client_id, right, channel) for right in rights)
@@ -127,7 +128,8 @@ class PermissionAuthorizer:
     # --- requests ---------------------------------------------------------------------------------------------------------
 
     def admit(self, frame: Frame) -> Frame | None:
-        """The request as it is to be handled; None if it is not, and whoever has to has said why."""
+        """The request in the form to be handled, its user's prefix removed; None if it must not be handled: the responsible node
+        has answered why."""
         subjects = self.context.subjects
         if self.with_users and frame.subject.startswith(_OWN):
             return frame._replace(subject=frame.subject[len(_OWN) :])
@@ -141,19 +143,23 @@ class PermissionAuthorizer:
             else:
                 admitted = self._may_say(asked, subject)
         except DecodeError:
-            admitted = True  # who handles it says so
+            admitted = True  # its handler refuses it
         return asked if admitted else None
 
     def _unwrap(self, frame: Frame) -> Frame | None:
         found = unwrap(frame, self.context.subjects)
         if found is None and self.context.leads_meta and not frame.subject.startswith(_USERS):
-            # Said in our own account, where no user is: by another server that looks for company.
+            # Sent in the broker's own account, where no users are: by another server that looks for servers of its cluster.
             response = wire.ConnectResponse(error=errors.NO_USER.encode())
             self.context.respond(frame.reply, response.SerializeToString())
         return found
 
     def _may_say(self, frame: Frame, subject: str) -> bool:
-        """The requests of the original that are judged by their words. Raises DecodeError."""
+        """Judge the original's requests that can be judged by their content alone.
+
+        Raises:
+            DecodeError: if the request cannot be parsed.
+        """
         meta, subjects = self.context.meta, self.context.subjects
         if subject == subjects.discover:
             return self._may_connect(frame)
@@ -194,7 +200,11 @@ class PermissionAuthorizer:
         return False
 
     def _may_ask(self, frame: Frame, kind: str) -> bool:
-        """A request that the original does not know: of anybody, no client id is in it. Raises DecodeError."""
+        """Judge a request of the extension by its user alone, as it carries no client id.
+
+        Raises:
+            DecodeError: if the request cannot be parsed.
+        """
         user = user_of(frame.reply)
         permissions = self.permissions
         rights: tuple[Right, ...]
@@ -211,30 +221,33 @@ class PermissionAuthorizer:
             return True
         if self._has_to_answer(kind, wrong):
             error = self.refusal(user, b"", rights[0], wrong).encode()
-            self.context.respond(
-                frame.reply, admin.ChangeResponse(error=error).SerializeToString()
-            )  # all have it there
+            # All responses have their error in the same field.
+            self.context.respond(frame.reply, admin.ChangeResponse(error=error).SerializeToString())
         return False
 
     def _has_to_answer(self, kind: str, channel: bytes) -> bool:
         context = self.context
         if kind == "replica.fetch" or kind.removeprefix("admin.") in _EACH_NODE:
             return True
-        if EVERYTHING in text(channel) or b"*" in channel:  # each leader is asked
+        if EVERYTHING in text(channel) or b"*" in channel:  # a request to every leader
             return context.leads_meta or any(True for _ in context.led())
         return context.leads(context.group_number(channel))
 
     # --- refusals ---------------------------------------------------------------------------------------------------------
 
     def refusal(self, user: str, client_id: bytes, right: Right, channel: bytes) -> str:
-        """What is said to who has not that right; the log gets it now and then."""
+        """Return the error for a requester without the right, and write it to the log, bounded by `complain`."""
         error = errors.not_permitted(right.value, text(channel))
         self.context.complain("WRN", f"{_who(user, client_id)}: {error}")
         return error
 
 
 def _about(kind: str, payload: bytes) -> tuple[tuple[Right, ...], list[bytes]]:
-    """Which rights will do for a request, and on which channels. Raises DecodeError."""
+    """The rights of which a request needs one, and the channels on which it needs it.
+
+    Raises:
+        DecodeError: if the request cannot be parsed.
+    """
     if kind in _KINDS:
         rights, of = _KINDS[kind]
         request: Any = decode(of, payload)

@@ -26,7 +26,7 @@ NEW_ONLY, LAST_RECEIVED, TIME_DELTA, SEQUENCE, FIRST = range(5)
 
 
 class Subscribing:
-    """See the module's docstring."""
+    """Handles subscribe, unsubscribe and close requests in the groups that this node leads."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Subscribing:
         try:
             request = decode(wire.SubscriptionRequest, frame.payload)
         except DecodeError as problem:
-            if self.context.concerns(META_GROUP):  # nobody else can tell whose it is
+            if self.context.concerns(META_GROUP):  # its channel is unknown, so the metadata's leader answers
                 about_channel = isinstance(problem, TooLong) and problem.field == "subject"
                 error = errors.INVALID_SUBJECT if about_channel else because(errors.INVALID_SUBSCRIBE, problem)
                 self._refuse(frame.reply, error)
@@ -72,7 +72,8 @@ class Subscribing:
         return self.context.concerns(self.context.group_number(channel))
 
     def _was_made(self, group: ChannelGroup, request: wire.SubscriptionRequest, reply: bytes) -> bool:
-        """Whether the last leader has made a subscription of this very request. It is answered again, unless it has ended."""
+        """True if the previous leader has executed this very request. The response is sent again if the subscription still
+        exists."""
         _, made = group.joined.get((request.client_id, request.inbox), (0, 0))
         sub = group.machine.subscriptions.get(made)
         if sub is not None and (sub.client_id, sub.inbox) == (request.client_id, request.inbox):
@@ -88,7 +89,7 @@ class Subscribing:
         new: bool,  # noqa: FBT001
     ) -> None:
         if not group.leads or group.leadership_epoch != epoch:
-            return  # the next leader takes it
+            return  # the next leader handles it
         error = self._refusal(request) if new else NO_METADATA
         if self.context.authorizer is not None and not error:
             error = self.context.authorizer.subscription_refusal(request, reply)
@@ -123,12 +124,12 @@ class Subscribing:
         client = self.context.meta.clients.get(request.client_id)
         authorizer = self.context.authorizer
         if authorizer is not None and client is not None and not authorizer.owns(reply, client):
-            client = None  # somebody else's since
-        if client is None or self.arrival_order.is_of_earlier(reply, client):  # closed, or replaced, since it asked
+            client = None  # the client id belongs to another user since
+        if client is None or self.arrival_order.is_of_earlier(reply, client):  # closed or replaced since
             self._refuse(reply, errors.UNKNOWN_CLIENT)
             return
-        self.clients.release(request.client_id)  # a durable that its last connection had open is free again
-        channel.pending_subscribes += 1  # keeps it although nobody is subscribed yet
+        self.clients.release(request.client_id)  # a durable of its previous connection is free again
+        channel.pending_subscribes += 1  # keeps the idle channel although it has no subscription yet
         start = self.start_sequence(channel, request)
         subscribe = pb.Subscribe(
             uid=channel.info.uid,
@@ -150,10 +151,11 @@ class Subscribing:
         self.context.change_group(channel.info.group, done, subscribe=subscribe)
 
     def start_sequence(self, channel: LiveChannel, request: wire.SubscriptionRequest) -> int:
-        """First candidate message of a new cursor (STAN-SPEC 5.3); never an error, beyond the ends it is moved to them."""
+        """First candidate message of a new cursor (STAN-SPEC 5.3); never an error: a position outside the channel is moved to its
+        nearest end."""
         index = self.context.indexes(channel.info.group, channel.info.uid)
         last = channel.next_sequence - 1 + channel.unsealed_count  # what was received before this request
-        if channel.reserved:  # a commit, and what waits behind it, comes when it is whole
+        if channel.reserved:  # a commit, and the messages that wait behind it, become visible when it is complete
             last = channel.commit_from - 1
         first = index.first_sequence or 1
         match request.start_position:
@@ -237,7 +239,7 @@ class Subscribing:
             self._refuse(reply, errors.UNKNOWN_CHANNEL if new else NO_METADATA)
             return
         member = self._find(channel, request.inbox)
-        if member is None:  # what was heard before may have been done by the last leader, who did not live to say so
+        if member is None:  # the previous leader may have executed a replayed request and died before it answered
             self._refuse(reply, "" if again else errors.INVALID_SUBSCRIPTION)
         elif member.sub.client_id != request.client_id or not self.context.known(request.client_id, b""):
             self._refuse(reply, errors.UNKNOWN_CLIENT)
@@ -263,7 +265,7 @@ class Subscribing:
         return authorizer.leave_refusal(request.client_id, reply, request.subject, ends_durable=ends_durable)
 
     def lead_group(self, number: GroupId) -> None:
-        """This node leads a group: end what today's permissions forbid."""
+        """This node leads a group from now on: end the subscriptions that the current permissions forbid."""
         authorizer, machine = self.context.authorizer, self.context.groups[number].machine
         if authorizer is None:
             return
@@ -279,7 +281,7 @@ class Subscribing:
             self.context.end(number, sub.subscription_id)
 
     def _find(self, channel: LiveChannel, inbox: bytes) -> LiveMember | None:
-        """By ack inbox, else by message inbox."""
+        """Find a member by its ack inbox, else by its message inbox; members that leave already are passed over."""
         live = self.context.group_of(channel.info).dispatch.by_channel.get(channel.info.uid, {})
         members = [member for cursor in live.values() for member in cursor.members if not member.leaving]
         by_ack = next((m for m in members if m.sub.ack_inbox == inbox), None)
@@ -315,7 +317,7 @@ class Subscribing:
                 self.channels.watch_idle(channel)
 
     def _tell(self, group: GroupId, result: GroupResult) -> None:
-        """Say that a subscription has begun or ended."""
+        """Publish the admin event that a subscription has begun or ended."""
         sub, cursor = result.joined or result.left, result.cursor
         if sub is None or cursor is None or result.again:
             return
@@ -327,7 +329,8 @@ class Subscribing:
         self.context.emit(kind, said, channel=channel, client_id=sub.client_id, group=group, cursor_id=cursor.cursor_id)
 
     def _remember(self, group: ChannelGroup, sub: Subscription) -> None:
-        """Its request may be heard again by whoever leads next, when it has ended."""
+        """Remember a subscription's request, so that the next leader, which may replay the request after the subscription has
+        ended, does not execute it twice."""
         now = self.context.clock.now
         joined = group.joined
         joined.pop((sub.client_id, sub.inbox), None)

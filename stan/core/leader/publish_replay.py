@@ -1,9 +1,10 @@
-"""Which of the publishes that this node heard are in the log already, when it begins to lead (DESIGN 5).
+"""When this node begins to lead a group: which of the publishes in its replay buffer are in the log already (DESIGN 5).
 
-Every node hears every publish; the leader of the channel's group takes it. A records entry says which publishes its messages come
-from: publisher and key, a hash of the guid. A message that was heard and is in the log is acknowledged again: the last
-leader may have failed before it did. One that is not in the log is taken, unless a later one of the same publisher is there: the
-last leader has refused or missed it, and taken now it would be out of order. Pure.
+Every node receives every publish; the leader of the channel's group takes it. A records entry holds fingerprints of the
+publishes that its messages come from: publisher and key, a hash of the guid. A buffered publish that is in the log is
+acknowledged again: the previous leader may have failed before it did so. A publish that is not in the log is taken, unless a
+later one of the same publisher is there: the previous leader has refused or missed it, and stored now it would be out of
+order. Pure.
 """
 
 from array import array
@@ -26,15 +27,15 @@ Publisher = tuple[bytes, bytes, bytes, bytes]
 
 
 class SplitBatch(NamedTuple):
-    """A replayed batch, split: what the log lacks, and the acks of what it has."""
+    """A replayed batch, split into publishes to take and publishes in the log."""
 
     new: list[Publishes]  # to be taken
-    acks: bytes  # prepared PubAcks of what is in the log
+    acks: bytes  # prepared PubAcks of the publishes in the log
 
 
 @dataclass(slots=True)
 class Logged:
-    """What of one publisher is in the log, as far as it matters."""
+    """The keys of one publisher's messages in the log, as far back as fingerprints are kept, and the newest of them."""
 
     keys: set[bytes]
     newest: bytes
@@ -45,8 +46,8 @@ class LaggingPublisher:
     """A publisher whose newest message in the log has not reached this node yet."""
 
     logged: Logged
-    until: Nanos  # what is not in the log is passed over until then
-    forgotten: Nanos  # nothing of it is expected any more
+    until: Nanos  # until then, its publishes that are not in the log are dropped as out of order
+    forgotten: Nanos  # from then on its publishes are no longer looked up
 
 
 @dataclass(slots=True)
@@ -57,10 +58,10 @@ class ReplayFilter:
     _applied: deque[tuple[Nanos, bytes, bool]] = field(default_factory=deque)
 
     def apply(self, encoded: bytes | memoryview, now: Nanos, since: Nanos, *, old: bool) -> None:
-        """Take in the fingerprints of an entry that was applied; they are looked at when leadership begins.
+        """Keep the fingerprints of an applied entry; they are evaluated when leadership begins.
 
-        *since*: nothing that was heard before is kept, so the fingerprints of before are not wanted either. *old*: what the entry
-        holds was published before this node began to listen, and is not heard any more.
+        *since*: the replay buffer holds nothing older, so older fingerprints are dropped, too. *old*: the messages of the entry
+        were published before this node began to listen, so it never receives them.
         """
         self._applied.append((now, bytes(encoded), old))
         oldest = min(now, since - 2 * limits.FINGERPRINT_PATIENCE)
@@ -68,7 +69,7 @@ class ReplayFilter:
             self._applied.popleft()
 
     def begin(self, heard: list[Publishes], now: Nanos, since: Nanos) -> list[SplitBatch]:
-        """What becomes of each batch *heard* since *since*, in order of arrival; called when leadership begins."""
+        """Split each batch *heard* since *since*, in order of arrival; called when leadership begins."""
         log = self._logged()
         messages = _Messages()
         senders_of = [[log.numbers[batch.channel, *sender] for sender in batch.senders()] for batch in heard]
@@ -93,8 +94,8 @@ class ReplayFilter:
         return [_sort(one, late, lasts) for one in looked_at]
 
     def split(self, batch: Publishes, now: Nanos) -> SplitBatch:
-        """What becomes of a batch that arrives now: this node may hear later than the last leader did, much later if the network
-        held it back."""
+        """Split a batch that arrives after leadership began: this node may receive publishes later than the previous leader did,
+        much later if the network held them back."""
         for publisher in [publisher for publisher, behind in self.lagging.items() if now >= behind.forgotten]:
             del self.lagging[publisher]
         if not any((batch.channel, *sender) in self.lagging for sender in batch.senders()):
@@ -130,25 +131,25 @@ class _Numbers(dict[Publisher, int]):
 
 
 class _Messages:
-    """Key, and number of the publisher, of many messages. Seconds of a busy group are hundreds of thousands, and the links to the
-    other nodes wait while this node looks at them: no statement runs for each of them."""
+    """Key and publisher's number of many messages. A few seconds of a busy group hold hundreds of thousands of messages, and the
+    links to the other nodes wait meanwhile: so no Python statement runs per message."""
 
     def __init__(self) -> None:
         self._senders: list[int] = []
         self._keys: list[bytes] = []
 
     def add(self, senders: list[int], owners: bytes, keys: bytes) -> None:
-        """The messages of a batch, of which *senders* are the numbers of the publishers."""
+        """Add the messages of a batch; *senders*: the numbers of the batch's publishers."""
         self._senders += _each(senders, owners, len(keys) // KEY_BYTES)
         self._keys.append(keys)
 
     def ids(self) -> bytes:
-        """Of all of them, in order, for an IdSet."""
+        """The ids of all messages, in order, for an IdSet."""
         return _ids(array("Q", self._senders), b"".join(self._keys))
 
 
 class _Log:
-    """What is in the log."""
+    """The publishes in the log, by their fingerprints."""
 
     def __init__(self) -> None:
         self.numbers = _Numbers()
@@ -159,7 +160,7 @@ class _Log:
         self._senders: dict[tuple[bytes, ...], list[int]] = {}  # the same few publishers come again and again
 
     def add(self, mark: pb.BatchFingerprints, at: Nanos) -> None:
-        """Messages that are newer than all before."""
+        """Add the fingerprints of messages that are newer than all added before, applied at *at*."""
         names = (mark.channel, mark.user, *mark.publishers)
         senders = self._senders.get(names)
         if senders is None:
@@ -170,7 +171,7 @@ class _Log:
         self._marks.append((senders, mark))
 
     def _newest(self) -> dict[int, bytes]:
-        """Number of a publisher -> key of its newest message."""
+        """Map each publisher's number to the key of its newest message."""
         newest: dict[int, bytes] = {}
         for senders, mark in reversed(self._marks):
             for owner, sender in enumerate(senders):
@@ -186,7 +187,7 @@ class _Log:
         return {sender for sender, is_missing in zip(newest, missing, strict=True) if is_missing}
 
     def behind(self, late: set[int], now: Nanos) -> dict[Publisher, LaggingPublisher]:
-        """What to know of publishers of these numbers."""
+        """Make the LaggingPublishers with the numbers *late*."""
         if not late:
             return {}
         keys: dict[int, set[bytes]] = {sender: set() for sender in late}
@@ -228,7 +229,7 @@ def _sort(one: _LookedAt, late: set[int], lasts: dict[int, tuple[int, int]]) -> 
 
 
 def encode(batches: Iterable[Publishes]) -> bytes:
-    """What a records entry with the messages of *batches* carries."""
+    """Encode the fingerprints that a records entry with the messages of *batches* carries."""
     fingerprints = (
         pb.BatchFingerprints(
             channel=batch.channel,
@@ -273,7 +274,7 @@ def _senders(batch: Publishes) -> Iterator[tuple[Publisher, bytes]]:
 
 
 def _part(batch: Publishes, fates: list[int]) -> SplitBatch:
-    """Part the messages of *batch* by what becomes of them."""
+    """Split *batch* by the fate of each message: taken, acknowledged as logged, or passed over."""
     new, _ = split(batch, [fate == _NEW for fate in fates])
     _, acks = split(batch, [fate != _LOGGED for fate in fates])
     return SplitBatch([new] if new is not None else [], acks)

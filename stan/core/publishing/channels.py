@@ -39,15 +39,14 @@ class LiveChannel:
     commit_from: int = 0  # ... that begins here ...
     commit_end: int = 0  # ... and ends here, if that is known already
     deleting: bool = False
-    restoring: bytes = (
-        b""  # name of the restore under way: nothing but its rows is stored, nobody subscribes, nothing is removed
-    )
+    # Name of the restore under way: only its rows are stored, subscriptions are refused, and nothing is removed.
+    restoring: bytes = b""
     idle_at: int = 0  # Nanos of the armed timer; 0: none
     pending_subscribes: int = 0  # subscriptions on their way
 
     @property
     def closed(self) -> str:
-        """Why nothing can be done with it, "" if it can."""
+        """Why the channel takes no messages and subscriptions now; "" if it does."""
         return CHANNEL_DELETING if self.deleting else CHANNEL_RESTORING if self.restoring else ""
 
     @property
@@ -70,13 +69,14 @@ class LiveChannels:
     # --- leadership -------------------------------------------------------------------------------------------------
 
     def lead(self, number: GroupId) -> None:
-        """This node begins to lead a group: take its channels in."""
+        """This node leads a group from now on: make the live view of its channels."""
         for info in self.context.meta.channels.values():
             if info.group == number:
                 self.add(info)
 
     def lead_live(self, number: GroupId) -> None:
-        """The live view of the group is there: finish what the last leader has begun, heed today's limits."""
+        """The live view of the group is complete: finish the deletions that the previous leader began, apply the current
+        limits."""
         channels = [channel for channel in self.by_uid.values() if channel.info.group == number]
         for channel in channels:
             self.watch_idle(channel)
@@ -86,7 +86,7 @@ class LiveChannels:
         self.retain(channels)
 
     def follow(self, number: GroupId) -> None:
-        """This node leads the group no more."""
+        """This node no longer leads the group: forget its channels and those being opened."""
         for channel in [channel for channel in self.by_uid.values() if channel.info.group == number]:
             self._forget(channel)
         for name in [name for name in self.opening if self.context.group_number(name) == number]:
@@ -95,7 +95,8 @@ class LiveChannels:
     # --- opening ----------------------------------------------------------------------------------------------------
 
     def open(self, name: bytes, opened: Opened) -> None:
-        """Find or create channel *name* (a valid one); `opened` is called at once or after the creation is committed."""
+        """Find or create channel *name* (a valid name); *opened* is called at once, or once the creation is committed or has
+        failed."""
         channel = self.by_name.get(name)
         if channel is not None:
             opened(None if channel.closed else channel, channel.closed)
@@ -111,7 +112,7 @@ class LiveChannels:
         self._create(name, Nanos(self.context.clock.now + limits.FORWARD_PATIENCE))
 
     def _create(self, name: bytes, until: Nanos) -> None:
-        """Have the channel registered; `registered` hears of it."""
+        """Propose to register the channel, or ask the metadata's leader to; `registered` is called once that is applied."""
         context = self.context
         row = pb.Channel(name=name, group=context.group_number(name))
         create = pb.CreateChannels(channels=[row], channels_max=context.config.limits.channels)
@@ -119,7 +120,7 @@ class LiveChannels:
             context.change_meta(partial(self._created, name), create_channels=create)
         else:
             context.forward_meta(create_channels=create)
-        if context.clustered:  # what was proposed or asked for may be lost with its leader
+        if context.clustered:  # the proposal or the forwarded request may be lost with its leader
             context.timers.at(context.clock.now + limits.FORWARD_INTERVAL, partial(self._create_again, name, until))
 
     def _create_again(self, name: bytes, until: Nanos, now: Nanos) -> None:
@@ -148,7 +149,7 @@ class LiveChannels:
             self._opened(name, None, error or self._refusal(name) or TOO_MANY_CHANNELS)
 
     def registered(self, info: ChannelInfo) -> None:
-        """A channel is in the registry, whoever asked for it."""
+        """A channel was added to the registry, by this node or another."""
         if self.context.leads(info.group):
             channel = self.add(info)
             if channel.deleting:
@@ -169,12 +170,12 @@ class LiveChannels:
             opened(channel, error)
 
     def add(self, info: ChannelInfo) -> LiveChannel:
-        """Take a channel of the registry in."""
+        """Make the live view of a registered channel."""
         context = self.context
         machine = context.group_of(info).machine
         channel = LiveChannel(
             info=info,
-            deleting=info.uid in machine.dropped,  # the last leader did not live to see it out of the registry
+            deleting=info.uid in machine.dropped,  # dropped, but the registry still lists it
             limits=self._limits_of(info),
             next_sequence=self.written_end(info),
             last_timestamp=context.written(info.group, info.uid).last_timestamp,
@@ -191,7 +192,7 @@ class LiveChannels:
         return channel
 
     def written_end(self, info: ChannelInfo) -> int:
-        """The sequence behind everything that is committed, visible or not."""
+        """The next sequence after all committed messages, visible or not."""
         last = self.context.written(info.group, info.uid).last_sequence
         return max(last + 1, self.context.group_of(info).machine.channel(info.uid).first_sequence, 1)
 
@@ -199,13 +200,13 @@ class LiveChannels:
 
     def first_after(self, channel: LiveChannel, count: int, size: int) -> int:
         """Oldest sequence that may stay once a batch of *count* messages and *size* accounted bytes is added (STAN-SPEC 7.1); the
-        newest message always stays. Inside the new batch sizes are taken as equal."""
+        newest message always stays. Messages of the new batch count as equal in size."""
         lim = channel.limits
         index = self.context.written(channel.info.group, channel.info.uid)
         newest = channel.next_sequence + count - 1
         first = max(index.first_sequence, 1)
         if (channel.reserved and newest != channel.commit_end) or channel.restoring:
-            return first  # a commit removes nothing before it is whole
+            return first  # a commit removes nothing before it is complete
         if lim.msgs and newest - first + 1 > lim.msgs:
             first = newest - lim.msgs + 1
         if lim.bytes and index.bytes + channel.uncommitted_bytes + size > lim.bytes:
@@ -229,7 +230,7 @@ class LiveChannels:
         )
 
     def retain(self, channels: list[LiveChannel]) -> None:
-        """Apply today's limits: at start (STAN-SPEC 7.1), and when leadership begins."""
+        """Apply the current limits: at start (STAN-SPEC 7.1), when leadership begins, and when limits change."""
         for channel in channels:
             index = self.context.indexes(channel.info.group, channel.info.uid)
             if index.last_sequence:
@@ -269,7 +270,7 @@ class LiveChannels:
         part.dispatch.removed(uid, removal)
 
     def reconfigure(self) -> None:
-        """Other limits from now on, also for what is kept already."""
+        """Apply changed limits of the configuration, also to messages that are stored already."""
         self.retain([channel for channel in self.by_uid.values() if self._limit(channel)])
 
     def refresh(self, uid: ChannelUid) -> None:
@@ -279,7 +280,7 @@ class LiveChannels:
             self.retain([channel])
 
     def restored(self, group: GroupId, uid: ChannelUid) -> None:
-        """A restore of a channel has begun, or is at its end."""
+        """A restore of a channel has begun or ended."""
         machine = self.context.groups[group].machine
         self.context.trims.append((group, uid, Sequence(machine.channel(uid).first_sequence)))
         channel = self.by_uid.get(uid)
@@ -293,14 +294,14 @@ class LiveChannels:
             self.retain([channel])
 
     def _limit(self, channel: LiveChannel) -> bool:
-        """Heed what the limits of a channel are by now; whether they have changed."""
+        """Take over the current limits of a channel; True if they have changed."""
         old, channel.limits = channel.limits, self._limits_of(channel.info)
         if channel.limits == old:
             return False
         self.warned.discard(channel.info.uid)
         (self.aging.add if channel.limits.age_ns else self.aging.discard)(channel.info.uid)
         if channel.limits.inactivity_ns != old.inactivity_ns:
-            channel.idle_at = 0  # an armed timer finds out by itself that it is not wanted any more
+            channel.idle_at = 0  # an armed timer sees by this that it is obsolete
             self.watch_idle(channel)
         return True
 
@@ -311,7 +312,7 @@ class LiveChannels:
     # --- idle channels --------------------------------------------------------------------------------------------------
 
     def watch_idle(self, channel: LiveChannel) -> None:
-        """Start the clock of MaxInactivity if nothing is subscribed (STAN-SPEC 7.5)."""
+        """Start the MaxInactivity timer of a channel without online subscriptions (STAN-SPEC 7.5)."""
         if channel.limits.inactivity_ns and not self._active(channel):
             channel.idle_since = self.context.clock.now
             if not channel.idle_at:
@@ -343,14 +344,14 @@ class LiveChannels:
             self.delete(channel)
 
     def _is_kept(self, channel: LiveChannel) -> bool:
-        """Whether something is under way in it, or staged for it."""
+        """True if a commit or restore of the channel is under way, or rows are staged for it."""
         if channel.reserved or channel.restoring:
             return True
         return channel.info.uid in self.context.group_of(channel.info).machine.transactions.parts
 
     def delete(self, channel: LiveChannel, done: Callable[[str], None] = lambda _error: None) -> None:
-        """Remove a channel with everything on it; until that is committed, requests for it are refused. *done* hears why it
-        was not removed, or "" as soon as its group has dropped it."""
+        """Remove a channel with its messages and cursors; until that is committed, requests for it are refused. *done* is called
+        with "" once the channel's group has dropped it, or with why it was not removed."""
         channel.deleting = True
         drop = pb.DropChannel(uid=channel.info.uid)
         self.context.change_group(channel.info.group, partial(self._dropped, channel, done), drop_channel=drop)
@@ -365,7 +366,7 @@ class LiveChannels:
         self.unregister(channel.info.uid)
 
     def unregister(self, uid: ChannelUid) -> None:
-        """Its group has dropped the channel: have it taken out of the registry, `unregistered` hears of it."""
+        """Remove a channel that its group has dropped from the registry; `unregistered` is called once that is applied."""
         context = self.context
         info = context.meta.by_uid.get(uid)
         if info is None or not context.leads(info.group):
@@ -383,7 +384,7 @@ class LiveChannels:
             self.context.note("ERR", f"Unable to take a deleted channel out of the registry: {error}")
 
     def unregistered(self, uid: ChannelUid) -> None:
-        """The registry does not have the channel any more."""
+        """The channel was removed from the registry."""
         channel = self.by_uid.get(uid)
         if channel is not None:
             self._forget(channel)

@@ -210,7 +210,8 @@ class Publishing:
 
     def _queue(self, channel: LiveChannel, batch: Publishes) -> None:
         if self._is_too_much(channel):
-            self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)  # reading must not pause: it brings the majority's answers
+            # Refused, as reading must not pause: it brings the majority's answers.
+            self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
         channel.unsealed.append(batch)
         self._wait(channel, batch)
