@@ -1,7 +1,7 @@
-"""What clients send to a server that has not let them in yet waits for them.
+"""Frames of clients that this server has not registered yet wait until the clients are.
 
-Of servers that share the channels of one cluster id (stan.core.base.partition) each lets clients in by itself: what a client
-sends may be here before the client is.
+Servers that share the channels of one cluster id (stan.core.base.partition) each register clients by themselves: a client's
+publishes may arrive at a server before that server has registered the client.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,15 +20,15 @@ class _Awaiting:
 
 
 class PendingClients:
-    """What was sent by clients that have not been let in here; bounded in time, and by what the callers hold."""
+    """Callbacks that wait for clients to be registered here; bounded in time, and by what the callers hold."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._waiting: list[_Awaiting] = []
-        self._failed: dict[Sender, None] = {}  # were waited for in vain; oldest first
+        self._failed: dict[Sender, None] = {}  # did not come in time; oldest first
 
     def wait(self, publishers: Iterable[Sender], call: Callable[[bool], None]) -> None:
-        """Call with True once all *publishers* are known or have had their time; at once if it is so already."""
+        """Call *call* with True once each of *publishers* is known or its time is over; at once if that is so already."""
         strangers = tuple(
             one for one in dict.fromkeys(publishers) if not self._is_known(one) and one not in self._failed
         )
@@ -47,7 +47,7 @@ class PendingClients:
         return known
 
     def applied(self) -> None:
-        """Clients may have come."""
+        """A metadata entry was applied, which may have registered clients: run the callbacks that are due."""
         if not self._waiting:
             return
         there = [one for one in self._waiting if all(map(self._is_known, one.publishers))]

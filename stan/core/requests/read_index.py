@@ -1,10 +1,11 @@
-"""Waiting until this node's copy of the metadata is as new as what its leader has told the world (DESIGN 5).
+"""Read index: wait until this node's copy of the metadata is as new as anything its leader has answered (DESIGN 5).
 
-A client that the leader of the metadata has let in speaks at once to the leaders of channels, whose copies may lag behind. They
-ask for the leader's applied index and wait until their own has reached it: one question for everything that waits meanwhile.
+A client that the metadata's leader has just registered talks at once to the leaders of channels, whose copies of the metadata may
+lag. They ask the metadata's leader for its applied index and wait until their copy has reached it: one question serves all calls
+that wait meanwhile.
 
-Promises: calls come in the order in which they were made, each once; `call(True)` when the copy is new enough, `call(False)` when
-that could not be had in time. On a leader that knows that it still leads, and alone, at once.
+Promises: callbacks run in the order of the calls, each once; `call(True)` when the copy is new enough, `call(False)` when that
+did not succeed in time. On a leader that holds its lease, and on a node alone, they run at once.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,18 +28,19 @@ class _Waiting(NamedTuple):
 
 
 class ReadIndex:
-    """See the module's docstring."""
+    """Callbacks that wait for a copy of the metadata that is new enough, served in rounds of one question each."""
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
-        self._round: list[_Waiting] = []  # wait for the answer under way
-        self._later: list[_Waiting] = []  # came after that question
-        self._question = 0  # number of the newest; what comes for an older one says nothing about this round
-        self._target: RaftIndex | None = None  # the answer
+        self._round: list[_Waiting] = []  # wait for the current question
+        self._later: list[_Waiting] = []  # came after that question was sent
+        self._question = 0  # number of the current question; answers to older ones are ignored
+        self._target: RaftIndex | None = None  # the answer: the index that this copy has to reach
         self._pending_clients = PendingClients(context) if context.config.partitioning else None
 
     def wait(self, call: Callable[[bool], None], publishers: Iterable[Sender] = ()) -> None:
-        """See the module's docstring; *publishers*: who should be known then."""
+        """Call *call* once: True when this copy of the metadata is new enough, False if that did not succeed in time.
+        *publishers*: the senders that should be registered by then; used only by servers that share a cluster's channels."""
         context = self.context
         if self._pending_clients is not None:
             self._pending_clients.wait(publishers, call)
@@ -55,11 +57,11 @@ class ReadIndex:
 
     @property
     def _surely_leads(self) -> bool:
-        """Whether this node leads the metadata and nobody else can by now."""
+        """True if this node leads the metadata and holds the lease, so that no other node can lead it."""
         return self.context.leads_meta and self.context.meta_lease
 
     def applied(self) -> None:
-        """The metadata went on, or this node leads it now."""
+        """A metadata entry was applied, or this node leads the metadata from now on: run the callbacks that are due."""
         context = self.context
         if self._pending_clients is not None:
             self._pending_clients.applied()
@@ -75,7 +77,7 @@ class ReadIndex:
                 return
 
     def answer(self, reply: bytes) -> None:
-        """Another node asks; only a leader that knows that it still leads may answer."""
+        """Answer another node with the applied index; only a leader that holds its lease may answer."""
         if self._surely_leads:
             self.context.respond(reply, b"%d" % self.context.meta.applied, (META_GROUP,))
 
@@ -99,12 +101,12 @@ class ReadIndex:
             self._give_up()
 
     def _late(self, question: int, _now: Nanos) -> None:
-        """The answer is known, and this copy did not get there."""
+        """The target is known, but this copy of the metadata did not reach it in time."""
         if question == self._question and self._round:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Ask again, for those whose patience is not at its end."""
+        """Call those whose time is over with False, and ask again for the others."""
         now = self.context.clock.now
         late = [waiting for waiting in self._round if waiting.until <= now]
         self._round = [waiting for waiting in self._round if waiting.until > now]

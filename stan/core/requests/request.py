@@ -1,7 +1,7 @@
-"""Requests on the extension's subjects: who has to answer one, and how.
+"""Requests on the extension's subjects for one leader: which node has to answer, and how.
 
-Each is for the leader of one group, which all others leave it to. One that may have been replaced without knowing it answers
-nothing but "ask again": what it would say may be wrong by now.
+Each request is for the leader of one group; all other nodes ignore it. A leader whose lease has lapsed, so that it may have been
+replaced without knowing it, answers nothing but "ask again": its state may be outdated.
 """
 
 import re
@@ -19,7 +19,7 @@ from stan.protocol.requests import because, decode
 from stan.types import GroupId
 
 UNSAID: Final = frozenset({"Node", "RestoreRows", "RestoreCursor"})
-"""Changes of operators that are told otherwise, or come in great numbers."""
+"""Changes of operators without an admin event of their own: they are reported by other events, or come in great numbers."""
 
 
 class LeaderRequest(NamedTuple):
@@ -33,22 +33,22 @@ class LeaderRequest(NamedTuple):
 
     @property
     def group(self) -> ChannelGroup:
-        """The group that it is about."""
+        """The channel group that the request is about."""
         return self.context.groups[self.number]
 
     @property
     def user(self) -> bytes:
-        """Who asks; b"" if NATS does not tell."""
+        """The user who sent the request; b"" if NATS does not report users."""
         return self.context.user_of(self.reply)
 
     def answer(self, **fields: object) -> None:
-        """It is done."""
+        """Send the response with *fields*; a change that succeeded is published as an admin event, too."""
         if self.response is ChangeResponse and not fields.get("error"):
             self._say(fields.get("changed", 0))
         self.context.respond(self.reply, self.response(**fields).SerializeToString(), (self.number,))
 
     def _say(self, changed: object) -> None:
-        """Tell of what an operator has changed."""
+        """Publish the admin event about an operator's change."""
         request = self.request
         kind = type(request).__name__.removesuffix("Request")
         if kind in UNSAID:
@@ -62,11 +62,11 @@ class LeaderRequest(NamedTuple):
         self.context.emit("admin", said, channel=channel, client_id=client_id, group=self.number)
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
-        """It is not done; *retry*: that passes."""
+        """Answer with an error; *retry*: the error passes, the client may ask again."""
         self.answer(error=error.encode(), retry=retry)
 
     def busy(self) -> None:
-        """It had better be asked again."""
+        """Answer that the client should ask again."""
         self.refuse(BUSY, retry=True)
 
 
@@ -79,15 +79,16 @@ def leader_request(
     *,
     once: Callable[[Any], bool] = lambda _request: False,
 ) -> LeaderRequest | None:
-    """The request in *frame* if it is for this node.
+    """Decode the request in *frame*; None if this node need not answer it, or has answered already.
 
     Args:
-        context: what the parts of the broker have in common.
-        frame: as it came.
-        kinds: of the request and of its answer.
-        name_of: the channel, or what is placed as one, that a request is about.
-        invalid: what is said about a request that is none.
-        once: whether the request is not idempotent: it is not answered "ask again" while another leader may have executed it.
+        context: the shared state of the broker.
+        frame: the frame as it was received.
+        kinds: the message types of the request and of its answer.
+        name_of: returns the name of the request's channel, or another name that is placed like a channel's.
+        invalid: the error text for a request that cannot be decoded.
+        once: returns True if the request is not idempotent: it is not answered "ask again" while another leader may have
+            executed it.
     """
     kind, response = kinds
     if not frame.reply:
@@ -95,7 +96,7 @@ def leader_request(
     try:
         request = decode(kind, frame.payload)
     except DecodeError as problem:
-        if context.leads_meta:  # somebody has to
+        if context.leads_meta:  # the group is unknown, so the metadata's leader answers
             error = because(invalid, problem).encode()
             context.respond(frame.reply, response(error=error).SerializeToString())
         return None

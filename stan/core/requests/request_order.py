@@ -1,8 +1,8 @@
-"""The order in which requests arrived: a subscription belongs to the connection that its client had when it asked.
+"""The order in which requests arrived: a subscription belongs to the connection that its client had when it sent the request.
 
-A request may be handled long after it was heard: it waits for news of the metadata, until it is known who leads, or for the next
-leader, who looks at it again. Meanwhile its client may have given up and connected again. A SubscriptionRequest does not name its
-connection, but every node has heard whether that connection asked to be let in after it. Pure.
+A request may be handled long after it arrived: it waits for newer metadata, until the leader is known, or for the next leader,
+which replays it. Meanwhile the client may have given up and connected again. A SubscriptionRequest does not name its connection,
+but every node has received both requests and knows if the ConnectRequest arrived after it. Pure.
 """
 
 from google.protobuf.message import DecodeError
@@ -16,14 +16,14 @@ from stan.types import Nanos
 
 
 class ArrivalOrder:
-    """See the module's docstring. Of the last seconds; of what is older nothing is known."""
+    """The arrival order of connects and subscription requests of the last seconds; older ones are forgotten."""
 
     def __init__(self, discover: bytes, sub: bytes) -> None:
         """*discover*, *sub*: the subjects of the two kinds of requests."""
         self._discover = discover
         self._sub = sub
         self._count = 0
-        self._arrivals: dict[tuple[bytes, ...], tuple[Nanos, int]] = {}  # what: when, and its number; oldest first
+        self._arrivals: dict[tuple[bytes, ...], tuple[Nanos, int]] = {}  # request -> time of arrival and number; oldest first
 
     def add(self, frame: Frame, now: Nanos) -> None:
         """A request arrived, for the first time (not in a replay)."""
@@ -48,7 +48,7 @@ class ArrivalOrder:
             del arrivals[next(iter(arrivals))]
 
     def is_of_earlier(self, reply: bytes, client: Client) -> bool:
-        """Whether a SubscriptionRequest, known by its reply subject, was heard before *client* asked to be let in."""
+        """True if the SubscriptionRequest with that *reply* subject arrived before the ConnectRequest of *client*."""
         asked = self._arrivals.get((reply,))
         connected = self._arrivals.get((client.client_id, client.conn_id, client.heartbeat_inbox))
         return asked is not None and connected is not None and asked[1] < connected[1]

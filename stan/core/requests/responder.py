@@ -1,10 +1,10 @@
-"""Responder requests that need no registration: who has to, from metadata that is new enough, and in which version.
+"""Requests that need no registered client: which node answers, from metadata that is new enough, and in which version.
 
     for all leaders: `scatter`, `admin_scatter`; each answers for the groups that it leads
     for the leader of a channel's group: `stan.core.requests.request`, `admin_request`, then `find`
     for the leader of the metadata: `admin_meta_request`
 
-Promises: what an answer tells was committed, and visible, when no other node could lead.
+Promise: an answer reports what was committed and visible at a time when no other node could lead.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,19 +25,19 @@ from stan.protocol.requests import because, decode
 from stan.types import GroupId
 
 HEAD_ROOM: Final = 8 * limits.RAFT_GROUPS_MAX + 64
-"""Bytes of an answer beside what it lists."""
+"""Bytes of an answer besides its items."""
 ITEM_ROOM: Final = 4
-"""Bytes of one item of a list beside the item."""
+"""Bytes of overhead per item of a list."""
 CHANNEL: Final = attrgetter("channel")
 VERSIONS: Final = (0, 1)
-"""Of the requests of operators, as they may name it; 0: not named."""
+"""Accepted versions of operators' requests; 0: the request names none."""
 
 Kinds = tuple[type[Message], type[Message]]
-"""Of a request and of its answer."""
+"""The message types of a request and of its answer."""
 
 
 class ScatterRequest(NamedTuple):
-    """A question for all leaders: this node answers for *groups*."""
+    """A request to all leaders: this node answers for *groups*."""
 
     context: BrokerContext
     reply: bytes
@@ -46,31 +46,31 @@ class ScatterRequest(NamedTuple):
     request: Any = None
 
     def begun(self) -> Any:
-        """The answer, with nothing in it."""
+        """An empty answer: the number of groups in the cluster and the groups of this node, without items."""
         return self.response(pool=self.context.config.store.raft_groups, groups=self.groups)
 
     def answer(self, response: Message) -> None:
-        """Send it."""
+        """Send the answer; it leaves only while no other node can lead the groups."""
         self.context.respond(self.reply, response.SerializeToString(), self.groups)
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
-        """There is no answer; *retry*: that passes."""
+        """Answer with an error; *retry*: the error passes, the client may ask again."""
         self.answer(self.response(error=error.encode(), retry=retry))
 
 
 class Responder:
-    """See the module's docstring."""
+    """Decides which requests this node has to answer, and when its copy of the metadata is new enough to do so."""
 
     def __init__(self, context: BrokerContext, read_index: ReadIndex) -> None:
         self.context = context
         self.read_index = read_index
-        self._waiting = 0  # for the metadata
+        self._waiting = 0  # requests that wait for the metadata
         self._names: tuple[MetaMachine | None, int, int, list[bytes]] = (None, 0, 0, [])
 
     # --- for all leaders --------------------------------------------------------------------------------------------------
 
     def scatter(self, frame: Frame, kinds: Kinds, invalid: str = INVALID_QUESTION) -> ScatterRequest | None:
-        """What every leader answers, if this node leads anything."""
+        """Decode a request to all leaders. None if this node leads no channel group, or has refused the request."""
         context = self.context
         kind, response = kinds
         groups = tuple(sorted(number for number, _ in context.led()))
@@ -88,7 +88,7 @@ class Responder:
         return question
 
     def admin_scatter(self, frame: Frame, kinds: Kinds) -> ScatterRequest | None:
-        """The same, of an operator."""
+        """`scatter` for a request of an operator, with its checks of version and request rate."""
         question = self.scatter(frame, kinds, INVALID_ADMIN)
         if question is None:
             return None
@@ -101,7 +101,7 @@ class Responder:
         return question
 
     def answers_for(self, groups: Iterable[GroupId]) -> bool:
-        """Whether this node leads all of them and no other node can."""
+        """True if this node leads all of *groups* and holds their leases, so that no other node can lead them."""
         context = self.context
         return all(context.leads(number) and not context.groups[number].dispatch.lease_lapsed for number in groups)
 
@@ -110,11 +110,13 @@ class Responder:
     def admin_request(
         self, frame: Frame, kinds: Kinds, name_of: Callable[[Any], bytes] = CHANNEL
     ) -> LeaderRequest | None:
-        """A request of an operator that concerns the channel that *name_of* tells, if it is for this node."""
+        """Decode a request of an operator about the channel that *name_of* returns. None if this node does not lead the
+        channel's group, or has refused the request."""
         return self._of_version(leader_request(self.context, frame, kinds, name_of, INVALID_ADMIN))
 
     def admin_meta_request(self, frame: Frame, kinds: Kinds) -> LeaderRequest | None:
-        """A request of an operator that concerns the metadata, if this node leads them."""
+        """Decode a request of an operator about the metadata. None if this node does not lead the metadata, or has refused the
+        request."""
         context = self.context
         if not frame.reply or not context.leads_meta:
             return None
@@ -130,7 +132,7 @@ class Responder:
         return self._of_version(about)
 
     def _of_version(self, about: LeaderRequest | None) -> LeaderRequest | None:
-        """What is asked in words that are known, and not too often."""
+        """Return the request if its version is known and the rate limit admits it; else refuse it and return None."""
         if about is None:
             return None
         if about.request.version not in VERSIONS:
@@ -147,7 +149,7 @@ class Responder:
         found: Callable[[LeaderRequest, ChannelInfo], None],
         name_of: Callable[[Any], bytes] = CHANNEL,
     ) -> None:
-        """Call with the channel that a request names, or refuse the request."""
+        """Call *found* with the request and the channel that it names, or refuse the request if there is no such channel."""
         if about is None:
             return
         name = name_of(about.request)
@@ -167,11 +169,11 @@ class Responder:
             self.catch_up(known)
 
     def is_dropped(self, info: ChannelInfo) -> bool:
-        """Whether a channel is gone, and the metadata do not tell it yet."""
+        """True if the channel's group has dropped it and the metadata still lists it."""
         return info.uid in self.context.group_of(info).machine.dropped
 
     def sorted_names(self) -> list[bytes]:
-        """Of all channels; kept while none comes or goes, and never changed itself."""
+        """The sorted names of all channels; cached until a channel comes or goes. Callers must not change the list."""
         meta = self.context.meta
         machine, next_uid, count, _ = self._names
         if machine is not meta or (next_uid, count) != (meta.next_uid, len(meta.channels)):
@@ -181,7 +183,8 @@ class Responder:
     # --- the metadata -----------------------------------------------------------------------------------------------------
 
     def catch_up(self, call: Callable[[bool], None]) -> None:
-        """Call when the metadata is as new as it was when this was asked for, or with False if that cannot be had."""
+        """Call *call* with True once this copy of the metadata is as new as the leader's was at the time of this call; with False
+        if that fails in time, or too many requests wait already."""
         if self._waiting >= limits.QUESTIONS_WAITING_MAX:
             call(False)  # noqa: FBT003
             return
@@ -195,7 +198,7 @@ class Responder:
 
 
 def matcher(pattern: bytes) -> Callable[[bytes], bool]:
-    """What tells whether a valid *pattern* covers a name. A name is gone through once, whatever the pattern is."""
+    """Return a function that tests if a valid *pattern* covers a name, in one pass over the name for any pattern."""
     wanted = pattern.split(b".")
     one, rest = ONE.encode(), wanted[-1] == REST.encode()
     if rest:
