@@ -2,8 +2,9 @@
 
     request ─► decision (one entry) ─► read staged parts, seal them as rows of the channel (steps) ─► the last step: visible
 
-One commit at a time in a channel; publishes, and other commits, wait behind it. Once decided it is carried out, whoever asks or
-leads: where it stands is in the log. At no time is more of it in memory than a few MiB. Nobody is answered before it is whole.
+One commit at a time in a channel; publishes and other commits wait behind it. A decided commit is carried out by whichever node
+leads, as its progress is in the log. Never more than a few MiB of a commit are in memory. The CommitRequest is answered only when
+the commit is complete.
 """
 
 from collections import deque
@@ -38,47 +39,45 @@ LENGTH_PREFIX = 4
 
 @dataclass(slots=True)
 class CommitRun:
-    """A commit that is being carried out. Its parts are read in their order, and stored in it."""
+    """A commit that is being carried out. Its parts are read and stored in their order."""
 
     channel: LiveChannel
     commit: pb.Commit
     timestamp_before: int
     unread: deque[int]  # sequences of the hidden channel
-    wanted: list[int] = field(default_factory=list)  # those of them that are being read
-    fetch: int = 0  # number of that read
-    reading: int = 0  # bytes of it
-    in_flight: int = 0  # bytes of rows that were handed on and are not stored yet
-    failures: int = 0  # to read, in a row
+    wanted: list[int] = field(default_factory=list)  # sequences that are being read
+    fetch: int = 0  # number of the Fetch under way; 0: none
+    reading: int = 0  # bytes of that Fetch
+    in_flight: int = 0  # bytes of rows that wait to be stored
+    failures: int = 0  # consecutive failed reads
     pause_until: int = 0  # Nanos
-    broken: bool = False  # rows were refused: it begins again once nothing is in flight
+    broken: bool = False  # rows were refused: the run starts again once nothing is in flight
 
 
 @dataclass(slots=True)
 class _Commits:
-    """Of one group, while this node leads it."""
+    """The commits of one group, while this node leads it."""
 
-    asked: dict[ChannelUid, list[LeaderRequest]] = field(default_factory=dict)  # who waits, in order of arrival
-    deciding: dict[ChannelUid, pb.Commit] = field(default_factory=dict)  # on their way into the log
+    asked: dict[ChannelUid, list[LeaderRequest]] = field(default_factory=dict)  # waiting requests, in order of arrival
+    deciding: dict[ChannelUid, pb.Commit] = field(default_factory=dict)  # decisions on their way into the log
     carriers: dict[ChannelUid, CommitRun] = field(default_factory=dict)
 
 
 class Committing:
-    """See the module's docstring."""
+    """Decides commits and carries them out, in the groups that this node leads."""
 
     def __init__(self, context: BrokerContext, channels: LiveChannels, publishing: Publishing) -> None:
         self.context = context
         self.channels = channels
         self.publishing = publishing
-        self.doubtful: list[
-            tuple[LiveChannel, pb.Commit]
-        ] = []  # decisions of which nobody knows whether they are in the log
+        self.doubtful: list[tuple[LiveChannel, pb.Commit]] = []  # decisions that are in doubt
         self.fetches = 0
 
     def _of(self, number: GroupId) -> _Commits:
         return self.context.kept(number, _Commits)
 
     def dropped(self, number: GroupId, uid: ChannelUid) -> None:
-        """A channel is gone."""
+        """A channel is gone: forget its commits and refuse the requests that wait for them."""
         here = self._of(number)
         here.carriers.pop(uid, None)
         here.deciding.pop(uid, None)
@@ -111,7 +110,8 @@ class Committing:
         self._next(channel)
 
     def _next(self, channel: LiveChannel) -> None:
-        """Answer who asks for what is done or cannot be done, until something has to be decided."""
+        """Answer waiting requests whose version is committed already or cannot be committed, up to the first that needs a
+        decision."""
         uid = channel.info.uid
         group, here = self.context.group_of(channel.info), self._of(channel.info.group)
         while here.asked.get(uid) and uid not in here.deciding and uid not in group.machine.transactions.under_way:
@@ -162,7 +162,7 @@ class Committing:
             self._next(channel)
 
     def _take_asked(self, number: GroupId, uid: ChannelUid, commit: pb.Commit | pb.Committed) -> list[LeaderRequest]:
-        """Those who wait for one version of an app; they wait no more."""
+        """Take the requests that wait for one version of an app out of the waiting ones."""
         here = self._of(number)
         waiting = here.asked.pop(uid, [])
         same = [
@@ -174,7 +174,7 @@ class Committing:
         return [one for one, is_same in zip(waiting, same, strict=True) if is_same]
 
     def ended(self, number: GroupId, ended: Ended) -> None:
-        """A commit is whole, or given up; on every node that holds the group."""
+        """A commit is complete, or given up; called on every node that holds the group."""
         group = self.context.groups[number]
         channel = self.channels.by_uid.get(ended.uid)
         if not group.leads or channel is None:
@@ -195,11 +195,12 @@ class Committing:
 
     @property
     def has_work(self) -> bool:
-        """Whether `pump` would find something to do."""
+        """True if `pump` would find something to do."""
         return any(self._can_go_on(self._carrier(channel)) for _, channel, _ in self._under_way())
 
     def _under_way(self) -> Iterator[tuple[ChannelGroup, LiveChannel, pb.Commit]]:
-        """Commits under way in the groups that this node leads; the metadata may not tell of their channel yet."""
+        """Commits under way in the groups that this node leads, without those whose channel is being deleted or is not known to
+        this copy of the metadata yet."""
         for _, group in self.context.led():
             for uid, commit in group.machine.transactions.under_way.items():
                 channel = self.channels.by_uid.get(ChannelUid(uid))
@@ -222,7 +223,7 @@ class Committing:
         return bool(carrier.unread and not carrier.fetch and under_way < limits.COMMIT_BYTES_IN_FLIGHT)
 
     def pump(self, ready: Ready) -> None:
-        """Go on with the commits under way in the groups that this node leads."""
+        """Continue the commits under way in the groups that this node leads; adds Fetches to *ready*."""
         if self.doubtful:
             self._refuse_doubtful()
         for group, channel, commit in self._under_way():
@@ -238,7 +239,8 @@ class Committing:
             ready.fetches.append(self._read(group, carrier))
 
     def _refuse_doubtful(self) -> None:
-        """Who waits for a decision that is in doubt asks again, if this node leads still: another leader was looked for."""
+        """If this node still leads, answer requests whose decision is in doubt with "ask again": another leader was sought, and
+        none took over."""
         doubtful = [*self.doubtful]
         self.doubtful.clear()
         for channel, commit in doubtful:
@@ -248,7 +250,7 @@ class Committing:
     def _begin(
         self, group: ChannelGroup, channel: LiveChannel, commit: pb.Commit, before: CommitRun | None
     ) -> CommitRun:
-        """Take a commit up where the log says that it stands. Nothing of this channel is on its way."""
+        """Begin or resume a commit from its progress in the log. No rows of the channel may be on their way."""
         channel.next_sequence = self.channels.written_end(channel.info)
         self.publishing.reserve(channel)
         channel.commit_from = commit.first_sequence or channel.next_sequence
@@ -266,7 +268,7 @@ class Committing:
         return made
 
     def _read(self, group: ChannelGroup, carrier: CommitRun) -> Fetch:
-        """Ask for the next parts, about as much as one entry holds."""
+        """Make a Fetch for the next parts, about as many bytes as one entry holds."""
         staged = group.machine.transactions.staged
         wanted: list[int] = []
         size = 0
@@ -339,11 +341,11 @@ class Committing:
         self._pause(carrier, errors.UNREADABLE)
 
     def _pause(self, carrier: CommitRun, error: str) -> None:
-        """It cannot go on for the moment: nobody waits for that."""
+        """Pause a commit that cannot continue now, and refuse the requests and publishes that wait for it."""
         at = Nanos(self.context.clock.now + limits.COMMIT_RETRY)
         if carrier.pause_until < at:
             carrier.pause_until = at
-            self.context.timers.at(at, lambda _now: None)  # a turn then
+            self.context.timers.at(at, lambda _now: None)  # only so that a turn runs then
         if not self.context.clustered:  # else another leader may store what this one has refused
             self.publishing.refuse_waiting(carrier.channel, error)
         for waiting in self._of(carrier.channel.info.group).asked.pop(carrier.channel.info.uid, []):
@@ -351,7 +353,7 @@ class Committing:
 
 
 def _complaint(request: ext.CommitRequest) -> str:
-    """What is wrong with a request, whatever is staged."""
+    """Return why a request is invalid, whatever is staged; "" if it is valid."""
     if not is_channel_name(request.channel):
         return errors.INVALID_SUBJECT
     names = [txn.txn for txn in request.txns]
@@ -361,8 +363,8 @@ def _complaint(request: ext.CommitRequest) -> str:
 
 
 def _sequences(known: Transactions, uid: ChannelUid, user: bytes, request: ext.CommitRequest) -> list[int] | str:
-    """Where the parts lie that a request names, in the order of their rows; or why not: one is missing, or there is one more,
-    whose rows would be dropped in silence."""
+    """The sequences of the parts that a request names, in the order of their rows; or the error: a part is missing, or the
+    transaction has a part more, whose rows would be dropped silently."""
     sequences = []
     for txn in request.txns:
         for number in range(txn.parts):
@@ -376,7 +378,7 @@ def _sequences(known: Transactions, uid: ChannelUid, user: bytes, request: ext.C
 
 
 def _records(batches: list[ReadResult], wanted: list[int]) -> list[bytes]:
-    """The stored messages that were asked for, as far as they came without a gap."""
+    """The *wanted* stored messages, up to the first that is missing."""
     records: list[bytes] = []
     for batch in batches:
         at = 0
@@ -390,7 +392,7 @@ def _records(batches: list[ReadResult], wanted: list[int]) -> list[bytes]:
 
 
 def _confirm(found: LeaderRequest, committed: pb.Committed, *, already: bool) -> None:
-    """It is committed; what a version before the newest one has added is not known any more."""
+    """Answer that a version is committed. The sequences are known only of the newest version of an app, else they are 0."""
     newest = committed.version == found.request.version
     found.answer(
         already=already,

@@ -1,8 +1,8 @@
-"""What becomes of the parts of a transaction before it is committed: staged, dropped, forgotten; and which version of an app is
-finished. On the leader of the group.
+"""Parts of a transaction before it is committed (staged, dropped, expired), and which version of an app is finished; on the
+leader of the group.
 
-A part is stored as one message of the group's hidden channel, with the change that tells of it in the same entry; it is answered
-once both are committed. A part that is staged already is not stored again.
+A part is stored as one message of the group's hidden channel, with the change that registers it in the same entry; the
+StageRequest is answered once both are committed. A part that is staged already is not stored again.
 """
 
 from dataclasses import dataclass
@@ -28,21 +28,21 @@ from stan.protocol.proto import wire_pb2 as wire
 from stan.types import GroupId
 
 STAGING_NAME = b"_STAN.staged"
-"""Of the hidden channels, in their messages; nobody asks for it."""
+"""Channel name in the messages of the hidden channels; no client can request it."""
 PASSING = frozenset((NO_METADATA, errors.CHANNEL_DELETING, errors.CHANNEL_RESTORING))
-"""Why a channel cannot be had for the moment."""
+"""Errors of opening a channel that pass."""
 
 
 @dataclass(slots=True)
 class _Staged:
-    """Of one group, while this node leads it."""
+    """The hidden channel of one group, while this node leads it."""
 
     hidden: LiveChannel
     opening: int = 0  # requests that wait for their channel
 
 
 class Staging:
-    """See the module's docstring."""
+    """Handles the requests stage, abort, finish and last_committed."""
 
     def __init__(self, context: BrokerContext, channels: LiveChannels, publishing: Publishing) -> None:
         self.context = context
@@ -50,7 +50,7 @@ class Staging:
         self.publishing = publishing
 
     def lead(self, number: GroupId, leadership: Leadership) -> None:
-        """This node leads a group from now on."""
+        """This node leads a group from now on: make the live view of its hidden channel."""
         info = ChannelInfo(STAGING_NAME, STAGING_UID, number)
         index = self.context.written(number, STAGING_UID)
         hidden = LiveChannel(
@@ -125,7 +125,7 @@ class Staging:
             found.refuse(stored.error, retry=stored.retry)
         elif there is not None and not is_same(there, part):
             found.refuse(errors.STAGED_OTHERWISE)
-        else:  # there, or dropped since: nobody will ask for it
+        else:  # staged, or dropped since: it will not be committed
             found.answer()
 
     # --- abort --------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Staging:
         self.context.change_group(found.number, partial(_respond, found), drop_staged=drop)
 
     def expire(self) -> None:
-        """Drop what nobody has committed in time."""
+        """Drop staged parts that were not committed within STAGED_AGE_MAX."""
         before = self.context.clock.wall - limits.STAGED_AGE_MAX
         for number, group in self.context.led():
             if group.machine.transactions.staged_before(before):

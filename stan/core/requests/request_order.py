@@ -23,7 +23,7 @@ class ArrivalOrder:
         self._discover = discover
         self._sub = sub
         self._count = 0
-        self._arrivals: dict[tuple[bytes, ...], tuple[Nanos, int]] = {}  # request -> time of arrival and number; oldest first
+        self._arrivals: dict[tuple[bytes, ...], tuple[Nanos, int]] = {}  # request -> arrival and number; oldest first
 
     def add(self, frame: Frame, now: Nanos) -> None:
         """A request arrived, for the first time (not in a replay)."""

@@ -4,8 +4,9 @@ A component of the group's machine (see components.py), fed by committed entries
 the group's hidden channel (STAGING_UID). A commit is decided by one entry; what follows only carries it out: steps put its rows
 into the channel, the last one makes them visible.
 
-Promises: at most one commit is under way in a channel; a part that it needs stays until it is whole; a version of an app is
-committed at most once in a channel, and never after a later one; where users are known, an app is that of the user who began it.
+Promises: at most one commit is under way in a channel; a part that it needs stays until the commit is complete; a version of an
+app is committed at most once in a channel, and never after a later one; where users are known, an app belongs to the user who
+began it.
 """
 
 from collections.abc import Iterable
@@ -23,17 +24,17 @@ STAGED, UNDER_WAY, COMMITTED, FINISHED = b"s", b"w", b"c", b"f"
 
 
 PartName = tuple[bytes, bytes, int]
-"""User, txn, number."""
+"""User, txn, number of the part."""
 
 
 class TransactionRefused(NamedTuple):
-    """A change that was not made."""
+    """The result of a change that was refused."""
 
     error: str
 
 
 class Ended(NamedTuple):
-    """A commit is whole, or was given up and has an error."""
+    """The result of a change that ended a commit: it is complete, or was given up and has an error."""
 
     uid: ChannelUid
     committed: pb.Committed
@@ -42,16 +43,15 @@ class Ended(NamedTuple):
 
 @dataclass(slots=True)
 class Transactions:
-    """See the module's docstring."""
+    """The component for transactions of a group's replicated state."""
 
     KIND: ClassVar[str] = "transactions"
     CHANGES: ClassVar[tuple[str, ...]] = ("staged", "commit", "commit_step", "drop_staged", "finished")
     dirty: set[bytes] = field(default_factory=set)
     staged: dict[int, pb.StagedPart] = field(default_factory=dict)  # by sequence of the hidden channel, ascending
     parts: dict[int, dict[PartName, int]] = field(default_factory=dict)  # uid -> name -> sequence
-    beginners: dict[tuple[int, bytes], dict[bytes, int]] = field(
-        default_factory=dict
-    )  # uid, app -> user -> parts staged
+    # (uid, app) -> user -> number of staged parts
+    beginners: dict[tuple[int, bytes], dict[bytes, int]] = field(default_factory=dict)
     under_way: dict[int, pb.Commit] = field(default_factory=dict)  # by uid
     committed: dict[tuple[int, bytes], pb.Committed] = field(default_factory=dict)  # by uid and app
     finished: dict[bytes, pb.Finished] = field(default_factory=dict)  # by app
@@ -62,21 +62,22 @@ class Transactions:
 
     @property
     def floor(self) -> Sequence:
-        """Messages of the hidden channel below it are of no use any more."""
+        """The first sequence of the hidden channel that is still needed; messages below may be removed."""
         return Sequence(next(iter(self.staged), self.emptied + 1))
 
     def is_done(self, uid: int, app: bytes, version: int) -> bool:
-        """Whether this version of an app, or a later one, is committed in a channel."""
+        """True if this version of an app, or a later one, is committed in a channel."""
         last = self.committed.get((uid, app))
         return last is not None and version <= last.version
 
     def find(self, uid: int, user: bytes, txn: bytes, part: int) -> pb.StagedPart | None:
-        """A part that is staged."""
+        """The staged part with that name; None if there is none."""
         sequence = self.parts.get(uid, {}).get((user, txn, part))
         return None if sequence is None else self.staged[sequence]
 
     def is_anothers(self, uid: int, app: bytes, user: bytes) -> bool:
-        """Whether an app in a channel is that of another user: he has committed, or else has staged something."""
+        """True if an app in a channel belongs to another user: that user made the last commit, or, if there was none, has
+        staged parts and *user* has not. Always False without users (*user* is b"")."""
         if not user:
             return False
         last = self.committed.get((uid, app))
@@ -86,18 +87,18 @@ class Transactions:
         return user not in begun and any(begun)
 
     def is_finished_by_another(self, app: bytes, user: bytes) -> bool:
-        """The same, of the version that is finished."""
+        """True if another user finished the app's last version; always False if *user* is b""."""
         last = self.finished.get(app)
         return bool(user) and last is not None and last.user not in (b"", user)
 
     def staged_before(self, at: int) -> list[int]:
-        """Parts that are older than *at* and that no commit under way needs."""
+        """Sequences of parts that are older than *at* (Unix ns) and not needed by a commit under way."""
         old = [sequence for sequence, part in self.staged.items() if part.at < at]
         kept = {sequence for commit in self.under_way.values() for sequence in commit.sequences} if old else set()
         return [sequence for sequence in old if sequence not in kept]
 
     def visible(self, uid: ChannelUid, index: Index) -> Index:
-        """A channel's *index* as readers may see it: without what a commit under way has put there."""
+        """The visible part of a channel's *index*: without the messages of a commit under way."""
         commit = self.under_way.get(uid)
         return index if commit is None or not commit.done else VisibleIndex(index, commit)
 
@@ -105,7 +106,7 @@ class Transactions:
 
     def apply(self, name: str, change: object, index: RaftIndex) -> object:  # noqa: ARG002 - as StateComponent has it
         """See StateComponent.apply: None, a pb.Commit that is under way now, Ended, or TransactionRefused."""
-        newest = next(reversed(self.staged), 0)  # told by what is kept on disk: the same before and after a restart
+        newest = next(reversed(self.staged), 0)  # from rows on disk: the same before and after a restart
         result = self._apply(change)
         if not self.staged:
             self.emptied = max(self.emptied, newest, change.sequence if isinstance(change, pb.StagedPart) else 0)
@@ -178,7 +179,7 @@ class Transactions:
         uid, app = commit.uid, commit.app
         committed = pb.Committed(uid=uid, app=app, version=commit.version, at=commit.at, user=commit.user)
         last = self.committed.get((uid, app))
-        if last is not None and not committed.user:  # asked for by nobody whom NATS tells: it stays his
+        if last is not None and not committed.user:  # committed without a user: the app stays the last user's
             committed.user = last.user
         if commit.count:
             committed.first_sequence = commit.first_sequence
@@ -217,7 +218,7 @@ class Transactions:
         return None
 
     def _has_room(self, at: int) -> bool:
-        """Whether one more app can be remembered; those that nobody has heard of for long make room."""
+        """True if one more app can be remembered; when full, apps without a commit for APP_MEMORY are forgotten first."""
         if len(self.committed) < limits.APPS_MAX:
             return True
         old = [key for key, last in self.committed.items() if last.at < at - limits.APP_MEMORY]
@@ -251,7 +252,7 @@ class Transactions:
         self.dirty.add(_key(STAGED, sequence))
 
     def _forget_versions(self, uid: int, app: bytes, version: int) -> None:
-        """What an app has staged for a channel up to *version*."""
+        """Forget the parts that an app has staged for a channel, up to *version*."""
         of_channel = [self.staged[sequence] for sequence in self.parts.get(uid, {}).values()]
         for part in of_channel:
             if part.app == app and part.version <= version:
@@ -311,7 +312,7 @@ class Transactions:
 
 
 class VisibleIndex:
-    """A channel's index without what the commit under way has put there; `bytes` counts it all the same."""
+    """A channel's index without the messages of the commit under way; only `bytes` includes them."""
 
     __slots__ = ("_commit", "_index", "_last")
 
@@ -359,7 +360,7 @@ class VisibleIndex:
 
 
 def is_same(one: pb.StagedPart, other: pb.StagedPart) -> bool:
-    """Whether two parts of one name come from the same request."""
+    """True if two parts of one name come from the same request."""
     return (_owner(one), one.count, one.bytes) == (_owner(other), other.count, other.bytes)
 
 
