@@ -1,7 +1,7 @@
-"""What the outside may ask a broker: reads only, by the name of what is asked.
+"""The read-only view of a broker for the code around it.
 
-Who stands around the broker (edge, monitor, server) steps it with events and reads it here; what it is made of is its own
-matter. Nothing is copied: whatever is handed out is looked at, and never changed.
+The edge, the monitor and the server step the broker with events and read it here; the broker's parts stay private. Nothing is
+copied: callers must not change what the view returns.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,18 +25,18 @@ class GroupView(Protocol):
 
     @property
     def machine(self) -> GroupMachine:
-        """Its replicated state."""
+        """The group's replicated state."""
 
     @property
     def leads(self) -> bool:
-        """Whether this node leads it."""
+        """True if this node leads the group."""
 
     def live(self, cursor_id: int) -> LiveCursor | None:
-        """The leader's view of a cursor; None in a copy, and while nobody is online."""
+        """The leader's view of a cursor; None on a follower, and while the cursor has no online member."""
 
 
 class BrokerView:
-    """See the module's docstring."""
+    """The read-only view of one broker."""
 
     __slots__ = ("_context", "_publishing")
 
@@ -53,27 +53,27 @@ class BrokerView:
 
     @property
     def subjects(self) -> Subjects:
-        """Where clients and nodes speak to the broker."""
+        """The subjects on which clients and nodes send to the broker."""
         return self._context.subjects
 
     @property
     def reply_prefix(self) -> bytes:
-        """What subjects begin with that come back to this node."""
+        """The prefix of the reply subjects of this node's own requests."""
         return self._context.reply_prefix
 
     @property
     def authorizer(self) -> Authorizer | None:
-        """Who judges by the permissions; None: everybody may do everything."""
+        """The authorizer; None without permissions: every client may do everything."""
         return self._context.authorizer
 
     @property
     def partition(self) -> Partition | None:
-        """Which channels are this server's, if it shares them with others."""
+        """This server's channels, if servers divide the channels among them."""
         return self._context.partition
 
     @property
     def clustered(self) -> bool:
-        """Whether other nodes take part."""
+        """True if this broker is a node of a cluster."""
         return self._context.clustered
 
     @property
@@ -88,11 +88,11 @@ class BrokerView:
 
     @property
     def payload_bytes_max(self) -> int:
-        """Bytes of the largest payload that NATS takes from us."""
+        """Bytes of the largest payload that NATS accepts."""
         return self._context.payload_bytes_max
 
     def may_send_to(self, named: bytes) -> bool:
-        """Whether something may be sent to a subject that a client has named."""
+        """True if the broker may send to a subject that a client has named."""
         return self._context.may_send_to(named)
 
     # --- the metadata -------------------------------------------------------------------------------------------------
@@ -104,14 +104,14 @@ class BrokerView:
 
     @property
     def nuid(self) -> bytes:
-        """Of the cluster, b"" while it is not founded."""
+        """The unique id of the cluster; b"" while the cluster is not founded."""
         return self._context.nuid
 
     # --- the groups ---------------------------------------------------------------------------------------------------
 
     @property
     def leads_meta(self) -> bool:
-        """Whether this node leads the metadata."""
+        """True if this node leads the metadata."""
         return self._context.leads_meta
 
     @property
@@ -120,11 +120,11 @@ class BrokerView:
         return self._context.groups
 
     def led(self) -> Iterable[GroupId]:
-        """Those of them that it leads."""
+        """The channel groups that this node leads."""
         return (number for number, _ in self._context.led())
 
     def leads(self, number: GroupId) -> bool:
-        """Whether this node leads a group, the metadata included."""
+        """True if this node leads the group; also for the metadata group."""
         return self._context.leads(number)
 
     def group_number(self, channel: bytes) -> GroupId:
@@ -133,26 +133,26 @@ class BrokerView:
 
     @property
     def faulty(self) -> Mapping[GroupId, str]:
-        """Groups whose state is used no more until a restart, and why."""
+        """Groups that are frozen until a restart because the program failed in them, and why."""
         return self._context.faulty
 
     @property
     def has_faults(self) -> bool:
-        """Whether the next Ready tells of a group in which the program failed."""
+        """True if the next Ready reports a group in which the program failed."""
         return bool(self._context.faults)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
     def indexes(self, group: GroupId, uid: ChannelUid) -> Index:
-        """A channel's messages as everybody may see them."""
+        """The index of a channel's visible messages."""
         return self._context.indexes(group, uid)
 
     def visible(self, group: GroupId, uid: ChannelUid, index: Index) -> Index:
-        """The same, of an index at hand."""
+        """The visible part of *index*, the index of all committed messages of a channel."""
         return self._context.visible(group, uid, index)
 
     def deleted(self, group: GroupId, uid: ChannelUid) -> Runs | None:
-        """Messages of a channel that were deleted one by one; None: none were."""
+        """Sequences of a channel that were deleted one by one; None if there are none."""
         return self._context.deleted(group, uid)
 
     # --- counters -----------------------------------------------------------------------------------------------------
@@ -184,10 +184,10 @@ class BrokerView:
 
     @property
     def unsealed_bytes(self) -> int:
-        """Received, and not on their way into the log yet."""
+        """Bytes of messages that were received and not sealed yet."""
         return self._publishing.unsealed_bytes
 
     @property
     def uncommitted_bytes(self) -> int:
-        """On their way into the log."""
+        """Bytes of sealed messages that are on their way into the log."""
         return self._publishing.uncommitted_bytes

@@ -5,7 +5,7 @@
                                                     without the rows whose ids its window knows
 
 Promises: an answer without error means that every row is stored, now or before; the ids of the rows go into the log with them, so
-that whoever leads next leaves them out as this leader does; "ask again" means that no row of the request was stored by it.
+that the next leader leaves repeated rows out as this leader does; "ask again" means that this request stored none of its rows.
 """
 
 from collections import deque
@@ -29,18 +29,19 @@ from stan.protocol.proto.extension_pb2 import BatchRequest, BatchResponse
 
 
 class _Batch(NamedTuple):
-    """A request; each field of a message is a copy, so they are taken out of it once."""
+    """A BatchRequest with its fields; reading a field of the message makes a copy, so each is read once."""
 
     asked: LeaderRequest  # without the message
     channel: bytes
     rows: bytes
     number: int  # of rows
     ids: bytes
-    producer: bytes  # behind its user: what one has sent is no other's repeat
+    producer: bytes  # prefixed by the user, so that ids of different users are never duplicates of each other
     version: int
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
-        """Say that nothing was stored, unless another leader may have done it and a second time would count."""
+        """Answer that nothing was stored. No "ask again" if the lease has lapsed and the rows have no ids: another leader may
+        have stored the rows, and a repeat would store them twice."""
         if self.ids or not (retry and self.asked.group.dispatch.lease_lapsed):
             self.asked.refuse(error, retry=retry)
 
@@ -52,19 +53,19 @@ class _ProducerQueue:
     channel: LiveChannel
     waiting: deque[_Batch] = field(default_factory=deque)
     busy: bool = False  # an entry is on its way
-    going: bool = False  # the next ones are being looked at
+    going: bool = False  # `_go_on` is running
 
 
 @dataclass(slots=True)
 class Batches:
-    """Of one group, while this node leads it."""
+    """The batches of one group, while this node leads it."""
 
     lines: dict[Name, _ProducerQueue] = field(default_factory=dict)
     waiting: int = 0  # bytes of rows
 
 
 class Batching:
-    """See the module's docstring."""
+    """Handles the request `batch` in the groups that this node leads."""
 
     def __init__(self, context: BrokerContext, channels: LiveChannels, publishing: Publishing) -> None:
         self.context = context
@@ -74,7 +75,7 @@ class Batching:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def batch(self, frame: Frame) -> None:
-        """A request came."""
+        """A BatchRequest."""
         kinds = (BatchRequest, BatchResponse)
         found = leader_request(
             self.context,
@@ -132,7 +133,7 @@ class Batching:
     # --- ids ----------------------------------------------------------------------------------------------------------
 
     def _go_on(self, line: _ProducerQueue, named: Name) -> None:
-        """Have the next requests of a line stored, as one entry."""
+        """Store the next requests of a producer's queue, as one entry."""
         line.going = True
         while line.waiting and not line.busy:
             taken = self._take(line)
@@ -143,7 +144,7 @@ class Batching:
             del self.context.kept(line.channel.info.group, Batches).lines[named]
 
     def _take(self, line: _ProducerQueue) -> list[_Batch]:
-        """Requests at the front of a line that go together: of one version, and not too large."""
+        """Take requests from the front of a producer's queue for one entry: of one version, and not too large together."""
         first = line.waiting.popleft()
         taken, size = [first], len(first.rows)
         while (
@@ -158,7 +159,7 @@ class Batching:
         return taken
 
     def _propose(self, line: _ProducerQueue, named: Name, taken: list[_Batch], dedup: ProducerDedup) -> None:
-        """Have the rows of *taken* stored that are not yet."""
+        """Store the rows of *taken* whose ids are new."""
         version = taken[0].version
         if dedup.is_past(*named, version):
             for batch in taken:
@@ -193,7 +194,7 @@ class Batching:
         if total:
             change = pb.GroupChange(remember_ids=remember).SerializeToString()
             self.publishing.add(line.channel, RowBatch(b"".join(rows), total, after, lambda _first: change))
-        else:  # all are stored, some of them by an older version, whose ids go first
+        else:  # all rows are stored, some by an older version, whose ids are forgotten first
             self.context.change_group(
                 line.channel.info.group,
                 lambda result, error: after(StoreResult(error=error, retry=result is None)),
@@ -211,7 +212,7 @@ class Batching:
     # --- answers --------------------------------------------------------------------------------------------------------
 
     def _stored(self, counted: list[tuple[_Batch, int]], stored: StoreResult) -> None:
-        """What became of the rows of some requests, which were stored one behind the other, so many of each."""
+        """Answer requests whose rows were stored one after the other; *counted*: each request and its number of stored rows."""
         first = stored.first
         for batch, count in counted:
             if stored.error:
@@ -225,7 +226,7 @@ class Batching:
 
 
 def _refusal(batch: _Batch) -> str:
-    """Why the ids of a request make no sense; "" if they do."""
+    """Return why the ids of a request are invalid; "" if they are valid."""
     good = not batch.ids or (
         len(batch.ids) == ID_BYTES * batch.number
         and 0 < len(batch.producer) <= limits.PRODUCER_BYTES_MAX

@@ -1,8 +1,8 @@
-"""Rows on their way into a channel: messages that came many at once, not as one publish each.
+"""Rows on their way into a channel: messages that arrive many in one request, not as one publish each.
 
-They are sealed with whatever else waits in their channel (see `Publishing.add`), all in one entry, together with a change of the
-group's state that is applied if and only if they are stored. Whoever hands them in hears of it once, or never if this node leads
-the group no more: then nobody may be answered, and the asker repeats.
+Rows are sealed together with the publishes that wait in their channel (`Publishing.add`), all in one entry, with a change of the
+group's state that is applied if and only if they are stored. `on_done` is called once with the outcome, or never if this node no
+longer leads the group: then the request must not be answered, and the client repeats it.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _LENGTH = Struct("<I")
 
 
 class StoreResult(NamedTuple):
-    """What became of rows."""
+    """The outcome of storing rows."""
 
     first: int = 0  # their sequences are [first, last]; 0 if they were not stored
     last: int = 0
@@ -29,7 +29,7 @@ class StoreResult(NamedTuple):
 
 @dataclass(slots=True)
 class RowBatch:
-    """See the module's docstring."""
+    """Rows to be stored in one entry."""
 
     bodies: bytes
     """In the form of `Publishes.bodies`, checked."""
@@ -37,13 +37,13 @@ class RowBatch:
     """1 or more."""
     on_done: Callable[[StoreResult], None]
     change: Callable[[int], bytes] | None = None
-    """Gives the encoded GroupChange that goes with them, told their first sequence."""
+    """Returns the encoded GroupChange that goes with the rows; called with their first sequence."""
     priority: bool = False
-    """They pass what waits, also in a channel that is reserved: they are what it is reserved for."""
+    """The rows are stored before others, also in a reserved channel: they are what it is reserved for."""
 
 
 def refusal(channel: bytes, rows: bytes, count: int, payload_max: int) -> str:
-    """Why rows cannot be taken into *channel*, whatever its state; "" if they can."""
+    """Return why rows cannot be stored in *channel*, whatever its state; "" if they can."""
     if not is_channel_name(channel):
         return errors.INVALID_SUBJECT
     if not count:
@@ -65,10 +65,10 @@ def refusal(channel: bytes, rows: bytes, count: int, payload_max: int) -> str:
 
 
 def can_open_later(error: str) -> bool:
-    """Whether *error*, because of which there is no channel (see Channels.open), may pass."""
+    """True if *error*, with which `LiveChannels.open` failed, may pass."""
     return error != errors.TOO_MANY_CHANNELS and not error.startswith(errors.CASE_CONFLICT)
 
 
 def sealed_size(channel: bytes, size: int, count: int) -> int:
-    """Most bytes that *count* messages take as records that took *size* without their sequences."""
+    """Upper bound of the bytes that *count* messages take as sealed records; *size*: their bytes before that."""
     return size + count * (MESSAGE_ROOM + len(channel))

@@ -1,10 +1,10 @@
-"""Ids of rows that producers have sent: what was stored once is not stored again, whoever leads.
+"""Deduplication by producers' ids: a row that was stored once is not stored again, whichever node leads.
 
-A *window* holds the ids that one producer has sent to one channel in the two newest versions of its work; a version's ids come in
-chunks, which are the rows on disk: what is added costs its own size and that of one small chunk, never that of the window. A
-component of a group's replicated state (stan.core.state.components): ids are added by the entries that hold their rows, and time
-is what these entries tell. Promises: an id is known from the moment at which its row is stored, until two versions have come that
-are newer than the last one in which it was sent, or the producer was not heard for a day.
+A *window* holds the ids that one producer has sent to one channel in the two newest versions of its work. A version's ids come in
+chunks, which are the rows on disk: adding ids costs their own size and that of one small chunk, never that of the window. A
+component of a group's replicated state (stan.core.state.components): ids are added by the entries that hold their rows, and the
+time is that of these entries. Promise: an id is known from the moment at which its row is stored, until two versions have come
+that are newer than the last one in which it was sent, or the producer has sent nothing for a day.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex
 
 VERSIONS_MAX = 2
-"""Of which a window keeps the ids."""
+"""Number of versions whose ids a window keeps."""
 CHUNK_BYTES = 4096
-"""A chunk that is smaller is added to; a larger one is left as it is."""
+"""Ids are appended to the last chunk while it is smaller; then a new chunk begins."""
 
 _CLOCK = b""
 _TIME = Struct("<q")
@@ -28,7 +28,7 @@ _WINDOW = Struct(">IB")  # uid, length of the producer's name, which follows
 _CHUNK = Struct(">QI")  # version, number; behind a window's key
 
 Name = tuple[ChannelUid, bytes]
-"""Of a window: channel and producer."""
+"""The key of a window: channel and producer."""
 
 
 @dataclass(slots=True)
@@ -41,40 +41,39 @@ class Version:
 
 @dataclass(slots=True)
 class ProducerIds:
-    """See the module's docstring."""
+    """One window: the ids of a producer in a channel, by version."""
 
-    heard: int  # Unix ns
+    heard: int  # Unix ns of the producer's newest ids
     versions: dict[int, Version] = field(default_factory=dict)
 
     def is_past(self, version: int) -> bool:
-        """Whether ids of *version* are not kept any more."""
+        """True if *version* is so old that its ids are no longer kept."""
         return len(self.versions) >= VERSIONS_MAX and version < min(self.versions)
 
 
 class ProducerDedup:
-    """See the module's docstring."""
+    """The component for deduplication of a group's replicated state: the windows of all producers."""
 
     KIND: ClassVar[str] = "windows"
     CHANGES: ClassVar[tuple[str, ...]] = ("remember_ids",)
 
     def __init__(self) -> None:
-        self.producers: dict[
-            Name, ProducerIds
-        ] = {}  # the one that was heard last is last, unless some were just loaded
+        # In order of their newest ids, oldest first, unless some were just loaded.
+        self.producers: dict[Name, ProducerIds] = {}
         self._loaded = False
-        self.now = 0  # Unix ns, as far as entries have told; it never goes back
+        self.now = 0  # Unix ns: the newest time in an entry; never goes back
         self.ids = 0
         self.dirty: set[bytes] = set()
 
     # --- what the leader asks -----------------------------------------------------------------------------------------
 
     def is_past(self, uid: ChannelUid, producer: bytes, version: int) -> bool:
-        """Whether nobody knows any more which rows of that version are stored."""
+        """True if it is no longer known which rows of that version are stored."""
         window = self.producers.get((uid, producer))
         return window is not None and window.is_past(version)
 
     def missing(self, uid: ChannelUid, producer: bytes, ids: bytes) -> bytes:
-        """Of each of *ids*, 1 if its row is not stored, else 0."""
+        """A mask with a byte per id of *ids*: 1 if its row is not stored, else 0."""
         missing = b"\1" * (len(ids) // ID_BYTES)
         window = self.producers.get((uid, producer))
         for version in window.versions.values() if window is not None else ():
@@ -82,13 +81,13 @@ class ProducerDedup:
         return missing
 
     def unheard(self, uid: ChannelUid, producer: bytes, version: int, ids: bytes) -> bytes:
-        """Of each of *ids*, 1 if it was not sent in that version yet, else 0."""
+        """A mask with a byte per id of *ids*: 1 if it was not sent in that version yet, else 0."""
         window = self.producers.get((uid, producer))
         kept = window.versions.get(version) if window is not None else None
         return kept.known.missing(ids) if kept is not None else b"\1" * (len(ids) // ID_BYTES)
 
     def has_room(self, uid: ChannelUid, producer: bytes, version: int, count: int) -> bool:
-        """Whether *count* more ids can be remembered."""
+        """True if *count* more ids can be remembered."""
         window = self.producers.get((uid, producer))
         kept = window.versions.get(version) if window is not None else None
         return (
@@ -100,7 +99,7 @@ class ProducerDedup:
     # --- changes --------------------------------------------------------------------------------------------------------
 
     def apply(self, name: str, change: Any, index: RaftIndex) -> None:  # noqa: ARG002 - as StateComponent has it
-        """Remember the ids of rows that are stored from now on, and forget whom nobody has heard for long."""
+        """Add the ids of rows that the same entry stores, and forget producers that have sent nothing for PRODUCER_AGE_MAX."""
         remembered: pb.RememberIds = change
         if self._loaded:
             self._loaded = False
@@ -194,7 +193,7 @@ class ProducerDedup:
 
 
 def both(one: bytes, other: bytes) -> bytes:
-    """Two masks of as many bytes, 0 or 1 each, as one: 1 where both have it."""
+    """The bitwise and of two masks of equal length."""
     size = len(one)
     return (int.from_bytes(one, "big") & int.from_bytes(other, "big")).to_bytes(size, "big")
 
@@ -209,7 +208,7 @@ def _chunk_key(named: Name, version: int, chunk: int) -> bytes:
 
 
 def _named(key: bytes) -> tuple[Name, bytes]:
-    """A window's name, and what follows it in a key."""
+    """Split a row's key into the window's name and the rest."""
     uid, length = _WINDOW.unpack_from(key)
     end = _WINDOW.size + length
     return (ChannelUid(uid), key[_WINDOW.size : end]), key[end:]
