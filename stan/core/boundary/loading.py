@@ -1,6 +1,6 @@
 """The state that a broker begins with: made, forgotten, restored from a snapshot, replayed, written into a snapshot.
 
-Nobody is answered and nothing is delivered here: a group is loaded before this node leads it.
+No request is answered and nothing is delivered here: a group is loaded before this node leads it.
 """
 
 from functools import partial
@@ -22,7 +22,7 @@ from stan.types import GroupId, RaftIndex
 
 
 def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> BrokerContext:
-    """What the parts of a broker share, before it holds any group of channels."""
+    """Make the context of a broker that holds no channel group yet."""
     context = BrokerContext(config, Subjects(config.cluster_id, config.discover_prefix), indexes, reply_prefix)
     if config.permissions is not None:
         context.authorizer = PermissionAuthorizer(context, config.permissions)
@@ -32,7 +32,7 @@ def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> BrokerContex
 
 
 def reset(context: BrokerContext, number: GroupId) -> None:
-    """Forget what is known of a group, which is about to be told anew; this node does not lead it."""
+    """Forget a group's state, which is about to be loaded again; this node does not lead the group."""
     context.faulty.pop(number, None)
     if number == META_GROUP:
         context.meta = MetaMachine()
@@ -41,7 +41,7 @@ def reset(context: BrokerContext, number: GroupId) -> None:
     timers = context.timers.within(partial(context.fail, number))
     made = ChannelGroup(machine, Dispatch(machine, context.indexes, timers))
     old = context.groups.get(number)
-    if old is not None:  # what is still on its way belongs to an earlier life
+    if old is not None:  # numbers continue, so that late answers for the old state are recognised
         made.leadership_epoch, made.dispatch.fetches, made.dispatch.paused = (
             old.leadership_epoch,
             old.dispatch.fetches,
@@ -51,7 +51,7 @@ def reset(context: BrokerContext, number: GroupId) -> None:
 
 
 def restore(context: BrokerContext, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:
-    """Bring a group that is new, or was reset, to a state that was kept. *anew*: all of it counts as changed."""
+    """Load a snapshot into a group that is new, or was reset. *anew*: all of the state counts as changed."""
     machine = context.meta if number == META_GROUP else context.groups[number].machine
     if isinstance(machine, MetaMachine):
         machine.restore(snapshot)

@@ -1,7 +1,7 @@
-"""A leader's live view follows what an operator has changed about a cursor, once that is committed.
+"""Operators' changes to a cursor in the leader's live view, which follows them once they are committed.
 
-In the gap between proposing and committing the leader goes on with the cursor as it was. What it has sent in the gap, and has not
-told yet, it tells as of the epoch before: so that a repeat of it is flagged, whoever sends it.
+Between proposal and commit the leader continues with the cursor as it was. Deliveries made meanwhile and not yet reported are
+reported with the previous epoch, so that a repeat of them is flagged, whichever leader sends it.
 """
 
 from stan.core.base.runs import Run, Runs
@@ -10,7 +10,7 @@ from stan.core.state.group import GroupResult
 
 
 def adopt_override(live: LiveCursor) -> None:
-    """Take into a new live view what was changed about its cursor before."""
+    """Copy the override of the replicated cursor into a new live view."""
     override = live.cursor.override
     if override is not None:
         live.epoch = override.epoch
@@ -19,7 +19,7 @@ def adopt_override(live: LiveCursor) -> None:
 
 
 def follow(live: LiveCursor, result: GroupResult) -> None:
-    """A change of an operator to a cursor was applied."""
+    """An operator's change to a cursor was applied to the replicated state: change the live view accordingly."""
     match result.operator_change:
         case "move_cursor":
             _moved(live, result.before)
@@ -51,7 +51,7 @@ def _moved(live: LiveCursor, before: int) -> None:
     live.to_redeliver.clear()
     live.unreported.clear()
     live.batches.clear()
-    live.fetching = live.maybe_sent_until = 0  # what is being read comes for nobody
+    live.fetching = live.maybe_sent_until = 0  # an answer to the Fetch under way is ignored
     live.last_sent = live.reported_last_sent = to
 
 
@@ -61,7 +61,7 @@ def _skipped(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
         live.holders(first, last)
         if last > live.last_sent:
             live.skip.merge(Run(max(first, live.last_sent + 1), last))
-    # The log may have been told otherwise meanwhile, and has not listened: tell it all.
+    # Progress entries of the previous epoch may have been ignored meanwhile: report everything again.
     held = [member.window for member in live.members] + [live.to_redeliver]
     known = [member.pending for member in live.cursor.members] + [live.cursor.to_redeliver]
     for part in (*held, *known):

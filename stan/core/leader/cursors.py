@@ -1,7 +1,7 @@
 """The leader's live view of a cursor: windows with deadlines, messages to redeliver, batches in hand.
 
-The replicated state (core.group) follows behind through progress entries; this view is ahead of it, exists on the leader
-only and is made anew from it when leadership begins. Nothing says "stalled": it is derived from the window each time.
+The replicated state (stan.core.state.group) follows behind through progress entries; this view is ahead of it, exists on the
+leader only, and is made from it when leadership begins. There is no flag for "stalled": it is derived from the window each time.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ class LiveMember:
     window: Runs = field(default_factory=Runs)
     timer_at: int = 0  # Nanos of the armed ack timer; 0 = none
     failed_heartbeat: bool = False
-    leaving: bool = False  # its leave is proposed: nothing more is sent
+    leaving: bool = False  # the subscription's end is proposed: nothing more is sent
 
     @property
     def open_slots(self) -> int:
@@ -31,7 +31,7 @@ class LiveMember:
 
     @property
     def oldest(self) -> int:
-        """Nanos when the lowest pending message was sent first, about; 0 if none is pending."""
+        """Nanos at which the lowest pending message was first sent, about; 0 if none is pending."""
         run = next(iter(self.window), None)
         return 0 if run is None else max(1, run.deadline - (run.count + 1) * self.ack_wait_ns)
 
@@ -55,35 +55,36 @@ class LiveCursor:
     members: list[LiveMember] = field(default_factory=list)
     batches: deque[ReadResult] = field(default_factory=deque)  # in hand, contiguous, for new messages only
     fetching: int = 0  # number of the Fetch under way; 0 = none
-    maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry tells of it
-    skip: Runs = field(default_factory=Runs)  # not to be sent: acked, as the last leader had sent them, or skipped
-    resend: Runs = field(default_factory=Runs)  # above last_sent, sent before: the cursor was moved back
+    maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry records it
+    skip: Runs = field(default_factory=Runs)  # not to be sent: skipped, or sent by the previous leader and acked
+    resend: Runs = field(default_factory=Runs)  # above last_sent and sent before: the cursor was moved back
     epoch: int = 0  # of the cursor's override
-    unreported_epochs: list[pb.Progress] = field(default_factory=list)  # what was sent in earlier epochs
+    unreported_epochs: list[pb.Progress] = field(default_factory=list)  # unwritten progress of earlier epochs
     scheduled: bool = False  # queued for the next pump
     unreported: Runs = field(default_factory=Runs)  # sequences whose holder changed since the last progress entry
     reported_last_sent: int = 0  # last_sent of the last progress entry
-    redelivered: int = 0  # messages that were sent again
+    redelivered: int = 0  # number of redeliveries
     acked_at: int = 0  # Unix ns of the last ack; 0 = none was seen
 
     @property
     def has_unreported(self) -> bool:
-        """Whether there is something to tell in a progress entry."""
+        """True if there is something to report in a progress entry."""
         return bool(self.unreported) or self.last_sent != self.reported_last_sent
 
     def mark_unreported(self, first: int, last: int) -> None:
-        """Sequences [first, last] changed their holder."""
+        """Sequences [first, last] changed their holder: report them in the next progress entry."""
         self.unreported.merge(Run(first, last))
 
     def holders(self, first: int, last: int) -> list[Run]:
-        """Take [first, last] from every window and from those to redeliver (an ack counts whoever sends it)."""
+        """Remove [first, last] from every window and from `to_redeliver`, as an ack counts from any member; returns the removed
+        runs."""
         taken = self.to_redeliver.remove(first, last) if self.to_redeliver else []
         for member in self.members:
             taken += member.window.remove(first, last)
         return taken
 
     def progress(self) -> pb.Progress:
-        """What changed since the last call, as the net result: who holds each touched sequence now."""
+        """Make a progress entry of what changed since the last call: for each touched sequence its current holder, or acked."""
         entry = pb.Progress(cursor_id=self.cursor.cursor_id, last_sent=self.last_sent, epoch=self.epoch)
         held = Runs()
         holders = [(m.sub.subscription_id, m.window) for m in self.members] + [(0, self.to_redeliver)]
@@ -103,13 +104,14 @@ class LiveCursor:
         return entry
 
     def pass_over(self, first: int, last: int) -> None:
-        """[first, last] were acked and not sent by this leader: not to be sent. Where the cursor was moved back, that ack may be
-        of before; it comes again then."""
+        """[first, last] were acked though this leader has not sent them: do not send them. Except where the cursor was moved
+        back: there the ack may predate the move, and the messages are sent again."""
         for gap_first, gap_last in self.resend.missing(first, last):
             self.skip.merge(Run(gap_first, gap_last))
 
     def sent_before(self, run: Run, *, flagged: bool) -> Run:
-        """As much of *run*, new messages, as can be sent at once: all of it was sent before (`count` is 1), or nothing."""
+        """The part of *run*, new messages, that can be sent in one delivery: either all of it may have been sent before
+        (flagged: `count` is 1), or none of it."""
         parts = self.resend.within(run.first, run.last)
         if parts and parts[0].first == run.first:
             run, flagged = parts[0], True

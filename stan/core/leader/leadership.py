@@ -1,7 +1,7 @@
-"""This node's time as the leader of one group: what the parts of the broker keep of the group meanwhile.
+"""One leadership of this node over a group: the state that the parts of the broker keep of the group meanwhile.
 
-Made when the leadership begins, and dropped whole when it ends: the next one begins with nothing, and no part has to be told of
-the end of it to forget.
+A Leadership is made when the node begins to lead and dropped as a whole when that ends: the next one begins empty, and no part
+of the broker has to clear anything itself.
 """
 
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ Kept = TypeVar("Kept")
 
 
 class Leadership:
-    """See the module's docstring. Each part of the broker has a class of its own for what it keeps."""
+    """The leader's state of one group, one object per class; each part of the broker has a class of its own."""
 
     __slots__ = ("_kept",)
 
@@ -18,11 +18,11 @@ class Leadership:
         self._kept: dict[type, Any] = {}
 
     def keep(self, kept: object) -> None:
-        """Keep something, in the place of its class."""
+        """Keep an object; it replaces a kept one of the same class."""
         self._kept[type(kept)] = kept
 
     def kept(self, kind: type[Kept]) -> Kept:
-        """What is kept of a class; at first a new one, which has nothing in it."""
+        """The kept object of class *kind*; if there is none, a new one is made and kept."""
         found: Kept | None = self._kept.get(kind)
         if found is None:
             found = self._kept[kind] = kind()

@@ -1,4 +1,4 @@
-"""One channel group on this node: its replicated state, the leader's live view of it, and what it takes to lead it."""
+"""One channel group on this node: its replicated state, the leader's live view of it, and the rest of the leader's state."""
 
 from dataclasses import dataclass, field
 
@@ -16,26 +16,26 @@ class ChannelGroup:
 
     machine: GroupMachine
     dispatch: Dispatch
-    leadership: Leadership | None = None  # while this node leads it
-    replay_filter: ReplayFilter = field(default_factory=ReplayFilter)  # which publishes of late are in the log
+    leadership: Leadership | None = None  # while this node leads the group
+    replay_filter: ReplayFilter = field(default_factory=ReplayFilter)  # which recent publishes are in the log
     report_at: int = 0  # Nanos: the next progress entry of a replicated group
-    reported_deliveries: int = 0  # deliveries when the last one was made
+    reported_deliveries: int = 0  # `dispatch.out_messages` at the last progress entry
     loaded: int = 0  # RaftIndex: newest entry that the log had when this node began to listen
-    leadership_epoch: int = 0  # how often this node began to lead it
+    leadership_epoch: int = 0  # how often this node began to lead the group
     joined: dict[tuple[bytes, bytes], tuple[Nanos, int]] = field(default_factory=dict)
-    """Subscriptions made of late, by client id and inbox: when, and their id; oldest first."""
+    """Recent subscriptions: (client id, inbox) -> (time, subscription id); oldest first."""
 
     @property
     def leads(self) -> bool:
-        """Whether this node leads it."""
+        """True if this node leads the group."""
         return self.leadership is not None
 
     def lead(self) -> Leadership:
-        """This node leads it from now on."""
+        """This node leads the group from now on; returns the new, empty leadership."""
         self.leadership_epoch += 1
         self.leadership = Leadership()
         return self.leadership
 
     def live(self, cursor_id: int) -> LiveCursor | None:
-        """The leader's view of a cursor; None in a copy, and while nobody is online."""
+        """The leader's view of a cursor; None on a follower, and while the cursor has no online member."""
         return self.dispatch.cursors.get(cursor_id) if self.leads else None

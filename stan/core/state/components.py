@@ -1,7 +1,7 @@
 """Parts of a channel group's replicated state that live in modules of their own: each has its changes, and rows of its own.
 
-A part is as deterministic as the machine that it belongs to (P2): it looks at nothing but committed entries. It keeps its state
-as rows, key to bytes, and tells which ones have changed; the machine's other half carries them to disk and into snapshots.
+A component is as deterministic as the machine that it belongs to (P2): its only input are committed entries. It keeps its state
+as rows, key to bytes, and records which rows have changed; other code writes them to disk and into snapshots.
 """
 
 from collections.abc import Iterable
@@ -17,31 +17,31 @@ from stan.types import ChannelUid, RaftIndex
 
 
 class StateComponent(Protocol):
-    """See the module's docstring."""
+    """What a group's machine calls on each of its components."""
 
     KIND: ClassVar[str]
-    """Of its rows; stored, so never given to another part."""
+    """Names the component's rows on disk; never given to another component."""
     CHANGES: ClassVar[tuple[str, ...]]
-    """Names of the changes of `GroupChange.change` that it applies."""
+    """Names of the changes of `GroupChange.change` that the component applies."""
     dirty: set[bytes]
-    """Keys of rows that have changed since they were last written; whoever writes them empties it."""
+    """Keys of rows that have changed since they were last written; the writer empties the set."""
 
     def apply(self, name: str, change: Any, index: RaftIndex) -> object:
-        """Apply one committed change; what comes back is handed to whoever proposed it."""
+        """Apply one committed change; the result is passed to the callback of its proposal."""
 
     def drop_channel(self, uid: ChannelUid) -> None:
-        """A channel is gone with everything on it."""
+        """A channel is gone: drop all rows about it."""
 
     def keys(self) -> Iterable[bytes]:
         """Keys of all rows."""
 
     def row(self, key: bytes) -> bytes | None:
-        """One row; None if there is none any more."""
+        """The row with that key; None if it is gone."""
 
     def load(self, key: bytes, state: bytes) -> None:
-        """Take a row in; only while nothing was applied yet."""
+        """Load a stored row; only before the first `apply`."""
 
 
 def make_components() -> list[StateComponent]:
-    """The parts of a new machine."""
+    """The components of a new machine."""
     return [Transactions(), ProducerDedup(), Bookmarks(), Tombstones(), LimitOverrides(), RestoreStates()]
