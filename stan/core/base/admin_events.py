@@ -1,7 +1,7 @@
-"""What happens, told to whoever listens: `_STAN.x.<cluster>.events.<kind>`, one stan.admin.Event each (docs/admin-api.md).
+"""Admin events: published on `_STAN.x.<cluster>.events.<kind>`, one stan.admin.Event each (docs/admin-api.md).
 
-At most once, by the node that does it, and no more than so many a second: what is left out is counted, and the count is told.
-Nothing waits for an event, and nothing on the path of a message makes one.
+An event is sent at most once, by the node that does the thing, and at most EVENTS_PER_SECOND_MAX a second: events left out are
+counted, and the count is published. Nothing waits for an event, and nothing on the path of a message makes one.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ class Clock(NamedTuple):
 
 @dataclass(slots=True)
 class AdminEvents:
-    """See the module's docstring. `node`: name of this one, "" alone."""
+    """Makes the frames of events. `node`: name of this node; "" for a node alone."""
 
     prefix: str
     node: str = ""
-    begun: int = 0  # Nanos: of the second that is counted
-    sent: int = 0  # in it
+    begun: int = 0  # Nanos: start of the current second
+    sent: int = 0  # events in the current second
     left_out: int = 0
 
     def frames(
@@ -41,7 +41,8 @@ class AdminEvents:
         group: int = 0,
         cursor_id: int = 0,
     ) -> list[bytes]:
-        """What is to be sent to tell it; *kind* can stand in a subject, *text* is a sentence for people."""
+        """The NATS frames to send for an event: empty when too many were sent this second. *kind* is a token of the subject,
+        *text* a sentence for people."""
         frames = []
         if clock.now - self.begun >= SECOND:
             if self.left_out:

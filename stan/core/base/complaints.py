@@ -1,6 +1,6 @@
-"""Lines of the log about what clients send: each once a minute, not too many, none too long; what was left out is counted.
+"""Log lines about what clients send, bounded: each line once a minute, not too many, none too long; lines left out are counted.
 
-Whoever can send something that is worth a line can send it a million times. Pure.
+A client that can cause one line can cause a million of them. Pure.
 """
 
 from collections.abc import Callable
@@ -10,17 +10,17 @@ from stan.types import SECOND
 
 
 class Complaints:
-    """See the module's docstring."""
+    """Writes bounded log lines."""
 
     def __init__(self, note: Callable[[str, str], None]) -> None:
-        """*note*: writes a line of a level."""
+        """*note*: called with level and text to write a line."""
         self._note = note
         self._since = 0
         self._told: set[str] = set()
         self._left_out = 0
 
     def tell(self, now: int, level: str, line: str) -> None:
-        """Write a line at *now*, monotonic ns, unless it or too many others were written in this minute."""
+        """Write a line at *now*, monotonic ns, unless the same line or too many others were written in this minute."""
         self.sum_up(now)
         if len(line) > limits.COMPLAINT_CHARS_MAX:
             line = f"{line[: limits.COMPLAINT_CHARS_MAX]}... ({len(line)} characters)"
@@ -31,7 +31,7 @@ class Complaints:
         self._note(level, line)
 
     def sum_up(self, now: int) -> None:
-        """Tell how many were left out in a minute that is over."""
+        """Once the minute is over, write how many lines were left out, and begin the next minute."""
         if now - self._since < 60 * SECOND:
             return
         if self._left_out:

@@ -1,7 +1,7 @@
-"""How many requests a second are handled: of everybody together, and of each client; pure.
+"""Rate limits of requests by token buckets: one for all clients together, and one per client. Pure.
 
-A bucket holds as many tokens as one second brings, so that who was silent may ask for a second's worth at once. Nothing is
-counted, and nothing kept, where there is no limit.
+A bucket holds as many tokens as one second brings, so a client that was silent may send a second's worth at once. Without a
+limit nothing is counted or kept.
 """
 
 from stan import limits
@@ -10,21 +10,21 @@ from stan.types import SECOND
 
 
 class RateLimiter:
-    """Tokens of everybody, and of each client that has asked of late."""
+    """The token bucket of all clients together, and those of clients with recent requests."""
 
     def __init__(self, config: RequestLimits) -> None:
         self._everybody = TokenBucket(config.rate)
         self._each = config.client_rate
-        self._clients: dict[bytes, TokenBucket] = {}  # who has asked least lately is in front
+        self._clients: dict[bytes, TokenBucket] = {}  # least recently used first
 
     def configure(self, config: RequestLimits) -> None:
-        """Other rates from now on."""
+        """Apply changed rates; all buckets are full again."""
         self._everybody = TokenBucket(config.rate)
         self._each = config.client_rate
         self._clients.clear()
 
     def admit(self, now: int, client_id: bytes = b"") -> bool:
-        """Whether a request at *now*, monotonic ns, is within the rates; one that is not takes no token."""
+        """True if a request at *now*, monotonic ns, is within the rates; a refused request takes no token."""
         if self._each and client_id:
             bucket = self._clients.pop(client_id, None) or TokenBucket(self._each)
             self._clients[client_id] = bucket
@@ -42,7 +42,7 @@ class RateLimiter:
 
 
 class TokenBucket:
-    """Tokens that come in with time, as many as *rate* a second and no more than that at once; 0: without end."""
+    """Gains *rate* tokens a second and holds at most *rate*; 0: no limit."""
 
     __slots__ = ("_at", "_rate", "_tokens")
 
@@ -52,7 +52,7 @@ class TokenBucket:
         self._at = 0  # monotonic ns
 
     def has(self, now: int) -> bool:
-        """Whether there is one at *now*, monotonic ns."""
+        """True if there is a token at *now*, monotonic ns."""
         if not self._rate:
             return True
         if now > self._at:
@@ -61,5 +61,5 @@ class TokenBucket:
         return self._tokens >= 1
 
     def take(self) -> None:
-        """Take one that is there."""
+        """Take a token; only after `has` was True."""
         self._tokens -= 1

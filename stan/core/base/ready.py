@@ -16,7 +16,7 @@ class Proposal(NamedTuple):
     group: GroupId
     kind: int
     body: bytes
-    urgent: bool  # somebody waits for its commit; progress may wait for the next sync
+    urgent: bool  # a request waits for its commit; progress entries may wait for the next sync
     ticket: int
 
 
@@ -29,7 +29,7 @@ class Delivery(NamedTuple):
     first: int
     last: int
     redelivery_count: int  # 0 = first delivery, not flagged
-    group: GroupId  # whose log tells of it
+    group: GroupId  # the group whose log records the delivery
 
 
 class LeaseAnswer(NamedTuple):
@@ -40,11 +40,11 @@ class LeaseAnswer(NamedTuple):
 
 
 Send = bytes | Delivery | LeaseAnswer
-"""What leaves to NATS: what is true for ever, messages, and what was true when it was made."""
+"""What leaves to NATS: prepared bytes that stay right, deliveries, and answers that are right only under a lease."""
 
 
 class Fetch(NamedTuple):
-    """Records wanted for one cursor; answered by `Broker.fetched`."""
+    """A read of records for one cursor; answered by `Broker.step_fetched` or `Broker.step_fetch_failed`."""
 
     group: GroupId
     uid: ChannelUid
@@ -71,15 +71,15 @@ class Ready:
     drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
     """Committed decisions: the channel is gone."""
     proposals: list[Proposal] = field(default_factory=list)
-    """To be written before anything of `sends` leaves: what is sent now is told in these entries."""
+    """To be written before anything of `sends` leaves: these entries record what is sent now."""
     sends: list[Send] = field(default_factory=list)
     """To NATS, in this order: prepared protocol bytes, and deliveries to be rendered by the kernel."""
     fetches: list[Fetch] = field(default_factory=list)
-    """Reads, any time; no answer is lost."""
+    """Reads, at any time; each one has to be answered."""
     notes: list[tuple[str, str]] = field(default_factory=list)
     """(level, text) for the log."""
     faults: list[tuple[GroupId, Exception]] = field(default_factory=list)
-    """The program failed in these groups: nothing of them is used any more."""
+    """The program failed in these groups: they are frozen until a restart."""
     deadline: Nanos | None = None
     """Call again no later than this, even if nothing happens."""
 
@@ -100,15 +100,15 @@ class Index(Protocol):
         """Bytes kept."""
 
     def accounted(self, record_bytes: int, count: int) -> int:
-        """What *count* messages in *record_bytes* of records add to `bytes`."""
+        """Bytes that *count* messages in *record_bytes* of records add to `bytes`."""
 
     @property
     def last_timestamp(self) -> WallNanos:
-        """Of the newest message ever; 0 if none."""
+        """Timestamp of the newest message ever; 0 if there was none."""
 
     @property
     def first_timestamp(self) -> WallNanos:
-        """Of the oldest kept message; 0 if none."""
+        """Timestamp of the oldest kept message; 0 if there is none."""
 
     def sequence_at(self, timestamp: WallNanos) -> Sequence:
         """First kept sequence at or after *timestamp*; last + 1 if none; 0 if the channel never held a message

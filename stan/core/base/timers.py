@@ -1,6 +1,6 @@
 """One heap for every deadline of the broker.
 
-Time is an argument; nothing here looks at a clock. A timer is not cancelled: what it calls checks whether it is still wanted.
+Time is an argument; nothing here looks at a clock. A timer cannot be cancelled: its callback checks if it is still needed.
 """
 
 import heapq
@@ -12,7 +12,7 @@ from stan.types import Nanos
 
 
 class Timers:
-    """Calls things when their time has come."""
+    """Calls callbacks at their deadlines."""
 
     __slots__ = ("_heap", "_made")
 
@@ -26,12 +26,13 @@ class Timers:
         heapq.heappush(self._heap, (deadline, self._made, call))
 
     def run(self, now: Nanos, fail: Callable[[Exception], None]) -> None:
-        """Call everything that is due; what these calls add for *now* runs too. *fail* is told of what fails in one of them."""
+        """Call everything that is due; timers that these calls add for *now* run, too. *fail* is called with the exception of a
+        callback that raises."""
         while self._heap and self._heap[0][0] <= now:
             PartTimers(self, fail).call(heapq.heappop(self._heap)[2], now)
 
     def within(self, fail: Callable[[Exception], None]) -> "PartTimers":
-        """The same timers for a part that may fail alone: *fail* is told."""
+        """The same timers for a part of the broker that may fail alone: *fail* is called with the exceptions of its callbacks."""
         return PartTimers(self, fail)
 
     @property
@@ -41,7 +42,7 @@ class Timers:
 
 
 class PartTimers(NamedTuple):
-    """Timers of a part of the broker: what fails in what they call is that part's fault, and the others' timers run."""
+    """Timers of one part of the broker: an exception in their callbacks is that part's fault, and other parts' timers run."""
 
     timers: Timers
     fail: Callable[[Exception], None]
@@ -51,7 +52,7 @@ class PartTimers(NamedTuple):
         self.timers.at(deadline, partial(self.call, call))
 
     def call(self, call: Callable[[Nanos], None], now: Nanos) -> None:
-        """Call it now; tell of its failure."""
+        """Call *call* now; `fail` is called with its exception."""
         try:
             call(now)
         except Exception as error:  # noqa: BLE001 - the border of the part

@@ -1,6 +1,6 @@
 """Requests to add or remove a node of the cluster (STAN-SPEC 9.7), answered by the leader of the metadata.
 
-What becomes of the groups is the matter of stan.edge.cluster.reconfiguration_plan; here only the names change, one at a time.
+Only the names of the nodes change here, one at a time; stan.edge.cluster.reconfiguration_plan moves the groups.
 """
 
 from collections.abc import Callable
@@ -20,19 +20,19 @@ ALONE = "a group with a single voter cannot be moved: it takes two nodes, and tw
 TOO_EARLY = "the cluster has no identity yet"
 
 Told = Callable[[str, bool], None]
-"""Called with why it is not done, "" if it is, and whether that passes."""
+"""Called with the reason why the change is refused ("" if it is made), and True if the reason passes."""
 
 Why = Callable[[], str]
-"""Says why something has to wait, "" if it need not."""
+"""Returns why a change has to wait; "" if it need not."""
 
 
 class NodeRequests:
-    """See the module's docstring."""
+    """Handles requests to add or remove a node."""
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
-        self.founders: tuple[str, ...] = ()  # the nodes while the metadata tells of none: those of the settings
-        self.under_way: Why = str  # the groups are not yet where the last change wants them
+        self.founders: tuple[str, ...] = ()  # the nodes of the settings, while the metadata lists none
+        self.under_way: Why = str  # returns why groups are not yet where the last change wants them; "" if they are
 
     @property
     def replicas(self) -> int:
@@ -64,7 +64,7 @@ class NodeRequests:
             self.change(name, done, add=add)
 
     def change(self, name: str, done: Told, *, add: bool) -> None:
-        """Add or remove a node; for the leader of the metadata."""
+        """Add or remove a node; only on the leader of the metadata."""
         context, nodes = self.context, self.context.meta.nodes
         names = sorted({*self.names, name}) if add else [other for other in self.names if other != name]
         passes = False
@@ -74,9 +74,8 @@ class NodeRequests:
             why = ""
         elif not names:
             why = LAST
-        elif (
-            min(len(self.names), self.replicas) == 1
-        ):  # who is new counts for nothing before an entry is committed without it
+        elif min(len(self.names), self.replicas) == 1:
+            # A new voter counts only after an entry is committed without it, so a single voter can never be replaced.
             why = ALONE
         elif context.meta.info is None:
             why, passes = TOO_EARLY, True

@@ -1,9 +1,9 @@
-"""What operators have changed about a cursor, in the replicated state: paused, moved, messages skipped.
+"""Cursor overrides in the replicated state: what operators have changed about a cursor (paused, moved, messages skipped).
 
-A cursor that was never changed has none of this. One that was moved back sends messages a second time: `resend` tells which
-ones, so that they are flagged; what it has passed without sending it (it began later, was moved ahead, skipped it) is `unsent`
-and is no repeat. Where it cannot be known any more whether a message was sent, it counts as sent. Each move or skip begins an
-*epoch*: what a leader tells of sent and acked messages without knowing of it is only a hint of what was sent.
+A cursor that was never changed has no override. A cursor that was moved back sends messages a second time: `resend` holds their
+sequences, so that they are flagged. Sequences that the cursor passed without sending them (it began later, was moved ahead,
+skipped them) are `unsent`; sending these is not a redelivery. If it is no longer known whether a message was sent, it counts as
+sent. Each move or skip begins an *epoch*: progress that a leader reports from an earlier epoch only shows what was sent.
 
 Invariants: `skipped` and `resend` lie above the cursor's last_sent, `unsent` does not.
 """
@@ -18,7 +18,7 @@ from stan.protocol.proto import entries_pb2 as pb
 
 @dataclass(slots=True)
 class CursorOverride:
-    """See the module's docstring."""
+    """The override of one cursor."""
 
     paused: bool = False  # nothing is sent; acks count
     epoch: int = 0  # RaftIndex of the newest move or skip; 0: none
@@ -29,11 +29,11 @@ class CursorOverride:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing has to be remembered."""
+        """True if there is nothing to remember: the cursor needs no override."""
         return not self.paused and not self.epoch
 
     def move(self, last_sent: int, maybe_sent_until: int, to: int) -> None:
-        """The cursor goes from *last_sent* to *to*; up to *maybe_sent_until* more may have been sent."""
+        """Move the cursor from *last_sent* to *to*; messages up to *maybe_sent_until* may have been sent."""
         self.skipped.clear()
         if to < last_sent:
             for first, last in self.unsent.missing(to + 1, last_sent):
@@ -48,7 +48,7 @@ class CursorOverride:
         self._bound()
 
     def passed(self, last_sent: int) -> None:
-        """The cursor has come to *last_sent*."""
+        """The cursor's last_sent has reached *last_sent*."""
         if self.skipped:
             for run in self.skipped.remove(1, last_sent):
                 for first, last in self.resend.missing(run.first, run.last):
@@ -65,7 +65,8 @@ class CursorOverride:
         self._bound()
 
     def _bound(self) -> None:
-        """Too many pieces are made fewer: more counts as sent than was."""
+        """Keep the number of runs bounded: drop surplus runs of `unsent` and join those of `resend`, so that more messages count
+        as sent than were."""
         while self.unsent.pieces > limits.OVERRIDE_RUNS_MAX:
             self.unsent.remove(1, next(iter(self.unsent)).last)
         while self.resend.pieces > limits.OVERRIDE_RUNS_MAX:
@@ -74,7 +75,7 @@ class CursorOverride:
             self.resend.merge(Run(before.last + 1, behind.first - 1))
 
     def row(self) -> pb.CursorOverride:
-        """As it is stored."""
+        """The override as a protobuf message, for a row or snapshot."""
         return pb.CursorOverride(
             paused=self.paused,
             epoch=self.epoch,
@@ -98,10 +99,10 @@ def of_row(row: pb.CursorOverride) -> CursorOverride:
 
 
 def of_cursor(start_sequence: int) -> CursorOverride:
-    """The first one of a cursor that began with sequence *start_sequence*; 0: not known."""
+    """A new override for a cursor that began with sequence *start_sequence*; 0: unknown."""
     return CursorOverride(unsent=Runs([Run(1, start_sequence - 1)]) if start_sequence > 1 else Runs())
 
 
 def well_formed(runs: Sequence[int]) -> bool:
-    """Whether *runs* are first, last, first, last, ... of sequences."""
+    """True if *runs* is a flat list first, last, first, last, ... of valid runs of sequences."""
     return len(runs) % 2 == 0 and all(1 <= first <= last for first, last in pairs(runs))

@@ -1,7 +1,7 @@
-"""The metadata group's replicated state: who is connected, which channels exist, what the cluster is.
+"""The metadata group's replicated state: the registered clients, the channels, the cluster's identity and nodes.
 
-A deterministic machine: the same committed entries give the same state on every node (P2). It never looks at a clock and
-never sends; what a change means for the outside is its return value.
+A deterministic state machine: the same committed entries give the same state on every node (P2). It never looks at a clock and
+never sends; the outcome of a change is the return value of `apply`.
 """
 
 from dataclasses import dataclass, field
@@ -39,13 +39,13 @@ class ChannelInfo:
 
 @dataclass(slots=True)
 class MetaResult:
-    """What one entry did."""
+    """The outcome of one applied entry."""
 
     error: str = ""
     connected: Client | None = None
     gone: Client | None = None
     asked: bool = False  # the gone client closed its connection itself
-    beaten: Client | None = None  # whose heartbeats fail now, or work again
+    beaten: Client | None = None  # the client whose heartbeats fail now, or work again
     created: list[ChannelInfo] = field(default_factory=list)
     deleted: ChannelInfo | None = None
 
@@ -65,7 +65,7 @@ class MetaMachine:
     by_uid: dict[ChannelUid, ChannelInfo] = field(default_factory=dict)
     by_lower: dict[bytes, bytes] = field(default_factory=dict)
     next_uid: int = 1
-    applied: int = 0  # RaftIndex: newest entry in it
+    applied: int = 0  # RaftIndex of the newest applied entry
     dirty_clients: set[bytes] = field(default_factory=set)
     dirty_channels: set[int] = field(default_factory=set)
     dirty_info: bool = False
@@ -96,7 +96,7 @@ class MetaMachine:
 
     @property
     def nodes(self) -> pb.Nodes:
-        """The nodes that keep groups; version 0 while they are those of the settings."""
+        """The nodes that keep groups; version 0 and no names while the settings' nodes are in force."""
         return pb.Nodes() if self.info is None else self.info.nodes
 
     def _set_nodes(self, nodes: pb.Nodes) -> MetaResult:
@@ -212,7 +212,7 @@ class MetaMachine:
         return None if info is None else pb.Channel(name=info.name, uid=info.uid, group=info.group)
 
     def touch_all(self) -> None:
-        """Everything has to be written again: the rows are lost."""
+        """Mark everything as changed, so that all rows are written again: the stored rows are lost."""
         self.dirty_info = self.info is not None
         self.dirty_clients.update(self.clients)
         self.dirty_channels.update(self.by_uid)
@@ -226,7 +226,7 @@ class MetaMachine:
         snapshot.next_id = self.next_uid
 
     def restore(self, snapshot: pb.Snapshot) -> None:
-        """Become what *snapshot* says; call on a new machine."""
+        """Load the state of *snapshot*; call on a new machine."""
         self.info = snapshot.cluster_info if snapshot.HasField("cluster_info") else None
         for client in snapshot.clients:
             self.load_client(client)
