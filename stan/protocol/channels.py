@@ -5,15 +5,15 @@ from stan.patterns import RESERVED
 
 _BLANKS = (b" ", b"\t", b"\r", b"\n")
 OWN_INBOXES = b"_INBOX._STAN."
-"""Where clients answer to the broker; clients themselves are answered elsewhere."""
+"""Prefix of the inboxes on which clients answer the broker; the broker answers clients on other inboxes."""
 REPLIES = ("_INBOX.", "_STAN.acks.")
-"""What the reply subject of a publish begins with, in every client there is."""
+"""Prefixes of the reply subjects of publishes, in all existing clients."""
 _ACKS = b"_STAN.acks."
 _RESERVED = tuple(prefix.encode() for prefix in RESERVED)
 
 
 def is_channel_name(name: bytes) -> bool:
-    """Whether *name* is a literal channel name: tokens separated by dots, none empty, without `/`, `*`, `>`.
+    """True if *name* is a literal channel name: tokens separated by dots, none empty, without `/`, `*`, `>`.
 
     Bytes that cannot travel inside a NATS subject (space, tab, CR, LF) are refused too, and names beyond a sane length.
     """
@@ -23,19 +23,19 @@ def is_channel_name(name: bytes) -> bool:
 
 
 def is_subject(subject: bytes) -> bool:
-    """Whether something can be sent to *subject*, which a client has named: one that nats-server takes for a broken protocol line
-    would cost the broker its connection, again and again."""
+    """True if the broker can send to *subject*, which a client has named: a subject that breaks the NATS protocol line would cost
+    the broker its NATS connection, again and again."""
     return 0 < len(subject) <= INBOX_BYTES_MAX and not any(char in subject for char in (*_BLANKS, b"\0"))
 
 
 def is_inbox(subject: bytes) -> bool:
-    """Whether something may be sent to *subject*, which a client has named: on one where servers listen it would speak in the
-    broker's name."""
+    """True if the broker may send to *subject*, which a client has named: to a subject where servers listen, a client could make
+    the broker send messages in the broker's name."""
     return is_subject(subject) and (not subject.startswith(_RESERVED) or subject.startswith(_ACKS))
 
 
 def folded(name: bytes) -> bytes:
-    """What two channel names must not have in common: the name in lower case, as text (STAN-SPEC 4.2)."""
+    """The channel name in lower case, as text; it must be unique among all channels (STAN-SPEC 4.2)."""
     return name.decode("utf-8", "surrogateescape").lower().encode("utf-8", "surrogateescape")
 
 
@@ -80,13 +80,13 @@ class Subjects:
 
 
 def fetch_subjects(cluster_id: str) -> tuple[str, str]:
-    """Where a channel's leader, and where read replicas take fetch requests."""
+    """The subjects of fetch requests: to a channel's leader, and to read replicas."""
     extension = extension_subject(cluster_id)
     return f"{extension}.fetch", f"{extension}.replica.fetch"
 
 
 def extension_subject(cluster_id: str) -> str:
-    """What the subjects of all requests begin with that the original does not know."""
+    """The common prefix of the subjects of the extension's requests, which the original does not have."""
     return f"_STAN.x.{cluster_id}"
 
 

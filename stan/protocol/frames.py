@@ -31,12 +31,12 @@ class Frame(NamedTuple):
 
     @property
     def nobody(self) -> bool:
-        """Whether NATS itself answers a request: nobody listens there."""
+        """True if this is NATS's own answer to a request for which there is no listener (status 503)."""
         return self.header.startswith(b"NATS/1.0 503")
 
 
 class Rules(NamedTuple):
-    """Who publishes and acks, as NATS tells it, and where acks of publishes may be sent to."""
+    """How the kernel finds the user of a publish or ack, and which reply subjects PubAcks may be sent to."""
 
     users: bytes = b""
     """`_STAN.from.`: a user's name and a dot stand between it and the subject as that user has said it. b"": no users."""
@@ -48,7 +48,7 @@ class Rules(NamedTuple):
     """... and with none of these: the broker itself listens there."""
 
     def answers(self, reply: bytes) -> bool:
-        """Whether a publish may have this reply subject, or none."""
+        """True if a publish may have this reply subject; b"" (none) is allowed."""
         return not reply or (
             len(reply) <= INBOX_BYTES_MAX and reply.startswith(self.replies) and not reply.startswith(self.own)
         )
@@ -59,7 +59,7 @@ ANYBODY = Rules()
 
 
 Sender = tuple[bytes, bytes, bytes]
-"""Who has published something: user (b"" where NATS tells none), client id, connection id (b"" when absent)."""
+"""The sender of a publish: user (b"" without users), client id, connection id (b"" when absent)."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Publishes:
     keys: bytes = b""
     """Per message: the key of its guid (see KEY_MODULUS), KEY_BYTES little-endian bytes; b"" unless asked for."""
     user: bytes = b""
-    """Who has published them, as NATS tells; b"" without users."""
+    """The user who published them, as NATS reports; b"" without users."""
 
     def senders(self) -> list[Sender]:
         """The publishers, each with the user."""
@@ -99,7 +99,7 @@ class Acks:
     ranges: list[tuple[int, int]]
     """Runs [first, last] of acked sequences in order of arrival; a run grows while each next sequence is last + 1."""
     user: bytes = b""
-    """Who has acked, as NATS tells; b"" without users."""
+    """The user who acked, as NATS reports; b"" without users."""
 
 
 @dataclass(slots=True)

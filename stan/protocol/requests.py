@@ -1,6 +1,6 @@
-"""What clients ask, decoded: nothing in a request is judged, kept, quoted or told before it is known to be of a sane length.
+"""Decoding of clients' requests: no field is used, stored, quoted or logged before its length is checked.
 
-Names have bounds of their own; what a request carries (rows, ids) is bounded by what NATS takes. Pure.
+Names have bounds of their own; the contents of a request (rows, ids) are bounded by the payload limit of NATS. Pure.
 """
 
 from functools import cache
@@ -38,7 +38,7 @@ class _Name(NamedTuple):
 
 
 def can_be_answered(frame: Frame) -> bool:
-    """Whether an answer may be sent to where a frame wants it: who asks for one where none can go is not heard at all."""
+    """True if an answer can be sent to the frame's reply subject, or the frame has none; other requests are ignored."""
     return not frame.reply or is_subject(frame.reply)
 
 
@@ -46,7 +46,7 @@ def decode(kind: type[Kind], payload: bytes) -> Kind:
     """The request in *payload*.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: *payload* is not a message of that kind.
         TooLong: a name in it is too long.
     """
     request = kind.FromString(payload)
@@ -56,8 +56,8 @@ def decode(kind: type[Kind], payload: bytes) -> Kind:
 
 
 def because(error: str, problem: DecodeError) -> str:
-    """What is said about a request that is none: *error*, and what is too long if it is that. The original looks at inboxes, and
-    has that text alone for them."""
+    """The error text for a request that cannot be decoded: *error*, and which name is too long if that is the problem. For an
+    inbox *error* alone, as the original checks inboxes itself and has only this text."""
     return f"{error}: {problem}" if isinstance(problem, TooLong) and problem.field not in _INBOXES else error
 
 

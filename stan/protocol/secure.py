@@ -1,26 +1,26 @@
-"""Who is to speak TLS with NATS speaks nothing else. Pure.
+"""A NATS connection for which TLS is configured never falls back to plain text. Pure.
 
-A NATS server begins in clear, with INFO; nats-py goes on in TLS only if that says it has to, else it sends names and passwords in
-clear. Whoever was told to speak TLS asks here, before anything is sent.
+A NATS server begins in plain text, with INFO; nats-py continues in TLS only if the INFO requires it, else it sends names and
+passwords in plain text. Code that has to use TLS checks the INFO here before it sends anything.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 SCHEMES: Final = ("tls", "wss")
-"""Of URLs that ask for TLS."""
+"""Schemes of URLs that ask for TLS."""
 OPTIONS: Final = ("tls", "tls_hostname", "tls_handshake_first")
-"""Of nats-py, that nobody has a use for but who speaks TLS."""
+"""Options of nats-py that make sense only with TLS."""
 
 
 def told(servers: Iterable[str], options: Mapping[str, Any]) -> bool:
-    """Whether TLS was asked for, by one of the URLs or by an option: then it is for every server, also those heard of later."""
+    """True if one of the URLs or an option asks for TLS: then TLS holds for every server, also those discovered later."""
     schemes = {url.strip().partition("://")[0].lower() for url in servers if "://" in url}
     return not schemes.isdisjoint(SCHEMES) or any(options.get(name) for name in OPTIONS)
 
 
 def offered(info: dict[str, Any]) -> bool:
-    """Whether the server of an INFO speaks TLS; if so *info* says that it has to, so that nats-py does."""
+    """True if the server of an INFO offers TLS; then *info* is changed to require it, so that nats-py uses TLS."""
     if info.get("tls_available"):
         info["tls_required"] = True
     return bool(info.get("tls_required"))

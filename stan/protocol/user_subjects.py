@@ -27,27 +27,27 @@ _ACKS = (b"_STAN.ack.", _FROM)
 
 
 def reply_subject(cluster_id: str) -> str:
-    """What answers to the broker's own requests begin with; the user's name ends them."""
+    """The prefix of reply subjects of the broker's own requests; the subjects end with the user's name."""
     return f"_STAN.reply.{cluster_id}"
 
 
 def ack_subject(cluster_id: str) -> str:
-    """What ack inboxes begin with."""
+    """The prefix of users' ack inboxes."""
     return f"_STAN.ack.{cluster_id}"
 
 
 def is_of_user(ack_inbox: bytes) -> bool:
-    """Whether an ack inbox is that of a user."""
+    """True if an ack inbox belongs to a user."""
     return ack_inbox.startswith(_ACKS)
 
 
 def with_users(config: Config) -> bool:
-    """Whether NATS tells which user asks."""
+    """True if users are configured, so that NATS reports the user of each request."""
     return config.permissions is not None and bool(config.permissions.users)
 
 
 def said_by(user: bytes, subject: bytes) -> bytes:
-    """What the broker hears if a user says *subject*; *subject* itself where there are no users."""
+    """The subject on which the broker receives what a user sends to *subject*; *subject* itself without a user."""
     return b"%b%b.%b" % (_FROM, user, subject) if user else subject
 
 
@@ -57,7 +57,7 @@ def ack_subjects(config: Config, nuid: bytes) -> str:
 
 
 def rules(config: Config, nuid: bytes = b"") -> Rules:
-    """Who publishes and acks, and where acks of publishes go; *nuid* of the cluster, if it is known."""
+    """The kernel's rules for users and reply subjects; *nuid*: of the cluster, b"" while it is unknown."""
     replies = tuple(prefix.encode() for prefix in (*REPLIES, *config.reply_prefixes))
     if with_users(config):
         return Rules(_FROM, _TO, replies)
@@ -65,7 +65,7 @@ def rules(config: Config, nuid: bytes = b"") -> Rules:
 
 
 def from_any_user(subject: str) -> str:
-    """What the broker subscribes to in place of *subject* of a request."""
+    """The subject that the broker subscribes to in place of *subject*, to receive it from any user."""
     return f"{FROM}.*.{subject}"
 
 
@@ -110,7 +110,7 @@ def _payload(subject: str, payload: bytes, prefix: bytes, subjects: Subjects) ->
                 leave.inbox = _behind(prefix, leave.inbox)
             return leave.SerializeToString()
     except DecodeError:
-        pass  # who handles it says so
+        pass  # the request's handler refuses it
     return payload
 
 
