@@ -36,7 +36,7 @@ def of_servers() -> Iterator[Parser]:
 
     def opened(data: bytes) -> None:
         if len(data) >= BATCH_HEADER.size:
-            log.open(data[: BATCH_HEADER.size], data[BATCH_HEADER.size :], 1)
+            log.decrypt(data[: BATCH_HEADER.size], data[BATCH_HEADER.size :], 1)
 
     yield Parser("sealed batches", (sealed,), opened, (WrongKey,))
     yield Parser(

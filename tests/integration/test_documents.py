@@ -257,6 +257,11 @@ class Started(NamedTuple):
     command: str
 
 
+def _hear_interrupts() -> None:
+    """In a new process: what a shell without job control starts in the background ignores SIGINT, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Walk:
     """One page, done from its first block to its last one."""
 
@@ -435,6 +440,7 @@ class Walk:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_hear_interrupts,  # noqa: PLW1509 - it sets one signal and no more
             )
         try:
             until(lambda: self._something_happens() and (output.stat().st_size or process.poll() is not None))
