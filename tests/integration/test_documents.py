@@ -337,7 +337,8 @@ class Walk:
             parse_pipeline(self.here(block.text), self.directory, {})
         elif block.language == "sql":
             with contextlib.closing(sqlite3.connect(self.directory / "data/stan.db")) as database:
-                assert database.execute(block.text).fetchall(), f"{block}: finds nothing"
+                # what a server has just done is in the file after a quarter of a second
+                until(lambda: database.execute(block.text).fetchall(), why=lambda: f"{block}: finds nothing")
 
     def _do_commands(self, block: Block) -> None:
         commands = [command for command in block.commands() if not elsewhere(block.page, command)]
