@@ -35,9 +35,12 @@ from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import Committing
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.staging import Staging
+from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.read_index import ReadIndex
+from stan.core.requests.request import Send
 from stan.core.requests.request_order import ArrivalOrder
-from stan.core.requests.responder import Responder
+from stan.core.requests.router import Handler, RequestRouter
+from stan.core.requests.table import FRAMES, REQUESTS, Scope
 from stan.core.routes import of_clients, of_operators
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import MetaResult
@@ -62,7 +65,8 @@ class Broker:
         for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
             self.reset(GroupId(number))
         self.read_index = ReadIndex(self.context)
-        self.responder = Responder(self.context, self.read_index)
+        self.router = RequestRouter(self.context)
+        lookup = ChannelLookup(self.context, self.read_index)
         self.channels = LiveChannels(self.context)
         self.publishing = Publishing(self.context, self.channels, self.read_index)
         self.view = BrokerView(self.context, self.publishing)
@@ -72,41 +76,51 @@ class Broker:
         self.clients = Clients(self.context)
         self.arrival_order = ArrivalOrder(subjects.discover.encode(), subjects.sub.encode())
         self.subscribing = Subscribing(self.context, self.channels, self.clients, self.read_index, self.arrival_order)
-        self.channel_queries = ChannelQueries(self.context, self.channels, self.responder)
+        self.channel_queries = ChannelQueries(self.context, self.channels, lookup)
         self.long_poll = self.channel_queries.long_poll
-        self.channel_changes = ChannelChanges(self.context, self.channels, self.responder)
-        self.restore_requests = RestoreRequests(self.context, self.channels, self.publishing, self.responder)
+        self.channel_changes = ChannelChanges(self.context, self.channels, lookup)
+        self.restore_requests = RestoreRequests(self.context, self.channels, self.publishing, lookup)
         self.nodes = NodeRequests(self.context)
-        self.cursor_admin = CursorAdmin(self.context, self.channels, self.responder)
+        self.cursor_admin = CursorAdmin(self.context, self.channels, lookup)
         self.progress_sent: dict[int, pb.GroupChange] = {}  # by ticket, until written
         self.pending_requests: deque[Frame] = deque(maxlen=limits.PENDING_REQUESTS_MAX)  # until the leader is known
-        self.requests: dict[bytes, Callable[[Frame], None]] = {
-            subjects.discover.encode(): self.clients.connect,
-            subjects.pings.encode(): self.clients.ping,
-            subjects.close.encode(): self.clients.close,
-            subjects.sub.encode(): self.subscribing.subscribe,
-            subjects.unsub.encode(): lambda frame: self.subscribing.leave(frame, unsubscribe=True),
-            subjects.sub_close.encode(): lambda frame: self.subscribing.leave(frame, unsubscribe=False),
-        }
-        self.admin_requests = {
-            **of_operators(
-                AdminListing(self.context, self.channels, self.responder),
-                AdminMembers(self.context, self.responder, self.clients, self.nodes),
-                self.cursor_admin,
-            ),
-            **self.channel_changes.requests(),
-            **self.restore_requests.requests(),
-        }
-        asked = {
+        handlers = {
             **of_clients(self.batching, self.staging, self.committing, self.channel_queries),
-            **{f"admin.{kind}": handle for kind, handle in self.admin_requests.items()},
+            **of_operators(
+                AdminListing(self.context, self.channels, lookup),
+                AdminMembers(self.context, self.clients, self.nodes),
+                self.channel_changes,
+                self.cursor_admin,
+                self.restore_requests,
+            ),
         }
-        self.routes = {f"{subjects.extension}.{kind}": handle for kind, handle in asked.items()}
-        if self.context.clustered:
-            self.requests[subjects.meta.encode()] = self._asked_for_meta
-        if config.cluster is not None and config.cluster.allow_add_remove:
-            self.requests[subjects.node_add.encode()] = self.nodes.add
-            self.requests[subjects.node_remove.encode()] = self.nodes.remove
+        self.routes = {
+            REQUESTS[name].subject(subjects): self.receiver(name, handler) for name, handler in handlers.items()
+        }
+        self.placed_by_channel = {
+            getattr(subjects, name).encode() for name, scope in FRAMES.items() if scope is Scope.CHANNEL
+        }
+        self.requests = {getattr(subjects, name).encode(): handle for name, handle in self._frame_handlers().items()}
+
+    def _frame_handlers(self) -> dict[str, Callable[[Frame], None]]:
+        """The handlers of the requests in `FRAMES`, by name."""
+        handlers: dict[str, Callable[[Frame], None]] = {
+            "discover": self.clients.connect,
+            "pings": self.clients.ping,
+            "close": self.clients.close,
+            "sub": self.subscribing.subscribe,
+            "unsub": partial(self.subscribing.leave, unsubscribe=True),
+            "sub_close": partial(self.subscribing.leave, unsubscribe=False),
+        }
+        if self.context.config.cluster is not None:
+            handlers["meta"] = self._asked_for_meta
+            if self.context.config.cluster.allow_add_remove:
+                handlers |= {"node_add": self.nodes.add, "node_remove": self.nodes.remove}
+        return handlers
+
+    def receiver(self, name: str, handler: Handler, send: Send | None = None) -> Callable[[Frame], None]:
+        """Return the function that takes the frames of the request *name* for *handler*, which may be one outside the core."""
+        return self.router.receiver(REQUESTS[name], handler, send)
 
     def join_cluster(self, node: str, founders: tuple[str, ...], under_way: Why) -> None:
         """Set this node's name in the cluster. *founders*: the nodes to assume while the metadata lists none; *under_way*:
@@ -293,8 +307,7 @@ class Broker:
 
     def _group_of(self, frame: Frame) -> GroupId:
         """The group whose leader handles a request."""
-        subjects = self.context.subjects
-        if frame.subject in (subjects.sub.encode(), subjects.unsub.encode(), subjects.sub_close.encode()):
+        if frame.subject in self.placed_by_channel:
             with contextlib.suppress(DecodeError):  # all of them name their channel in the same field
                 return self.context.group_number(decode(wire.UnsubscribeRequest, frame.payload).subject)
         return META_GROUP
@@ -451,10 +464,6 @@ class Broker:
     def step_alarm(self, at: int, call: Callable[[Nanos], None]) -> None:
         """Run *call* in the first `ready` at or after *at* (Nanos)."""
         self.context.timers.at(at, call)
-
-    def admit_request(self, now: Nanos) -> bool:
-        """Count one more operator request; False if the configured rate does not allow to answer it now."""
-        return self.context.rate_limiter.admit(now)
 
     def catch_up(self, done: Callable[[bool], None]) -> None:
         """Call *done* once: with True when this node's copy of the metadata is as new as the leader's, with False if that cannot

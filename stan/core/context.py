@@ -3,7 +3,7 @@
 Each part of the broker (publishing, clients, subscribing, channels) holds this one object, and nothing private of other parts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVarTuple
 
@@ -183,6 +183,14 @@ class BrokerContext:
     def concerns(self, group: GroupId) -> bool:
         """True if this node has to handle requests of *group* now: it leads the group, and replays no frames of another one."""
         return self.leads(group) and self.replaying in (None, group)
+
+    def holds(self, groups: Iterable[GroupId]) -> bool:
+        """True if this node leads all of *groups* and holds their leases, so that no other node can lead them."""
+        return all(
+            self.leads(number)
+            and (self.meta_lease if number == META_GROUP else not self.groups[number].dispatch.lease_lapsed)
+            for number in groups
+        )
 
     def led(self) -> Iterator[tuple[GroupId, ChannelGroup]]:
         """Channel groups that this node leads."""

@@ -47,7 +47,6 @@ class Subjects:
         "discover",
         "events",
         "extension",
-        "fetch",
         "hello",
         "meta",
         "node",
@@ -55,7 +54,6 @@ class Subjects:
         "node_remove",
         "pings",
         "pub_prefix",
-        "replica_fetch",
         "sub",
         "sub_close",
         "unsub",
@@ -76,7 +74,6 @@ class Subjects:
         self.node_remove = f"_STAN.raft.{cluster_id}.node.remove"
         self.extension = extension_subject(cluster_id)
         self.events = f"{self.extension}.events"
-        self.fetch, self.replica_fetch = fetch_subjects(cluster_id)
 
 
 def fetch_subjects(cluster_id: str) -> tuple[str, str]:

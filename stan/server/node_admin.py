@@ -10,27 +10,21 @@ import asyncio
 import os
 import resource
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
-
-from google.protobuf.message import DecodeError, Message
+from typing import Final
 
 import stan
 from stan import limits
 from stan.core.context import META_GROUP
-from stan.core.requests.responder import VERSIONS
+from stan.core.requests.request import AcceptedRequest
 from stan.edge.cluster.node import ClusterNode
 from stan.edge.process import BrokerProcess
-from stan.errors import ALONE, BUSY, INVALID_ADMIN, TOO_MANY_REQUESTS, UNKNOWN_VERSION
+from stan.errors import ALONE
 from stan.monitor.health import ready, trouble
 from stan.monitor.view import NodeView
-from stan.protocol.channels import publication
-from stan.protocol.frames import Frame
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import admin_pb2 as pb
-from stan.protocol.requests import because, decode
 from stan.raft.consensus import Consensus
 from stan.raft.group import RaftGroup
 from stan.raft.solo import SOLO_TERM
@@ -50,51 +44,23 @@ class NodeAdmin:
         self._cluster_node = cluster_node
         self._state = node.broker.view
         self._me = node.storage.node_id if cluster_node is not None else ""
-        self._waiting: list[bytes] = []  # reply subjects of status requests without an answer yet
+        self._waiting: list[AcceptedRequest] = []  # status requests without an answer yet
         self._space = (0, 0)  # disk space: bytes free and in all, as last seen
         self._looking = False
-        prefix = f"{self._state.subjects.extension}.admin"
-        node.gateway.subscribe(f"{prefix}.nodes", self._nodes, quiet=True)  # also while clients are not served yet
-        node.gateway.serve_requests(f"{prefix}.options", self._options)
-        node.gateway.serve_requests(f"{prefix}.step_down", self._step_down)
-
-    def _read(self, frame: Frame, kinds: tuple[type[Message], type[Message]], *, answers: bool) -> Any:
-        """Decode a request; None if it is invalid or refused. *answers*: this node is the one that sends refusals."""
-        if not frame.reply:
-            return None
-        # A refusal by NodeStatus carries the node's name: it shows at least that the node is there.
-        named = partial(kinds[1], node=self._me) if kinds[1] is pb.NodeStatus else kinds[1]
-        error = ""
-        try:
-            request: Any = decode(kinds[0], frame.payload)
-        except DecodeError as problem:
-            request, error = None, because(INVALID_ADMIN, problem)
-        if request is not None and request.version not in VERSIONS:
-            request, error = None, UNKNOWN_VERSION
-        if error and answers:
-            self._refuse(frame.reply, named, error)
-        if request is not None and answers and not self._node.broker.admit_request(self._node.runtime.now()):
-            self._refuse(frame.reply, named, TOO_MANY_REQUESTS, retry=True)
-            return None
-        return request
-
-    def _answer(self, reply: bytes, answer: Message) -> None:
-        self._node.gateway.connection.write(publication(reply, answer.SerializeToString()))
-
-    def _refuse(self, reply: bytes, kind: Callable[..., Message], error: str, *, retry: bool = False) -> None:
-        self._answer(reply, kind(error=error.encode(), retry=retry))
+        gateway = node.gateway
+        gateway.serve_early("admin.nodes", self._nodes)  # also while clients are not served yet
+        gateway.serve("admin.options", self._options)
+        gateway.serve("admin.step_down", self._step_down)
 
     # --- status -------------------------------------------------------------------------------------------------------
 
-    def _nodes(self, frame: Frame) -> None:
+    def _nodes(self, accepted: AcceptedRequest) -> None:
         """Handle a NodesRequest: first look at the disk's space, in a thread, then answer."""
-        if self._read(frame, (pb.NodesRequest, pb.NodeStatus), answers=True) is None:
-            return
         if len(self._waiting) >= limits.NODE_ANSWERS_MAX:
-            self._refuse(frame.reply, partial(pb.NodeStatus, node=self._me), BUSY, retry=True)
+            accepted.busy()
             return
         loop = asyncio.get_running_loop()
-        self._waiting.append(frame.reply)
+        self._waiting.append(accepted)
         directory = self._node.config.store.place
         if not self._looking and directory is not None:
             self._looking = True
@@ -115,8 +81,8 @@ class NodeAdmin:
         waiting, self._waiting = self._waiting, []
         if waiting and not self._node.driver.stopped:
             status = self._status()
-            for reply in waiting:
-                self._answer(reply, status)
+            for accepted in waiting:
+                accepted.answer_with(status)
 
     def _status(self) -> pb.NodeStatus:
         node, state, config = self._node, self._state, self._node.config
@@ -185,10 +151,8 @@ class NodeAdmin:
 
     # --- settings -----------------------------------------------------------------------------------------------------
 
-    def _options(self, frame: Frame) -> None:
+    def _options(self, accepted: AcceptedRequest) -> None:
         """Handle an OptionsRequest; options that do not fit into the payload limit are left out and counted."""
-        if self._read(frame, (pb.OptionsRequest, pb.OptionsResponse), answers=True) is None:
-            return
         response = pb.OptionsResponse(node=self._me)
         room = self._state.payload_bytes_max - OPTIONS_ROOM
         settings = self._node.config.shown()
@@ -199,55 +163,45 @@ class NodeAdmin:
                 response.options.add(name="...", value=f"{len(settings) - told} more are left out")
                 break
             response.options.append(option)
-        self._answer(frame.reply, response)
+        accepted.answer_with(response)
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 
-    def _step_down(self, frame: Frame) -> None:
-        """Handle a StepDownRequest, if this node leads the group."""
-        state, cluster_node = self._state, self._cluster_node
-        request = self._read(frame, (pb.StepDownRequest, pb.ChangeResponse), answers=state.leads_meta)
-        if request is None:
-            return
-        refuse = partial(self._refuse, frame.reply, pb.ChangeResponse)
+    def _step_down(self, accepted: AcceptedRequest) -> None:
+        """Handle a StepDownRequest."""
+        cluster_node, request = self._cluster_node, accepted.request
         if cluster_node is None:
-            refuse(ALONE)
+            accepted.refuse(ALONE)
             return
         number = GroupId(request.group)
-        if number > state.config.store.raft_groups:
-            if state.leads_meta:
-                refuse(f"stan: there is no group {number}")
+        if number > self._state.config.store.raft_groups:
+            accepted.refuse(f"stan: there is no group {number}")
             return
-        if not state.leads(number):
-            return  # the group's leader receives the request too
         group = cluster_node.groups[number]
         to = request.to or group.best_successor()
         if to == self._me:
-            self._answer(frame.reply, pb.ChangeResponse())
+            accepted.answer()
         elif to is None:
-            refuse("stan: nobody else is there to lead", retry=True)
+            accepted.refuse("stan: nobody else is there to lead", retry=True)
         elif to not in group.members:
-            refuse(f"stan: node {to} has no vote in group {number}: {', '.join(group.members)} have")
+            accepted.refuse(f"stan: node {to} has no vote in group {number}: {', '.join(group.members)} have")
         elif group.transferring:
-            refuse(BUSY, retry=True)
+            accepted.busy()
         else:  # between two turns, so that no turn changes its role halfway
-            node = self._node
-            node.runtime.soon(
-                partial(
-                    cluster_node.handovers.hand_over, number, to, partial(self._handed_over, frame.reply, number, to)
-                )
-            )
+            handed_over = partial(self._handed_over, accepted, number, to)
+            self._node.runtime.soon(partial(cluster_node.handovers.hand_over, number, to, handed_over))
 
-    def _handed_over(self, reply: bytes, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
+    def _handed_over(self, accepted: AcceptedRequest, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001
+        """A handover has ended; *done*: the other node leads."""
         if not done:
-            self._refuse(reply, pb.ChangeResponse, f"stan: node {to} did not take group {number} over", retry=True)
+            accepted.refuse(f"stan: node {to} did not take group {number} over", retry=True)
             return
         if self._cluster_node is not None:
             self._cluster_node.handovers.start_transfer_cooldown(number)
         what = "the metadata" if number == META_GROUP else f"group {number}"
         self._node.broker.emit("admin", f"an operator had {what} handed over to node {to}", group=number)
         self._node.driver.wake()
-        self._answer(reply, pb.ChangeResponse(changed=1))
+        accepted.answer(changed=1)
 
 
 def _space(directory: Path) -> tuple[int, int]:

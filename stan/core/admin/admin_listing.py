@@ -20,57 +20,49 @@ from stan.core.base.runs import Run, Runs
 from stan.core.context import BrokerContext, text
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.publishing.channels import LiveChannels
-from stan.core.requests.responder import HEAD_ROOM, ITEM_ROOM, Responder, ScatterRequest, matcher
+from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM, ChannelLookup, matcher
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.router import Handler
+from stan.core.requests.table import ALL
 from stan.core.state.group import Cursor, CursorKind, Subscription
 from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import deleted_from
 from stan.errors import BUSY, INVALID_ADMIN
 from stan.patterns import ChannelLimits, valid_name
-from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import Nanos
-
-ALL = b">"
 
 Steps = Iterator[int]
 """Work on an answer: what each step of it costs, see limits.REPORT_STEPS."""
 
 
 class _Report(NamedTuple):
-    question: ScatterRequest
+    accepted: AcceptedRequest
     steps: Steps
 
 
 class AdminListing:
-    """See the module's docstring."""
+    """Handles operators' requests for lists of channels, cursors and clients."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, responder: Responder) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, lookup: ChannelLookup) -> None:
         self.context = context
         self.channels = channels
-        self.responder = responder
+        self.lookup = lookup
         self._reports: deque[_Report] = deque()
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def list_channels(self, frame: Frame) -> None:
-        """A ChannelsRequest."""
-        question = self.responder.admin_scatter(frame, (pb.ChannelsRequest, pb.ChannelsResponse))
-        if question is not None:
-            self._about_channels(question, self._channels(question))
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each request, by name."""
+        return {
+            "channels": lambda accepted: self._about_channels(accepted, self._channels(accepted)),
+            "subscriptions": lambda accepted: self._about_channels(accepted, self._subscriptions(accepted)),
+            "clients": self._list_clients,
+        }
 
-    def list_subscriptions(self, frame: Frame) -> None:
-        """A SubscriptionsRequest."""
-        question = self.responder.admin_scatter(frame, (pb.SubscriptionsRequest, pb.SubscriptionsResponse))
-        if question is not None:
-            self._about_channels(question, self._subscriptions(question))
-
-    def list_clients(self, frame: Frame) -> None:
-        """A ClientsRequest."""
-        about = self.responder.admin_meta_request(frame, (pb.ClientsRequest, pb.ClientsResponse))
-        if about is None:
-            return
-        request: pb.ClientsRequest = about.request
+    def _list_clients(self, accepted: AcceptedRequest) -> None:
+        request: pb.ClientsRequest = accepted.request
         clients = self.context.meta.clients
         if request.client_id:
             left = [request.client_id] if request.client_id in clients and request.client_id > request.after else []
@@ -93,14 +85,14 @@ class AdminListing:
                 break
             response.clients.append(shown)
         response.more = len(response.clients) < len(left)
-        self.context.respond(about.reply, response.SerializeToString(), (about.number,))
+        accepted.answer_with(response)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
-    def _about_channels(self, question: ScatterRequest, steps: Steps) -> None:
-        pattern = question.request.pattern
+    def _about_channels(self, accepted: AcceptedRequest, steps: Steps) -> None:
+        pattern = accepted.request.pattern
         if pattern and not valid_name(text(pattern), wildcards=True):
-            question.refuse(INVALID_ADMIN)
+            accepted.refuse(INVALID_ADMIN)
             return
         begun = False
 
@@ -108,15 +100,15 @@ class AdminListing:
             nonlocal begun
             if not begun:
                 begun = True
-                self._begin(_Report(question, steps))
+                self._begin(_Report(accepted, steps))
 
-        self.responder.catch_up(begin)
+        self.lookup.catch_up(begin)
         if not begun:
             self.context.timers.at(self.context.clock.now + limits.REPORT_PATIENCE, begin)
 
     def _begin(self, report: _Report) -> None:
         if len(self._reports) >= limits.REPORTS_MAX:
-            report.question.refuse(BUSY, retry=True)
+            report.accepted.refuse(BUSY, retry=True)
             return
         self._reports.append(report)
         if len(self._reports) == 1:
@@ -127,8 +119,8 @@ class AdminListing:
         left = limits.REPORT_STEPS
         while self._reports and left > 0:
             report = self._reports.popleft()
-            if not self.responder.answers_for(report.question.groups):
-                report.question.refuse(BUSY, retry=True)
+            if not self.context.holds(report.accepted.groups):
+                report.accepted.refuse(BUSY, retry=True)
                 continue
             for cost in report.steps:
                 left -= cost
@@ -138,28 +130,28 @@ class AdminListing:
         if self._reports:
             self.context.timers.at(now + 1, self._go_on)
 
-    def _chosen(self, question: ScatterRequest, after: bytes, *, again: bool) -> Iterator[ChannelInfo | None]:
+    def _chosen(self, accepted: AcceptedRequest, after: bytes, *, again: bool) -> Iterator[ChannelInfo | None]:
         """The channels asked for, by name: those behind *after*, or *again* from it on. None: one that is not."""
-        pattern = question.request.pattern or ALL
-        names = self.responder.sorted_names() if not valid_name(text(pattern), wildcards=False) else [pattern]
+        pattern = accepted.request.pattern or ALL
+        names = self.lookup.sorted_names() if not valid_name(text(pattern), wildcards=False) else [pattern]
         covers = matcher(pattern)
         at = (bisect_left if again else bisect_right)(names, after) if after else 0
         meta = self.context.meta
         for name in islice(names, at, None):
             info = meta.channels.get(name)
-            if info is None or info.group not in question.groups or not (pattern == ALL or covers(name)):
+            if info is None or info.group not in accepted.groups or not (pattern == ALL or covers(name)):
                 yield None
             else:
-                yield None if self.responder.is_dropped(info) else info
+                yield None if self.lookup.is_dropped(info) else info
 
     # --- channels -----------------------------------------------------------------------------------------------------
 
-    def _channels(self, question: ScatterRequest) -> Steps:
-        request: pb.ChannelsRequest = question.request
-        response: pb.ChannelsResponse = question.begun()
+    def _channels(self, accepted: AcceptedRequest) -> Steps:
+        request: pb.ChannelsRequest = accepted.request
+        response: pb.ChannelsResponse = accepted.begin_answer()
         room = self.context.payload_bytes_max - HEAD_ROOM
         page = _page(request.max)
-        for info in self._chosen(question, request.after, again=False):
+        for info in self._chosen(accepted, request.after, again=False):
             yield 1
             if info is None:
                 continue
@@ -173,7 +165,7 @@ class AdminListing:
                 break
             response.channels.append(shown)
             yield limits.REPORT_ITEM_STEPS
-        question.answer(response)
+        accepted.answer_with(response)
 
     def _channel(self, info: ChannelInfo) -> pb.ChannelStatus:
         context = self.context
@@ -210,12 +202,12 @@ class AdminListing:
 
     # --- positions ----------------------------------------------------------------------------------------------------
 
-    def _subscriptions(self, question: ScatterRequest) -> Steps:
-        request: pb.SubscriptionsRequest = question.request
-        response: pb.SubscriptionsResponse = question.begun()
+    def _subscriptions(self, accepted: AcceptedRequest) -> Steps:
+        request: pb.SubscriptionsRequest = accepted.request
+        response: pb.SubscriptionsResponse = accepted.begin_answer()
         room = self.context.payload_bytes_max - HEAD_ROOM
         page = _page(request.max)
-        for info in self._chosen(question, request.after_channel, again=True):
+        for info in self._chosen(accepted, request.after_channel, again=True):
             yield 1 if info is None else 3
             after = request.after_cursor if info is not None and info.name == request.after_channel else 0
             for cursor in self._wanted(info, request, after):
@@ -235,7 +227,7 @@ class AdminListing:
                 yield limits.REPORT_ITEM_STEPS * (1 + len(shown.members)) + len(shown.pending_runs) // 8
             if response.more:
                 break
-        question.answer(response)
+        accepted.answer_with(response)
 
     def _wanted(self, info: ChannelInfo | None, request: pb.SubscriptionsRequest, after: int) -> list[Cursor]:
         """The positions in a channel that are asked for, behind one, by id."""

@@ -12,15 +12,15 @@ from stan import limits
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.row_batch import can_open_later
-from stan.core.requests.request import LeaderRequest
-from stan.core.requests.responder import Responder
+from stan.core.requests.channel_lookup import ChannelLookup
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.router import Handler
 from stan.core.state.group import GroupResult
 from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import below_newest, deleted_from
 from stan.errors import CHANNEL_DELETING, INVALID_ADMIN, INVALID_SUBJECT, UNKNOWN_MESSAGE
 from stan.protocol.channels import is_channel_name
-from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId
@@ -30,40 +30,36 @@ LIMIT_END = 1 << 63
 
 
 class ChannelChanges:
-    """See the module's docstring."""
+    """Handles operators' requests that change a channel."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, responder: Responder) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, lookup: ChannelLookup) -> None:
         self.context = context
         self.channels = channels
-        self.responder = responder
+        self.lookup = lookup
         self.opening = 0  # requests that wait for a channel to be made
         self.leaving: dict[
-            ChannelUid, tuple[LeaderRequest, int]
+            ChannelUid, tuple[AcceptedRequest, int]
         ] = {}  # who waits for the registry; messages there were
 
-    def requests(self) -> dict[str, Callable[[Frame], None]]:
-        """Who takes each kind of request."""
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each request, by name."""
         return {
-            "purge": self.purge,
-            "delete_message": self.delete_message,
-            "edit_limits": self.edit_limits,
-            "create_channel": self.create_channel,
-            "delete_channel": self.delete_channel,
+            "purge": self._existing(self._purge),
+            "delete_message": self._existing(self._delete_message),
+            "edit_limits": self._existing(self._edit_limits),
+            "create_channel": self._create_channel,
+            "delete_channel": self._delete_channel,
         }
 
     def follow(self, number: GroupId) -> None:
         """This node leads a group no more: its next leader is asked again."""
-        for uid in [uid for uid, (about, _) in self.leaving.items() if about.number == number]:
+        for uid in [uid for uid, (accepted, _) in self.leaving.items() if accepted.number == number]:
             del self.leaving[uid]
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    def purge(self, frame: Frame) -> None:
-        """A PurgeRequest."""
-        self._find(frame, admin.PurgeRequest, self._purge)
-
-    def _purge(self, about: LeaderRequest, channel: LiveChannel) -> None:
-        request: admin.PurgeRequest = about.request
+    def _purge(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+        request: admin.PurgeRequest = accepted.request
         index = self.context.indexes(channel.info.group, channel.info.uid)
         last = index.last_sequence
         match request.WhichOneof("what"):
@@ -73,36 +69,32 @@ class ChannelChanges:
                 deleted = self.context.deleted(channel.info.group, channel.info.uid)
                 to = below_newest(deleted, last, request.keep)
             case _:
-                about.refuse(INVALID_ADMIN)
+                accepted.refuse(INVALID_ADMIN)
                 return
         if to < max(index.first_sequence, 1):
-            self._done(about, channel, 0)
+            self._done(accepted, channel, 0)
         else:
             removal = pb.Removal(uid=channel.info.uid, first_sequence=to + 1)
-            self._remove(about, channel, removal, self._messages(channel, to))
+            self._remove(accepted, channel, removal, self._messages(channel, to))
 
-    def delete_message(self, frame: Frame) -> None:
-        """A DeleteMessageRequest."""
-        self._find(frame, admin.DeleteMessageRequest, self._delete_message)
-
-    def _delete_message(self, about: LeaderRequest, channel: LiveChannel) -> None:
-        info, sequence = channel.info, about.request.sequence
+    def _delete_message(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+        info, sequence = channel.info, accepted.request.sequence
         index = self.context.indexes(info.group, info.uid)
         if not 0 < sequence <= index.last_sequence:
-            about.refuse(UNKNOWN_MESSAGE)
-        elif sequence < index.first_sequence or about.group.machine.tombstones.within(info.uid, sequence, sequence):
-            self._done(about, channel, 0)
+            accepted.refuse(UNKNOWN_MESSAGE)
+        elif sequence < index.first_sequence or accepted.group.machine.tombstones.within(info.uid, sequence, sequence):
+            self._done(accepted, channel, 0)
         else:
-            self._remove(about, channel, pb.Removal(uid=info.uid, deleted=(sequence, sequence)), 1)
+            self._remove(accepted, channel, pb.Removal(uid=info.uid, deleted=(sequence, sequence)), 1)
 
-    def _remove(self, about: LeaderRequest, channel: LiveChannel, removal: pb.Removal, count: int) -> None:
+    def _remove(self, accepted: AcceptedRequest, channel: LiveChannel, removal: pb.Removal, count: int) -> None:
         def done(result: object, error: str) -> None:
             if not isinstance(result, GroupResult):
-                about.refuse(error, retry=True)
+                accepted.refuse(error, retry=True)
             elif result.error:
-                about.refuse(result.error)
+                accepted.refuse(result.error)
             else:
-                self._done(about, channel, count)
+                self._done(accepted, channel, count)
 
         self.context.change_group(channel.info.group, done, removal=removal)
 
@@ -114,114 +106,101 @@ class ChannelChanges:
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
-    def edit_limits(self, frame: Frame) -> None:
-        """An EditLimitsRequest."""
-        self._find(frame, admin.EditLimitsRequest, self._edit_limits)
-
-    def _edit_limits(self, about: LeaderRequest, channel: LiveChannel) -> None:
-        edit = edit_of(channel.info.uid, about.request.limits)
+    def _edit_limits(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+        edit = edit_of(channel.info.uid, accepted.request.limits)
         if edit is None:
-            about.refuse(INVALID_ADMIN)
+            accepted.refuse(INVALID_ADMIN)
             return
-        edit.reset = about.request.reset
+        edit.reset = accepted.request.reset
 
         def done(result: object, error: str) -> None:
             if isinstance(result, GroupResult):
-                self._done(about, channel, int(bool(result.of_part)))
+                self._done(accepted, channel, int(bool(result.of_part)))
             else:
-                about.refuse(error, retry=True)
+                accepted.refuse(error, retry=True)
 
         self.context.change_group(channel.info.group, done, edit_limits=edit)
 
     # --- channels -----------------------------------------------------------------------------------------------------
 
-    def create_channel(self, frame: Frame) -> None:
-        """A CreateChannelRequest."""
-        about = self.responder.admin_request(frame, (admin.CreateChannelRequest, admin.ChangeResponse))
-        if about is None:
-            return
-        name = about.request.channel
+    def _create_channel(self, accepted: AcceptedRequest) -> None:
+        name = accepted.request.channel
         if not is_channel_name(name):
-            about.refuse(INVALID_SUBJECT)
+            accepted.refuse(INVALID_SUBJECT)
         elif self.opening >= limits.CHANNEL_CHANGES_WAITING_MAX:
-            about.busy()
+            accepted.busy()
         else:
             self.opening += 1
-            self.channels.open(name, partial(self._opened, about, new=name not in self.channels.by_name))
+            self.channels.open(name, partial(self._opened, accepted, new=name not in self.channels.by_name))
 
-    def _opened(self, about: LeaderRequest, channel: LiveChannel | None, error: str, *, new: bool) -> None:
+    def _opened(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str, *, new: bool) -> None:
         self.opening -= 1
         if channel is None:
-            about.refuse(error, retry=can_open_later(error))
+            accepted.refuse(error, retry=can_open_later(error))
         else:
-            self._done(about, channel, int(new))
+            self._done(accepted, channel, int(new))
 
-    def delete_channel(self, frame: Frame) -> None:
-        """A DeleteChannelRequest. Of a channel that is not there, nothing is changed."""
-        about = self.responder.admin_request(frame, (admin.DeleteChannelRequest, admin.ChangeResponse))
-        if about is None:
-            return
-        if about.request.channel in self.context.meta.channels:
-            self._delete_channel(about, known=True)
+    def _delete_channel(self, accepted: AcceptedRequest) -> None:
+        """Delete a channel; if there is none, nothing changes."""
+        if accepted.request.channel in self.context.meta.channels:
+            self._delete_known(accepted, known=True)
         else:
-            self.responder.catch_up(lambda known: self._delete_channel(about, known=known))
+            self.lookup.catch_up(lambda known: self._delete_known(accepted, known=known))
 
-    def _delete_channel(self, about: LeaderRequest, *, known: bool) -> None:
-        name, uid = about.request.channel, about.request.uid
+    def _delete_known(self, accepted: AcceptedRequest, *, known: bool) -> None:
+        name, uid = accepted.request.channel, accepted.request.uid
         info = self.context.meta.channels.get(name)
-        if not known or not self.responder.answers_for((self.context.group_number(name),)):
-            about.busy()
+        if not known or not self.context.holds((self.context.group_number(name),)):
+            accepted.busy()
             return
         if info is None or uid not in (0, info.uid):
-            about.answer()
+            accepted.answer()
             return
         channel = self.channels.by_uid.get(info.uid)
         if channel is None or len(self.leaving) >= limits.CHANNEL_CHANGES_WAITING_MAX:
-            about.busy()
+            accepted.busy()
             return
         if channel.deleting:
-            about.refuse(CHANNEL_DELETING, retry=True)
+            accepted.refuse(CHANNEL_DELETING, retry=True)
             return
         last = self.context.indexes(info.group, info.uid).last_sequence
-        self.leaving[info.uid] = about, self._messages(channel, last)
+        self.leaving[info.uid] = accepted, self._messages(channel, last)
         self.channels.delete(channel, partial(self._dropped, info.uid))
 
     def _dropped(self, uid: ChannelUid, error: str) -> None:
         if error and uid in self.leaving:
-            about, _ = self.leaving.pop(uid)
-            about.refuse(error, retry=True)
+            accepted, _ = self.leaving.pop(uid)
+            accepted.refuse(error, retry=True)
 
     def unregistered(self, uid: ChannelUid) -> None:
         """The registry does not have a channel any more."""
         if uid in self.leaving:
-            about, count = self.leaving.pop(uid)
-            about.answer(changed=count)
+            accepted, count = self.leaving.pop(uid)
+            accepted.answer(changed=count)
 
     # --- what all have in common ----------------------------------------------------------------------------------------
 
-    def _find(self, frame: Frame, kind: type, found: Callable[[LeaderRequest, LiveChannel], None]) -> None:
-        """Call with the channel that a request names, or refuse the request."""
-        self.responder.find(
-            self.responder.admin_request(frame, (kind, admin.ChangeResponse)), partial(self._found, found)
-        )
+    def _existing(self, found: Callable[[AcceptedRequest, LiveChannel], None]) -> Handler:
+        """Return a handler that calls *found* with a request and its open channel, or refuses the request."""
+        return self.lookup.existing(partial(self._found, found))
 
     def _found(
-        self, found: Callable[[LeaderRequest, LiveChannel], None], about: LeaderRequest, info: ChannelInfo
+        self, found: Callable[[AcceptedRequest, LiveChannel], None], accepted: AcceptedRequest, info: ChannelInfo
     ) -> None:
         channel = self.channels.by_uid.get(info.uid)
         if channel is None:
-            about.busy()
+            accepted.busy()
         elif channel.closed:
-            about.refuse(channel.closed, retry=True)
+            accepted.refuse(channel.closed, retry=True)
         else:
-            found(about, channel)
+            found(accepted, channel)
 
-    def _done(self, about: LeaderRequest, channel: LiveChannel, changed: int) -> None:
+    def _done(self, accepted: AcceptedRequest, channel: LiveChannel, changed: int) -> None:
         """The change is made; the index may learn of it a moment later."""
         info = channel.info
         index, known = self.context.indexes(info.group, info.uid), self.context.group_of(info).machine.channel(info.uid)
         first = max(index.first_sequence, known.first_sequence) if index.last_sequence else index.first_sequence
-        about.answer(changed=changed, first_sequence=first, last_sequence=index.last_sequence)
+        accepted.answer(changed=changed, first_sequence=first, last_sequence=index.last_sequence)
 
 
 def edit_of(uid: ChannelUid, asked: admin.Limits) -> pb.EditLimits | None:

@@ -15,8 +15,9 @@ from stan import limits
 from stan.core.admin.long_poll import LongPoll
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannels
-from stan.core.requests.request import LeaderRequest, leader_request
-from stan.core.requests.responder import CHANNEL, HEAD_ROOM, ITEM_ROOM, Responder, ScatterRequest, matcher
+from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM, ChannelLookup, matcher
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.router import Handler
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
@@ -27,65 +28,70 @@ from stan.errors import (
     INVALID_QUESTION,
 )
 from stan.patterns import valid_name
-from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.proto import extension_pb2 as pb
 from stan.types import MILLISECOND, GroupId, WallNanos
 
 
 class ChannelQueries:
-    """See the module's docstring."""
+    """Handles questions about channels, and the noting of positions."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, responder: Responder) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, lookup: ChannelLookup) -> None:
         self.context = context
         self.channels = channels
-        self.responder = responder
+        self.lookup = lookup
         self.long_poll = LongPoll(context)
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
-    def info(self, frame: Frame) -> None:
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each request, by name."""
+        return {
+            "info": self._info,
+            "seq_at_time": self.lookup.existing(self._sequence_at_time),
+            "cursor_set": self.lookup.existing(self._set_cursor),
+            "cursors": self._cursors,
+        }
+
+    def _info(self, accepted: AcceptedRequest) -> None:
         """A question what there is of channels."""
         context = self.context
-        question = self.responder.scatter(frame, (pb.InfoRequest, pb.InfoResponse))
-        if question is None:
-            return
-        request: pb.InfoRequest = question.request
+        request: pb.InfoRequest = accepted.request
         if request.pattern and not valid_name(text(request.pattern), wildcards=True):
-            question.refuse(INVALID_QUESTION)
+            accepted.refuse(INVALID_QUESTION)
             return
         named = {*request.channels, *(position.channel for position in request.newer_than)}
         if context.partition is not None and named and not any(context.partition[name] for name in named):
             return  # another server answers
         unknown = named - context.meta.channels.keys()
-        if request.pattern or any(context.group_number(name) in question.groups for name in unknown):
-            self.responder.catch_up(partial(self._info, question))
+        if request.pattern or any(context.group_number(name) in accepted.groups for name in unknown):
+            self.lookup.catch_up(partial(self._tell_or_wait, accepted))
         else:
-            self._info(question, known=True)
+            self._tell_or_wait(accepted, known=True)
 
-    def _info(self, question: ScatterRequest, known: bool) -> None:  # noqa: FBT001 - an answer
-        request: pb.InfoRequest = question.request
+    def _tell_or_wait(self, accepted: AcceptedRequest, known: bool) -> None:  # noqa: FBT001 - an answer
+        request: pb.InfoRequest = accepted.request
         if not known:
-            question.refuse(BUSY, retry=True)
+            accepted.refuse(BUSY, retry=True)
             return
         watched = {
             position.channel: position.sequence
             for position in request.newer_than
-            if request.wait_ms and self.context.group_number(position.channel) in question.groups
+            if request.wait_ms and self.context.group_number(position.channel) in accepted.groups
         }
         if not watched or self.long_poll.is_newer(watched):
-            self._tell(question)
-        elif not self.long_poll.add(watched, request.wait_ms * MILLISECOND, partial(self._tell, question)):
-            question.refuse(BUSY, retry=True)
+            self._tell(accepted)
+        elif not self.long_poll.add(watched, request.wait_ms * MILLISECOND, partial(self._tell, accepted)):
+            accepted.refuse(BUSY, retry=True)
 
-    def _tell(self, question: ScatterRequest) -> None:
+    def _tell(self, accepted: AcceptedRequest) -> None:
         context = self.context
-        if not self.responder.answers_for(question.groups):
-            question.refuse(BUSY, retry=True)
+        if not context.holds(accepted.groups):
+            accepted.refuse(BUSY, retry=True)
             return
-        response: pb.InfoResponse = question.begun()
+        response: pb.InfoResponse = accepted.begin_answer()
         room = context.payload_bytes_max - HEAD_ROOM
-        for info in self._chosen(question):
+        for info in self._chosen(accepted):
             index = context.indexes(info.group, info.uid)
             shown = pb.ChannelInfo(
                 name=info.name,
@@ -102,77 +108,64 @@ class ChannelQueries:
                 response.more = True
                 break
             response.channels.append(shown)
-        question.answer(response)
+        accepted.answer_with(response)
 
-    def _chosen(self, question: ScatterRequest) -> Iterator[ChannelInfo]:
+    def _chosen(self, accepted: AcceptedRequest) -> Iterator[ChannelInfo]:
         """The channels asked for that this node answers for, by name."""
-        context, request = self.context, question.request
+        context, request = self.context, accepted.request
         named = set(request.channels)
         if request.pattern:
-            names, covers = self.responder.sorted_names(), matcher(request.pattern)
+            names, covers = self.lookup.sorted_names(), matcher(request.pattern)
         else:
             names, covers = sorted(named), None
         for name in names[bisect_right(names, request.after) :] if request.after else names:
             if covers is None or name in named or covers(name):
                 info = context.meta.channels.get(name)
-                if info is not None and info.group in question.groups and not self.responder.is_dropped(info):
+                if info is not None and info.group in accepted.groups and not self.lookup.is_dropped(info):
                     yield info
 
     # --- the place of a time --------------------------------------------------------------------------------------------
 
-    def sequence_at_time(self, frame: Frame) -> None:
+    def _sequence_at_time(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         """A question for the first message at or after a time."""
-        kinds = (pb.SeqAtTimeRequest, pb.SeqAtTimeResponse)
-        self.responder.find(
-            leader_request(self.context, frame, kinds, CHANNEL, INVALID_QUESTION), self._sequence_at_time
-        )
-
-    def _sequence_at_time(self, about: LeaderRequest, info: ChannelInfo) -> None:
         index = self.context.indexes(info.group, info.uid)
-        sequence = index.sequence_at(WallNanos(about.request.time))
-        about.answer(uid=info.uid, sequence=sequence or 1)  # 0: there was no message ever
+        sequence = index.sequence_at(WallNanos(accepted.request.time))
+        accepted.answer(uid=info.uid, sequence=sequence or 1)  # 0: there was no message ever
 
     # --- named positions ------------------------------------------------------------------------------------------------
 
-    def set_cursor(self, frame: Frame) -> None:
+    def _set_cursor(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         """Note a position, or forget it."""
-        kinds = (pb.CursorSetRequest, pb.CursorSetResponse)
-        self.responder.find(leader_request(self.context, frame, kinds, CHANNEL, INVALID_QUESTION), self._set_cursor)
-
-    def _set_cursor(self, about: LeaderRequest, info: ChannelInfo) -> None:
-        request: pb.CursorSetRequest = about.request
+        request: pb.CursorSetRequest = accepted.request
         if not 0 < len(request.name) <= limits.BOOKMARK_NAME_BYTES_MAX:
-            about.refuse(INVALID_BOOKMARK)
+            accepted.refuse(INVALID_BOOKMARK)
             return
         if self.channels.by_uid[info.uid].deleting:
-            about.refuse(CHANNEL_DELETING)
+            accepted.refuse(CHANNEL_DELETING)
             return
 
         def done(result: object, error: str) -> None:
             if isinstance(result, GroupResult):
-                about.refuse(str(result.of_part))  # empty: it is set
+                accepted.refuse(str(result.of_part))  # empty: it is set
             else:
-                about.refuse(error, retry=True)
+                accepted.refuse(error, retry=True)
 
         bookmark = entries.Bookmark(uid=info.uid, name=request.name, sequence=request.sequence)
         self.context.change_group(info.group, done, bookmark=bookmark)
 
-    def cursors(self, frame: Frame) -> None:
+    def _cursors(self, accepted: AcceptedRequest) -> None:
         """A question for positions."""
         context = self.context
-        question = self.responder.scatter(frame, (pb.CursorsRequest, pb.CursorsResponse))
-        if question is None:
-            return
-        response: pb.CursorsResponse = question.begun()
+        response: pb.CursorsResponse = accepted.begin_answer()
         room = context.payload_bytes_max - HEAD_ROOM
-        for name, channel, sequence, last in sorted(self._bookmarks(question.groups, question.request)):
+        for name, channel, sequence, last in sorted(self._bookmarks(accepted.groups, accepted.request)):
             shown = pb.NamedCursor(name=name, channel=channel, sequence=sequence, last_sequence=last)
             room -= shown.ByteSize() + ITEM_ROOM
             if room < 0 and response.cursors:
                 response.more = True
                 break
             response.cursors.append(shown)
-        question.answer(response)
+        accepted.answer_with(response)
 
     def _bookmarks(
         self, groups: Iterable[GroupId], request: pb.CursorsRequest

@@ -6,43 +6,53 @@ Each is one entry of the channel's group, and is answered when that is applied: 
 """
 
 from collections.abc import Callable
-from operator import attrgetter
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 from stan import errors
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannels
-from stan.core.requests.request import LeaderRequest
-from stan.core.requests.responder import Responder
+from stan.core.requests.channel_lookup import ChannelLookup
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.router import Handler
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.group import Cursor, CursorKind, GroupResult
 from stan.core.state.meta import ChannelInfo
-from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId, WallNanos
 
-_CHANNEL: Final = attrgetter("which.channel")
-
 Change = dict[str, Any]
 """One change of GroupChange, by its name."""
+_Change = Callable[[Any, ChannelInfo, Cursor], Change | str]
+"""Returns the change that a request asks for, or why it is refused."""
 
 
 class CursorAdmin:
-    """See the module's docstring."""
+    """Handles operators' requests that change one cursor."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, responder: Responder) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, lookup: ChannelLookup) -> None:
         self.context = context
         self.channels = channels
-        self.responder = responder
+        self.lookup = lookup
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def move(self, frame: Frame) -> None:
-        """A MoveRequest: the next message that it gets."""
-        self._change(frame, admin.MoveRequest, self._move)
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each request, by name."""
+        changes: dict[str, _Change] = {
+            "move": self._move,
+            "skip": self._skip,
+            "redeliver": _redeliver,
+            "pause": _pause,
+            "resume": _resume,
+            "delete_cursor": _delete,
+        }
+        handlers = {name: self.lookup.existing(partial(self._change, change)) for name, change in changes.items()}
+        return {**handlers, "evict_member": self.lookup.existing(self._evict)}
 
     def _move(self, request: admin.MoveRequest, info: ChannelInfo, cursor: Cursor) -> Change | str:
+        """Set the message that the cursor gets next."""
         index = self.context.indexes(info.group, info.uid)
         end = index.last_sequence + 1
         match request.WhichOneof("to"):
@@ -62,11 +72,8 @@ class CursorAdmin:
         move.sequence = max(sequence, index.first_sequence, 1)
         return {"move_cursor": move}
 
-    def skip(self, frame: Frame) -> None:
-        """A SkipRequest: as if these were acked; those not sent yet are passed over when they come up."""
-        self._change(frame, admin.SkipRequest, self._skip)
-
     def _skip(self, request: admin.SkipRequest, info: ChannelInfo, cursor: Cursor) -> Change | str:
+        """Treat messages as acked; those that were not sent yet are passed over when their turn comes."""
         last = self.context.indexes(info.group, info.uid).last_sequence
         if not request.runs or not well_formed(request.runs):
             return errors.INVALID_RUNS
@@ -74,89 +81,56 @@ class CursorAdmin:
             return errors.beyond_end(text(info.name), max(request.runs), last)
         return {"skip_sequences": pb.SkipSequences(cursor_id=cursor.cursor_id, runs=request.runs)}
 
-    def redeliver(self, frame: Frame) -> None:
-        """A RedeliverRequest: pending ones are sent again now."""
-        self._change(frame, admin.RedeliverRequest, self._redeliver)
-
-    @staticmethod
-    def _redeliver(request: admin.RedeliverRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:
-        if not well_formed(request.runs):
-            return errors.INVALID_RUNS
-        return {"send_again": pb.SendAgain(cursor_id=cursor.cursor_id, runs=request.runs)}
-
-    def pause(self, frame: Frame) -> None:
-        """A PauseRequest: nothing is sent from now on."""
-        self._change(frame, admin.PauseRequest, _paused)
-
-    def resume(self, frame: Frame) -> None:
-        """A ResumeRequest: the end of the pause."""
-        self._change(frame, admin.ResumeRequest, _resumed)
-
-    def delete(self, frame: Frame) -> None:
-        """A DeleteCursorRequest: it goes, with its position and its members."""
-        self._change(frame, admin.DeleteCursorRequest, _dropped)
-
-    def evict(self, frame: Frame) -> None:
-        """An EvictMemberRequest: one subscription is closed."""
-        about = self.responder.admin_request(frame, (admin.EvictMemberRequest, admin.ChangeResponse))
-        self.responder.find(about, self._evict)
-
-    def _evict(self, about: LeaderRequest, info: ChannelInfo) -> None:
-        if self._is_deleting(about, info):
+    def _evict(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
+        """Close one subscription."""
+        if self._is_deleting(accepted, info):
             return
-        group, number = self.context.group_of(info), about.request.subscription_id
+        group, number = self.context.group_of(info), accepted.request.subscription_id
         member = group.machine.subscriptions.get(number)
         if member is None or group.machine.cursors[member.cursor_id].uid != info.uid:
-            about.refuse(errors.unknown_subscription(number, text(info.name)))
+            accepted.refuse(errors.unknown_subscription(number, text(info.name)))
             return
 
         def done(result: object, error: str) -> None:
             found = group.dispatch.by_subscription.get(number)
             if found is not None and found[1].sub is member:  # it was not taken after all
                 found[1].leaving = False
-            self._answer(about, info, result, error, changed=1)
+            self._answer(accepted, info, result, error, changed=1)
 
         self.context.leave(info.group, number, done)
 
     # --- one change -----------------------------------------------------------------------------------------------------
 
-    def _change(
-        self, frame: Frame, kind: type[Any], change: Callable[[Any, ChannelInfo, Cursor], Change | str]
-    ) -> None:
-        """Have proposed what *change* makes of a request, or refuse it with what *change* says."""
+    def _change(self, change: _Change, accepted: AcceptedRequest, info: ChannelInfo) -> None:
+        """Propose what *change* returns for a request, or refuse the request with the error that *change* returns."""
+        if self._is_deleting(accepted, info):
+            return
+        of_channel = self.context.group_of(info).machine.channel(info.uid)
+        cursor = which(list(of_channel.cursors.values()), accepted.request.which)
+        made = cursor if isinstance(cursor, str) else change(accepted.request, info, cursor)
+        if isinstance(made, str):
+            accepted.refuse(made)
+            return
+        self.context.change_group(info.group, lambda result, error: self._answer(accepted, info, result, error), **made)
 
-        def found(about: LeaderRequest, info: ChannelInfo) -> None:
-            if self._is_deleting(about, info):
-                return
-            of_channel = self.context.group_of(info).machine.channel(info.uid)
-            cursor = which(list(of_channel.cursors.values()), about.request.which)
-            made = cursor if isinstance(cursor, str) else change(about.request, info, cursor)
-            if isinstance(made, str):
-                about.refuse(made)
-                return
-            self.context.change_group(
-                info.group, lambda result, error: self._answer(about, info, result, error), **made
-            )
-
-        about = self.responder.admin_request(frame, (kind, admin.ChangeResponse), _CHANNEL)
-        self.responder.find(about, found, _CHANNEL)
-
-    def _is_deleting(self, about: LeaderRequest, info: ChannelInfo) -> bool:
+    def _is_deleting(self, accepted: AcceptedRequest, info: ChannelInfo) -> bool:
         channel = self.channels.by_uid.get(info.uid)
         if channel is None:
-            about.busy()
+            accepted.busy()
         elif channel.deleting:
-            about.refuse(errors.CHANNEL_DELETING)
+            accepted.refuse(errors.CHANNEL_DELETING)
         return channel is None or channel.deleting
 
-    def _answer(self, about: LeaderRequest, info: ChannelInfo, result: object, error: str, *, changed: int = 0) -> None:
+    def _answer(
+        self, accepted: AcceptedRequest, info: ChannelInfo, result: object, error: str, *, changed: int = 0
+    ) -> None:
         if not isinstance(result, GroupResult):
-            about.refuse(error, retry=True)
+            accepted.refuse(error, retry=True)
         elif result.error:
-            about.refuse(result.error)
+            accepted.refuse(result.error)
         else:
             index = self.context.indexes(info.group, info.uid)
-            about.answer(
+            accepted.answer(
                 changed=changed or result.changed,
                 first_sequence=index.first_sequence,
                 last_sequence=index.last_sequence,
@@ -173,15 +147,25 @@ class CursorAdmin:
             self.channels.watch_idle(channel)
 
 
-def _paused(_request: admin.PauseRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:
+def _redeliver(request: admin.RedeliverRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:
+    """Send pending messages again now."""
+    if not well_formed(request.runs):
+        return errors.INVALID_RUNS
+    return {"send_again": pb.SendAgain(cursor_id=cursor.cursor_id, runs=request.runs)}
+
+
+def _pause(_request: admin.PauseRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:
+    """Send nothing from now on."""
     return {"pause_cursor": pb.PauseCursor(cursor_id=cursor.cursor_id, paused=True)}
 
 
-def _resumed(_request: admin.ResumeRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:
+def _resume(_request: admin.ResumeRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:
+    """End the pause."""
     return {"pause_cursor": pb.PauseCursor(cursor_id=cursor.cursor_id, paused=False)}
 
 
-def _dropped(_request: admin.DeleteCursorRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:
+def _delete(_request: admin.DeleteCursorRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:
+    """Delete the cursor with its position and its members."""
     return {"drop_cursor": pb.DropCursor(cursor_id=cursor.cursor_id)}
 
 

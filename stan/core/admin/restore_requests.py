@@ -21,14 +21,14 @@ from stan.core.context import BrokerContext, nobody_waits
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
-from stan.core.requests.request import LeaderRequest
-from stan.core.requests.responder import Responder
+from stan.core.requests.channel_lookup import ChannelLookup
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.router import Handler
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.group import CursorKind, GroupResult, kind_and_name
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.channels import is_channel_name
 from stan.protocol.entries import encode_batch
-from stan.protocol.frames import Frame
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
@@ -56,24 +56,24 @@ class _Storing:
 
 
 class RestoreRequests:
-    """See the module's docstring."""
+    """Handles the requests of `stan restore`."""
 
     def __init__(
-        self, context: BrokerContext, channels: LiveChannels, publishing: Publishing, responder: Responder
+        self, context: BrokerContext, channels: LiveChannels, publishing: Publishing, lookup: ChannelLookup
     ) -> None:
         self.context = context
         self.channels = channels
         self.publishing = publishing
-        self.responder = responder
+        self.lookup = lookup
         self.opening = 0  # requests that wait for a channel to be made
 
-    def requests(self) -> dict[str, Callable[[Frame], None]]:
-        """Who takes each kind of request."""
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each request, by name."""
         return {
-            "restore_channel": self.begin,
-            "restore_rows": self.rows,
-            "restore_cursor": self.cursor,
-            "restore_end": self.end,
+            "restore_channel": self._restore_channel,
+            "restore_rows": self._restoring(self._rows),
+            "restore_cursor": self._restoring(self._cursor),
+            "restore_end": self._restoring(self._end),
         }
 
     def _storing(self, number: GroupId) -> set[ChannelUid]:
@@ -81,42 +81,38 @@ class RestoreRequests:
 
     # --- it begins ----------------------------------------------------------------------------------------------------
 
-    def begin(self, frame: Frame) -> None:
-        """A RestoreChannelRequest."""
-        about = self.responder.admin_request(frame, (admin.RestoreChannelRequest, admin.ChangeResponse))
-        if about is None:
-            return
-        request: admin.RestoreChannelRequest = about.request
+    def _restore_channel(self, accepted: AcceptedRequest) -> None:
+        request: admin.RestoreChannelRequest = accepted.request
         named = 0 < len(request.restore) <= limits.RESTORE_NAME_BYTES_MAX
         if not is_channel_name(request.channel):
-            about.refuse(errors.INVALID_SUBJECT)
+            accepted.refuse(errors.INVALID_SUBJECT)
         elif not named or request.first_sequence >= SEQUENCE_END or edit_of(ChannelUid(0), request.limits) is None:
-            about.refuse(errors.INVALID_RESTORE)
+            accepted.refuse(errors.INVALID_RESTORE)
         elif request.channel in self.channels.by_name:
-            self._begin(about, self.channels.by_name[request.channel], "")
+            self._begin(accepted, self.channels.by_name[request.channel], "")
         elif self.opening >= limits.CHANNEL_CHANGES_WAITING_MAX:
-            about.busy()
+            accepted.busy()
         else:
             self.opening += 1
-            self.channels.open(request.channel, partial(self._opened, about))
+            self.channels.open(request.channel, partial(self._opened, accepted))
 
-    def _opened(self, about: LeaderRequest, channel: LiveChannel | None, error: str) -> None:
+    def _opened(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str) -> None:
         self.opening -= 1
-        self._begin(about, channel, error)
+        self._begin(accepted, channel, error)
 
-    def _begin(self, about: LeaderRequest, channel: LiveChannel | None, error: str) -> None:
-        request: admin.RestoreChannelRequest = about.request
+    def _begin(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str) -> None:
+        request: admin.RestoreChannelRequest = accepted.request
         if channel is None or channel.deleting:
             error = error or errors.CHANNEL_DELETING
-            about.refuse(error, retry=can_open_later(error))
+            accepted.refuse(error, retry=can_open_later(error))
             return
-        known = about.group.machine.restores.by_channel.get(channel.info.uid)
+        known = accepted.group.machine.restores.by_channel.get(channel.info.uid)
         if known is not None and known.name == request.restore:
-            self._done(about, channel, 0)
+            self._done(accepted, channel, 0)
         elif channel.restoring:
-            about.refuse(errors.CHANNEL_RESTORING, retry=channel.restoring == request.restore)
-        elif self._is_used(about, channel, max(request.first_sequence, 1)):
-            about.refuse(errors.CHANNEL_IN_USE)
+            accepted.refuse(errors.CHANNEL_RESTORING, retry=channel.restoring == request.restore)
+        elif self._is_used(accepted, channel, max(request.first_sequence, 1)):
+            accepted.refuse(errors.CHANNEL_IN_USE)
         else:
             uid, channel.restoring = channel.info.uid, request.restore
             restore = pb.Restore(uid=uid, name=request.restore, first_sequence=max(request.first_sequence, 1))
@@ -124,12 +120,12 @@ class RestoreRequests:
                 edit = edit_of(uid, request.limits)
                 if edit is not None:
                     restore.limits.CopyFrom(edit)
-            self._change(about, channel, 1, restore=restore)
+            self._change(accepted, channel, 1, restore=restore)
 
-    def _is_used(self, about: LeaderRequest, channel: LiveChannel, first: int) -> bool:
+    def _is_used(self, accepted: AcceptedRequest, channel: LiveChannel, first: int) -> bool:
         """Whether it is more than an empty channel that begins at or before *first*."""
         index = self.context.written(channel.info.group, channel.info.uid)
-        known = about.group.machine.channel(channel.info.uid)
+        known = accepted.group.machine.channel(channel.info.uid)
         last = max(index.last_sequence, known.first_sequence - 1)
         return bool(
             known.cursors
@@ -141,51 +137,47 @@ class RestoreRequests:
             or 0 < max(index.first_sequence, known.first_sequence) <= index.last_sequence
         )
 
-    def _change(self, about: LeaderRequest, channel: LiveChannel, count: int, **change: object) -> None:
+    def _change(self, accepted: AcceptedRequest, channel: LiveChannel, count: int, **change: object) -> None:
         """Propose what is no message, and answer."""
 
         def done(result: object, error: str) -> None:
             if isinstance(result, GroupResult) and not result.error:
-                self._done(about, channel, count)
+                self._done(accepted, channel, count)
                 return
-            channel.restoring = about.group.machine.restores.under_way(channel.info.uid)
+            channel.restoring = accepted.group.machine.restores.under_way(channel.info.uid)
             why = result.error if isinstance(result, GroupResult) else error
-            about.refuse(why, retry=result is None)
+            accepted.refuse(why, retry=result is None)
 
         self.context.change_group(channel.info.group, done, nobody_waits, **change)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    def rows(self, frame: Frame) -> None:
-        """A RestoreRowsRequest."""
-        self._find(frame, admin.RestoreRowsRequest, self._rows)
-
-    def _rows(self, about: LeaderRequest, channel: LiveChannel) -> None:
-        request: admin.RestoreRowsRequest = about.request
+    def _rows(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+        request: admin.RestoreRowsRequest = accepted.request
         count = sum(run.count for run in request.runs)
         error = refusal(request.channel, request.rows, count, self.context.payload_bytes_max) or _disorder(request)
         if error:
-            about.refuse(error)
+            accepted.refuse(error)
             return
         parts = list(_missing(request, channel.next_sequence))
         if not parts:
-            self._done(about, channel, 0)
+            self._done(accepted, channel, 0)
         elif not channel.restoring:
-            about.refuse(errors.UNKNOWN_RESTORE)
+            accepted.refuse(errors.UNKNOWN_RESTORE)
         else:
             last = parts[-1].first + parts[-1].count - 1
-            self._store(about, channel, parts, last, None)
+            self._store(accepted, channel, parts, last, None)
 
     def _store(
-        self, about: LeaderRequest, channel: LiveChannel, parts: list[_Part], last: int, ended: pb.Restore | None
+        self, accepted: AcceptedRequest, channel: LiveChannel, parts: list[_Part], last: int, ended: pb.Restore | None
     ) -> None:
         """Have *parts* stored, with what is missing before and between them and up to *last*, and *ended* in the same entry."""
         info = channel.info
-        index, machine = self.context.written(info.group, info.uid), about.group.machine
+        index, machine = self.context.written(info.group, info.uid), accepted.group.machine
         oldest = machine.channel(info.uid).first_sequence
         entry, gaps, base = Sealed(info.group), Runs(), channel.next_sequence
         if _widest_gap(parts, base, last) > limits.RESTORED_GAP_MAX:
-            about.refuse(errors.INVALID_RESTORE)
+            accepted.refuse(errors.INVALID_RESTORE)
             return
         total = size = 0
         for part in (*parts, None):
@@ -202,11 +194,11 @@ class RestoreRequests:
                 base, channel.last_timestamp = part.first + part.count, timestamp
         known = machine.tombstones.by_channel.get(info.uid)
         if (known.pieces if known is not None else 0) + gaps.pieces > limits.DELETED_RUNS_MAX:
-            about.refuse(errors.TOO_MANY_DELETED)
+            accepted.refuse(errors.TOO_MANY_DELETED)
             return
         removal = pb.GroupChange(removal=pb.Removal(uid=info.uid, deleted=gaps.flat())) if gaps else None
         changes = [removal, pb.GroupChange(restore=ended) if ended is not None else None]
-        told = partial(self._stored, about, channel, total)
+        told = partial(self._stored, accepted, channel, total)
         for change in (change.SerializeToString() for change in changes if change is not None):
             entry.rows.append((RowBatch(b"", 0, lambda _stored: None, partial(_encoded, change)), last))
         entry.rows.append((RowBatch(b"", total, told), last))
@@ -220,79 +212,69 @@ class RestoreRequests:
         uid = channel.info.uid
         return encode_batch(uid, Sequence(first), count, WallNanos(timestamp), Sequence(oldest), records)
 
-    def _stored(self, about: LeaderRequest, channel: LiveChannel, count: int, stored: StoreResult) -> None:
+    def _stored(self, accepted: AcceptedRequest, channel: LiveChannel, count: int, stored: StoreResult) -> None:
         self._storing(channel.info.group).discard(channel.info.uid)
         if stored.error:
-            about.refuse(stored.error, retry=stored.retry)
+            accepted.refuse(stored.error, retry=stored.retry)
         else:
-            self._done(about, channel, count)
+            self._done(accepted, channel, count)
 
     # --- positions ----------------------------------------------------------------------------------------------------
 
-    def cursor(self, frame: Frame) -> None:
-        """A RestoreCursorRequest."""
-        self._find(frame, admin.RestoreCursorRequest, self._cursor)
-
-    def _cursor(self, about: LeaderRequest, channel: LiveChannel) -> None:
-        row = _cursor_row(channel, about.request.cursor)
+    def _cursor(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+        row = _cursor_row(channel, accepted.request.cursor)
         if row is None:
-            about.refuse(errors.INVALID_RESTORE)
+            accepted.refuse(errors.INVALID_RESTORE)
         elif not channel.restoring:  # it has ended: with this one, or nothing is known of it
             key = row.kind, row.name, row.client_id if row.kind == CursorKind.DURABLE else b""
-            if key in about.group.machine.channel(channel.info.uid).by_key:
-                self._done(about, channel, 0)
+            if key in accepted.group.machine.channel(channel.info.uid).by_key:
+                self._done(accepted, channel, 0)
             else:
-                about.refuse(errors.UNKNOWN_RESTORE)
+                accepted.refuse(errors.UNKNOWN_RESTORE)
         else:
             self._change(
-                about, channel, 1, restored_cursor=pb.RestoredCursor(restore=about.request.restore, cursor=row)
+                accepted, channel, 1, restored_cursor=pb.RestoredCursor(restore=accepted.request.restore, cursor=row)
             )
 
     # --- it ends ------------------------------------------------------------------------------------------------------
 
-    def end(self, frame: Frame) -> None:
-        """A RestoreEndRequest."""
-        self._find(frame, admin.RestoreEndRequest, self._end)
-
-    def _end(self, about: LeaderRequest, channel: LiveChannel) -> None:
-        request: admin.RestoreEndRequest = about.request
+    def _end(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+        request: admin.RestoreEndRequest = accepted.request
         if not channel.restoring:
-            self._done(about, channel, 0)
+            self._done(accepted, channel, 0)
             return
         if request.last_sequence >= SEQUENCE_END:
-            about.refuse(errors.INVALID_RESTORE)
+            accepted.refuse(errors.INVALID_RESTORE)
             return
         ended = pb.Restore(uid=channel.info.uid, name=request.restore, ended=True)
         if request.last_sequence >= channel.next_sequence:
-            self._store(about, channel, [], request.last_sequence, ended)
+            self._store(accepted, channel, [], request.last_sequence, ended)
         else:
-            self._change(about, channel, 1, restore=ended)
+            self._change(accepted, channel, 1, restore=ended)
 
     # --- what all have in common ----------------------------------------------------------------------------------------
 
-    def _find(self, frame: Frame, kind: type, found: Callable[[LeaderRequest, LiveChannel], None]) -> None:
-        """Call with the channel of a request of its restore, which may have ended, or refuse the request."""
-        self.responder.find(
-            self.responder.admin_request(frame, (kind, admin.ChangeResponse)), partial(self._found, found)
-        )
+    def _restoring(self, found: Callable[[AcceptedRequest, LiveChannel], None]) -> Handler:
+        """Return a handler that calls *found* with a request and the channel that it restores; the restore may have ended."""
+        return self.lookup.existing(partial(self._found, found))
 
     def _found(
-        self, found: Callable[[LeaderRequest, LiveChannel], None], about: LeaderRequest, info: ChannelInfo
+        self, found: Callable[[AcceptedRequest, LiveChannel], None], accepted: AcceptedRequest, info: ChannelInfo
     ) -> None:
         channel = self.channels.by_uid.get(info.uid)
-        known = about.group.machine.restores.by_channel.get(info.uid)
+        known = accepted.group.machine.restores.by_channel.get(info.uid)
         if channel is None or info.uid in self._storing(info.group):
-            about.busy()
+            accepted.busy()
         elif channel.deleting:
-            about.refuse(errors.CHANNEL_DELETING, retry=True)
-        elif known is None or known.name != about.request.restore:
-            about.refuse(errors.UNKNOWN_RESTORE, retry=channel.restoring == about.request.restore)
+            accepted.refuse(errors.CHANNEL_DELETING, retry=True)
+        elif known is None or known.name != accepted.request.restore:
+            accepted.refuse(errors.UNKNOWN_RESTORE, retry=channel.restoring == accepted.request.restore)
         else:
-            found(about, channel)
+            found(accepted, channel)
 
-    def _done(self, about: LeaderRequest, channel: LiveChannel, changed: int) -> None:
-        first = about.group.machine.channel(channel.info.uid).first_sequence
-        about.answer(changed=changed, first_sequence=first, last_sequence=channel.next_sequence - 1)
+    def _done(self, accepted: AcceptedRequest, channel: LiveChannel, changed: int) -> None:
+        first = accepted.group.machine.channel(channel.info.uid).first_sequence
+        accepted.answer(changed=changed, first_sequence=first, last_sequence=channel.next_sequence - 1)
 
 
 def _widest_gap(parts: list[_Part], base: int, last: int) -> int:

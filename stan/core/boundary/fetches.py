@@ -1,6 +1,6 @@
 """The rules of a fetch: who answers it and when, which messages of a channel it may see, what an answer holds (DESIGN 9).
 
-    request ─► asked: whose is it ─► group_of: may it be answered now ─► locate: which messages ─► answer
+    request ─► router: whose is it ─► channel_of: may it be answered now ─► locate: which messages ─► answer
 
 The leader of the channel's group answers, and only while no other node can lead; a read replica answers with what it has
 applied. Where the messages lie and how they are read is the matter of who asks here. Pure; reads the broker, changes nothing.
@@ -9,18 +9,16 @@ applied. Where the messages lie and how they are read is the matter of who asks 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from google.protobuf.message import DecodeError
-
 from stan.core.base.ready import Index
 from stan.core.base.runs import Runs
 from stan.core.boundary.view import BrokerView
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.table import Scope
 from stan.core.state.tombstones import behind, below_newest
 from stan.errors import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL
 from stan.protocol import fetches
 from stan.protocol.fetches import FetchedBatch
-from stan.protocol.frames import Frame
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
-from stan.protocol.requests import because, decode
 from stan.types import ChannelUid, GroupId, Sequence, WallNanos
 
 NO_END = (1 << 64) - 1
@@ -34,14 +32,6 @@ class Refusal(NamedTuple):
 
 
 AGAIN: Final = Refusal(BUSY, retry=True)
-
-
-class FetchAsked(NamedTuple):
-    """A request that is for this node."""
-
-    reply: bytes
-    request: FetchRequest
-    of_leader: bool  # False: of a read replica
 
 
 class Place(NamedTuple):
@@ -60,49 +50,43 @@ class FetchRules:
         self._view = view
         self._may_lead = may_lead
 
-    def asked(self, frame: Frame, *, of_leader: bool) -> FetchAsked | Refusal | None:
-        """The request in a frame that wants an answer; None: another node gives it."""
-        view = self._view
-        try:
-            request = decode(FetchRequest, frame.payload)
-        except DecodeError as problem:
-            return Refusal(because(INVALID_FETCH, problem)) if not of_leader or view.leads_meta else None
-        if of_leader and not view.leads(view.group_number(request.channel)):
-            return None  # its leader hears it too
-        return FetchAsked(frame.reply, request, of_leader)
-
-    def lags(self, asked: FetchAsked) -> bool:
+    def lags(self, accepted: AcceptedRequest) -> bool:
         """Whether this node has to look for newer metadata first, as the channel is unknown here."""
-        return asked.of_leader and asked.request.channel not in self._view.meta.channels
+        return _of_leader(accepted) and accepted.request.channel not in self._view.meta.channels
 
-    def holds(self, asked: FetchAsked) -> bool:
-        """Whether no other node can lead the group whose leader is asked."""
-        return not asked.of_leader or self._may_lead(self._view.group_number(asked.request.channel))
+    def holds(self, accepted: AcceptedRequest) -> bool:
+        """Whether no other node can lead the group whose leader is accepted."""
+        return not _of_leader(accepted) or self._may_lead(self._view.group_number(accepted.request.channel))
 
-    def channel_of(self, asked: FetchAsked) -> tuple[GroupId, ChannelUid] | Refusal:
+    def channel_of(self, accepted: AcceptedRequest) -> tuple[GroupId, ChannelUid] | Refusal:
         """The channel that is asked for, if this node may answer now."""
-        view, request = self._view, asked.request
+        view, request = self._view, accepted.request
         info = view.meta.channels.get(request.channel)
         number = view.group_number(request.channel)
-        if asked.of_leader and not (view.leads(number) and self._may_lead(number)):
+        if _of_leader(accepted) and not (view.leads(number) and self._may_lead(number)):
             return AGAIN
         return Refusal(UNKNOWN_CHANNEL) if info is None else (number, info.uid)
 
-    def locate(self, asked: FetchAsked, number: GroupId, uid: ChannelUid, index: Index) -> Place | Refusal:
+    def locate(self, accepted: AcceptedRequest, number: GroupId, uid: ChannelUid, index: Index) -> Place | Refusal:
         """Which messages of the channel, whose *index* that is, are asked for and may be seen."""
         view = self._view
         seen, deleted = view.visible(number, uid, index), view.deleted(number, uid)
-        place = locate(asked.request, seen, view.payload_bytes_max, deleted)
+        place = locate(accepted.request, seen, view.payload_bytes_max, deleted)
         if place is None:
             return Refusal(INVALID_FETCH)
         place.response.uid = uid
         return place
 
-    def answer(self, asked: FetchAsked, place: Place, batches: list[FetchedBatch]) -> list[fetches.Records]:
+    def answer(self, accepted: AcceptedRequest, place: Place, batches: list[FetchedBatch]) -> list[fetches.Records]:
         """The encoded answer, in pieces, out of the batches that hold what *place* names. Ask `holds` behind it."""
         view = self._view
-        deleted = view.deleted(view.group_number(asked.request.channel), ChannelUid(place.response.uid))
-        return answer(asked.request, place, batches, view.payload_bytes_max, deleted)
+        deleted = view.deleted(view.group_number(accepted.request.channel), ChannelUid(place.response.uid))
+        return answer(accepted.request, place, batches, view.payload_bytes_max, deleted)
+
+
+def _of_leader(accepted: AcceptedRequest) -> bool:
+    """False: of a read replica."""
+    return accepted.kind.scope is Scope.CHANNEL
 
 
 def locate(request: FetchRequest, seen: Index, payload_max: int, deleted: Runs | None = None) -> Place | None:

@@ -7,44 +7,24 @@ by its own configuration, which has to be the same on all of them.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.message import DecodeError, Message
 
 from stan import errors
 from stan.core.context import META_GROUP, BrokerContext, text
+from stan.core.requests.table import ALL, REQUESTS, UNKNOWN, RequestKind, Scope
 from stan.core.state.group import Subscription
 from stan.core.state.meta import Client
 from stan.errors import go_quote
 from stan.permissions import EVERYTHING, Permissions, Right
 from stan.protocol.frames import Frame, Publishes, Sender
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import extension_pb2 as extension
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import decode
 from stan.protocol.user_subjects import BROKER, FROM, ack_subject, said_by, unwrap, user_of
 
-_ALL = EVERYTHING.encode()
 _USERS: Final = f"{FROM}.".encode()
 _OWN: Final = _USERS + f"{BROKER}.".encode()
-_LOOKING: Final = frozenset({"channels", "subscriptions", "clients", "nodes", "options", "verify"})
-"""Requests of operators that change nothing; all others count as changes."""
-_EACH_NODE: Final = frozenset({"nodes", "options"})
-_KINDS: Final[dict[str, tuple[tuple[Right, ...], type[Message]]]] = {
-    "fetch": ((Right.SUBSCRIBE,), extension.FetchRequest),
-    "replica.fetch": ((Right.SUBSCRIBE,), extension.FetchRequest),
-    "info": ((Right.SUBSCRIBE, Right.PUBLISH, Right.ADMIN_READ), extension.InfoRequest),
-    "seq_at_time": ((Right.SUBSCRIBE,), extension.SeqAtTimeRequest),
-    "cursor_set": ((Right.SUBSCRIBE,), extension.CursorSetRequest),
-    "cursors": ((Right.SUBSCRIBE,), extension.CursorsRequest),
-    "batch": ((Right.PUBLISH,), extension.BatchRequest),
-    "stage": ((Right.PUBLISH,), extension.StageRequest),
-    "commit": ((Right.PUBLISH,), extension.CommitRequest),
-    "abort": ((Right.PUBLISH,), extension.AbortRequest),
-}
-"""Requests about channels: one of these rights is enough."""
-_OF_APPS: Final = frozenset({"finish", "last_committed"})
-"""Requests about no channel: the right to publish to any channel is enough."""
 
 
 class PermissionAuthorizer:
@@ -185,10 +165,10 @@ class PermissionAuthorizer:
 
     def _may_change_nodes(self, frame: Frame) -> bool:
         user = user_of(frame.reply)
-        if self.permissions.allows(user, b"", Right.ADMIN_WRITE, _ALL):
+        if self.permissions.allows(user, b"", Right.ADMIN_WRITE, ALL):
             return True
         if self.context.concerns(META_GROUP):
-            error = self.refusal(user, b"", Right.ADMIN_WRITE, _ALL)
+            error = self.refusal(user, b"", Right.ADMIN_WRITE, ALL)
             self.context.respond(frame.reply, f"-ERR {error}".encode())
         return False
 
@@ -199,35 +179,33 @@ class PermissionAuthorizer:
             self.context.respond(frame.reply, refusal.SerializeToString())
         return False
 
-    def _may_ask(self, frame: Frame, kind: str) -> bool:
+    def _may_ask(self, frame: Frame, name: str) -> bool:
         """Judge a request of the extension by its user alone, as it carries no client id.
 
         Raises:
             DecodeError: if the request cannot be parsed.
         """
         user = user_of(frame.reply)
-        permissions = self.permissions
-        rights: tuple[Right, ...]
-        if kind in _OF_APPS:
-            if permissions.has(user, b"", Right.PUBLISH):
-                return True
-            rights, channels = (Right.PUBLISH,), [_ALL]
+        kind = REQUESTS.get(name, UNKNOWN)
+        request = decode(kind.request, frame.payload)
+        if kind.channels is None:
+            wrong = None if any(self.permissions.has(user, b"", right) for right in kind.rights) else ALL
         else:
-            rights, channels = _about(kind, frame.payload)
-        wrong = next(
-            (c for c in channels if not any(permissions.allows(user, b"", right, c) for right in rights)), None
-        )
+            wrong = next((channel for channel in kind.channels(request) if not self._allows(user, kind, channel)), None)
         if wrong is None:
             return True
         if self._has_to_answer(kind, wrong):
-            error = self.refusal(user, b"", rights[0], wrong).encode()
-            # All responses have their error in the same field.
-            self.context.respond(frame.reply, admin.ChangeResponse(error=error).SerializeToString())
+            error = self.refusal(user, b"", kind.rights[0], wrong).encode()
+            self.context.respond(frame.reply, kind.response(error=error).SerializeToString())
         return False
 
-    def _has_to_answer(self, kind: str, channel: bytes) -> bool:
+    def _allows(self, user: str, kind: RequestKind, channel: bytes) -> bool:
+        return any(self.permissions.allows(user, b"", right, channel) for right in kind.rights)
+
+    def _has_to_answer(self, kind: RequestKind, channel: bytes) -> bool:
+        """True if this node has to answer that the request is refused for *channel*."""
         context = self.context
-        if kind == "replica.fetch" or kind.removeprefix("admin.") in _EACH_NODE:
+        if kind.scope in (Scope.REPLICA, Scope.EACH_NODE):
             return True
         if EVERYTHING in text(channel) or b"*" in channel:  # a request to every leader
             return context.leads_meta or any(True for _ in context.led())
@@ -240,28 +218,6 @@ class PermissionAuthorizer:
         error = errors.not_permitted(right.value, text(channel))
         self.context.complain("WRN", f"{_who(user, client_id)}: {error}")
         return error
-
-
-def _about(kind: str, payload: bytes) -> tuple[tuple[Right, ...], list[bytes]]:
-    """The rights of which a request needs one, and the channels on which it needs it.
-
-    Raises:
-        DecodeError: if the request cannot be parsed.
-    """
-    if kind in _KINDS:
-        rights, of = _KINDS[kind]
-        request: Any = decode(of, payload)
-        if isinstance(request, extension.InfoRequest):
-            named = [*request.channels, *(position.channel for position in request.newer_than)]
-            return rights, [*named, request.pattern] if request.pattern else named
-        return rights, [getattr(request, "channel", _ALL)]
-    kind = kind.removeprefix("admin.")
-    rights = (Right.ADMIN_READ, Right.ADMIN_WRITE) if kind in _LOOKING else (Right.ADMIN_WRITE,)
-    known = getattr(admin, "".join(word.capitalize() for word in kind.split("_")) + "Request", None)
-    request = decode(known, payload) if known is not None else None
-    if hasattr(request, "which"):
-        request = request.which
-    return rights, [getattr(request, "channel", b"") or getattr(request, "pattern", b"") or _ALL]
 
 
 def _who(user: str, client_id: bytes) -> str:

@@ -18,20 +18,19 @@ from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
-from stan.core.requests.request import LeaderRequest, leader_request
+from stan.core.requests.request import AcceptedRequest
 from stan.core.state.dedup import Name, ProducerDedup, both
 from stan.errors import BUSY, INVALID_BATCH, TOO_MANY_IDS, VERSION_PAST
 from stan.protocol.channels import publication
-from stan.protocol.frames import Frame
 from stan.protocol.kernel.rows import ID_BYTES, IdSet, pick_ids, pick_rows
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto.extension_pb2 import BatchRequest, BatchResponse
+from stan.protocol.proto.extension_pb2 import BatchResponse
 
 
 class _Batch(NamedTuple):
     """A BatchRequest with its fields; reading a field of the message makes a copy, so each is read once."""
 
-    asked: LeaderRequest  # without the message
+    asked: AcceptedRequest  # without the message
     channel: bytes
     rows: bytes
     number: int  # of rows
@@ -74,30 +73,19 @@ class Batching:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def batch(self, frame: Frame) -> None:
+    def batch(self, accepted: AcceptedRequest) -> None:
         """A BatchRequest."""
-        kinds = (BatchRequest, BatchResponse)
-        found = leader_request(
-            self.context,
-            frame,
-            kinds,
-            lambda request: request.channel,
-            INVALID_BATCH,
-            once=lambda request: not request.ids,
-        )
-        if found is None:
-            return
-        request = found.request
+        request = accepted.request
         batch = _Batch(
-            found._replace(request=None),
+            accepted._replace(request=None),
             request.channel,
             request.rows,
             request.count,
             request.ids,
-            b"%b\0%b" % (user, request.producer) if (user := found.user) and request.producer else request.producer,
+            b"%b\0%b" % (user, request.producer) if (user := accepted.user) and request.producer else request.producer,
             request.version,
         )
-        here = self.context.kept(found.number, Batches)
+        here = self.context.kept(accepted.number, Batches)
         error = _refusal(batch) or refusal(
             batch.channel, batch.rows, batch.number, self.context.message_payload_max(batch.channel)
         )
@@ -107,7 +95,7 @@ class Batching:
             batch.refuse(BUSY, retry=True)
         else:
             self.context.totals.in_messages += batch.number
-            self.context.totals.in_bytes += len(frame.payload)
+            self.context.totals.in_bytes += accepted.request.ByteSize()
             here.waiting += len(batch.rows)
             self.channels.open(batch.channel, partial(self._opened, batch))
 

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from operator import attrgetter
 
 from stan import errors, limits
 from stan.core.base.ready import Fetch, ReadResult, Ready
@@ -21,13 +20,12 @@ from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.staging import PASSING
-from stan.core.requests.request import LeaderRequest, leader_request
+from stan.core.requests.request import AcceptedRequest
 from stan.core.state.group import GroupResult
 from stan.core.state.transactions import Ended, TransactionRefused, Transactions
 from stan.invariant import invariant
 from stan.protocol.channels import is_channel_name
 from stan.protocol.entries import STAGING_UID
-from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
@@ -58,7 +56,9 @@ class CommitRun:
 class _Commits:
     """The commits of one group, while this node leads it."""
 
-    asked: dict[ChannelUid, list[LeaderRequest]] = field(default_factory=dict)  # waiting requests, in order of arrival
+    asked: dict[ChannelUid, list[AcceptedRequest]] = field(
+        default_factory=dict
+    )  # waiting requests, in order of arrival
     deciding: dict[ChannelUid, pb.Commit] = field(default_factory=dict)  # decisions on their way into the log
     carriers: dict[ChannelUid, CommitRun] = field(default_factory=dict)
 
@@ -86,27 +86,23 @@ class Committing:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def commit(self, frame: Frame) -> None:
+    def commit(self, accepted: AcceptedRequest) -> None:
         """A CommitRequest."""
-        kinds = (ext.CommitRequest, ext.CommitResponse)
-        found = leader_request(self.context, frame, kinds, attrgetter("channel"), errors.INVALID_TRANSACTION)
-        if found is None:
-            return
-        error = _complaint(found.request)
+        error = _complaint(accepted.request)
         if error:
-            found.refuse(error)
+            accepted.refuse(error)
         else:
-            self.channels.open(found.request.channel, partial(self._opened, found))
+            self.channels.open(accepted.request.channel, partial(self._opened, accepted))
 
-    def _opened(self, found: LeaderRequest, channel: LiveChannel | None, error: str) -> None:
+    def _opened(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str) -> None:
         if channel is None:
-            found.refuse(error, retry=error in PASSING)
+            accepted.refuse(error, retry=error in PASSING)
             return
         waiting = self._of(channel.info.group).asked.setdefault(channel.info.uid, [])
         if len(waiting) >= limits.COMMITS_WAITING_MAX:
-            found.busy()
+            accepted.busy()
             return
-        waiting.append(found)
+        waiting.append(accepted)
         self._next(channel)
 
     def _next(self, channel: LiveChannel) -> None:
@@ -119,21 +115,21 @@ class Committing:
         if not here.asked.get(uid):
             here.asked.pop(uid, None)
 
-    def _decide(self, channel: LiveChannel, group: ChannelGroup, found: LeaderRequest) -> None:
-        uid, request, known = channel.info.uid, found.request, group.machine.transactions
+    def _decide(self, channel: LiveChannel, group: ChannelGroup, accepted: AcceptedRequest) -> None:
+        uid, request, known = channel.info.uid, accepted.request, group.machine.transactions
         last, here = known.committed.get((uid, request.app)), self._of(channel.info.group)
-        if known.is_anothers(uid, request.app, found.user):
-            here.asked[uid].remove(found)
-            found.refuse(errors.APP_OF_ANOTHER)
+        if known.is_anothers(uid, request.app, accepted.user):
+            here.asked[uid].remove(accepted)
+            accepted.refuse(errors.APP_OF_ANOTHER)
             return
         if last is not None and request.version <= last.version:
-            here.asked[uid].remove(found)
-            _confirm(found, last, already=True)
+            here.asked[uid].remove(accepted)
+            _confirm(accepted, last, already=True)
             return
-        sequences = _sequences(known, uid, found.user, request)
+        sequences = _sequences(known, uid, accepted.user, request)
         if isinstance(sequences, str):
-            here.asked[uid].remove(found)
-            found.refuse(sequences)
+            here.asked[uid].remove(accepted)
+            accepted.refuse(sequences)
             return
         self.publishing.reserve(channel)
         commit = pb.Commit(
@@ -142,7 +138,7 @@ class Committing:
             version=request.version,
             sequences=sequences,
             at=self.context.clock.wall,
-            user=found.user,
+            user=accepted.user,
         )
         here.deciding[uid] = commit
         decided, in_doubt = partial(self._decided, channel, commit), partial(self.doubtful.append, (channel, commit))
@@ -161,7 +157,7 @@ class Committing:
             self.publishing.release(channel)
             self._next(channel)
 
-    def _take_asked(self, number: GroupId, uid: ChannelUid, commit: pb.Commit | pb.Committed) -> list[LeaderRequest]:
+    def _take_asked(self, number: GroupId, uid: ChannelUid, commit: pb.Commit | pb.Committed) -> list[AcceptedRequest]:
         """Take the requests that wait for one version of an app out of the waiting ones."""
         here = self._of(number)
         waiting = here.asked.pop(uid, [])
@@ -391,10 +387,10 @@ def _records(batches: list[ReadResult], wanted: list[int]) -> list[bytes]:
     return records
 
 
-def _confirm(found: LeaderRequest, committed: pb.Committed, *, already: bool) -> None:
+def _confirm(accepted: AcceptedRequest, committed: pb.Committed, *, already: bool) -> None:
     """Answer that a version is committed. The sequences are known only of the newest version of an app, else they are 0."""
-    newest = committed.version == found.request.version
-    found.answer(
+    newest = committed.version == accepted.request.version
+    accepted.answer(
         already=already,
         first_sequence=committed.first_sequence if newest else 0,
         last_sequence=committed.last_sequence if newest else 0,

@@ -11,6 +11,8 @@ from stan.core.base.complaints import Complaints
 from stan.core.base.payload_limit import deliverable
 from stan.core.base.ready import Delivery, LeaseAnswer, Send
 from stan.core.broker import Broker
+from stan.core.requests.router import Handler
+from stan.core.requests.table import REQUESTS
 from stan.edge.nats.replay_buffer import ChannelFilter, Chunk, ReplayBuffer
 from stan.errors import fault, go_quote
 from stan.invariant import invariant
@@ -377,6 +379,21 @@ class Gateway:
         sid = max(self.subscriptions) + 1
         self.subscriptions[sid] = self._judge(sid, subject)
         self.handlers[sid] = asked
+
+    def serve(self, name: str, handler: Handler, queue: str = "") -> None:
+        """Serve the request *name* of the table outside the core, from `listen` on: its answers leave at once, not with the next
+        Ready. *queue*: the NATS queue group of the servers of which only one gets each request."""
+        subject = REQUESTS[name].subject(self.broker.view.subjects)
+        receive = self.broker.receiver(name, handler, self._answer)
+        self.serve_requests(f"{subject} {queue}" if queue else subject, receive)
+
+    def serve_early(self, name: str, handler: Handler) -> None:
+        """As `serve`, and also before `listen`; *handler* never steps the broker."""
+        subject = REQUESTS[name].subject(self.broker.view.subjects)
+        self.subscribe(subject, self.broker.receiver(name, handler, self._answer), quiet=True)
+
+    def _answer(self, reply: bytes, payload: bytes, _groups: tuple[GroupId, ...]) -> None:
+        self.connection.write(publication(reply, payload))
 
     def _judge(self, sid: int, subject: str) -> str:
         """Subject to subscribe to for *subject*. If clients send requests on it, its frames are authorised from now on."""

@@ -12,9 +12,10 @@ from functools import partial
 
 from stan import limits
 from stan.core.base.ready import ReadResult
-from stan.core.boundary.fetches import AGAIN, FetchAsked, FetchRules, Place, Refusal
+from stan.core.boundary.fetches import FetchRules, Place, Refusal
 from stan.core.broker import Broker
 from stan.core.context import shown
+from stan.core.requests.request import AcceptedRequest
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS, from_memory, refs_that_fill
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
@@ -22,8 +23,6 @@ from stan.errors import UNREADABLE
 from stan.log.types import BatchRef, ChannelIndex, StaleRef
 from stan.protocol import fetches
 from stan.protocol.fetches import FetchedBatch
-from stan.protocol.frames import Frame
-from stan.protocol.proto.extension_pb2 import FetchResponse
 from stan.raft.consensus import Consensus
 from stan.types import GroupId
 
@@ -48,67 +47,57 @@ class Fetching:
         self._gateway = gateway
         self._runtime = runtime
         self._under_way = 0
-        subjects, cluster = broker.view.subjects, broker.view.config.cluster
-        gateway.serve_requests(subjects.fetch, partial(self._on_request, of_leader=True))
+        cluster = broker.view.config.cluster
+        gateway.serve("fetch", self._on_request)
         if cluster is not None and cluster.replica:
-            gateway.serve_requests(
-                f"{subjects.replica_fetch} {REPLICA_QUEUE}", partial(self._on_request, of_leader=False)
-            )
+            gateway.serve("replica.fetch", self._on_request, queue=REPLICA_QUEUE)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _on_request(self, frame: Frame, *, of_leader: bool) -> None:
-        if not frame.reply:
-            return
-        asked = self._rules.asked(frame, of_leader=of_leader)
-        if asked is None:
-            return
-        if isinstance(asked, Refusal):
-            self._refuse(frame.reply, asked)
-            return
+    def _on_request(self, accepted: AcceptedRequest) -> None:
         unsent = self._gateway.connection.unsent
         if self._under_way >= limits.FETCHES_UNDER_WAY_MAX or unsent > limits.FETCH_UNSENT_BYTES_MAX:
-            self._refuse(asked.reply, AGAIN)
-        elif self._rules.lags(asked):
+            accepted.busy()
+        elif self._rules.lags(accepted):
             self._under_way += 1
-            self._broker.catch_up(partial(self._caught_up, asked))
+            self._broker.catch_up(partial(self._caught_up, accepted))
         else:
-            self._look_up(asked, 1)
+            self._look_up(accepted, 1)
 
-    def _caught_up(self, asked: FetchAsked, known: bool) -> None:  # noqa: FBT001 - an answer
+    def _caught_up(self, accepted: AcceptedRequest, known: bool) -> None:  # noqa: FBT001 - an answer
         self._under_way -= 1
         if known:
-            self._look_up(asked, 1)
+            self._look_up(accepted, 1)
         else:
-            self._refuse(asked.reply, AGAIN)
+            accepted.busy()
 
-    def _look_up(self, asked: FetchAsked, attempt: int) -> None:
-        channel = self._rules.channel_of(asked)
+    def _look_up(self, accepted: AcceptedRequest, attempt: int) -> None:
+        channel = self._rules.channel_of(accepted)
         if isinstance(channel, Refusal):
-            self._refuse(asked.reply, channel)
+            accepted.refuse(channel.error, retry=channel.retry)
             return
         number, uid = channel
         group = self._groups.get(number)
         if group is None:
-            self._refuse(asked.reply, AGAIN)
+            accepted.busy()
             return
         log = group.log
         index = log.channel(uid)
-        place = self._rules.locate(asked, number, uid, index)
+        place = self._rules.locate(accepted, number, uid, index)
         if isinstance(place, Refusal):
-            self._refuse(asked.reply, place)
+            accepted.refuse(place.error, retry=place.retry)
             return
         refs = refs_of(place, index)
         found = from_memory(log, refs)
         if found is not None:
-            self._answer(asked, place, refs, found)
+            self._answer(accepted, place, refs, found)
             return
         self._under_way += 1
-        self._runtime.read(log, refs, partial(self._was_read, asked, place, refs, attempt))
+        self._runtime.read(log, refs, partial(self._was_read, accepted, place, refs, attempt))
 
     def _was_read(
         self,
-        asked: FetchAsked,
+        accepted: AcceptedRequest,
         place: Place,
         refs: list[BatchRef],
         attempt: int,
@@ -116,30 +105,27 @@ class Fetching:
     ) -> None:
         self._under_way -= 1
         if isinstance(result, StaleRef) and attempt < LOOKUP_ATTEMPTS:
-            self._look_up(asked, attempt + 1)
-        elif isinstance(result, StaleRef) or not self._rules.holds(asked):
-            self._refuse(asked.reply, AGAIN)
+            self._look_up(accepted, attempt + 1)
+        elif isinstance(result, StaleRef) or not self._rules.holds(accepted):
+            accepted.busy()
         elif isinstance(result, Exception):
-            self._gateway.complain("ERR", f"Error reading channel {shown(asked.request.channel)} ({result})")
-            self._refuse(asked.reply, Refusal(UNREADABLE))
+            self._gateway.complain("ERR", f"Error reading channel {shown(accepted.request.channel)} ({result})")
+            accepted.refuse(UNREADABLE)
         else:
-            self._answer(asked, place, refs, result)
+            self._answer(accepted, place, refs, result)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def _answer(self, asked: FetchAsked, place: Place, refs: list[BatchRef], found: list[ReadResult]) -> None:
+    def _answer(self, accepted: AcceptedRequest, place: Place, refs: list[BatchRef], found: list[ReadResult]) -> None:
         batches = [
             FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, fetched.records)
             for ref, fetched in zip(refs, found, strict=True)
         ]
-        pieces = self._rules.answer(asked, place, batches)
-        if self._rules.holds(asked):
-            self._write(asked.reply, pieces)
+        pieces = self._rules.answer(accepted, place, batches)
+        if self._rules.holds(accepted):
+            self._write(accepted.reply, pieces)
         else:  # this process was stopped meanwhile
-            self._refuse(asked.reply, AGAIN)
-
-    def _refuse(self, reply: bytes, why: Refusal) -> None:
-        self._write(reply, [FetchResponse(error=why.error.encode(), retry=why.retry).SerializeToString()])
+            accepted.busy()
 
     def _write(self, reply: bytes, pieces: list[fetches.Records]) -> None:
         size = sum(map(len, pieces))

@@ -11,30 +11,25 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
-
 from stan import limits
 from stan.core.broker import Broker
 from stan.core.context import shown
-from stan.core.requests.responder import VERSIONS
+from stan.core.requests.request import AcceptedRequest
 from stan.core.state.meta import ChannelInfo
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
-from stan.errors import BUSY, INVALID_ADMIN, UNKNOWN_CHANNEL, UNKNOWN_VERSION, Damage
+from stan.errors import INVALID_ADMIN, UNKNOWN_CHANNEL, Damage
 from stan.log.types import BatchRef, GroupLog, StaleRef
 from stan.protocol import fetches
-from stan.protocol.channels import publication
 from stan.protocol.fetches import FetchedBatch
-from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
-from stan.protocol.requests import because, decode
 from stan.raft.consensus import Consensus
 from stan.types import GroupId, Sequence
 
 
 class Scrubber:
-    """See the module's docstring. *node*: its name, "" alone."""
+    """Serves this node's `verify` requests. *node*: its name, "" alone."""
 
     def __init__(
         self,
@@ -44,45 +39,36 @@ class Scrubber:
         runtime: Runtime,
         node: str,
     ) -> None:
-        self._view = view = broker.view
+        self._view = broker.view
         self._groups = groups
         self._gateway = gateway
         self._runtime = runtime
         self._node = node
         self._under_way = 0
-        gateway.serve_requests(f"{view.subjects.extension}.admin.verify", self._on_request)
+        gateway.serve("admin.verify", self._on_request)
 
-    def _on_request(self, frame: Frame) -> None:
-        if not frame.reply:
-            return
-        try:
-            request = decode(pb.VerifyRequest, frame.payload)
-        except DecodeError as problem:
-            self._refuse(frame.reply, because(INVALID_ADMIN, problem))
-            return
-        if request.node != self._node:
-            return
-        if request.version not in VERSIONS:
-            self._refuse(frame.reply, UNKNOWN_VERSION)
-        elif not 0 < getattr(request, "from") <= request.to:
-            self._refuse(frame.reply, INVALID_ADMIN)
+    def _on_request(self, accepted: AcceptedRequest) -> None:
+        request = accepted.request
+        if not 0 < getattr(request, "from") <= request.to:
+            accepted.refuse(INVALID_ADMIN)
         elif self._under_way >= limits.VERIFIES_UNDER_WAY_MAX:
-            self._refuse(frame.reply, BUSY, retry=True)
+            accepted.busy()
         else:
-            self._look_up(frame.reply, request, 1)
+            self._look_up(accepted, 1)
 
-    def _look_up(self, reply: bytes, request: pb.VerifyRequest, attempt: int) -> None:
+    def _look_up(self, accepted: AcceptedRequest, attempt: int) -> None:
+        request: pb.VerifyRequest = accepted.request
         info = self._view.meta.channels.get(request.channel)
         if info is None or request.uid not in (0, info.uid):
-            self._refuse(reply, UNKNOWN_CHANNEL, retry=True)  # here: the metadata may not have come yet
+            accepted.refuse(UNKNOWN_CHANNEL, retry=True)  # here: the metadata may not have come yet
             return
         group = self._groups.get(info.group)
         if group is None:
-            self._refuse(reply, BUSY, retry=True)  # it is being taken over
+            accepted.busy()  # it is being taken over
             return
         scrub = Scrub(group.log, request, self._range(info, group.log, request))
         self._under_way += 1
-        self._runtime.work(scrub.run, partial(self._scrubbed, reply, request, scrub, attempt))
+        self._runtime.work(scrub.run, partial(self._scrubbed, accepted, scrub, attempt))
 
     def _range(self, info: ChannelInfo, log: GroupLog, request: pb.VerifyRequest) -> "ScrubRange":
         index = log.channel(info.uid)
@@ -102,24 +88,17 @@ class Scrubber:
         response.next_sequence = max(getattr(request, "from"), last + 1)
         return ScrubRange(response, first, last, refs)
 
-    def _scrubbed(
-        self, reply: bytes, request: pb.VerifyRequest, scrub: "Scrub", attempt: int, problem: Exception | None
-    ) -> None:
+    def _scrubbed(self, accepted: AcceptedRequest, scrub: "Scrub", attempt: int, problem: Exception | None) -> None:
         self._under_way -= 1
         if isinstance(problem, StaleRef) and attempt < LOOKUP_ATTEMPTS:
-            self._look_up(reply, request, attempt + 1)
+            self._look_up(accepted, attempt + 1)
         elif problem is not None:
-            self._refuse(reply, BUSY, retry=True)
+            accepted.busy()
         else:
             for one in scrub.response.damaged:
-                self._gateway.complain("ERR", f"Verifying channel {shown(request.channel)}: {one.text}")
-            self._write(reply, scrub.response)
-
-    def _refuse(self, reply: bytes, error: str, *, retry: bool = False) -> None:
-        self._write(reply, pb.VerifyResponse(error=error.encode(), retry=retry, node=self._node))
-
-    def _write(self, reply: bytes, response: pb.VerifyResponse) -> None:
-        self._gateway.connection.write(publication(reply, response.SerializeToString()))
+                channel = shown(accepted.request.channel)
+                self._gateway.complain("ERR", f"Verifying channel {channel}: {one.text}")
+            accepted.answer_with(scrub.response)
 
 
 class ScrubRange(NamedTuple):

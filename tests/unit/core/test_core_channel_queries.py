@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stan import errors, limits
 from stan.config import ClusterConfig, Config, StoreConfig
-from stan.core.requests.responder import matcher
+from stan.core.requests.channel_lookup import matcher
 from stan.core.state.bookmarks import Bookmarks
 from stan.patterns import matches, valid_name
 from stan.protocol.entries import Kind

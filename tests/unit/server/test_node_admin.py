@@ -8,7 +8,9 @@ import pytest
 
 from stan import errors, limits
 from stan.config import Config, Setting, StoreConfig
+from stan.core.requests.table import REQUESTS
 from stan.monitor.view import NodeView
+from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
 from stan.raft.group import RaftGroup
@@ -61,11 +63,9 @@ class Rig:
         self.soon = []
         self.rests = []
         self.groups = {0: FakeGroup(0), 1: FakeGroup(1)}
-        gateway = SimpleNamespace(
-            serve_requests=self.handlers.__setitem__,
-            subscribe=lambda subject, heard, quiet: self.handlers.__setitem__(subject, heard),
-            connection=SimpleNamespace(write=self.written.append),
-        )
+        if clustered:
+            self.harness.broker.join_cluster("n1", (), str)
+        gateway = SimpleNamespace(serve=self.serve, serve_early=self.serve)
         self.node = SimpleNamespace(
             broker=self.harness.broker,
             config=config,
@@ -96,6 +96,14 @@ class Rig:
         view = NodeView(config, "SERVER", None, 7)
         view.node, view.pages = self.node, "http://127.0.0.1:8222"
         self.node_admin = NodeAdmin(view, self.node, self.member)
+
+    def serve(self, name, handler):
+        def send(reply, payload, _groups):
+            self.written.append(publication(reply, payload))
+
+        self.handlers[REQUESTS[name].subject(self.harness.broker.view.subjects)] = self.harness.broker.receiver(
+            name, handler, send
+        )
 
     def ask(self, kind, request=b"", reply="answer"):
         payload = request if isinstance(request, bytes) else request.SerializeToString()

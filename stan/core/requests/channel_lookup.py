@@ -1,0 +1,102 @@
+"""The channels that requests name: found once this node's copy of the metadata is new enough to tell.
+
+A client may have made a channel a moment ago at the leader of the metadata, and ask for it here before this copy knows it.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from stan import limits
+from stan.core.context import BrokerContext
+from stan.core.requests.read_index import ReadIndex
+from stan.core.requests.request import AcceptedRequest
+from stan.core.state.meta import ChannelInfo, MetaMachine
+from stan.errors import UNKNOWN_CHANNEL
+from stan.patterns import ONE, REST
+
+HEAD_ROOM: Final = 8 * limits.RAFT_GROUPS_MAX + 64
+"""Bytes of an answer besides its items."""
+ITEM_ROOM: Final = 4
+"""Bytes of overhead per item of a list."""
+
+Found = Callable[[AcceptedRequest, ChannelInfo], None]
+
+
+class ChannelLookup:
+    """Finds the channels that requests name, and waits for newer metadata where that is needed."""
+
+    def __init__(self, context: BrokerContext, read_index: ReadIndex) -> None:
+        self.context = context
+        self.read_index = read_index
+        self._waiting = 0  # requests that wait for the metadata
+        self._names: tuple[MetaMachine | None, int, int, list[bytes]] = (None, 0, 0, [])
+
+    def existing(self, found: Found) -> Callable[[AcceptedRequest], None]:
+        """Return a handler that calls *found* with a request and its channel; it refuses requests for unknown channels."""
+        return lambda accepted: self._find(accepted, found)
+
+    def _find(self, accepted: AcceptedRequest, found: Found) -> None:
+        name = accepted.name
+
+        def look(known: bool) -> None:  # noqa: FBT001 - an answer
+            info = self.context.meta.channels.get(name)
+            if not known or not self.context.holds((self.context.group_number(name),)):
+                accepted.busy()
+            elif info is None or self.is_dropped(info):
+                accepted.refuse(UNKNOWN_CHANNEL)
+            else:
+                found(accepted, info)
+
+        if name in self.context.meta.channels:
+            look(True)  # noqa: FBT003
+        else:
+            self.catch_up(look)
+
+    def is_dropped(self, info: ChannelInfo) -> bool:
+        """True if the channel's group has dropped it and the metadata still lists it."""
+        return info.uid in self.context.group_of(info).machine.dropped
+
+    def sorted_names(self) -> list[bytes]:
+        """The sorted names of all channels; cached until a channel comes or goes. Callers must not change the list."""
+        meta = self.context.meta
+        machine, next_uid, count, _ = self._names
+        if machine is not meta or (next_uid, count) != (meta.next_uid, len(meta.channels)):
+            self._names = (meta, meta.next_uid, len(meta.channels), sorted(meta.channels))
+        return self._names[3]
+
+    def catch_up(self, call: Callable[[bool], None]) -> None:
+        """Call *call* with True once this copy of the metadata is as new as the leader's was at the time of this call; with False
+        if that fails in time, or too many requests wait already."""
+        if self._waiting >= limits.QUESTIONS_WAITING_MAX:
+            call(False)  # noqa: FBT003
+            return
+        self._waiting += 1
+
+        def caught_up(known: bool) -> None:  # noqa: FBT001
+            self._waiting -= 1
+            call(known)
+
+        self.read_index.wait(caught_up)
+
+
+def matcher(pattern: bytes) -> Callable[[bytes], bool]:
+    """Return a function that tests if a valid *pattern* covers a name, in one pass over the name for any pattern."""
+    wanted = pattern.split(b".")
+    one, rest = ONE.encode(), wanted[-1] == REST.encode()
+    if rest:
+        wanted.pop()
+    literal = next((at for at, want in enumerate(wanted) if want == one), len(wanted))
+    if literal == len(wanted) and not rest:
+        return pattern.__eq__
+    begins = b"".join(b"%b." % want for want in wanted[:literal])
+    some, count = wanted[literal:], len(wanted)
+
+    def covers(name: bytes) -> bool:
+        if not name.startswith(begins):
+            return False
+        tokens = name.split(b".", count)
+        if len(tokens) <= count if rest else len(tokens) != count:
+            return False
+        return all(want in (one, token) for want, token in zip(some, tokens[literal:], strict=False))
+
+    return covers

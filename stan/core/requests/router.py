@@ -1,0 +1,97 @@
+"""What is done with each request of the table before its handler gets it.
+
+    decode ─► has this node to answer it? ─► can no other node lead? ─► known version? ─► within the rate? ─► handler
+
+All nodes receive each request, and those that do not have to answer ignore it. A leader whose lease has lapsed, so that it may
+have been replaced without knowing it, answers nothing but "ask again": its state may be outdated.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from stan.core.context import META_GROUP, BrokerContext
+from stan.core.requests.request import AcceptedRequest, Send
+from stan.core.requests.table import RequestKind, Scope
+from stan.errors import TOO_MANY_REQUESTS, UNKNOWN_VERSION
+from stan.protocol.frames import Frame
+from stan.protocol.requests import because, decode
+from stan.types import GroupId
+
+VERSIONS: Final = (0, 1)
+"""Accepted versions of operators' requests; 0: the request names none."""
+
+Handler = Callable[[AcceptedRequest], None]
+
+
+class RequestRouter:
+    """Decides which requests this node has to answer, and refuses those that it cannot accept."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def receiver(self, kind: RequestKind, handler: Handler, send: Send | None = None) -> Callable[[Frame], None]:
+        """Return the function that takes the frames of one kind of request. *send*: None: answers leave with the next Ready."""
+        answers = self._context.respond if send is None else send
+
+        def receive(frame: Frame) -> None:
+            accepted = self._asked(kind, frame, answers) if frame.reply else None
+            if accepted is not None and self._is_acceptable(accepted):
+                handler(accepted)
+
+        return receive
+
+    def _asked(self, kind: RequestKind, frame: Frame, send: Send) -> AcceptedRequest | None:
+        """The request in *frame*; None if this node need not answer it, or if the request cannot be decoded."""
+        try:
+            request = decode(kind.request, frame.payload)
+        except DecodeError as problem:
+            groups = self._refusers(kind)
+            if groups is not None:
+                refused = AcceptedRequest(self._context, kind, frame.reply, groups, None, send)
+                refused.refuse(because(kind.invalid, problem))
+            return None
+        groups = self._answerers(kind, request)
+        return None if groups is None else AcceptedRequest(self._context, kind, frame.reply, groups, request, send)
+
+    def _is_acceptable(self, asked: AcceptedRequest) -> bool:
+        """True if the request is to be handled; otherwise it is refused."""
+        context, kind = self._context, asked.kind
+        if not context.holds(asked.groups):
+            if kind.repeatable(asked.request):
+                asked.busy()
+        elif kind.by_operators and asked.request.version not in VERSIONS:
+            asked.refuse(UNKNOWN_VERSION)
+        elif kind.rated and not context.rate_limiter.admit(context.clock.now):
+            asked.refuse(TOO_MANY_REQUESTS, retry=True)
+        else:
+            return True
+        return False
+
+    def _answerers(self, kind: RequestKind, request: Any) -> tuple[GroupId, ...] | None:
+        """The groups for which this node answers the request; None if it need not answer."""
+        context = self._context
+        match kind.scope:
+            case Scope.EACH_NODE | Scope.REPLICA:
+                return ()
+            case Scope.NAMED_NODE:
+                return () if request.node == context.events.node else None
+            case Scope.LEADERS:
+                return tuple(sorted(number for number, _ in context.led())) or None
+            case Scope.METADATA:
+                group = META_GROUP
+            case Scope.GROUP:
+                group = GroupId(kind.placed_by(request))
+                if group > context.config.store.raft_groups:  # there is no such group, which its handler says
+                    group = META_GROUP
+            case Scope.CHANNEL:
+                group = context.group_number(kind.placed_by(request))
+        return (group,) if context.leads(group) else None
+
+    def _refusers(self, kind: RequestKind) -> tuple[GroupId, ...] | None:
+        """As `_answerers`, for a request that cannot be decoded: whom it concerns is unknown, so the metadata's leader answers a
+        request to one leader."""
+        if kind.scope in (Scope.CHANNEL, Scope.GROUP):
+            return () if self._context.leads_meta else None
+        return () if kind.scope is Scope.NAMED_NODE else self._answerers(kind, None)

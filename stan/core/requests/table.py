@@ -1,0 +1,201 @@
+"""The table of requests: for each one its message types, who answers it, which right it needs, and if it may be asked again.
+
+Everything that differs from request to request before it is handled stands here; `stan.core.requests.router` does what all have
+in common, `stan.core.clients.authorization` judges rights by the table, `stan.core.routes` and the edge name the handlers.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import Message
+
+from stan.errors import INVALID_ADMIN, INVALID_BATCH, INVALID_FETCH, INVALID_QUESTION, INVALID_TRANSACTION
+from stan.permissions import EVERYTHING, Right
+from stan.protocol.channels import Subjects
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import extension_pb2 as extension
+
+ALL: Final = EVERYTHING.encode()
+"""The pattern of all channels."""
+
+
+class Scope(Enum):
+    """Which nodes of a cluster answer a request."""
+
+    CHANNEL = "the leader of the channel's group"
+    LEADERS = "each leader, for the groups that it leads"
+    METADATA = "the leader of the metadata"
+    GROUP = "the leader of the group with that number"
+    EACH_NODE = "each node"
+    NAMED_NODE = "the node that is named"
+    REPLICA = "one of the read replicas"
+
+
+def _always(_request: Any) -> bool:
+    return True
+
+
+def _channels(request: Any) -> list[bytes]:
+    """The channel or pattern that a request names; all channels if it names none."""
+    request = getattr(request, "which", request)
+    return [getattr(request, "channel", b"") or getattr(request, "pattern", b"") or ALL]
+
+
+def _asked_about(request: extension.InfoRequest) -> list[bytes]:
+    named = [*request.channels, *(position.channel for position in request.newer_than)]
+    return [*named, request.pattern] if request.pattern else named
+
+
+class RequestKind(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    """The subject behind the prefix of the extension's subjects."""
+    request: type[Message]
+    response: type[Message]
+    scope: Scope
+    rights: tuple[Right, ...]
+    """One of these rights is enough."""
+    invalid: str = INVALID_ADMIN
+    """The error for a request that cannot be decoded."""
+    placed_by: Callable[[Any], Any] = attrgetter("channel")
+    """Returns what determines the leader: a channel's name, another name that is placed like a channel's, or a group's number."""
+    channels: Callable[[Any], list[bytes]] | None = _channels
+    """Returns the channels or patterns for which the right is needed. None: the right for any channel is enough."""
+    repeatable: Callable[[Any], bool] = _always
+    """False: not idempotent, so it is not answered "ask again" while another leader may have executed it."""
+    rated: bool = False
+    """It counts against the configured rate of operators' requests."""
+    event: bool = False
+    """If it succeeds, an admin event is published."""
+
+    @property
+    def by_operators(self) -> bool:
+        """True for a request of docs/admin-api.md, which names its version."""
+        return self.name.startswith("admin.")
+
+    @property
+    def named(self) -> bool:
+        """True if the answer tells which node has given it."""
+        return "node" in self.response.DESCRIPTOR.fields_by_name
+
+    def subject(self, subjects: Subjects) -> str:
+        """The NATS subject of the request in a cluster."""
+        return f"{subjects.extension}.{self.name}"
+
+
+_READ: Final = (Right.SUBSCRIBE,)
+_WRITE: Final = (Right.PUBLISH,)
+_LOOK: Final = (Right.ADMIN_READ, Right.ADMIN_WRITE)
+_CHANGE: Final = (Right.ADMIN_WRITE,)
+_APP: Final = attrgetter("app")
+_WHICH: Final = attrgetter("which.channel")
+
+
+def _looking(name: str, request: type[Message], response: type[Message], scope: Scope, **other: Any) -> RequestKind:
+    return RequestKind(f"admin.{name}", request, response, scope, _LOOK, **({"rated": True} | other))
+
+
+def _changing(name: str, request: type[Message], scope: Scope = Scope.CHANNEL, **other: Any) -> RequestKind:
+    known = {"rated": True, "event": True} | other
+    return RequestKind(f"admin.{name}", request, admin.ChangeResponse, scope, _CHANGE, **known)
+
+
+def _of_app(name: str, request: type[Message], response: type[Message]) -> RequestKind:
+    return RequestKind(
+        name, request, response, Scope.CHANNEL, _WRITE, INVALID_TRANSACTION, placed_by=_APP, channels=None
+    )
+
+
+_ROWS: Final = (
+    # Requests of clients.
+    RequestKind("fetch", extension.FetchRequest, extension.FetchResponse, Scope.CHANNEL, _READ, INVALID_FETCH),
+    RequestKind("replica.fetch", extension.FetchRequest, extension.FetchResponse, Scope.REPLICA, _READ, INVALID_FETCH),
+    RequestKind(
+        "info",
+        extension.InfoRequest,
+        extension.InfoResponse,
+        Scope.LEADERS,
+        (Right.SUBSCRIBE, Right.PUBLISH, Right.ADMIN_READ),
+        INVALID_QUESTION,
+        channels=_asked_about,
+    ),
+    RequestKind(
+        "seq_at_time",
+        extension.SeqAtTimeRequest,
+        extension.SeqAtTimeResponse,
+        Scope.CHANNEL,
+        _READ,
+        INVALID_QUESTION,
+    ),
+    RequestKind(
+        "cursor_set", extension.CursorSetRequest, extension.CursorSetResponse, Scope.CHANNEL, _READ, INVALID_QUESTION
+    ),
+    RequestKind("cursors", extension.CursorsRequest, extension.CursorsResponse, Scope.LEADERS, _READ, INVALID_QUESTION),
+    RequestKind(
+        "batch",
+        extension.BatchRequest,
+        extension.BatchResponse,
+        Scope.CHANNEL,
+        _WRITE,
+        INVALID_BATCH,
+        repeatable=lambda request: bool(request.ids),
+    ),
+    RequestKind("stage", extension.StageRequest, extension.StageResponse, Scope.CHANNEL, _WRITE, INVALID_TRANSACTION),
+    RequestKind(
+        "commit", extension.CommitRequest, extension.CommitResponse, Scope.CHANNEL, _WRITE, INVALID_TRANSACTION
+    ),
+    RequestKind("abort", extension.AbortRequest, extension.AbortResponse, Scope.CHANNEL, _WRITE, INVALID_TRANSACTION),
+    _of_app("finish", extension.FinishRequest, extension.FinishResponse),
+    _of_app("last_committed", extension.LastCommittedRequest, extension.LastCommittedResponse),
+    # Requests of operators that change nothing.
+    _looking("channels", admin.ChannelsRequest, admin.ChannelsResponse, Scope.LEADERS),
+    _looking("subscriptions", admin.SubscriptionsRequest, admin.SubscriptionsResponse, Scope.LEADERS),
+    _looking("clients", admin.ClientsRequest, admin.ClientsResponse, Scope.METADATA),
+    _looking("nodes", admin.NodesRequest, admin.NodeStatus, Scope.EACH_NODE),
+    _looking("options", admin.OptionsRequest, admin.OptionsResponse, Scope.EACH_NODE),
+    _looking("verify", admin.VerifyRequest, admin.VerifyResponse, Scope.NAMED_NODE, rated=False),
+    # Requests of operators that change something.
+    _changing("move", admin.MoveRequest, placed_by=_WHICH),
+    _changing("skip", admin.SkipRequest, placed_by=_WHICH),
+    _changing("redeliver", admin.RedeliverRequest, placed_by=_WHICH),
+    _changing("pause", admin.PauseRequest, placed_by=_WHICH),
+    _changing("resume", admin.ResumeRequest, placed_by=_WHICH),
+    _changing("delete_cursor", admin.DeleteCursorRequest, placed_by=_WHICH),
+    _changing("evict_member", admin.EvictMemberRequest),
+    _changing("purge", admin.PurgeRequest),
+    _changing("delete_message", admin.DeleteMessageRequest),
+    _changing("edit_limits", admin.EditLimitsRequest),
+    _changing("create_channel", admin.CreateChannelRequest),
+    _changing("delete_channel", admin.DeleteChannelRequest),
+    _changing("restore_channel", admin.RestoreChannelRequest),
+    _changing("restore_rows", admin.RestoreRowsRequest, event=False),  # they come in great numbers
+    _changing("restore_cursor", admin.RestoreCursorRequest, event=False),
+    _changing("restore_end", admin.RestoreEndRequest),
+    _changing("evict_client", admin.EvictClientRequest, Scope.METADATA),
+    _changing("add_node", admin.NodeRequest, Scope.METADATA, event=False),  # these have events of their own
+    _changing("remove_node", admin.NodeRequest, Scope.METADATA, event=False),
+    _changing("step_down", admin.StepDownRequest, Scope.GROUP, placed_by=attrgetter("group"), event=False),
+)
+
+REQUESTS: Final = {kind.name: kind for kind in _ROWS}
+"""All requests but those below, by name."""
+
+UNKNOWN: Final = _changing("", admin.NodesRequest)
+"""How a request that is not in the table is judged: as a change of everything."""
+
+FRAMES: Final = {
+    "discover": Scope.METADATA,
+    "pings": Scope.METADATA,
+    "close": Scope.METADATA,
+    "node_add": Scope.METADATA,
+    "node_remove": Scope.METADATA,
+    "meta": Scope.METADATA,
+    "sub": Scope.CHANNEL,
+    "unsub": Scope.CHANNEL,
+    "sub_close": Scope.CHANNEL,
+}
+"""Requests of the original, and of nodes to the metadata's leader, by the name that their subject has in `Subjects`. A new leader
+replays them; their answers, refusals and silences are those of STAN-SPEC, so their handlers take the frame."""
